@@ -1,0 +1,5 @@
+"""`python -m dlsched` is the command `dlsched`."""
+
+from dlsched.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""Pure estimation: what measurements say about a job. No I/O, no clock, no decisions."""

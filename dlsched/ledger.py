@@ -1,0 +1,496 @@
+"""What is known of each job: facts folded in, one snapshot out.
+
+Owns the only mutable state of the core: the jobs' records and their measuring windows. It is a
+cache: after a restart the engine's listing, the job files and the records of ended jobs rebuild it.
+It must not decide limits, and must not act: what facts call for is returned, not done.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlsched.admission import admit
+from dlsched.estimate.sketch import merge
+from dlsched.lifecycle import Standing, standing
+from dlsched.model import (
+    CheckpointAck,
+    ContainerFact,
+    ContainerSpec,
+    Ended,
+    JobSpec,
+    JobState,
+    JobView,
+    LatencySketch,
+    Limits,
+    NodeView,
+    Observation,
+    Outcome,
+    Progress,
+    Remove,
+    Report,
+    Resize,
+    Sample,
+    Snapshot,
+    Start,
+    Usage,
+)
+
+REPORT_INTERVAL_S = 1.0
+"""A reporter writes at most once a second, so a line covers the second before it arrived."""
+
+STALE_WRITER_S = 10.0
+"""A writer silent for so long no longer vouches for its requests in flight."""
+
+_SAMPLES = 256
+_RETRY_FIRST_S = 5.0
+_RETRY_MOST_S = 300.0
+
+_HOLDS_RESOURCES = frozenset(
+    {
+        JobState.PULLING,
+        JobState.STARTING,
+        JobState.RUNNING,
+        JobState.RESTARTING,
+        JobState.PAUSED,
+        JobState.STOPPING,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerOptions:
+    """The operator's settings that shape a snapshot."""
+
+    capacity_cores: float | None = None
+    """Cores to divide; None: all that the runtime found."""
+    reserve_cores: float = 0.0
+    reserve_memory_bytes: int = 0
+    max_jobs: int = 64
+    window_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the job files say: specs in force by name, and which containers must not be touched."""
+
+    specs: Mapping[str, JobSpec] = field(default_factory=dict)
+    spares: Callable[[ContainerFact], str | None] = lambda _: None
+    """Why a container without a spec must be left alone; None: its file was removed."""
+    settled: bool = True
+    """The folder was listed, and no file in it is rejected or still being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """A snapshot, and what the facts call for."""
+
+    snapshot: Snapshot
+    starts: tuple[JobSpec, ...] = ()
+    """Admitted, in order of arrival."""
+    removals: tuple[Remove, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    """Jobs that came to an end by themselves: to be recorded."""
+    lifts: tuple[str, ...] = ()
+    """Ended jobs whose file changed since: their records no longer hold."""
+    alarms: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Record:
+    """One job's memory."""
+
+    spec: JobSpec
+    order: int
+    state: JobState | None = None
+    container_id: str | None = None
+    starts: int = 0
+    started_at_s: float | None = None
+    changed_at_s: float | None = None
+    actual: Limits = field(default_factory=Limits)
+    desired: Limits = field(default_factory=Limits)
+    attained_core_s: float = 0.0
+    counters: tuple[float, float, int | None, int | None] | None = None
+    """(time, core-seconds, periods, throttled periods) of this start, last seen."""
+    cpu: deque[tuple[float, float]] = field(default_factory=deque)
+    reports: deque[Report] = field(default_factory=deque)
+    fresh: LatencySketch = field(default_factory=LatencySketch)
+    writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
+    """By writer: when it last wrote, its requests in flight, the oldest one's age."""
+    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    checkpoint: CheckpointAck | None = None
+    as_of_s: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    retry_at_s: float = 0.0
+    retry_s: float = 0.0
+
+
+class Ledger:
+    """The jobs' records, for as long as the agent lives; only the loop's thread uses them."""
+
+    def __init__(self, options: LedgerOptions, cycle: int = 0) -> None:
+        self._options = options
+        self._records: dict[str, _Record] = {}
+        self._cycle = cycle
+        self._arrived = 0
+        self._wakes: list[str] = []
+        self._host: tuple[float, float] | None = None
+
+    def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
+        """One observation, the wish and the durable records become one snapshot."""
+        self._cycle += 1
+        facts, doubles = _by_job(seen.containers)
+        begun = {item.job: item for item in seen.begun}
+        alarms = [f"{fact.job}: a second container {fact.container_id[:12]}" for fact in doubles]
+        removals = [_removal(fact, None, "a second container of its job") for fact in doubles]
+        spared = {
+            name: why
+            for name, fact in facts.items()
+            if name not in wish.specs and (why := wish.spares(fact)) is not None
+        }
+        alarms += [f"{name}: left alone: {why}" for name, why in sorted(spared.items())]
+        self._take_in(wish, facts)
+        used_core_s = self._measure(seen, facts)
+        node = self._node(seen, used_core_s)
+
+        standings: dict[str, Standing] = {}
+        for name, record in list(self._records.items()):
+            spec = wish.specs.get(name)
+            if spec is None and name not in facts:
+                self._note(record, JobState.STOPPED)
+                del self._records[name]
+            elif name in spared:
+                standings[name] = Standing(JobState.UNMANAGED, spared[name])
+            else:
+                standings[name] = standing(spec, facts.get(name), begun.get(name), ended.get(name))
+
+        starts = self._starts(seen, standings, node)
+        endings: list[Ended] = []
+        views: list[JobView] = []
+        for name in sorted(standings):
+            record, place, fact = self._records[name], standings[name], facts.get(name)
+            self._note(record, place.state)
+            if place.call == "remove" and fact is not None:
+                removals.append(_removal(fact, wish.specs.get(name), place.reason or ""))
+            if place.call == "record":
+                endings.append(_ending(record, place, fact))
+            views.append(self._view(seen.now_s, record, place, fact))
+        return Folded(
+            snapshot=Snapshot(
+                cycle=self._cycle,
+                now_s=seen.now_s,
+                node=node,
+                jobs=tuple(views),
+                window_s=self._options.window_s,
+                wakes=tuple(self._wakes),
+            ),
+            starts=starts,
+            removals=tuple(removals),
+            ended=tuple(endings),
+            lifts=tuple(name for name, word in ended.items() if _lifted(wish, name, word)),
+            alarms=tuple(alarms),
+        )
+
+    def decided(self, limits: Mapping[str, Limits]) -> None:
+        """The policy was asked: its wakes are used up, its guarded limits are now desired."""
+        self._wakes.clear()
+        for name, wanted in limits.items():
+            if name in self._records:
+                self._records[name].desired = wanted
+
+    def applied(self, outcomes: Sequence[Outcome], now_s: float) -> None:
+        """What was done: a changed limit starts a new measuring window."""
+        for outcome in outcomes:
+            record = self._records.get(outcome.action.job)
+            if record is None:
+                continue
+            if outcome.status in ("done", "begun") and isinstance(outcome.action, Resize | Start):
+                if _same(record.actual, outcome.action.limits):
+                    continue
+                record.changed_at_s = now_s
+                record.actual = outcome.action.limits
+                if isinstance(outcome.action, Start):
+                    record.desired = outcome.action.limits
+
+    # ------------------------------------------------------------------ folding
+
+    def _take_in(self, wish: Wish, facts: Mapping[str, ContainerFact]) -> None:
+        """Records for new names, changed specs for known ones."""
+        for name in sorted({*wish.specs, *facts}):
+            spec = wish.specs.get(name)
+            record = self._records.get(name)
+            if record is None:
+                self._arrived += 1
+                known = spec or JobSpec(name=name, container=ContainerSpec(image=""))
+                self._records[name] = _Record(spec=known, order=self._arrived)
+            elif spec is not None and spec != record.spec:
+                if spec.target != record.spec.target and record.state is JobState.RUNNING:
+                    self._wakes.append(f"{name}: its target changed")
+                    record.changed_at_s = None
+                record.spec = spec
+                record.retry_at_s = record.retry_s = 0.0
+
+    def _measure(self, seen: Observation, facts: Mapping[str, ContainerFact]) -> float:
+        """Fold usage and progress in; returns what our jobs used since the last cycle, core-s."""
+        total = 0.0
+        for name, record in self._records.items():
+            fact = facts.get(name)
+            if fact is None:
+                record.fresh = LatencySketch()
+                record.usage = Usage()
+                record.counters = None
+                record.container_id = None
+                continue
+            if fact.container_id != record.container_id or fact.starts != record.starts:
+                self._new_start(record, fact, seen.now_s)
+            if not _same(fact.actual, record.actual):
+                record.actual = fact.actual
+                record.changed_at_s = seen.now_s
+            total += _fold_usage(record, fact, seen.now_s, self._options.window_s)
+            _fold_reports(record, fact, seen.now_s, self._options.window_s)
+        return total
+
+    def _new_start(self, record: _Record, fact: ContainerFact, now_s: float) -> None:
+        if record.state is None:
+            record.desired = fact.actual  # a restarted agent wants what it finds, until it decides
+        record.container_id = fact.container_id
+        record.starts = fact.starts
+        record.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
+        record.changed_at_s = record.started_at_s
+        record.actual = fact.actual
+        record.retry_at_s = record.retry_s = 0.0
+        record.counters = None
+        record.cpu.clear()
+        record.reports.clear()
+        record.writers.clear()
+
+    def _node(self, seen: Observation, used_core_s: float) -> NodeView:
+        cores = seen.node.cores if seen.node else 1.0
+        memory_bytes = seen.node.memory_bytes if seen.node else 0
+        foreign = None
+        if seen.host_busy_core_s is not None:
+            if self._host is not None and seen.now_s > self._host[0]:
+                busy = seen.host_busy_core_s - self._host[1] - used_core_s
+                foreign = max(0.0, busy / (seen.now_s - self._host[0]))
+            self._host = (seen.now_s, seen.host_busy_core_s)
+        capacity = cores if self._options.capacity_cores is None else self._options.capacity_cores
+        return NodeView(
+            capacity_cores=max(0.01, min(capacity, cores) - self._options.reserve_cores),
+            cores=cores,
+            memory_bytes=max(0, memory_bytes - self._options.reserve_memory_bytes),
+            foreign_cores=foreign,
+        )
+
+    def _starts(
+        self,
+        seen: Observation,
+        standings: dict[str, Standing],
+        node: NodeView,
+    ) -> tuple[JobSpec, ...]:
+        """Admit what wants to start; rewrites the standings of what has to wait."""
+        order = sorted(standings, key=lambda name: self._records[name].order)
+        queue = [
+            self._records[name].spec
+            for name in order
+            if standings[name].state is JobState.WAITING and standings[name].call == "start"
+        ]
+        present = [
+            self._records[name].spec for name in order if standings[name].state in _HOLDS_RESOURCES
+        ]
+        verdicts = admit(queue, present, node, self._options.max_jobs)
+        starts: list[JobSpec] = []
+        for name in order:
+            place, record = standings[name], self._records[name]
+            if place.call != "start":
+                continue
+            verdict = verdicts.get(name)
+            if verdict is not None and not verdict.admitted:
+                standings[name] = Standing(JobState.WAITING, verdict.reason)
+            elif not seen.engine_ok:
+                standings[name] = Standing(place.state, "waits for the engine")
+            elif place.retry and not self._retry_due(record, seen.now_s):
+                wait_s = record.retry_at_s - seen.now_s
+                reason = f"{place.reason}; tried again in {wait_s:.0f} s"
+                standings[name] = Standing(place.state, reason)
+            else:
+                starts.append(record.spec)
+        return tuple(starts)
+
+    def _retry_due(self, record: _Record, now_s: float) -> bool:
+        if record.retry_at_s == 0.0 or now_s >= record.retry_at_s:
+            first = record.retry_at_s == 0.0
+            record.retry_s = min(_RETRY_MOST_S, max(_RETRY_FIRST_S, record.retry_s * 2))
+            record.retry_at_s = now_s + record.retry_s
+            return not first
+        return False
+
+    def _note(self, record: _Record, state: JobState) -> None:
+        """Tell the policy of arrivals and exits."""
+        was = record.state is JobState.RUNNING
+        runs = state is JobState.RUNNING
+        if runs and not was:
+            self._wakes.append(f"{record.spec.name}: arrived")
+        if was and not runs:
+            self._wakes.append(f"{record.spec.name}: left ({state})")
+        record.state = state
+
+    def _view(
+        self, now_s: float, record: _Record, place: Standing, fact: ContainerFact | None
+    ) -> JobView:
+        return JobView(
+            spec=record.spec,
+            state=place.state,
+            reason=place.reason,
+            container_id=fact.container_id if fact else None,
+            desired=record.desired,
+            actual=record.actual if fact else Limits(),
+            cpu_shares=fact.cpu_shares if fact else None,
+            usage=record.usage,
+            progress=_progress(record, fact, now_s),
+            attained_core_s=record.attained_core_s,
+            started_at_s=record.started_at_s,
+            changed_at_s=record.changed_at_s,
+            starts=record.starts,
+        )
+
+
+# ---------------------------------------------------------------------- pure parts
+
+
+def _by_job(
+    containers: Sequence[ContainerFact],
+) -> tuple[dict[str, ContainerFact], list[ContainerFact]]:
+    """The container that stands for each job (running ones first, then by id), and the others."""
+    facts: dict[str, ContainerFact] = {}
+    doubles: list[ContainerFact] = []
+    for fact in sorted(containers, key=lambda f: (f.job, f.state != "running", f.container_id)):
+        if fact.job in facts:
+            doubles.append(fact)
+        else:
+            facts[fact.job] = fact
+    return facts, doubles
+
+
+def _lifted(wish: Wish, name: str, word: Ended) -> bool:
+    spec = wish.specs.get(name)
+    return spec.digest != word.digest if spec is not None else wish.settled
+
+
+def _removal(fact: ContainerFact, spec: JobSpec | None, why: str) -> Remove:
+    return Remove(
+        job=fact.job,
+        container_id=fact.container_id,
+        stop=spec.stop if spec else fact.stop,
+        ceiling_cores=spec.bounds.ceiling_cores if spec else None,
+        why=why,
+    )
+
+
+def _ending(record: _Record, place: Standing, fact: ContainerFact | None) -> Ended:
+    return Ended(
+        name=record.spec.name,
+        digest=record.spec.digest,
+        kind="finished" if place.state is JobState.FINISHED else "failed",
+        detail=place.reason or "",
+        exit_code=fact.exit_code if fact else None,
+        attained_core_s=record.attained_core_s,
+    )
+
+
+def _fold_usage(record: _Record, fact: ContainerFact, now_s: float, window_s: float) -> float:
+    """Turn counters into rates; returns the core-seconds used since the cycle before."""
+    used = 0.0
+    cpu_cores = throttled = window_cores = None
+    if fact.usage_core_s is not None:
+        if record.counters is not None and now_s > record.counters[0]:
+            then_s, then_core_s, then_periods, then_throttled = record.counters
+            used = max(0.0, fact.usage_core_s - then_core_s)
+            cpu_cores = used / (now_s - then_s)
+            if None not in (fact.periods, then_periods, fact.throttled_periods, then_throttled):
+                periods = (fact.periods or 0) - (then_periods or 0)
+                hit = (fact.throttled_periods or 0) - (then_throttled or 0)
+                throttled = min(1.0, max(0.0, hit / periods)) if periods > 0 else 0.0
+        elif record.counters is None:
+            used = fact.usage_core_s
+        record.attained_core_s += used
+        record.counters = (now_s, fact.usage_core_s, fact.periods, fact.throttled_periods)
+        record.cpu.append((now_s, fact.usage_core_s))
+        since_s = max(record.changed_at_s or 0.0, now_s - window_s)
+        while len(record.cpu) > 1 and record.cpu[0][0] < since_s:
+            record.cpu.popleft()
+        first_s, first_core_s = record.cpu[0]
+        if now_s > first_s:
+            window_cores = max(0.0, (fact.usage_core_s - first_core_s) / (now_s - first_s))
+    record.usage = Usage(
+        cpu_cores=cpu_cores,
+        window_cores=window_cores,
+        memory_bytes=fact.memory_bytes,
+        throttled_ratio=throttled,
+        cpu_pressure_ratio=fact.cpu_pressure_ratio,
+    )
+    return used
+
+
+def _fold_reports(record: _Record, fact: ContainerFact, now_s: float, window_s: float) -> None:
+    fresh: list[LatencySketch] = []
+    for report in fact.reports:
+        record.as_of_s = report.received_s
+        if report.latency is not None:
+            fresh.append(report.latency)
+            record.reports.append(report)
+        if report.in_flight is not None:
+            record.writers[report.writer] = (
+                report.received_s,
+                report.in_flight,
+                report.oldest_s or 0.0,
+            )
+        if report.sample is not None:
+            record.samples.append(report.sample)
+        if report.checkpoint is not None:
+            record.checkpoint = report.checkpoint
+    record.fresh = merge(*fresh)
+    while record.reports and record.reports[0].received_s < now_s - window_s:
+        record.reports.popleft()
+    gone = [key for key, (at_s, _, _) in record.writers.items() if at_s < now_s - STALE_WRITER_S]
+    for key in gone:
+        del record.writers[key]
+
+
+def _progress(record: _Record, fact: ContainerFact | None, now_s: float) -> Progress:
+    since_s = record.changed_at_s or 0.0
+    sketches = [report.latency for report in record.reports if report.latency is not None]
+    return Progress(
+        fresh=record.fresh,
+        window=merge(
+            *(
+                report.latency
+                for report in record.reports
+                if report.latency is not None and _began_s(report) >= since_s
+            )
+        ),
+        recent=merge(*sketches),
+        in_flight=sum(count for _, count, _ in record.writers.values()),
+        oldest_s=max(
+            (age_s + now_s - at_s for at_s, count, age_s in record.writers.values() if count),
+            default=0.0,
+        ),
+        samples=tuple(record.samples),
+        as_of_s=record.as_of_s,
+        bad_lines=fact.bad_lines if fact else 0,
+        checkpoint=record.checkpoint,
+        trouble=fact.sidecar_trouble if fact else None,
+    )
+
+
+def _began_s(report: Report) -> float:
+    """When the average request that a line tells of began, at the earliest."""
+    mean_s = report.latency.mean_s if report.latency else None
+    return report.received_s - REPORT_INTERVAL_S - (mean_s or 0.0)
+
+
+def _same(a: Limits, b: Limits) -> bool:
+    """Equal within the kernel's grain: a quota comes back in steps of 1 % of a core."""
+    if a.cpu_cores is None or b.cpu_cores is None:
+        return a.cpu_cores is None and b.cpu_cores is None
+    return abs(a.cpu_cores - b.cpu_cores) < 0.011

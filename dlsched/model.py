@@ -1,0 +1,541 @@
+"""The frozen types that every layer speaks: a decision is a value, and so is all that leads to it.
+
+Owns the nouns of the program. It must not do anything: no I/O, no clock, no Docker, no arithmetic
+beyond what a type needs to describe itself. Units are in the names: `_s` seconds, `_bytes`,
+`_cores`, `_core_s`, `_ratio` 0 to 1. `None` means unread or unbounded, never zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+# --------------------------------------------------------------------------- what users ask for
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What can be changed on a running job."""
+
+    cpu_cores: float | None = None
+    """Ceiling in cores; None: no ceiling."""
+    gpu_share: float | None = None
+    """Share of its GPUs' time, 0 to 1; None: not divided."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Floor and ceiling that the spec sets to whatever a policy decides."""
+
+    floor_cores: float = 0.01
+    ceiling_cores: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyTarget:
+    """Answer within `seconds`: in the mean (`quantile` None), or for that part of requests."""
+
+    seconds: float
+    quantile: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyTarget:
+    """Deliver at one value of a metric, finish at a second (below the first: lower is better)."""
+
+    metric: str
+    deliver: float
+    finish: float
+    deadline_s: float | None = None
+
+
+Target = LatencyTarget | AccuracyTarget
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """How a job wants to be ended: this signal, and so long to comply before SIGKILL."""
+
+    signal: str = "SIGTERM"
+    grace_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """How a job is told to save itself, how long that may take, and where it saves."""
+
+    signal: str
+    timeout_s: float
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """Docker's own restart policy, which works while the agent is down."""
+
+    name: Literal["no", "always", "unless-stopped", "on-failure"] = "no"
+    max_retries: int = 0
+    """Only with on-failure; 0: for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Healthcheck:
+    """Compose's healthcheck: the command and its times; None: the engine's default."""
+
+    test: tuple[str, ...]
+    interval_s: float | None = None
+    timeout_s: float | None = None
+    start_period_s: float | None = None
+    retries: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ulimit:
+    """A resource limit of the container's processes."""
+
+    name: str
+    soft: int
+    hard: int
+
+
+@dataclass(frozen=True, slots=True)
+class Logging:
+    """The engine's log driver and its options; the default keeps three files of 10 MiB."""
+
+    driver: str = "json-file"
+    options: tuple[tuple[str, str], ...] = (("max-file", "3"), ("max-size", "10m"))
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """What the container is made from. A change of any of it needs a new container."""
+
+    image: str
+    command: tuple[str, ...] | None = None
+    entrypoint: tuple[str, ...] | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    volumes: tuple[str, ...] = ()
+    """As Compose's short form, `source:target[:mode]`."""
+    restart: Restart = Restart()
+    memory_bytes: int | None = None
+    gpus: int = 0
+    ports: tuple[str, ...] = ()
+    network: str | None = None
+    user: str | None = None
+    working_dir: str | None = None
+    shm_size_bytes: int | None = None
+    tmpfs: tuple[str, ...] = ()
+    ulimits: tuple[Ulimit, ...] = ()
+    extra_hosts: tuple[str, ...] = ()
+    labels: tuple[tuple[str, str], ...] = ()
+    read_only: bool = False
+    cap_drop: tuple[str, ...] = ()
+    healthcheck: Healthcheck | None = None
+    logging: Logging = Logging()
+    pull_policy: Literal["missing", "always", "never"] = "missing"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """One job file, parsed: the container, and what may change while it runs."""
+
+    name: str
+    container: ContainerSpec
+    bounds: Bounds = Bounds()
+    weight: float = 1.0
+    target: Target | None = None
+    stop: Stop = Stop()
+    checkpoint: Checkpoint | None = None
+    container_digest: str = ""
+    """Of `container` alone: another one means recreate."""
+    digest: str = ""
+    """Of everything: another one means that the user changed the file."""
+
+
+# --------------------------------------------------------------------------- what is measured
+
+
+@dataclass(frozen=True, slots=True)
+class LatencySketch:
+    """Latencies as counts in logarithmic buckets; `estimate.sketch` merges and reads it.
+
+    Bucket i counts seconds in (g^(i-1), g^i] x 1e-6 with g = 1.01/0.99, so that any quantile is
+    read within 1 % of its value.
+    """
+
+    count: int = 0
+    sum_s: float = 0.0
+    buckets: tuple[tuple[int, int], ...] = ()
+    """(bucket index, count), sorted by index."""
+    errors: int = 0
+
+    @property
+    def mean_s(self) -> float | None:
+        """Mean latency in seconds; None without a request."""
+        return self.sum_s / self.count if self.count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One training report: the step, and every metric that came with it."""
+
+    received_s: float
+    step: int | None
+    metrics: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAck:
+    """A job's word that it has saved itself at that step, and where."""
+
+    step: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a job's sidecar told, stamped with the agent's own receive time."""
+
+    fresh: LatencySketch = LatencySketch()
+    """What arrived since the cycle before."""
+    window: LatencySketch = LatencySketch()
+    """What was measured wholly under the present limits, at most `Snapshot.window_s` back."""
+    recent: LatencySketch = LatencySketch()
+    """What arrived in the last `Snapshot.window_s`, whatever the limits were."""
+    in_flight: int = 0
+    oldest_s: float = 0.0
+    """Age of the oldest request not yet answered: a hung service is slow, not silent."""
+    samples: tuple[Sample, ...] = ()
+    """Training reports, oldest first, bounded."""
+    as_of_s: float | None = None
+    """When the last valid line was received; None: never."""
+    bad_lines: int = 0
+    checkpoint: CheckpointAck | None = None
+    trouble: str | None = None
+    """Why the sidecar cannot be read, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a container uses, as the kernel counts it. Each may be None: unread is not zero."""
+
+    cpu_cores: float | None = None
+    """Mean since the cycle before."""
+    window_cores: float | None = None
+    """Mean over the same time as `Progress.window`."""
+    memory_bytes: int | None = None
+    throttled_ratio: float | None = None
+    """Part of the scheduling periods since the cycle before that hit the quota."""
+    cpu_pressure_ratio: float | None = None
+
+
+# --------------------------------------------------------------------------- the runtime's facts
+
+
+class ContainerState(StrEnum):
+    """A container's state in the engine's words."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    PAUSED = "paused"
+    REMOVING = "removing"
+    EXITED = "exited"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerFact:
+    """One container of this instance as it is now."""
+
+    job: str
+    container_id: str
+    state: ContainerState
+    container_digest: str
+    digest: str
+    """`JobSpec.digest` at the time of creation."""
+    source: str = ""
+    """The job file that it was made from."""
+    stop: Stop = Stop()
+    """As written into the container, for when its job file is gone."""
+    started_at_s: float | None = None
+    """When the agent first saw this start (monotonic)."""
+    starts: int = 1
+    """How often it was started, Docker's own restarts included."""
+    exit_code: int | None = None
+    oom_killed: bool = False
+    error: str | None = None
+    actual: Limits = Limits()
+    """Read back from the kernel."""
+    cpu_shares: int | None = None
+    usage_core_s: float | None = None
+    """CPU time of this start, in core-seconds, as the kernel counts it."""
+    periods: int | None = None
+    throttled_periods: int | None = None
+    memory_bytes: int | None = None
+    cpu_pressure_ratio: float | None = None
+    reports: tuple[Report, ...] = ()
+    """Sidecar lines that arrived since the observation before."""
+    bad_lines: int = 0
+    """Sidecar lines refused so far, for this start."""
+    sidecar_trouble: str | None = None
+    operation: str | None = None
+    """What the runtime is doing to it now (`stopping`, `updating`, `removing`), or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One valid sidecar line."""
+
+    received_s: float
+    writer: str = ""
+    latency: LatencySketch | None = None
+    in_flight: int | None = None
+    oldest_s: float | None = None
+    sample: Sample | None = None
+    checkpoint: CheckpointAck | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What `Runtime.apply` began for a job that has no container yet, or why it failed."""
+
+    job: str
+    stage: Literal["pulling", "starting", "failed"]
+    detail: str
+    digest: str
+    """`JobSpec.digest` that it was begun for: a failure holds only against that spec."""
+    retryable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All facts of one moment. Unreadable is None, and never an exception for one job."""
+
+    now_s: float
+    engine_ok: bool
+    engine_trouble: str | None = None
+    containers: tuple[ContainerFact, ...] = ()
+    begun: tuple[Begun, ...] = ()
+    listing_age_s: float = 0.0
+    """How old the engine's listing is: events are hints, a listing is the truth."""
+    host_busy_core_s: float | None = None
+    """CPU time of everything on the host since boot, in core-seconds."""
+    node: NodeFact | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A durable word that a job ended, kept as long as its spec has this digest."""
+
+    name: str
+    digest: str
+    kind: Literal["finished", "failed", "stopped"]
+    detail: str = ""
+    exit_code: int | None = None
+    wall_time: str = ""
+    attained_core_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFact:
+    """What the host has, before any reserve."""
+
+    cores: float
+    memory_bytes: int
+
+
+# --------------------------------------------------------------------------- what a policy sees
+
+
+class JobState(StrEnum):
+    """A job's lifecycle; the table of transitions is at the head of `ledger`."""
+
+    WAITING = "waiting"
+    PULLING = "pulling"
+    STARTING = "starting"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    PAUSED = "paused"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed"
+    UNMANAGED = "unmanaged"
+    """Ours, but its file cannot be read: left exactly as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """All that is known of one job at one moment."""
+
+    spec: JobSpec
+    state: JobState
+    reason: str | None = None
+    """Why it is in that state, where that is not plain."""
+    container_id: str | None = None
+    desired: Limits = Limits()
+    """The last decision, after the guards."""
+    actual: Limits = Limits()
+    cpu_shares: int | None = None
+    """Read back from the kernel; None on cgroup v2, whose weights are another scale."""
+    usage: Usage = Usage()
+    progress: Progress = Progress()
+    attained_core_s: float = 0.0
+    """Attained service: CPU time over all its starts."""
+    started_at_s: float | None = None
+    changed_at_s: float | None = None
+    """When its limits were last changed."""
+    starts: int = 0
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return self.spec.name
+
+    @property
+    def runs(self) -> bool:
+        """Whether limits have a meaning for it now."""
+        return self.state is JobState.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What there is to divide."""
+
+    capacity_cores: float
+    """What containers may use, less the reserve."""
+    cores: float
+    memory_bytes: int
+    foreign_cores: float | None = None
+    """CPU used on the host by everything that is not our job."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All that a policy may know: one moment, the time in it, jobs sorted by name."""
+
+    cycle: int
+    now_s: float
+    node: NodeView
+    jobs: tuple[JobView, ...] = ()
+    window_s: float = 30.0
+    wakes: tuple[str, ...] = ()
+    """Arrivals, exits and changed targets since the last decision, each in a few words."""
+
+    @property
+    def running(self) -> tuple[JobView, ...]:
+        """The jobs whose limits can be decided now."""
+        return tuple(job for job in self.jobs if job.runs)
+
+
+Memory = object
+"""A policy's memory: a frozen dataclass of plain values, or None at the start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a policy wants, with a sentence why for each job; jobs that it leaves out stay as is."""
+
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
+    memory: Memory | None = None
+    next_s: float = 0.0
+    """When to be asked again; 0: at the next cycle. A wake asks at once."""
+
+
+# --------------------------------------------------------------------------- what is done
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Make and start the job's container under these limits."""
+
+    spec: JobSpec
+    limits: Limits
+    cpu_shares: int
+    source: str = ""
+    """The job file, written into the container's labels."""
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Change the limits of a running container."""
+
+    job: str
+    container_id: str
+    before: Limits
+    limits: Limits
+    cpu_shares: int
+    why: str
+
+    @property
+    def grows(self) -> bool:
+        """Whether it raises the ceiling."""
+        old, new = self.before.cpu_cores, self.limits.cpu_cores
+        return new is None or (old is not None and new > old)
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """End a container as its spec says (signal, grace) and remove it."""
+
+    job: str
+    container_id: str
+    stop: Stop
+    ceiling_cores: float | None
+    """A job ends faster without its limit: it gets its ceiling first."""
+    why: str
+
+
+Action = Start | Resize | Remove
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one action. `begun` shows in later observations."""
+
+    action: Action
+    status: Literal["done", "begun", "failed", "withheld"]
+    detail: str = ""
+    retryable: bool = True
+    engine_s: float = 0.0
+    """Time spent in engine calls."""
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """One cycle, whole: what journal, API, pages and tests all read."""
+
+    snapshot: Snapshot
+    policy: str
+    decision: Decision | None = None
+    """None: the policy was not asked in this cycle."""
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    """The decision after the guards."""
+    guarded: Mapping[str, str] = field(default_factory=dict)
+    """What a guard changed, by job, in one sentence."""
+    outcomes: tuple[Outcome, ...] = ()
+    rejected: tuple[RejectedFile, ...] = ()
+    alarms: tuple[str, ...] = ()
+    engine_ok: bool = True
+    wall_time: str = ""
+    """RFC 3339 UTC, for show only."""
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    """CPU time of the loop by phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedFile:
+    """A job file that is not in force, and every reason why."""
+
+    file: str
+    job: str | None
+    problems: tuple[str, ...]

@@ -1,0 +1,276 @@
+"""From a decision to ordered actions: the guards that hold for every policy, then the difference.
+
+Owns bounds, capacity, dead-band, cool-down, CPU shares and the order of actions. It must not
+prefer one job to another: that is the policy's. Shrinks come before what grows, so that the sum of
+ceilings stays within capacity also between two actions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlsched.errors import PolicyError
+from dlsched.model import (
+    Action,
+    Decision,
+    JobSpec,
+    JobView,
+    Limits,
+    Remove,
+    Resize,
+    Snapshot,
+    Start,
+)
+
+DEFAULT_SHARES = 1024
+"""The engine's weight of a container that asks for none."""
+
+_LEAST_SHARES, _MOST_SHARES = 2, 262144
+_SHARES_BAND_RATIO = 0.25
+"""Shares follow a changed limit at once, and otherwise only when they are off by so much."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardOptions:
+    """The operator's settings for the guards."""
+
+    dead_band_ratio: float = 0.02
+    cooldown_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Limits that may be applied, and by job what a guard changed about the policy's."""
+
+    limits: Mapping[str, Limits]
+    notes: Mapping[str, str]
+
+
+def guard(
+    snapshot: Snapshot,
+    decision: Decision,
+    options: GuardOptions,
+    *,
+    reserves: bool = False,
+    starts: Sequence[JobSpec] = (),
+) -> Guarded:
+    """The decision within bounds, within capacity where the policy reserves, and steady.
+
+    Jobs that the decision leaves out keep what was desired last. Under a policy that reserves, room
+    is kept for containers that do not run yet and for `starts`. Raises PolicyError for what no
+    policy may answer: NaN, negative, an unknown job.
+    """
+    running = {job.name: job for job in snapshot.running}
+    _refuse_nonsense(decision, {job.name for job in snapshot.jobs})
+    notes: dict[str, str] = {}
+    cores: dict[str, float | None] = {}
+    for name, job in running.items():
+        wanted = decision.limits.get(name, job.desired).cpu_cores
+        cores[name] = _within_bounds(job, wanted)
+        if name in decision.limits and not _equal(cores[name], wanted):
+            notes[name] = f"bounds: {_cores(wanted)} becomes {_cores(cores[name])}"
+    if reserves:
+        room = snapshot.node.capacity_cores - _held_cores(snapshot, starts)
+        cores = _within_capacity(room, running, cores, notes)
+    limits: dict[str, Limits] = {}
+    for name, job in running.items():
+        held = _steady(snapshot.now_s, job, cores[name], options)
+        if held is not None:
+            notes[name] = held
+        share = decision.limits.get(name, job.desired).gpu_share
+        limits[name] = Limits(job.actual.cpu_cores if held else cores[name], share)
+    return Guarded(limits, notes)
+
+
+def plan(
+    snapshot: Snapshot,
+    limits: Mapping[str, Limits],
+    why: Mapping[str, str],
+    starts: Sequence[JobSpec] = (),
+    removals: Sequence[Remove] = (),
+    *,
+    reserves: bool = False,
+    sources: Mapping[str, str] | None = None,
+) -> tuple[Action, ...]:
+    """What has to be done, in order: removals, shrinks, growths, starts."""
+    shares = _shares(snapshot, limits, starts)
+    resizes: list[Resize] = []
+    for job in snapshot.running:
+        wanted = limits.get(job.name)
+        if wanted is None or job.container_id is None or job.reason is not None:
+            continue  # a reason on a running job names an operation under way
+        share = shares[job.name]
+        same = _equal(wanted.cpu_cores, job.actual.cpu_cores)
+        if same and (job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)):
+            continue
+        resizes.append(
+            Resize(
+                job=job.name,
+                container_id=job.container_id,
+                before=job.actual,
+                limits=wanted,
+                cpu_shares=share,
+                why=why.get(job.name, "shares follow the others' limits" if same else ""),
+            )
+        )
+    resizes.sort(key=lambda resize: (resize.grows, resize.job))
+    begins = [
+        Start(
+            spec=spec,
+            limits=_first_limits(snapshot, limits, spec, starts, reserves),
+            cpu_shares=shares[spec.name],
+            source=(sources or {}).get(spec.name, ""),
+        )
+        for spec in starts
+    ]
+    return (*removals, *resizes, *begins)
+
+
+def may_grow(
+    action: Action, actual: Mapping[str, float], capacity_cores: float
+) -> tuple[bool, float]:
+    """Whether a growing action fits beside what is in force now, and the sum it would give.
+
+    `actual` are the ceilings that the kernel holds, by job. A failed shrink is still in there, so
+    the growth that counted on it is withheld.
+    """
+    if isinstance(action, Remove):
+        return True, sum(actual.values())
+    new = action.limits.cpu_cores
+    if new is None:
+        return False, math.inf
+    others = sum(cores for name, cores in actual.items() if name != action.job)
+    return others + new <= capacity_cores + 1e-6, others + new
+
+
+def _shares_differ(now: int, wanted: int) -> bool:
+    """Whether shares are off by more than is worth a call of their own."""
+    return abs(now - wanted) > _SHARES_BAND_RATIO * wanted
+
+
+# ---------------------------------------------------------------------- guards
+
+
+def _refuse_nonsense(decision: Decision, names: set[str]) -> None:
+    for name, limits in decision.limits.items():
+        if name not in names:
+            raise PolicyError(f"decided for a job that does not exist: {name!r}")
+        for what, value in (("cpu_cores", limits.cpu_cores), ("gpu_share", limits.gpu_share)):
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise PolicyError(f"decided {what} {value!r} for {name}; must be 0 or more")
+
+
+def _within_bounds(job: JobView, cores: float | None) -> float | None:
+    floor, ceiling = job.spec.bounds.floor_cores, job.spec.bounds.ceiling_cores
+    if cores is None:
+        return ceiling
+    return max(floor, cores if ceiling is None else min(cores, ceiling))
+
+
+def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
+    """What containers that do not run yet, and those about to be made, hold."""
+    waiting = [job for job in snapshot.jobs if job.container_id is not None and not job.runs]
+    held = sum(job.actual.cpu_cores or job.spec.bounds.floor_cores for job in waiting)
+    return held + sum(spec.bounds.floor_cores for spec in starts)
+
+
+def _within_capacity(
+    room_cores: float,
+    running: Mapping[str, JobView],
+    cores: Mapping[str, float | None],
+    notes: dict[str, str],
+) -> dict[str, float | None]:
+    """Scale what is above the floors so that the sum fits."""
+    capacity = max(0.0, room_cores)
+    asked = {name: capacity if value is None else value for name, value in cores.items()}
+    total = sum(asked.values())
+    if total <= capacity:
+        return {**asked}
+    floors = {name: min(asked[name], job.spec.bounds.floor_cores) for name, job in running.items()}
+    floor_sum = sum(floors.values())
+    ratio = max(0.0, capacity - floor_sum) / (total - floor_sum) if total > floor_sum else 0.0
+    fitted: dict[str, float | None] = {}
+    for name, value in asked.items():
+        fitted[name] = floors[name] + (value - floors[name]) * ratio
+        notes[name] = (
+            f"capacity: {value:.2f} becomes {fitted[name]:.2f} cores, "
+            f"all asked for {total:.2f} of {capacity:.2f}"
+        )
+    return fitted
+
+
+def _steady(now_s: float, job: JobView, cores: float | None, options: GuardOptions) -> str | None:
+    """Why the limit in force is kept, or None."""
+    actual = job.actual.cpu_cores
+    if cores is None or actual is None:
+        return None
+    if _equal(cores, actual):
+        return None
+    floor, ceiling = job.spec.bounds.floor_cores, job.spec.bounds.ceiling_cores
+    if actual < floor or (ceiling is not None and actual > ceiling):
+        return None
+    if abs(cores - actual) <= options.dead_band_ratio * actual:
+        return f"dead-band: {_cores(cores)} is within {options.dead_band_ratio:.0%} of {actual:.2f}"
+    if job.changed_at_s is not None and now_s - job.changed_at_s < options.cooldown_s:
+        left_s = options.cooldown_s - (now_s - job.changed_at_s)
+        return f"cool-down: changed lately, {left_s:.0f} s left"
+    return None
+
+
+# ---------------------------------------------------------------------- the plan
+
+
+def _first_limits(
+    snapshot: Snapshot,
+    limits: Mapping[str, Limits],
+    spec: JobSpec,
+    starts: Sequence[JobSpec],
+    reserves: bool,
+) -> Limits:
+    """What a new container starts under, until the policy sees it run.
+
+    Its ceiling, so that it starts quickly; under a policy that reserves, an even part of what the
+    others leave, since the sum of ceilings must hold from the first moment on.
+    """
+    ceiling = spec.bounds.ceiling_cores
+    if not reserves:
+        return Limits(ceiling)
+    capacity = snapshot.node.capacity_cores
+    given = 0.0
+    for job in snapshot.jobs:
+        if job.container_id is not None:
+            cores = limits.get(job.name, job.actual).cpu_cores
+            given += capacity if cores is None else cores
+    part = max(0.0, capacity - given) / len(starts)
+    return Limits(max(spec.bounds.floor_cores, part if ceiling is None else min(part, ceiling)))
+
+
+def _shares(
+    snapshot: Snapshot, limits: Mapping[str, Limits], starts: Sequence[JobSpec]
+) -> dict[str, int]:
+    """CPU shares in proportion to ceilings, with the engine's default as their mean."""
+    capacity = snapshot.node.capacity_cores
+    ceilings: dict[str, float] = {}
+    for job in snapshot.running:
+        cores = limits.get(job.name, job.actual).cpu_cores
+        ceilings[job.name] = capacity if cores is None else cores
+    mean = sum(ceilings.values()) / len(ceilings) if ceilings else 0.0
+    shares = {
+        name: max(_LEAST_SHARES, min(_MOST_SHARES, round(DEFAULT_SHARES * cores / mean)))
+        for name, cores in ceilings.items()
+        if mean > 0
+    }
+    return {**{spec.name: DEFAULT_SHARES for spec in starts}, **shares}
+
+
+def _equal(a: float | None, b: float | None) -> bool:
+    """Equal within the kernel's grain: quotas are written in steps of 1 % of a core."""
+    if a is None or b is None:
+        return a is None and b is None
+    return round(a * 100) == round(b * 100)
+
+
+def _cores(value: float | None) -> str:
+    return "no ceiling" if value is None else f"{value:.2f} cores"

@@ -1,0 +1,98 @@
+"""Policies: pure decisions, one policy a file. This module owns what a policy is, and finds them.
+
+It must not decide anything itself. A user's own policy joins as an entry point of the group
+`dlsched.policies`, or is named `module:Class` in the settings.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, ClassVar, Protocol, cast
+
+from dlsched import model
+from dlsched.errors import PolicyError
+from dlsched.model import Decision, Snapshot
+
+GROUP = "dlsched.policies"
+
+
+class Policy(Protocol):
+    """One method. Same snapshot and memory, same decision: no clock, files, logging, randomness.
+
+    `Parameters` is a frozen dataclass whose fields each have a default and a docstring with unit
+    and reason. `Memory` is a frozen dataclass of plain values (at most 4 KiB a job), or None when
+    the policy remembers nothing. `reserves` says whether the sum of its ceilings stays within
+    capacity (a guard then enforces it). Bounds, capacity, dead-band and cool-down are the guards'
+    work, alike for all policies.
+    """
+
+    Parameters: ClassVar[type[Any]]
+    Memory: ClassVar[type[Any] | None]
+    reserves: ClassVar[bool]
+
+    def __init__(self, parameters: Any) -> None: ...
+
+    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
+        """What each running job should get, and why."""
+        ...
+
+
+def known() -> dict[str, str]:
+    """Every installed policy: its name, and the first line of its docstring."""
+    return {point.name: _summary(point) for point in sorted(_points(), key=lambda p: p.name)}
+
+
+def load(name: str, options: Mapping[str, object] | None = None) -> Policy:
+    """The policy of that name, or of `module:Class`, with these parameters.
+
+    Raises PolicyError in one line: an unknown name tells the known ones, an unknown or ill-typed
+    parameter tells the right ones.
+    """
+    cls = _find(name)
+    parameters = cls.Parameters
+    fields = {field.name: field for field in dataclasses.fields(parameters)}
+    for key, value in (options or {}).items():
+        if key not in fields:
+            raise PolicyError(f"policy {name}: no parameter {key!r}; it has {', '.join(fields)}")
+        expected = type(fields[key].default)
+        fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
+        if not (fits or (expected is float and type(value) is int)):
+            raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
+    try:
+        return cls(parameters(**(options or {})))
+    except ValueError as error:
+        raise PolicyError(f"policy {name}: {error}") from error
+
+
+def _find(name: str) -> type[Policy]:
+    point = next((p for p in _points() if p.name == name), None)
+    try:
+        if point is not None:
+            found = point.load()
+        elif ":" in name:
+            module, _, attribute = name.partition(":")
+            found = getattr(importlib.import_module(module), attribute)
+        else:
+            names = ", ".join(sorted(p.name for p in _points()))
+            raise PolicyError(f"no policy {name!r}; known are {names}, or module:Class of your own")
+    except (ImportError, AttributeError) as error:
+        raise PolicyError(f"policy {name!r} cannot be loaded: {error}") from error
+    parts = ("Parameters", "Memory", "reserves", "decide")
+    missing = [part for part in parts if not hasattr(found, part)]
+    if missing:
+        raise PolicyError(f"policy {name!r} has no {', '.join(missing)}; see examples/my_policy.py")
+    return cast("type[Policy]", found)
+
+
+def _points() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
+
+
+def _summary(point: EntryPoint) -> str:
+    try:
+        return (point.load().__doc__ or "").strip().partition("\n")[0]
+    except (ImportError, AttributeError) as error:
+        return f"cannot be loaded: {error}"

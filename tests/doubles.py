@@ -1,0 +1,142 @@
+"""Stand-ins for the ports: an engine of plain dictionaries, wishes and records in memory.
+
+They show faults that a real engine cannot be made to show on demand (an update that fails, an
+answer that never comes), and let a cycle run without time passing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from dlsched.controller import Inbound
+from dlsched.ledger import Wish
+from dlsched.model import (
+    Action,
+    Begun,
+    ContainerFact,
+    ContainerSpec,
+    ContainerState,
+    Ended,
+    JobSpec,
+    LatencySketch,
+    LatencyTarget,
+    NodeFact,
+    Observation,
+    Outcome,
+    RejectedFile,
+    Remove,
+    Report,
+    Resize,
+)
+
+
+def job_spec(name: str, **changes: object) -> JobSpec:
+    """A valid spec; digests follow the content as the parser's do."""
+    container = changes.pop("container", None) or ContainerSpec(image="model:1")
+    spec = JobSpec(name=name, container=container, target=LatencyTarget(0.05))  # type: ignore[arg-type]
+    spec = replace(spec, **changes)  # type: ignore[arg-type]
+    return replace(spec, digest=f"d:{spec!r}", container_digest=f"c:{container!r}")
+
+
+def running(name: str, **changes: object) -> ContainerFact:
+    """A running container of `job_spec(name)`."""
+    spec = job_spec(name)
+    fact = ContainerFact(
+        job=name,
+        container_id=f"id-{name}",
+        state=ContainerState.RUNNING,
+        container_digest=spec.container_digest,
+        digest=spec.digest,
+        started_at_s=0.0,
+    )
+    return replace(fact, **changes)  # type: ignore[arg-type]
+
+
+def sketch(*latencies_s: float) -> LatencySketch:
+    """A sketch with plain count and sum; buckets do not matter where the mean is judged."""
+    return LatencySketch(count=len(latencies_s), sum_s=sum(latencies_s))
+
+
+class FakeRuntime:
+    """An engine that does at once what it is told, unless told to fail."""
+
+    def __init__(self, cores: float = 4.0) -> None:
+        self.node = NodeFact(cores=cores, memory_bytes=8 * 2**30)
+        self.containers: dict[str, ContainerFact] = {}
+        self.begun: tuple[Begun, ...] = ()
+        self.applied: list[Action] = []
+        self.fails: dict[type, str] = {}
+        self.begins: set[type] = set()
+        self.engine_ok = True
+
+    def observe(self, now_s: float) -> Observation:
+        facts = tuple(self.containers.values())
+        self.containers = {job: replace(fact, reports=()) for job, fact in self.containers.items()}
+        return Observation(
+            now_s=now_s,
+            engine_ok=self.engine_ok,
+            engine_trouble=None if self.engine_ok else "does not answer",
+            containers=facts,
+            begun=self.begun,
+            node=self.node,
+        )
+
+    def apply(self, action: Action, now_s: float) -> Outcome:
+        self.applied.append(action)
+        if type(action) in self.fails:
+            return Outcome(action, "failed", self.fails[type(action)])
+        if type(action) in self.begins:
+            return Outcome(action, "begun")
+        if isinstance(action, Remove):
+            self.containers.pop(action.job, None)
+        elif isinstance(action, Resize):
+            fact = self.containers[action.job]
+            self.containers[action.job] = replace(fact, actual=action.limits)
+        else:
+            self.containers[action.job] = running(
+                action.job,
+                container_digest=action.spec.container_digest,
+                digest=action.spec.digest,
+                actual=action.limits,
+                started_at_s=now_s,
+                source=action.source,
+            )
+        return Outcome(action, "done")
+
+    def report(self, job: str, now_s: float, *latencies_s: float) -> None:
+        """One sidecar line, to be seen by the next observation."""
+        fact = self.containers[job]
+        line = Report(received_s=now_s, latency=sketch(*latencies_s))
+        self.containers[job] = replace(fact, reports=(*fact.reports, line))
+
+    def sum_of_ceilings(self) -> float:
+        """What the kernel would hold."""
+        return sum(fact.actual.cpu_cores or self.node.cores for fact in self.containers.values())
+
+
+class FakeInbox:
+    """Wishes that a test sets."""
+
+    def __init__(self, *specs: JobSpec) -> None:
+        self.specs = {spec.name: spec for spec in specs}
+        self.rejected: tuple[RejectedFile, ...] = ()
+
+    def scan(self, now_s: float) -> Inbound:
+        return Inbound(wish=Wish(specs=dict(self.specs)), rejected=self.rejected)
+
+
+class FakeRecords:
+    """Ended jobs, in memory."""
+
+    def __init__(self) -> None:
+        self.ended: dict[str, Ended] = {}
+
+    def all(self) -> Mapping[str, Ended]:
+        return dict(self.ended)
+
+    def record(self, ended: Ended) -> None:
+        self.ended[ended.name] = ended
+
+    def lift(self, name: str) -> None:
+        self.ended.pop(name, None)

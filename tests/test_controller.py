@@ -1,0 +1,302 @@
+"""Whole cycles over stand-ins: what happens when, and what happens when it goes wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from dlsched.clock import VirtualClock
+from dlsched.controller import FAILURES_UNTIL_PLAIN, Controller, NamedPolicy
+from dlsched.ledger import Ledger, LedgerOptions
+from dlsched.model import (
+    Begun,
+    Bounds,
+    ContainerState,
+    Decision,
+    Ended,
+    JobState,
+    LatencyTarget,
+    Limits,
+    Remove,
+    Resize,
+    Snapshot,
+    Start,
+)
+from dlsched.planner import GuardOptions
+from tests.doubles import FakeInbox, FakeRecords, FakeRuntime, job_spec, running
+
+
+@dataclass(frozen=True)
+class NoParameters:
+    """Nothing to set."""
+
+
+class Scripted:
+    """A policy whose answers a test writes; it keeps what it was shown."""
+
+    Parameters: ClassVar[type[Any]] = NoParameters
+    Memory: ClassVar[type[Any] | None] = None
+    reserves: ClassVar[bool] = False
+
+    def __init__(self, *answers: Decision | Exception) -> None:
+        self.answers = list(answers)
+        self.seen: list[Snapshot] = []
+
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
+        self.seen.append(snapshot)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Reserving(Scripted):
+    reserves: ClassVar[bool] = True
+
+
+class World:
+    """A controller with everything around it, and a second that passes when told to."""
+
+    def __init__(self, policy: Scripted, *names: str, dry_run: bool = False, **options: Any):
+        self.clock = VirtualClock(1000.0)
+        self.runtime = FakeRuntime(cores=4.0)
+        self.inbox = FakeInbox(*(job_spec(name) for name in names))
+        self.records = FakeRecords()
+        self.policy = policy
+        self.controller = Controller(
+            runtime=self.runtime,
+            clock=self.clock,
+            inbox=self.inbox,
+            records=self.records,
+            ledger=Ledger(LedgerOptions(**options)),
+            policy=NamedPolicy("scripted", policy),
+            guards=GuardOptions(),
+            dry_run=dry_run,
+        )
+
+    def cycle(self, count: int = 1):
+        for _ in range(count):
+            report = self.controller.run_once()
+            self.clock.advance(1.0)
+        return report
+
+    def state(self, name: str) -> JobState:
+        report = self.controller.last_report
+        assert report is not None
+        return {job.name: job.state for job in report.snapshot.jobs}[name]
+
+
+def limits(**cores: float | None) -> Decision:
+    return Decision(limits={name: Limits(value) for name, value in cores.items()})
+
+
+def test_a_file_becomes_a_running_job_and_its_limits_are_decided():
+    world = World(Scripted(limits(a=0.5)), "a")
+    world.policy.answers = [Decision(), limits(a=0.5)]
+    world.cycle()
+    assert [type(action) for action in world.runtime.applied] == [Start]
+    world.cycle()
+    assert world.runtime.containers["a"].actual == Limits(0.5)
+    assert world.policy.seen[-1].wakes == ("a: arrived",)
+
+
+def test_the_policy_is_asked_when_due_and_at_once_on_a_wake():
+    world = World(Scripted(Decision(next_s=10.0)), "a")
+    world.cycle(5)
+    asked = len(world.policy.seen)
+    world.inbox.specs["b"] = job_spec("b")
+    world.cycle(2)
+    assert asked == 2  # the first cycle (nothing runs yet) and the arrival of a
+    assert len(world.policy.seen) == 3
+    assert world.policy.seen[-1].wakes == ("b: arrived",)
+    world.cycle(12)
+    assert len(world.policy.seen) == 4
+
+
+def test_a_removed_file_stops_the_job():
+    world = World(Scripted(Decision()), "a")
+    world.cycle(2)
+    world.inbox.specs.clear()
+    world.cycle()
+    assert isinstance(world.runtime.applied[-1], Remove)
+    world.cycle()
+    assert world.controller.last_report.snapshot.jobs == ()
+
+
+def test_a_container_spared_by_the_inbox_is_left_exactly_as_it_is():
+    world = World(Scripted(limits()))
+    world.runtime.containers["a"] = running("a", actual=Limits(1.0))
+    scan = world.inbox.scan
+
+    def sparing(now_s: float):
+        inbound = scan(now_s)
+        return replace(inbound, wish=replace(inbound.wish, spares=lambda fact: "its file is bad"))
+
+    world.inbox.scan = sparing  # type: ignore[method-assign]
+    report = world.cycle(3)
+    assert world.runtime.applied == []
+    assert world.state("a") is JobState.UNMANAGED
+    assert "a: left alone: its file is bad" in report.alarms
+
+
+def test_a_changed_target_wakes_and_does_not_restart():
+    world = World(Scripted(Decision(next_s=60.0)), "a")
+    world.cycle(3)
+    world.inbox.specs["a"] = job_spec("a", target=LatencyTarget(0.2))
+    world.cycle()
+    assert world.policy.seen[-1].wakes == ("a: its target changed",)
+    assert [type(action) for action in world.runtime.applied] == [Start]
+
+
+def test_a_changed_image_recreates():
+    world = World(Scripted(Decision()), "a")
+    world.cycle(2)
+    container = replace(world.inbox.specs["a"].container, image="model:2")
+    world.inbox.specs["a"] = job_spec("a", container=container)
+    world.cycle(2)
+    assert [type(action) for action in world.runtime.applied] == [Start, Remove, Start]
+    assert world.runtime.applied[-1].spec.container.image == "model:2"
+
+
+def test_a_finished_job_is_recorded_and_not_run_again_also_when_pruned():
+    world = World(Scripted(Decision()), "a")
+    world.cycle(2)
+    done = replace(world.runtime.containers["a"], state=ContainerState.EXITED, exit_code=0)
+    world.runtime.containers["a"] = done
+    world.cycle()
+    assert world.records.ended["a"].kind == "finished"
+    world.runtime.containers.clear()
+    world.cycle(3)
+    assert world.state("a") is JobState.FINISHED
+    assert [type(action) for action in world.runtime.applied] == [Start]
+
+
+def test_a_changed_file_lifts_the_end_of_a_job():
+    world = World(Scripted(Decision()), "a")
+    world.records.record(Ended("a", world.inbox.specs["a"].digest, "finished"))
+    world.cycle(2)
+    assert world.runtime.applied == []
+    world.inbox.specs["a"] = job_spec("a", weight=2.0)
+    world.cycle(2)
+    assert [type(action) for action in world.runtime.applied] == [Start]
+    assert world.records.ended == {}
+
+
+def test_a_retryable_failure_to_start_is_tried_again_with_back_off():
+    world = World(Scripted(Decision()), "a")
+    world.runtime.fails[Start] = "registry down"
+    spec = world.inbox.specs["a"]
+    world.cycle()
+    world.runtime.begun = (Begun("a", "failed", "registry down", spec.digest, retryable=True),)
+    world.cycle(4)
+    assert len(world.runtime.applied) == 1
+    world.cycle(3)
+    assert len(world.runtime.applied) == 2
+    world.cycle(8)
+    assert len(world.runtime.applied) == 2
+    world.cycle()
+    assert len(world.runtime.applied) == 3
+
+
+@pytest.mark.parametrize("bad", [ValueError("boom"), limits(ghost=1.0), limits(a=float("nan"))])
+def test_a_policy_that_fails_leaves_limits_and_then_gives_ceilings_back(bad):
+    world = World(Scripted(limits(a=0.5)), "a")
+    world.inbox.specs["a"] = job_spec("a", bounds=Bounds(0.1, 2.0))
+    world.policy.answers = [Decision(), limits(a=0.5)]
+    world.cycle(3)
+    world.policy.answers = [bad]
+    report = world.cycle(FAILURES_UNTIL_PLAIN - 1)
+    assert world.runtime.containers["a"].actual == Limits(0.5)
+    assert any("limits stay as they are" in alarm for alarm in report.alarms)
+    report = world.cycle(2)
+    assert world.runtime.containers["a"].actual == Limits(2.0)
+    assert any("plain Docker until SIGHUP" in alarm for alarm in report.alarms)
+    world.controller.use(NamedPolicy("scripted", Scripted(limits(a=0.7))), GuardOptions())
+    world.cycle()
+    assert world.runtime.containers["a"].actual == Limits(0.7)
+
+
+def test_a_restarted_agent_leaves_limits_when_its_policy_fails():
+    world = World(Scripted(ValueError("boom")), "a")
+    spec = world.inbox.specs["a"]
+    world.runtime.containers["a"] = running(
+        "a", container_digest=spec.container_digest, actual=Limits(0.3)
+    )
+    world.cycle()
+    assert world.runtime.applied == []
+
+
+def test_memory_is_given_back_to_the_policy():
+    @dataclass(frozen=True)
+    class Memory:
+        count: int
+
+    kept = Memory(7)
+
+    class Remembering(Scripted):
+        def decide(self, snapshot, memory):
+            self.memories = [*getattr(self, "memories", []), memory]
+            return Decision(memory=kept)
+
+    world = World(Remembering(Decision()), "a")
+    world.cycle(2)
+    assert world.policy.memories == [None, kept]
+
+
+def test_a_failed_shrink_withholds_the_growth_that_counted_on_it():
+    world = World(Reserving(limits(a=3.0, b=1.0)), "a", "b")
+    for name, cores in (("a", 1.0), ("b", 3.0)):
+        spec = world.inbox.specs[name]
+        world.runtime.containers[name] = running(
+            name, container_digest=spec.container_digest, actual=Limits(cores)
+        )
+    world.runtime.fails[Resize] = "engine error"
+    report = world.cycle()
+    assert [(o.action.job, o.status) for o in report.outcomes] == [
+        ("b", "failed"),
+        ("a", "withheld"),
+    ]
+    assert world.runtime.sum_of_ceilings() == 4.0
+    world.runtime.fails.clear()
+    world.cycle()
+    assert world.runtime.containers["a"].actual == Limits(3.0)
+    assert world.runtime.sum_of_ceilings() == 4.0
+
+
+def test_a_shrink_only_begun_does_not_make_room_yet():
+    world = World(Reserving(limits(a=3.0, b=1.0)), "a", "b")
+    for name, cores in (("a", 1.0), ("b", 3.0)):
+        spec = world.inbox.specs[name]
+        world.runtime.containers[name] = running(
+            name, container_digest=spec.container_digest, actual=Limits(cores)
+        )
+    world.runtime.begins.add(Resize)
+    report = world.cycle()
+    assert [o.status for o in report.outcomes] == ["begun", "withheld"]
+
+
+def test_a_dry_run_tells_and_touches_nothing():
+    world = World(Scripted(limits(a=0.5)), "a", dry_run=True)
+    spec = world.inbox.specs["a"]
+    world.runtime.containers["a"] = running("a", container_digest=spec.container_digest)
+    report = world.cycle()
+    assert world.runtime.applied == []
+    assert [(type(o.action), o.detail) for o in report.outcomes] == [(Resize, "dry run")]
+
+
+def test_without_an_engine_nothing_starts_and_it_says_so():
+    world = World(Scripted(Decision()), "a")
+    world.runtime.engine_ok = False
+    report = world.cycle(2)
+    assert world.runtime.applied == []
+    assert report.snapshot.jobs[0].reason == "waits for the engine"
+    assert "engine: does not answer" in report.alarms
+
+
+def test_the_queue_waits_with_its_reason():
+    world = World(Scripted(Decision()), "a", "b", max_jobs=1)
+    report = world.cycle(2)
+    assert [job.state for job in report.snapshot.jobs] == [JobState.RUNNING, JobState.WAITING]
+    assert report.snapshot.jobs[1].reason == "1 jobs are present, max_jobs is 1"

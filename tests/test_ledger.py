@@ -1,0 +1,191 @@
+"""Windows and rates: what counts as measured under the present limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlsched.ledger import Ledger, LedgerOptions, Wish
+from dlsched.model import (
+    Limits,
+    NodeFact,
+    Observation,
+    Outcome,
+    Report,
+    Resize,
+    Sample,
+    Snapshot,
+)
+from tests.doubles import FakeRuntime, job_spec, running, sketch
+
+SPEC = job_spec("a")
+WISH = Wish(specs={"a": SPEC})
+
+
+def fold(ledger: Ledger, now_s: float, **fact: object) -> Snapshot:
+    seen = Observation(
+        now_s=now_s,
+        engine_ok=True,
+        containers=(running("a", **fact),),
+        node=NodeFact(4.0, 2**33),
+    )
+    return ledger.fold(seen, WISH, {}).snapshot
+
+
+def line(received_s: float, *latencies_s: float, **more: object) -> Report:
+    return Report(received_s=received_s, latency=sketch(*latencies_s), **more)  # type: ignore[arg-type]
+
+
+def resized(ledger: Ledger, now_s: float, cores: float) -> None:
+    action = Resize("a", "id-a", Limits(), Limits(cores), 1024, "")
+    ledger.applied([Outcome(action, "done")], now_s)
+
+
+def test_a_change_empties_the_window_but_not_the_recent_view():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0)
+    fold(ledger, 20.0, reports=(line(20.0, 0.1, 0.1),))
+    resized(ledger, 20.0, 0.5)
+    job = fold(ledger, 20.5, actual=Limits(0.5)).jobs[0]
+    assert job.progress.window.count == 0
+    assert job.progress.recent.count == 2
+
+
+def test_a_line_whose_requests_began_before_the_change_does_not_count():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0)
+    resized(ledger, 20.0, 0.5)
+    early = line(20.9, 0.1)
+    late = line(21.2, 0.1, 0.1)
+    slow = line(21.3, 0.9)
+    job = fold(ledger, 21.5, actual=Limits(0.5), reports=(early, late, slow)).jobs[0]
+    assert job.progress.window.count == 2
+    assert job.progress.fresh.count == 4
+
+
+def test_a_change_that_somebody_else_made_is_noticed():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0, actual=Limits(1.0))
+    fold(ledger, 20.0, actual=Limits(1.0), reports=(line(20.0, 0.1),))
+    job = fold(ledger, 21.0, actual=Limits(0.4)).jobs[0]
+    assert job.changed_at_s == 21.0
+    assert job.progress.window.count == 0
+
+
+def test_the_windows_reach_back_only_so_far():
+    ledger = Ledger(LedgerOptions(window_s=30.0))
+    fold(ledger, 10.0)
+    fold(ledger, 20.0, reports=(line(20.0, 0.1),))
+    job = fold(ledger, 51.0, reports=(line(51.0, 0.2),)).jobs[0]
+    assert job.progress.recent.count == 1
+    assert job.progress.window.mean_s == pytest.approx(0.2)
+
+
+def test_rates_come_from_counters():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0, usage_core_s=5.0, periods=100, throttled_periods=10)
+    job = fold(ledger, 12.0, usage_core_s=6.0, periods=120, throttled_periods=15).jobs[0]
+    assert job.usage.cpu_cores == pytest.approx(0.5)
+    assert job.usage.throttled_ratio == pytest.approx(0.25)
+    assert job.attained_core_s == pytest.approx(6.0)
+
+
+def test_usage_is_also_told_over_the_window_since_the_change():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0, usage_core_s=0.0)
+    fold(ledger, 20.0, usage_core_s=10.0)
+    resized(ledger, 20.0, 0.5)
+    fold(ledger, 22.0, usage_core_s=11.0, actual=Limits(0.5))
+    job = fold(ledger, 24.0, usage_core_s=12.0, actual=Limits(0.5)).jobs[0]
+    assert job.usage.window_cores == pytest.approx(0.5)
+
+
+def test_a_restart_of_the_container_starts_its_counters_again():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0, usage_core_s=50.0)
+    job = fold(ledger, 11.0, usage_core_s=0.5, starts=2, started_at_s=10.5).jobs[0]
+    assert job.usage.cpu_cores is None
+    assert job.attained_core_s == pytest.approx(50.5)
+
+
+def test_unread_is_not_zero():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0)
+    job = fold(ledger, 11.0).jobs[0]
+    assert job.usage.cpu_cores is None
+    assert job.usage.memory_bytes is None
+
+
+def test_a_hung_service_grows_old_between_its_lines():
+    ledger = Ledger(LedgerOptions())
+    hung = Report(received_s=10.0, latency=sketch(), in_flight=2, oldest_s=1.5, writer="w")
+    fold(ledger, 10.0, reports=(hung,))
+    job = fold(ledger, 13.0).jobs[0]
+    assert job.progress.in_flight == 2
+    assert job.progress.oldest_s == pytest.approx(4.5)
+
+
+def test_a_silent_writer_no_longer_vouches_for_its_requests():
+    ledger = Ledger(LedgerOptions())
+    hung = Report(received_s=10.0, latency=sketch(), in_flight=2, oldest_s=1.5, writer="w")
+    fold(ledger, 10.0, reports=(hung,))
+    assert fold(ledger, 25.0).jobs[0].progress.in_flight == 0
+
+
+def test_training_samples_are_kept_in_order_and_bounded():
+    ledger = Ledger(LedgerOptions())
+    reports = tuple(
+        Report(10.0, sample=Sample(10.0, step, (("loss", 1.0),))) for step in range(300)
+    )
+    samples = fold(ledger, 10.0, reports=reports).jobs[0].progress.samples
+    assert [sample.step for sample in samples] == list(range(44, 300))
+
+
+def test_foreign_load_is_what_is_not_ours():
+    ledger = Ledger(LedgerOptions())
+
+    def seen(now_s: float, host: float, ours: float) -> Observation:
+        return Observation(
+            now_s=now_s,
+            engine_ok=True,
+            containers=(running("a", usage_core_s=ours),),
+            host_busy_core_s=host,
+            node=NodeFact(4.0, 2**33),
+        )
+
+    ledger.fold(seen(10.0, 100.0, 20.0), WISH, {})
+    node = ledger.fold(seen(12.0, 103.0, 21.0), WISH, {}).snapshot.node
+    assert node.foreign_cores == pytest.approx(1.0)
+
+
+def test_the_reserve_is_not_divided():
+    ledger = Ledger(
+        LedgerOptions(capacity_cores=3.0, reserve_cores=0.5, reserve_memory_bytes=2**30)
+    )
+    node = fold(ledger, 10.0).node
+    assert node.capacity_cores == pytest.approx(2.5)
+    assert node.memory_bytes == 7 * 2**30
+
+
+def test_jobs_are_sorted_by_name():
+    ledger = Ledger(LedgerOptions())
+    runtime = FakeRuntime()
+    for name in ("zeta", "alpha", "mid"):
+        runtime.containers[name] = running(name)
+    wish = Wish(specs={name: job_spec(name) for name in ("mid", "zeta", "alpha")})
+    folded = ledger.fold(runtime.observe(1.0), wish, {})
+    assert [job.name for job in folded.snapshot.jobs] == ["alpha", "mid", "zeta"]
+
+
+def test_a_second_container_of_a_job_is_removed():
+    ledger = Ledger(LedgerOptions())
+    seen = Observation(
+        now_s=1.0,
+        engine_ok=True,
+        containers=(running("a"), replace(running("a"), container_id="id-z")),
+        node=NodeFact(4.0, 2**33),
+    )
+    folded = ledger.fold(seen, WISH, {})
+    assert [removal.container_id for removal in folded.removals] == ["id-z"]
+    assert folded.alarms == ("a: a second container id-z",)

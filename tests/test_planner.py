@@ -1,0 +1,174 @@
+"""Guards and plan: bounds, capacity at every moment, dead-band, shares, order."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsched.errors import PolicyError
+from dlsched.model import (
+    Bounds,
+    Decision,
+    JobState,
+    JobView,
+    Limits,
+    NodeView,
+    Remove,
+    Resize,
+    Snapshot,
+    Start,
+    Stop,
+)
+from dlsched.planner import DEFAULT_SHARES, GuardOptions, guard, may_grow, plan
+from tests.doubles import job_spec
+
+STEADY = GuardOptions(dead_band_ratio=0.02, cooldown_s=0.0)
+
+
+def view(name: str, actual: float | None = 1.0, floor: float = 0.1, ceiling: float | None = None):
+    return JobView(
+        spec=job_spec(name, bounds=Bounds(floor, ceiling)),
+        state=JobState.RUNNING,
+        container_id=f"id-{name}",
+        desired=Limits(actual),
+        actual=Limits(actual),
+        changed_at_s=95.0,
+    )
+
+
+def snapshot(*jobs: JobView, capacity: float = 4.0) -> Snapshot:
+    return Snapshot(1, 100.0, NodeView(capacity, capacity, 2**33), jobs)
+
+
+def decide(**cores: float | None) -> Decision:
+    return Decision(limits={name: Limits(value) for name, value in cores.items()})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
+def test_what_no_policy_may_answer_is_refused(value):
+    with pytest.raises(PolicyError, match="decided cpu_cores"):
+        guard(snapshot(view("a")), decide(a=value), STEADY)
+
+
+def test_an_unknown_job_is_refused():
+    with pytest.raises(PolicyError, match="does not exist: 'ghost'"):
+        guard(snapshot(view("a")), decide(ghost=1.0), STEADY)
+
+
+def test_bounds_hold_and_are_told():
+    guarded = guard(snapshot(view("a", ceiling=2.0), view("b")), decide(a=3.0, b=0.01), STEADY)
+    assert guarded.limits == {"a": Limits(2.0), "b": Limits(0.1)}
+    assert guarded.notes["a"] == "bounds: 3.00 cores becomes 2.00 cores"
+
+
+def test_no_ceiling_means_the_specs_ceiling():
+    guarded = guard(snapshot(view("a", ceiling=2.0), view("b")), decide(a=None, b=None), STEADY)
+    assert guarded.limits == {"a": Limits(2.0), "b": Limits(None)}
+
+
+def test_a_job_that_the_policy_leaves_out_keeps_what_it_has():
+    guarded = guard(snapshot(view("a", actual=0.7)), decide(), STEADY)
+    assert guarded.limits == {"a": Limits(0.7)}
+
+
+def test_small_steps_are_held_back_until_they_add_up():
+    held = guard(snapshot(view("a", actual=1.0)), decide(a=1.015), STEADY)
+    assert held.limits == {"a": Limits(1.0)}
+    assert "dead-band" in held.notes["a"]
+    assert guard(snapshot(view("a", actual=1.0)), decide(a=1.03), STEADY).limits["a"] == Limits(
+        1.03
+    )
+
+
+def test_cool_down_holds_until_it_is_over():
+    job = snapshot(view("a", actual=1.0))
+    assert guard(job, decide(a=2.0), GuardOptions(0.02, 10.0)).limits["a"] == Limits(1.0)
+    assert guard(job, decide(a=2.0), GuardOptions(0.02, 5.0)).limits["a"] == Limits(2.0)
+
+
+def test_cool_down_never_keeps_a_limit_outside_changed_bounds():
+    job = snapshot(view("a", actual=3.0, ceiling=2.0))
+    assert guard(job, decide(a=2.0), GuardOptions(0.02, 60.0)).limits["a"] == Limits(2.0)
+
+
+@given(
+    asked=st.lists(st.one_of(st.none(), st.floats(0, 20)), min_size=1, max_size=8),
+    capacity=st.floats(1, 16),
+)
+def test_a_policy_that_reserves_never_sums_above_capacity(asked, capacity):
+    jobs = [view(f"j{index}", actual=None, floor=0.05) for index in range(len(asked))]
+    decision = Decision(
+        limits={job.name: Limits(value) for job, value in zip(jobs, asked, strict=True)}
+    )
+    guarded = guard(snapshot(*jobs, capacity=capacity), decision, STEADY, reserves=True)
+    total = sum(limits.cpu_cores or 0.0 for limits in guarded.limits.values())
+    assert total <= capacity + 1e-6
+    assert all((limits.cpu_cores or 0.0) >= 0.05 - 1e-9 for limits in guarded.limits.values())
+
+
+def test_room_is_kept_for_what_is_about_to_start():
+    spec = job_spec("new", bounds=Bounds(0.5))
+    guarded = guard(
+        snapshot(view("a", actual=1.0), capacity=4.0),
+        decide(a=4.0),
+        STEADY,
+        reserves=True,
+        starts=[spec],
+    )
+    assert guarded.limits["a"].cpu_cores == pytest.approx(3.5)
+
+
+def test_removals_then_shrinks_then_growths_then_starts():
+    jobs = snapshot(view("a", actual=1.0), view("b", actual=2.0))
+    away = Remove("c", "id-c", Stop(), None, "gone")
+    actions = plan(jobs, {"a": Limits(2.0), "b": Limits(1.0)}, {}, [job_spec("new")], [away])
+    kinds = [(type(action), action.job) for action in actions]
+    assert kinds == [(Remove, "c"), (Resize, "b"), (Resize, "a"), (Start, "new")]
+
+
+def test_nothing_changes_nothing_is_done():
+    assert plan(snapshot(view("a", actual=1.0)), {"a": Limits(1.004)}, {}) == ()
+
+
+def test_a_job_with_an_operation_under_way_is_left_alone():
+    busy = JobView(
+        spec=job_spec("a"),
+        state=JobState.RUNNING,
+        container_id="id-a",
+        reason="updating",
+        actual=Limits(1.0),
+    )
+    assert plan(snapshot(busy), {"a": Limits(2.0)}, {}) == ()
+
+
+def test_shares_follow_limits_with_the_engines_default_as_mean():
+    jobs = snapshot(view("a", actual=2.0), view("b", actual=2.0))
+    actions = plan(jobs, {"a": Limits(0.5), "b": Limits(1.5)}, {})
+    shares = {action.job: action.cpu_shares for action in actions if isinstance(action, Resize)}
+    assert shares == {"a": DEFAULT_SHARES // 2, "b": DEFAULT_SHARES * 3 // 2}
+
+
+def test_without_ceilings_all_weigh_the_same():
+    jobs = snapshot(view("a", actual=0.3), view("b", actual=2.0))
+    actions = plan(jobs, {"a": Limits(None), "b": Limits(None)}, {})
+    assert [a.cpu_shares for a in actions if isinstance(a, Resize)] == [1024, 1024]
+
+
+def test_a_start_gets_its_ceiling_or_what_is_left():
+    jobs = snapshot(view("a", actual=3.0), capacity=4.0)
+    spec = job_spec("new", bounds=Bounds(0.1, 2.0))
+    (free,) = plan(jobs, {"a": Limits(3.0)}, {}, [spec])
+    (reserved,) = plan(jobs, {"a": Limits(3.0)}, {}, [spec], reserves=True)
+    assert isinstance(free, Start)
+    assert isinstance(reserved, Start)
+    assert free.limits == Limits(2.0)
+    assert reserved.limits == Limits(1.0)
+
+
+def test_growth_must_fit_beside_what_is_in_force():
+    grow = Resize("a", "id-a", Limits(1.0), Limits(2.5), 1024, "")
+    assert may_grow(grow, {"a": 1.0, "b": 1.5}, 4.0) == (True, 4.0)
+    assert may_grow(grow, {"a": 1.0, "b": 2.0}, 4.0) == (False, 4.5)
