@@ -1,0 +1,136 @@
+"""`make bench`: the demo's comparison over several seeds, the loop's cost, its reaction times.
+
+Prints each table, writes `benchmarks/results/{satisfied,loop,reaction}.json` and the tables as
+Markdown to `benchmarks/results/TABLES.md`, which README quotes. Seeds are 1, 2, 3, ...; none is
+chosen.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import statistics
+import sys
+from collections.abc import Sequence
+
+from rich.console import Console
+
+from benchmarks import loop_cost, plot, reaction, results
+from benchmarks.comparison import Comparison, Plan, compare
+from benchmarks.demo import Screen, by_model, summary
+from benchmarks.session import session
+
+TABLES = results.FOLDER / "TABLES.md"
+
+
+def satisfied(console: Console, seeds: Sequence[int], demand: float) -> list[Comparison]:
+    """The comparison for each seed, each on fresh containers."""
+    comparisons = []
+    for seed in seeds:
+        with session() as one, Screen(console) as screen:
+            comparisons.append(compare(one, Plan(seed=seed, demand_ratio=demand), screen))
+        console.print(by_model(comparisons[-1]))
+        console.print(summary(comparisons[-1]))
+    return comparisons
+
+
+def rows_of(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
+    """One row a seed and policy."""
+    return [
+        {"seed": comparison.plan.seed, "demand": comparison.plan.demand_ratio, **run.row()}
+        for comparison in comparisons
+        for run in comparison.runs
+    ]
+
+
+def medians(comparisons: Sequence[Comparison]) -> list[dict[str, object]]:
+    """One row a policy: medians over the seeds, worst beside them, and who got worse."""
+    rows: list[dict[str, object]] = []
+    for index, policy in enumerate(comparisons[0].plan.policies):
+        runs = [comparison.runs[index] for comparison in comparisons]
+        each = [run.row() for run in runs]
+        settles = [row["settle_s"] for row in each]
+        rows.append(
+            {
+                "policy": policy,
+                "within 10 %": _median(row["satisfied_band"] for row in each),
+                "worst seed": min(row["satisfied_band"] for row in each),
+                "not slower": _median(row["satisfied_slo"] for row in each),
+                "slower than under plain Docker": sum(
+                    _slower_than_plain(comparison, index) for comparison in comparisons
+                ),
+                "settled after s": None if None in settles else _median(settles),
+                "updates/min": _median(row["updates_per_min"] for row in each),
+                "daemon, % of a core": 100 * statistics.median(r.loop_core_ratio for r in runs),
+                "daemon, MiB": statistics.median(r.rss_bytes for r in runs) / 2**20,
+                "engine, % of a core": 100 * statistics.median(r.engine_core_ratio for r in runs),
+            }
+        )
+    return rows
+
+
+def _slower_than_plain(comparison: Comparison, index: int) -> int:
+    """How many models missed the target by more than under plain Docker, and are not satisfied."""
+    plain = {job.job: job for job in comparison.runs[0].judged}
+    return sum(
+        job.ratio is not None
+        and not job.band
+        and abs(job.ratio - 1) > abs((plain[job.job].ratio or 0.0) - 1)
+        for job in comparison.runs[index].judged
+    )
+
+
+def _median(values: object) -> float:
+    return float(statistics.median(values))  # type: ignore[call-overload]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """All tables; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=3, help="how many (1, 2, ...)")
+    parser.add_argument("--demand", type=float, default=0.7, help="of capacity (default 0.7)")
+    parser.add_argument("--idle", type=int, default=100, help="idle containers in the loop's cost")
+    parser.add_argument("--rounds", type=int, default=20, help="rounds of the reaction times")
+    chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    console = Console(stderr=False)
+    seeds = range(1, chosen.seeds + 1)
+    tables: list[tuple[str, list[dict[str, object]]]] = []
+    with session() as one:
+        host = results.host_facts(one.engine.version()["Version"])
+
+    comparisons = satisfied(console, seeds, chosen.demand)
+    results.save("satisfied", host, seeds, rows_of(comparisons), medians=medians(comparisons))
+    plot.draw(comparisons[0], results.FOLDER / "satisfied.png")
+    tables.append((f"Satisfied of 8, median of {len(seeds)} seeds", medians(comparisons)))
+
+    eight = {
+        "containers": 8,
+        "period_s": 1.0,
+        "core_ratio": round(comparisons[0].runs[-1].loop_core_ratio, 4),
+        "rss_mib": round(comparisons[0].runs[-1].rss_bytes / 2**20, 1),
+        "engine_core_ratio": round(comparisons[0].runs[-1].engine_core_ratio, 4),
+        **{
+            f"{name}_ms": round(1000 * spent_s, 2)
+            for name, spent_s in comparisons[0].runs[-1].phase_s.items()
+        },
+    }
+    with session() as one:
+        idle = loop_cost.measure(one, chosen.idle, 60)
+    results.save("loop", host, [], [eight, idle])
+    tables.append(("The loop's cost (8 working, then idle containers)", [eight, idle]))
+
+    with session() as one:
+        reactions = reaction.measure(one, chosen.rounds)
+    results.save("reaction", host, [], reactions)
+    tables.append(("Reaction", reactions))
+
+    text = "\n\n".join(f"**{title}**\n\n{results.markdown(rows)}" for title, rows in tables)
+    facts = ", ".join(f"{name} {value}" for name, value in host.items())
+    TABLES.write_text(f"{text}\n\nHost: {facts}.\n")
+    console.print(TABLES.read_text(), markup=False, soft_wrap=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""One seed's comparison on real containers: calibrate, then each policy in turn on the same jobs.
+
+Owns the course of events. It must not print (the caller is told through `Watcher`), nor judge
+(`judge` does).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from benchmarks.demo_set import DemoJob, draw, spec_text
+from benchmarks.judge import Judged, judge, rolling, satisfied, settle_s
+from benchmarks.session import Session, wait_for
+from dlsched.model import LatencySketch, Resize
+
+FIXED = "benchmarks.fixed:FixedPolicy"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long what takes, and how much is asked for."""
+
+    seed: int
+    policies: tuple[str, ...] = ("none", "dqoes-published", "dqoes")
+    jobs: int = 8
+    demand_ratio: float = 0.7
+    """Of the capacity that the calibration measured."""
+    saturate_s: float = 6.0
+    calibrate_s: float = 25.0
+    settle_s: float = 60.0
+    judge_s: float = 30.0
+    judge_most_s: float = 60.0
+    """The judged window grows up to this until every job has the requests that its noise needs."""
+
+
+@dataclass
+class PolicyRun:
+    """What one policy made of the set."""
+
+    policy: str
+    judged: list[Judged]
+    series: dict[str, list[tuple[float, LatencySketch]]]
+    rolled: list[tuple[float, int]]
+    updates_per_min: float
+    loop_core_ratio: float
+    """CPU of the daemon over the run, in cores."""
+    rss_bytes: int
+    engine_core_ratio: float
+    """CPU of the engine's processes over the run, in cores."""
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    """CPU of the loop by phase, mean of a cycle."""
+
+    def row(self) -> dict[str, object]:
+        """For the result file."""
+        band, slo = satisfied(self.judged)
+        return {
+            "policy": self.policy,
+            "jobs": len(self.judged),
+            "satisfied_band": band,
+            "satisfied_slo": slo,
+            "settle_s": settle_s(self.rolled, max(band - 1, 1)) if band else None,
+            "updates_per_min": round(self.updates_per_min, 1),
+            "requests": sum(job.requests for job in self.judged),
+            "too_few_requests": sum(not job.enough for job in self.judged),
+        }
+
+
+@dataclass
+class Comparison:
+    """One seed, whole."""
+
+    plan: Plan
+    set: tuple[DemoJob, ...]
+    capacity_cores: float
+    shares: dict[str, float]
+    targets: dict[str, float]
+    runs: list[PolicyRun]
+
+
+class Watcher(Protocol):
+    """Who is told how it goes."""
+
+    def stage(self, text: str) -> None:
+        """A new stage begins."""
+        ...
+
+    def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
+        """About once a second; `status` is the daemon's own."""
+        ...
+
+
+def compare(session: Session, plan: Plan, watcher: Watcher) -> Comparison:
+    """Run the whole comparison; takes about calibrate_s + policies x (settle_s + judge_s)."""
+    jobs = draw(plan.seed, plan.jobs)
+    watcher.stage(f"start {plan.jobs} models, seed {plan.seed}, all at once under plain Docker")
+    session.start("none")
+    for job in jobs:
+        session.drop(job.name, spec_text(job, None))
+    try:
+        wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models")
+        wait_for(lambda: _reporting(session) == plan.jobs, 60, "every model's first report")
+    except RuntimeError as error:
+        raise RuntimeError(f"{error} ({session.why_not_running()})") from error
+    capacity = _capacity(session, plan, watcher)
+    shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
+    watcher.stage(
+        f"capacity is {capacity:.2f} cores; measure each model's latency at its drawn share "
+        f"({', '.join(f'{cores:.2f}' for cores in shares.values())} cores)"
+    )
+    targets = _targets(session, plan, watcher, shares)
+    runs = []
+    for job in jobs:
+        session.drop(job.name, spec_text(job, targets[job.name]))
+    for policy in plan.policies:
+        watcher.stage(f"policy {policy}, from plain Docker's even split")
+        runs.append(_run(session, plan, watcher, policy, targets))
+    return Comparison(plan, jobs, capacity, shares, targets, runs)
+
+
+def _reporting(session: Session) -> int:
+    return sum(row["requests"] > 0 for row in session.client.jobs()["jobs"])
+
+
+def _watch(
+    session: Session, watcher: Watcher, text: str, seconds: float
+) -> list[Mapping[str, Any]]:
+    """Let time pass and look on, once a second."""
+    seen: list[Mapping[str, Any]] = []
+    end = time.monotonic() + seconds
+    while (left_s := end - time.monotonic()) > 0:
+        status = session.client.jobs()
+        seen.append(status)
+        watcher.progress(text, left_s, status)
+        time.sleep(min(1.0, max(0.0, left_s)))
+    return seen
+
+
+def _capacity(session: Session, plan: Plan, watcher: Watcher) -> float:
+    """What all models together get when nothing holds them back."""
+    seen = _watch(session, watcher, "capacity", plan.saturate_s)
+    used = sorted(status["node"]["used_cores"] for status in seen[1:])
+    session.stop()
+    return float(used[len(used) // 2])
+
+
+def _targets(
+    session: Session, plan: Plan, watcher: Watcher, shares: Mapping[str, float]
+) -> dict[str, float]:
+    """The mean latency of each model at its share, after the first part is thrown away."""
+    cores = ",".join(f"{job}={share:.4f}" for job, share in shares.items())
+    session.start(FIXED, {"cores": cores})
+    warm_s = plan.calibrate_s / 4
+    _watch(session, watcher, "warm up", warm_s)
+    first = session.cycle()
+    _watch(session, watcher, "targets", plan.calibrate_s - warm_s)
+    session.stop()
+    series = _series(session, first)
+    return {
+        job: judged.mean_s
+        for job in shares
+        if (judged := judge(job, 1.0, series[job], 0.0)).mean_s is not None
+    }
+
+
+def _run(
+    session: Session, plan: Plan, watcher: Watcher, policy: str, targets: Mapping[str, float]
+) -> PolicyRun:
+    session.start(policy)
+    first, began_s = session.cycle(), time.monotonic()
+    agent, engines = session.process, session.engine_processes()
+    agent_s, engine_s = _cpu_s([agent]), _cpu_s(engines)
+    _watch(session, watcher, f"{policy} settles", plan.settle_s)
+    judged_from_s = time.monotonic() - began_s
+    _watch(session, watcher, f"{policy} is judged", plan.judge_s)
+    elapsed_s = time.monotonic() - began_s
+    agent_s, engine_s = _cpu_s([agent]) - agent_s, _cpu_s(engines) - engine_s
+    rss_bytes = agent.memory_info().rss
+    while elapsed_s - judged_from_s < plan.judge_most_s and not all(
+        job.enough for job in _judged(_series(session, first), targets, judged_from_s)
+    ):
+        _watch(session, watcher, f"{policy}: more requests are needed", 5.0)
+        elapsed_s = time.monotonic() - began_s
+    session.stop()
+    reports = list(session.reports(first))
+    series = _series(session, first)
+    updates = sum(
+        isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
+        for report in reports
+        for outcome in report.outcomes
+    )
+    return PolicyRun(
+        policy=policy,
+        judged=_judged(series, targets, judged_from_s),
+        series=series,
+        rolled=rolling(targets, series, elapsed_s),
+        updates_per_min=updates / elapsed_s * 60,
+        loop_core_ratio=agent_s / (plan.settle_s + plan.judge_s),
+        rss_bytes=rss_bytes,
+        engine_core_ratio=engine_s / (plan.settle_s + plan.judge_s),
+        phase_s=_mean_phases([report.phase_s for report in reports]),
+    )
+
+
+def _series(session: Session, first: int) -> dict[str, list[tuple[float, LatencySketch]]]:
+    """What arrived, job by job, with seconds since that cycle."""
+    series: dict[str, list[tuple[float, LatencySketch]]] = {}
+    began_s: float | None = None
+    for report in session.reports(first):
+        began_s = report.snapshot.now_s if began_s is None else began_s
+        for job in report.snapshot.jobs:
+            arrived = (report.snapshot.now_s - began_s, job.progress.fresh)
+            series.setdefault(job.name, []).append(arrived)
+    return series
+
+
+def _judged(
+    series: Mapping[str, Sequence[tuple[float, LatencySketch]]],
+    targets: Mapping[str, float],
+    since_s: float,
+) -> list[Judged]:
+    return [judge(job, target_s, series[job], since_s) for job, target_s in targets.items()]
+
+
+def _cpu_s(processes: Sequence[Any]) -> float:
+    """CPU seconds of these and of what they have waited for (an update forks runc)."""
+    return sum(sum(process.cpu_times()[:4]) for process in processes)
+
+
+def _mean_phases(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = cycles[0] if cycles else {}
+    return {name: sum(cycle.get(name, 0.0) for cycle in cycles) / len(cycles) for name in names}

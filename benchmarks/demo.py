@@ -1,0 +1,209 @@
+"""`make demo`: eight real models under plain Docker, published DQoES and dlsched, live.
+
+Prints a table of satisfied models at the end, draws a picture, and writes
+`benchmarks/results/demo.json`. Nothing is chosen: the seed draws the set, the host measures it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import docker
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from benchmarks import results
+from benchmarks.comparison import Comparison, Plan, compare
+from benchmarks.judge import BAND_RATIO
+from benchmarks.session import session
+
+PICTURE = Path(__file__).parent / "results" / "demo.png"
+
+
+class Screen:
+    """The live table on a terminal; a line every ten seconds elsewhere."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live: Live | None = None
+        self._told_s = 0.0
+
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, refresh_per_second=4, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def stage(self, text: str) -> None:
+        """A new stage begins."""
+        self._console.print(f"[bold]==[/] {text}", highlight=False, soft_wrap=True)
+        self._told_s = time.monotonic()
+
+    def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
+        """The table of this second."""
+        if self._live is not None:
+            self._live.update(Group(live_table(status), Text(f"{text}: {left_s:.0f} s left")))
+        elif time.monotonic() - self._told_s >= 10:
+            self._told_s = time.monotonic()
+            self._console.print(
+                f"   {text}: {_glance(status)}, {left_s:.0f} s left", soft_wrap=True
+            )
+
+
+def live_table(status: Mapping[str, Any]) -> Table:
+    """The daemon's own `ps`, as a table."""
+    table = Table(title=f"policy {status['policy']}", title_justify="left")
+    for column in ("model", "target", "measured", "of target", "cpu used / limit", ""):
+        table.add_column(column, justify="left" if column in ("model", "") else "right")
+    for row in status["jobs"]:
+        ratio, cpu = row["ratio"], row["cpu"]
+        limit = "-" if cpu["actual_cores"] is None else f"{cpu['actual_cores']:.2f}"
+        used = "-" if cpu["usage_cores"] is None else f"{cpu['usage_cores']:.2f}"
+        measured = "-" if row["measured_s"] is None else f"{row['measured_s'] * 1000:.0f} ms"
+        table.add_row(
+            row["name"],
+            "-" if row["target"] is None else row["target"]["text"],
+            measured,
+            "-" if ratio is None else f"{ratio:.2f}",
+            f"{used} / {limit}",
+            _verdict(ratio),
+        )
+    return table
+
+
+def summary(comparison: Comparison) -> Table:
+    """The comparison at a glance."""
+    count = len(comparison.set)
+    table = Table(
+        title=f"satisfied models of {count} (seed {comparison.plan.seed}, demand "
+        f"{comparison.plan.demand_ratio:.0%} of {comparison.capacity_cores:.2f} cores)",
+        title_justify="left",
+    )
+    for column in (
+        "policy",
+        f"within {BAND_RATIO:.0%}",
+        "not slower",
+        "settled after",
+        "updates/min",
+        "requests",
+        "daemon CPU",
+    ):
+        table.add_column(column, justify="left" if column == "policy" else "right")
+    for run in comparison.runs:
+        row = run.row()
+        settled = row["settle_s"]
+        table.add_row(
+            {"none": "none (plain Docker)"}.get(run.policy, run.policy),
+            f"{row['satisfied_band']} of {count}",
+            f"{row['satisfied_slo']} of {count}",
+            "never" if settled is None else f"{settled:.0f} s",
+            f"{row['updates_per_min']}",
+            f"{row['requests']}",
+            f"{run.loop_core_ratio:.1%} of a core",
+        )
+    return table
+
+
+def by_model(comparison: Comparison) -> Table:
+    """Latency over target of each model under each policy."""
+    table = Table(title="latency / target by model", title_justify="left")
+    table.add_column("model")
+    table.add_column("share drawn", justify="right")
+    table.add_column("target", justify="right")
+    for run in comparison.runs:
+        table.add_column(run.policy, justify="right")
+    for job in comparison.set:
+        ratios = []
+        for run in comparison.runs:
+            judged = next(j for j in run.judged if j.job == job.name)
+            few = "" if judged.enough else f" ({judged.requests} of {judged.needed} requests)"
+            ratio = "-" if judged.ratio is None else f"{judged.ratio:.2f}"
+            ratios.append(f"{ratio} {_verdict(judged.ratio)}{few}")
+        share, target_s = comparison.shares[job.name], comparison.targets[job.name]
+        table.add_row(job.name, f"{share:.2f} cores", f"{target_s * 1000:.0f} ms", *ratios)
+    return table
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The demo; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--cores", type=float, help="most cores to ask for, on a shared engine")
+    parser.add_argument("--demand", type=float, default=0.7, help="of capacity (default 0.7)")
+    parser.add_argument("--policies", default="none,dqoes-published,dqoes")
+    parser.add_argument("--settle", type=float, default=60.0, help="seconds before judging")
+    chosen = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    console = Console(stderr=False)
+    cores = chosen.cores or _shared_cores(console)
+    plan = Plan(
+        seed=chosen.seed,
+        policies=tuple(chosen.policies.split(",")),
+        demand_ratio=chosen.demand,
+        settle_s=chosen.settle,
+    )
+    try:
+        with session(cores) as one, Screen(console) as screen:
+            comparison = compare(one, plan, screen)
+            host = results.host_facts(one.engine.version()["Version"])
+    except KeyboardInterrupt:
+        console.print("interrupted; this run's containers are removed")
+        return 130
+    except RuntimeError as error:
+        console.print(f"demo: {error}")
+        return 1
+    console.print(by_model(comparison))
+    console.print(summary(comparison))
+    from benchmarks import plot
+
+    plot.draw(comparison, PICTURE)
+    path = results.save("demo", host, [plan.seed], [run.row() for run in comparison.runs])
+    console.print(f"picture: {PICTURE}\nfigures: {path}", soft_wrap=True)
+    return 0
+
+
+def _shared_cores(console: Console) -> float | None:
+    """On an engine that is not ours: half of its cores, and say so."""
+    if os.environ.get("DLSCHED_PRIVATE_ENGINE"):
+        return None
+    client = docker.from_env()
+    try:
+        cores = float(client.info()["NCPU"]) / 2
+    finally:
+        client.close()
+    console.print(
+        f"uses the engine that answers here, and asks for at most {cores:g} of its cores "
+        "(--cores N for another number); touches only containers of its own instance"
+    )
+    return cores
+
+
+def _verdict(ratio: float | None) -> str:
+    if ratio is None:
+        return ""
+    if abs(ratio - 1) <= BAND_RATIO:
+        return "ok"
+    return "slow" if ratio > 1 else "fast"
+
+
+def _glance(status: Mapping[str, Any]) -> str:
+    rows = status["jobs"]
+    good = sum(row["ratio"] is not None and abs(row["ratio"] - 1) <= BAND_RATIO for row in rows)
+    return f"{good} of {len(rows)} within {BAND_RATIO:.0%}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""Result files: host facts, seeds and rows, as `benchmarks/results/NAME.json`."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import psutil
+
+from dlsched import __version__
+
+FOLDER = Path(__file__).parent / "results"
+
+
+def host_facts(engine_version: str) -> dict[str, object]:
+    """What a reader must know of the host to read the numbers."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "kernel": platform.release(),
+        "cgroup": "v2" if Path("/sys/fs/cgroup/cgroup.controllers").exists() else "v1",
+        "engine": engine_version,
+        "python": platform.python_version(),
+        "dlsched": __version__,
+        "commit": _commit(),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def save(
+    name: str,
+    host: Mapping[str, object],
+    seeds: Sequence[int],
+    rows: Sequence[Mapping[str, object]],
+    **more: object,
+) -> Path:
+    """Write one result file and return its path."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{name}.json"
+    content = {"host": dict(host), "seeds": list(seeds), **more, "rows": [dict(r) for r in rows]}
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    return path
+
+
+def markdown(rows: Sequence[Mapping[str, object]]) -> str:
+    """The rows as a Markdown table; numbers to three digits."""
+    columns = list(rows[0])
+    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+    lines += ["| " + " | ".join(_cell(row[column]) for column in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "never"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parent,
+    )
+    return done.stdout.strip() or "unknown"

@@ -1,0 +1,202 @@
+"""A dlsched daemon of its own, as a user runs it: a folder, a settings file, the command.
+
+Owns one random instance on the engine at DOCKER_HOST. It touches only containers of that instance,
+and removes them however the bench ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import docker
+import psutil
+
+from dlsched.client import Daemon
+from dlsched.errors import DaemonUnavailable
+from dlsched.journal import JournalReader
+from dlsched.model import CycleReport, JobState
+
+_DLSCHED = Path(sys.executable).parent / "dlsched"
+
+
+class Session:
+    """One instance: start and stop its daemon, drop files, read its reports."""
+
+    def __init__(self, root: Path, host: str, capacity_cores: float | None) -> None:
+        self.instance = f"bench-{secrets.token_hex(4)}"
+        self.root = root
+        self.watch = root / "jobs.d"
+        self.watch.mkdir()
+        self._host = host
+        self._capacity = capacity_cores
+        self._daemon: subprocess.Popen[bytes] | None = None
+        self._log = (root / "daemon.log").open("ab")
+        self.engine = docker.DockerClient(base_url=host, timeout=60)
+
+    @property
+    def state_dir(self) -> Path:
+        """The daemon's state."""
+        return self.root / "state"
+
+    @property
+    def client(self) -> Daemon:
+        """What asks the daemon."""
+        return Daemon(self.root / "run" / "dlsched.sock")
+
+    @property
+    def process(self) -> psutil.Process:
+        """The daemon's process."""
+        if self._daemon is None:
+            raise RuntimeError("no daemon runs")
+        return psutil.Process(self._daemon.pid)
+
+    def engine_processes(self) -> list[psutil.Process]:
+        """The engine at the host address, its containerd and shims; nothing inside containers."""
+        address = self._host.removeprefix("unix://")
+        engines = [p for p in psutil.process_iter() if _is(p, "dockerd")]
+        own = [p for p in engines if any(address in word for word in p.cmdline())] or engines
+        roots = [_option(p.cmdline(), "--exec-root") or "/var/run/docker" for p in own]
+        shims = [
+            p
+            for p in psutil.process_iter()
+            if _is(p, "containerd-shim")
+            and any(word.startswith(root) for word in p.cmdline() for root in roots)
+        ]
+        containerds = [c for p in own for c in p.children() if _is(c, "containerd")]
+        return [*own, *containerds, *shims]
+
+    def drop(self, name: str, text: str) -> None:
+        """A job file into the watch folder, whole."""
+        partial = self.watch / f".{name}.partial"
+        partial.write_text(text)
+        partial.rename(self.watch / f"{name}.yaml")
+
+    def start(self, policy: str, options: Mapping[str, object] | None = None) -> None:
+        """The daemon under that policy; returns when it answers."""
+        settings: dict[str, object] = {
+            "instance": self.instance,
+            "state_dir": str(self.state_dir),
+            "run_dir": str(self.root / "run"),
+            "watch": str(self.watch),
+            "policy": policy,
+            "policy_options": dict(options or {}),
+            "reserve": {"cpus": 0, "memory": "256MiB"},
+            "engine": {"host": self._host},
+        }
+        if self._capacity is not None:
+            settings["capacity"] = self._capacity
+        file = self.root / "dlsched.yaml"
+        file.write_text(json.dumps(settings))  # JSON is YAML
+        self._daemon = subprocess.Popen(
+            [_DLSCHED, "run", "--config", file],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+        )
+        wait_for(self._answers, 30, "the daemon to answer")
+
+    def stop(self) -> None:
+        """SIGTERM: containers run on, under their specs' ceilings."""
+        if self._daemon is None:
+            return
+        self._daemon.terminate()
+        try:
+            self._daemon.wait(30)
+        except subprocess.TimeoutExpired:
+            self._daemon.kill()
+            self._daemon.wait(10)
+        self._daemon = None
+
+    def reports(self, first_cycle: int) -> Iterator[CycleReport]:
+        """The journal's cycles from that one on."""
+        with JournalReader(self.state_dir / "journal.db") as reader:
+            _, last = reader.cycles()
+            yield from reader.reports(first_cycle, last)
+
+    def cycle(self) -> int:
+        """The daemon's present cycle."""
+        return int(self.client.jobs()["cycle"])
+
+    def running(self) -> int:
+        """How many jobs run now."""
+        rows = self.client.jobs()["jobs"]
+        return sum(row["state"] == JobState.RUNNING for row in rows)
+
+    def why_not_running(self) -> str:
+        """One line on each job that does not run."""
+        rows = self.client.jobs()["jobs"]
+        return "; ".join(
+            f"{row['name']}: {row['state']} {row['reason'] or ''}"
+            for row in rows
+            if row["state"] != JobState.RUNNING
+        )
+
+    def close(self) -> None:
+        """Stop the daemon, remove this instance's containers, close."""
+        self.stop()
+        label = f"dlsched.instance={self.instance}"
+        for container in self.engine.containers.list(all=True, filters={"label": label}):
+            container.remove(force=True, v=True)
+        self.engine.close()
+        self._log.close()
+
+    def _answers(self) -> bool:
+        if self._daemon is not None and self._daemon.poll() is not None:
+            tail = (self.root / "daemon.log").read_text()[-2000:]
+            raise RuntimeError(f"the daemon ended with {self._daemon.returncode}:\n{tail}")
+        try:
+            return bool(self.client.jobs())
+        except DaemonUnavailable:
+            return False
+
+
+@contextmanager
+def session(capacity_cores: float | None = None) -> Iterator[Session]:
+    """A session in a temporary folder, cleaned up at the end, on an error, and on Ctrl-C."""
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    root = Path(tempfile.mkdtemp(prefix="dlsched-"))
+    one = Session(root, host, capacity_cores)
+    try:
+        yield one
+    finally:
+        one.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _is(process: psutil.Process, name: str) -> bool:
+    try:
+        return process.name().startswith(name)
+    except psutil.Error:
+        return False
+
+
+def _option(words: list[str], name: str) -> str | None:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == name:
+            return following
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def wait_for(condition: Any, deadline_s: float, what: str) -> None:
+    """Poll until true; RuntimeError with `what` when the deadline passes."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"waited {deadline_s:.0f} s in vain for {what}")

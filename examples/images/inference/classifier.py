@@ -1,0 +1,88 @@
+"""A trained network behind ONNX Runtime, and the catalogue of those that exist.
+
+Owns the session and its options; knows nothing of loops, requests or reports. Importing it is
+cheap: the runtime itself is loaded when a network is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MODELS = Path(__file__).with_name("models")
+CATALOGUE = MODELS / "MODELS.json"
+
+Predict = Callable[["NDArray[np.float32]"], "NDArray[np.int64]"]
+
+
+def catalogue() -> dict[str, dict[str, Any]]:
+    """What MODELS.json tells of each network, by name."""
+    models: dict[str, dict[str, Any]] = json.loads(CATALOGUE.read_text())["models"]
+    return models
+
+
+def open_model(name: str, threads: int) -> Predict:
+    """The network of that name as a function from inputs to digits.
+
+    Raises ValueError when the file is not the one that was trained.
+    """
+    entry = catalogue()[name]
+    content = (MODELS / entry["file"]).read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != entry["sha256"]:
+        raise ValueError(f"{entry['file']}: sha256 is {digest}, MODELS.json says {entry['sha256']}")
+    return open_session(content, threads)
+
+
+def open_session(content: bytes, threads: int) -> Predict:
+    """An ONNX file's bytes as a function from inputs to digits, run on `threads` threads."""
+    # Later versions than the pinned one send usage data unless told not to before the import.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    # A thread that spins while it waits burns the quota that the next batch needs.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    # Planning all buffers of a pass ahead as one block doubles the memory and saves no time here.
+    options.enable_mem_pattern = False
+    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+    def predict(inputs: NDArray[np.float32]) -> NDArray[np.int64]:
+        (logits,) = session.run(None, {"images": inputs})
+        digits: NDArray[np.int64] = logits.argmax(axis=1)
+        return digits
+
+    return predict
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a batch costs: CPU time is the work, wall time is that work at the present quota."""
+
+    batches: int
+    cpu_s_per_batch: float
+    wall_s_per_batch: float
+
+
+def measure_cost(one_batch: Callable[[], object], seconds: float) -> Cost:
+    """Run batches back to back for `seconds` of wall time (at least three) and average them."""
+    one_batch()  # the first one also allocates
+    batches = 0
+    cpu_s, wall_s = time.process_time(), time.monotonic()
+    while batches < 3 or time.monotonic() - wall_s < seconds:
+        one_batch()
+        batches += 1
+    cpu_s, wall_s = time.process_time() - cpu_s, time.monotonic() - wall_s
+    return Cost(batches, cpu_s / batches, wall_s / batches)
