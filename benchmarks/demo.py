@@ -25,6 +25,7 @@ from benchmarks import results
 from benchmarks.comparison import Comparison, Plan, compare
 from benchmarks.judge import BAND_RATIO
 from benchmarks.session import session
+from tools.engine import CGROUP_PARENT
 
 PICTURE = Path(__file__).parent / "results" / "demo.png"
 
@@ -177,7 +178,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _shared_cores(console: Console) -> float | None:
     """On an engine that is not ours: half of its cores, and say so."""
-    if os.environ.get("DLSCHED_PRIVATE_ENGINE"):
+    if os.environ.get(CGROUP_PARENT):
         return None
     client = docker.from_env()
     try:

@@ -15,18 +15,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import docker
 import psutil
 
-from dlsched.client import Daemon
+from dlsched.client import Daemon, Refused
 from dlsched.errors import DaemonUnavailable
 from dlsched.journal import JournalReader
 from dlsched.model import CycleReport, JobState
+from tools.engine import CGROUP_PARENT
+from tools.engine_remains import cgroup_mounts
 
+_CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"
 
 
@@ -82,7 +85,13 @@ class Session:
         partial.write_text(text)
         partial.rename(self.watch / f"{name}.yaml")
 
-    def start(self, policy: str, options: Mapping[str, object] | None = None) -> None:
+    def start(
+        self,
+        policy: str,
+        options: Mapping[str, object] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> None:
         """The daemon under that policy; returns when it answers."""
         settings: dict[str, object] = {
             "instance": self.instance,
@@ -92,14 +101,14 @@ class Session:
             "policy": policy,
             "policy_options": dict(options or {}),
             "reserve": {"cpus": 0, "memory": "256MiB"},
-            "engine": {"host": self._host},
+            "engine": {"host": self._host, "cgroup_parent": _CGROUP_PARENT},
         }
         if self._capacity is not None:
             settings["capacity"] = self._capacity
         file = self.root / "dlsched.yaml"
         file.write_text(json.dumps(settings))  # JSON is YAML
         self._daemon = subprocess.Popen(
-            [_DLSCHED, "run", "--config", file],
+            [_DLSCHED, "run", "--config", file, *(["--dry-run"] if dry_run else [])],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -116,6 +125,12 @@ class Session:
         try:
             self._daemon.wait(30)
         except subprocess.TimeoutExpired:
+            self.kill()
+        self._daemon = None
+
+    def kill(self) -> None:
+        """SIGKILL: the daemon has no last word."""
+        if self._daemon is not None:
             self._daemon.kill()
             self._daemon.wait(10)
         self._daemon = None
@@ -123,8 +138,7 @@ class Session:
     def reports(self, first_cycle: int) -> Iterator[CycleReport]:
         """The journal's cycles from that one on."""
         with JournalReader(self.state_dir / "journal.db") as reader:
-            _, last = reader.cycles()
-            yield from reader.reports(first_cycle, last)
+            yield from reader.reports(first_cycle, reader.last_cycle())
 
     def cycle(self) -> int:
         """The daemon's present cycle."""
@@ -152,6 +166,9 @@ class Session:
             container.remove(force=True, v=True)
         self.engine.close()
         self._log.close()
+        for mount in cgroup_mounts():
+            with suppress(OSError):
+                Path(f"{mount}{_CGROUP_PARENT or ''}/dlsched-{self.instance}").rmdir()
 
     def _answers(self) -> bool:
         if self._daemon is not None and self._daemon.poll() is not None:
@@ -159,7 +176,7 @@ class Session:
             raise RuntimeError(f"the daemon ended with {self._daemon.returncode}:\n{tail}")
         try:
             return bool(self.client.jobs())
-        except DaemonUnavailable:
+        except (DaemonUnavailable, Refused):
             return False
 
 

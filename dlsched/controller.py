@@ -13,6 +13,7 @@ from typing import Protocol
 
 from dlsched.clock import Clock
 from dlsched.errors import PolicyError
+from dlsched.journal import memory_size_check
 from dlsched.ledger import Folded, Ledger, Wish
 from dlsched.model import (
     Action,
@@ -184,6 +185,7 @@ class Controller:
         try:
             decision = self._named.policy.decide(snapshot, self._memory)
             guard(snapshot, decision, self._guards)
+            memory_size_check(decision.memory, len(snapshot.jobs))
         except Exception as error:  # a policy is anybody's code: whatever it does, limits stay
             self._failures += 1
             self._failure = f"policy {self._named.name} failed: {type(error).__name__}: {error}"

@@ -122,6 +122,8 @@ class _Record:
     checkpoint: CheckpointAck | None = None
     as_of_s: float | None = None
     usage: Usage = field(default_factory=Usage)
+    refusal: str | None = None
+    """Why its last start was not even begun."""
     retry_at_s: float = 0.0
     retry_s: float = 0.0
 
@@ -172,7 +174,7 @@ class Ledger:
             record, place, fact = self._records[name], standings[name], facts.get(name)
             self._note(record, place.state)
             if place.call == "remove" and fact is not None:
-                removals.append(_removal(fact, wish.specs.get(name), place.reason or ""))
+                removals.append(_removal(fact, record.spec, place.reason or ""))
             if place.call == "record":
                 endings.append(_ending(record, place, fact))
             views.append(self._view(seen.now_s, record, place, fact))
@@ -205,6 +207,9 @@ class Ledger:
             record = self._records.get(outcome.action.job)
             if record is None:
                 continue
+            if isinstance(outcome.action, Start):
+                done = outcome.status in ("done", "begun")
+                record.refusal = None if done else outcome.detail
             if outcome.status in ("done", "begun") and isinstance(outcome.action, Resize | Start):
                 if _same(record.actual, outcome.action.limits):
                     continue
@@ -222,7 +227,7 @@ class Ledger:
             record = self._records.get(name)
             if record is None:
                 self._arrived += 1
-                known = spec or JobSpec(name=name, container=ContainerSpec(image=""))
+                known = spec or _unknown(facts[name])
                 self._records[name] = _Record(spec=known, order=self._arrived)
             elif spec is not None and spec != record.spec:
                 if spec.target != record.spec.target and record.state is JobState.RUNNING:
@@ -309,6 +314,9 @@ class Ledger:
                 standings[name] = Standing(JobState.WAITING, verdict.reason)
             elif not seen.engine_ok:
                 standings[name] = Standing(place.state, "waits for the engine")
+            elif record.refusal is not None and place.reason is None:
+                standings[name] = Standing(place.state, record.refusal)
+                starts.append(record.spec)
             elif place.retry and not self._retry_due(record, seen.now_s):
                 wait_s = record.retry_at_s - seen.now_s
                 reason = f"{place.reason}; tried again in {wait_s:.0f} s"
@@ -377,12 +385,17 @@ def _lifted(wish: Wish, name: str, word: Ended) -> bool:
     return spec.digest != word.digest if spec is not None else wish.settled
 
 
+def _unknown(fact: ContainerFact) -> JobSpec:
+    """What is known of a job whose file is gone: its name, and how it wants to be ended."""
+    return JobSpec(name=fact.job, container=ContainerSpec(image=""), stop=fact.stop)
+
+
 def _removal(fact: ContainerFact, spec: JobSpec | None, why: str) -> Remove:
     return Remove(
         job=fact.job,
         container_id=fact.container_id,
         stop=spec.stop if spec else fact.stop,
-        ceiling_cores=spec.bounds.ceiling_cores if spec else None,
+        lift=Limits(spec.bounds.ceiling_cores) if spec else None,
         why=why,
     )
 

@@ -490,8 +490,8 @@ class Remove:
     job: str
     container_id: str
     stop: Stop
-    ceiling_cores: float | None
-    """A job ends faster without its limit: it gets its ceiling first."""
+    lift: Limits | None
+    """Given first, since a job ends faster without its limit; None: limits stay."""
     why: str
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlsched.errors import PolicyError
 from dlsched.model import (
@@ -125,6 +125,8 @@ def plan(
         )
         for spec in starts
     ]
+    if reserves:  # a lift would take room that is promised to others
+        removals = [replace(removal, lift=None) for removal in removals]
     return (*removals, *resizes, *begins)
 
 

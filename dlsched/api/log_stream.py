@@ -1,0 +1,110 @@
+"""A job's log on its way to whoever asked for it.
+
+Owns the threads that read logs, and their end. It must not know where a log comes from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from dlsched.errors import DlschedError, EngineUnavailable
+
+
+class LogReading:
+    """A log, read by a daemon thread of its own.
+
+    A follower may wait for ever for a line. In a worker thread of the event loop that would hold
+    up the end of the program; this one may be left behind.
+    """
+
+    _CHUNKS_AHEAD = 64
+
+    def __init__(self, slots: threading.BoundedSemaphore) -> None:
+        """`slots` holds one acquired for this reading, which gives it back at its end."""
+        self._slots = slots
+        self._loop = asyncio.get_running_loop()
+        self._queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
+        self._room = threading.Semaphore(self._CHUNKS_AHEAD)
+        self._gone = threading.Event()
+        self._source: Iterator[bytes] | None = None
+        self._first: bytes | None = None
+        self._ended = False
+
+    def start(self, open_log: Callable[[], Iterator[bytes]]) -> None:
+        """Begin to read what `open_log` opens."""
+        threading.Thread(target=self._pump, args=(open_log,), name="api-log", daemon=True).start()
+
+    async def first(self, timeout_s: float) -> None:
+        """Wait that long for the first chunk; raises what the reader raised."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            self._first = await asyncio.wait_for(self._next(), timeout_s)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """What comes, until the log ends or whoever asked has gone."""
+        try:
+            if self._first is not None:
+                yield self._first
+            while not self._ended:
+                chunk = await self._next()
+                if chunk is not None:
+                    yield chunk
+        except DlschedError as error:
+            # The answer has begun, so its status is spent: the log ends here, and says why.
+            yield f"\ndlsched: {error}\n".encode()
+
+    def close(self) -> None:
+        """Read no further."""
+        self._gone.set()
+        self._room.release()
+        close = getattr(self._source, "close", None)
+        # A generator that waits in its own thread refuses; it sees `_gone` at its next line.
+        with contextlib.suppress(ValueError):
+            if close is not None:
+                close()
+
+    async def _next(self) -> bytes | None:
+        chunk = await self._queue.get()
+        if isinstance(chunk, Exception):
+            self._ended = True
+            raise chunk
+        self._ended = chunk is None
+        self._room.release()
+        return chunk
+
+    def _pump(self, open_log: Callable[[], Iterator[bytes]]) -> None:
+        last: Exception | None = None
+        try:
+            self._source = open_log()
+            for chunk in self._source or ():
+                self._room.acquire()
+                if self._gone.is_set():
+                    break
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, chunk)
+        except (KeyError, DlschedError) as error:
+            last = error
+        except Exception as error:  # noqa: BLE001 - a reader cut off by close() may raise anything
+            last = None if self._gone.is_set() else EngineUnavailable(f"log not read: {error}")
+        finally:
+            self._slots.release()
+            with contextlib.suppress(RuntimeError):  # the event loop has ended before us
+                self._loop.call_soon_threadsafe(self._queue.put_nowait, last)
+
+
+class LogResponse(StreamingResponse):
+    """Closes its reading however the answer ends, also when it never began."""
+
+    def __init__(self, reading: LogReading) -> None:
+        super().__init__(reading.chunks(), media_type="text/plain; charset=utf-8")
+        self._reading = reading
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._reading.close()

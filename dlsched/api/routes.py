@@ -1,0 +1,195 @@
+"""What can be asked of the daemon, and every answer and refusal.
+
+Owns the paths and their errors. It must not decide or measure anything, nor wait for the loop: it
+reads the last CycleReport, and hands a wish to the StatusSource.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from dlsched import policies
+from dlsched.api.log_stream import LogReading, LogResponse
+from dlsched.errors import DlschedError
+from dlsched.model import CycleReport
+from dlsched.status import job_now, job_status, node_status, plain
+
+FOLLOWERS_MAX = 32
+"""Logs read at the same time: each takes a thread, and a silent job holds it."""
+
+FIRST_CHUNK_S = 1.0
+"""So long a log's reader may take to fail before the answer has begun."""
+
+
+class StatusSource(Protocol):
+    """What the API may know and ask for. Every method may be called from any thread."""
+
+    def last_report(self) -> CycleReport | None:
+        """The last whole cycle; None before the first."""
+        ...
+
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        """The job's last changes, newest first, with the fields of the journal's `Change`."""
+        ...
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        """What else became of the job, newest first, with the fields of its `Event`."""
+        ...
+
+    def stop(self, job: str) -> None:
+        """Record that the job shall not run; raises KeyError for an unknown job."""
+        ...
+
+    def start(self, job: str) -> None:
+        """Lift a recorded stop; raises KeyError for an unknown job."""
+        ...
+
+    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
+        """The job's output; raises KeyError or EngineUnavailable."""
+        ...
+
+    def about(self) -> Mapping[str, object]:
+        """`version`, `instance`, `policy`, `dry_run`, `watch`, `pid`."""
+        ...
+
+
+def build_app(source: StatusSource) -> Starlette:
+    """The API over that source. Every error is `{"error": "one line"}`."""
+    routes = _Routes(source)
+    return Starlette(
+        routes=[
+            Route("/v1/about", routes.about),
+            Route("/v1/policies", routes.policies),
+            Route("/v1/report", routes.report),
+            Route("/v1/jobs", routes.jobs),
+            Route("/v1/jobs/{name}", routes.job),
+            Route("/v1/jobs/{name}/why", routes.why),
+            Route("/v1/jobs/{name}/logs", routes.logs),
+            Route("/v1/jobs/{name}/stop", routes.stop, methods=["POST"]),
+            Route("/v1/jobs/{name}/start", routes.start, methods=["POST"]),
+        ],
+        exception_handlers={
+            HTTPException: _refuse,
+            DlschedError: _not_now,
+            Exception: _fail,
+        },
+    )
+
+
+class _Routes:
+    def __init__(self, source: StatusSource) -> None:
+        self._source = source
+        self._followers = threading.BoundedSemaphore(FOLLOWERS_MAX)
+
+    async def about(self, _request: Request) -> Response:
+        return JSONResponse(plain(self._source.about()))
+
+    def policies(self, _request: Request) -> Response:
+        return JSONResponse({"policies": policies.known()})
+
+    async def report(self, _request: Request) -> Response:
+        return JSONResponse(plain(self._report()))
+
+    async def jobs(self, _request: Request) -> Response:
+        return JSONResponse(node_status(self._report()))
+
+    async def job(self, request: Request) -> Response:
+        return JSONResponse(self._row(request.path_params["name"]))
+
+    def why(self, request: Request) -> Response:
+        name, report = request.path_params["name"], self._report()
+        limit = _count(request, "limit", default=10, low=1, high=1000)
+        changes = [plain(change) for change in self._source.changes(name, limit)]
+        events = [plain(event) for event in self._source.events(name, limit)]
+        known = any(job.name == name for job in report.snapshot.jobs)
+        # A job whose file and container are gone still has a history.
+        row = None if not known and (changes or events) else self._row(name)
+        now = job_now(name, report)
+        return JSONResponse({"job": row, "now": now, "changes": changes, "events": events})
+
+    async def logs(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        tail = _count(request, "tail", default=100, low=0, high=1_000_000)
+        follow = bool(_count(request, "follow", default=0, low=0, high=1))
+        self._row(name)
+        if not self._followers.acquire(blocking=False):
+            detail = f"{FOLLOWERS_MAX} logs are being read already"
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+        reading = LogReading(self._followers)
+        reading.start(lambda: self._source.logs(name, tail, follow))
+        try:
+            await reading.first(FIRST_CHUNK_S)
+        except KeyError:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"job {name} has no container") from None
+        except asyncio.CancelledError:
+            reading.close()
+            raise
+        return LogResponse(reading)
+
+    async def stop(self, request: Request) -> Response:
+        return await self._wish(request, self._source.stop)
+
+    async def start(self, request: Request) -> Response:
+        return await self._wish(request, self._source.start)
+
+    async def _wish(self, request: Request, wish: Callable[[str], None]) -> Response:
+        name = request.path_params["name"]
+        try:
+            await run_in_threadpool(wish, name)
+        except KeyError:
+            raise self._unknown(name) from None
+        return JSONResponse({"job": name}, HTTPStatus.ACCEPTED)
+
+    def _report(self) -> CycleReport:
+        report = self._source.last_report()
+        if report is None:
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the first cycle is not done yet")
+        return report
+
+    def _row(self, name: str) -> dict[str, Any]:
+        snapshot = self._report().snapshot
+        for job in snapshot.jobs:
+            if job.name == name:
+                return job_status(job, snapshot.now_s)
+        raise self._unknown(name)
+
+    def _unknown(self, name: str) -> HTTPException:
+        report = self._source.last_report()
+        names = [job.name for job in report.snapshot.jobs] if report else []
+        known = f"known are {', '.join(names)}" if names else "there are no jobs"
+        return HTTPException(HTTPStatus.NOT_FOUND, f"no job {name[:80]!r}; {known}")
+
+
+def _count(request: Request, key: str, *, default: int, low: int, high: int) -> int:
+    text = request.query_params.get(key, str(default))
+    # Digits alone: int() would also take signs, spaces and underscores.
+    if text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high:
+        return int(text)
+    detail = f"{key} is {text[:20]!r}, must be a whole number from {low} to {high}"
+    raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    detail = error.detail if isinstance(error, HTTPException) else str(error)
+    return JSONResponse({"error": detail}, status)
+
+
+async def _not_now(_request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+async def _fail(_request: Request, error: Exception) -> Response:
+    detail = f"the daemon failed to answer: {type(error).__name__}"
+    return JSONResponse({"error": detail}, HTTPStatus.INTERNAL_SERVER_ERROR)

@@ -1,0 +1,172 @@
+"""The command that looks for what keeps dlsched from working.
+
+Owns the checks that need no daemon, and each one's remedy. It must not change or mend anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from dlsched.cli import options
+from dlsched.cli.output import clean, tell_json
+from dlsched.errors import AlreadyRunning, DlschedError, SettingsError
+from dlsched.units import render_bytes, render_seconds
+
+if TYPE_CHECKING:
+    from dlsched.settings import Settings
+
+State = Literal["ok", "warn", "fail"]
+
+LASTS_LEAST_S = 86_400.0
+"""A journal whose bound holds less than a day is worth a word."""
+
+_COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What was looked at, how it is, and what to do about it."""
+
+    what: str
+    state: State
+    line: str
+    remedy: str = ""
+
+
+@click.command(short_help="Look for what keeps dlsched from working.")
+@options.output
+@options.config
+@click.pass_context
+def doctor(ctx: click.Context, output: str, config: Path | None) -> None:
+    """Look at settings, engine, folders, socket, lock and journal; tell what to do.
+
+    Ends with 1 when something fails.
+
+    \b
+    Examples:
+      dlsched doctor
+      dlsched doctor -o json --config ./dlsched.yaml
+    """
+    findings = list(_findings(config))
+    if output == "json":
+        tell_json([asdict(finding) for finding in findings])
+    else:
+        for finding in findings:
+            state = click.style(f"{finding.state:<4}", fg=_COLOUR[finding.state])
+            if "NO_COLOR" in os.environ:
+                state = click.unstyle(state)
+            remedy = f" -> {finding.remedy}" if finding.remedy and finding.state != "ok" else ""
+            click.echo(f"{state}  {finding.what:<8}  {clean(finding.line + remedy)}")
+    if any(finding.state == "fail" for finding in findings):
+        ctx.exit(1)
+
+
+def _findings(config: Path | None) -> Iterator[Finding]:
+    try:
+        settings = options.settings(config)
+    except SettingsError as error:
+        for problem in error.problems:
+            yield Finding("settings", "fail", str(problem), "mend the file, the variable or flag")
+        return
+    yield Finding("settings", "ok", f"instance {settings.instance}, policy {settings.policy}")
+    yield _policy(settings)
+    yield from _engine(settings)
+    yield _watch(settings.watch)
+    yield from _daemon(settings)
+    yield _journal(settings)
+
+
+def _policy(settings: Settings) -> Finding:
+    from dlsched.policies import load
+
+    try:
+        load(settings.policy, settings.policy_options)
+    except DlschedError as error:
+        return Finding("policy", "fail", str(error), "see `dlsched policies --verbose`")
+    return Finding("policy", "ok", f"{settings.policy} loads")
+
+
+def _engine(settings: Settings) -> Iterator[Finding]:
+    from dlsched.runtime.docker import DockerOptions
+    from dlsched.runtime.docker.doctor import examine
+    from dlsched.runtime.docker.engine import Engine
+
+    host = settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host
+    engine = Engine(host, settings.engine.timeout_s)
+    remedies = {
+        "engine": "start the engine, set DOCKER_HOST, or join its group",
+        "state": "run as root, or set state_dir to a folder of yours",
+    }
+    states: dict[str, State] = {"ok": "ok", "warning": "warn", "error": "fail"}
+    try:
+        for what, state, line in examine(engine, settings.state_dir):
+            yield Finding(what, states[state], line, remedies.get(what, ""))
+    finally:
+        engine.close()
+
+
+def _watch(folder: Path) -> Finding:
+    try:
+        count = sum(1 for _ in folder.iterdir())
+    except FileNotFoundError:
+        return Finding("watch", "warn", f"{folder} does not exist", f"mkdir -p {folder}")
+    except OSError as error:
+        remedy = "nothing is removed while it cannot be listed; mend its rights"
+        return Finding("watch", "fail", f"{folder}: {error.strerror}", remedy)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        line = f"{folder} is listed, but you may not write into it"
+        return Finding("watch", "warn", line, "`dlsched submit` needs that right")
+    return Finding("watch", "ok", f"{folder}: {count} entries")
+
+
+def _daemon(settings: Settings) -> Iterator[Finding]:
+    """Who answers, and who holds the lock: a lock without an answer is a daemon in trouble."""
+    from dlsched.records import lock_state_dir
+
+    try:
+        with options.daemon_of(settings) as daemon:
+            about = daemon.about()
+    except DlschedError as error:
+        yield Finding("daemon", "warn", str(error))
+    else:
+        line = f"version {about['version']}, pid {about['pid']}, policy {about['policy']}"
+        yield Finding("daemon", "ok", line + (", dry run" if about["dry_run"] else ""))
+        return
+    if not settings.state_dir.is_dir():
+        yield Finding("lock", "ok", "free")
+        return
+    try:
+        with lock_state_dir(settings.state_dir, settings.instance):
+            yield Finding("lock", "ok", "free")
+    except AlreadyRunning as error:
+        remedy = "that agent uses another run_dir, or its API has failed: look at its log"
+        yield Finding("lock", "fail", str(error), remedy)
+    except OSError as error:
+        line = f"{settings.state_dir}: {error.strerror}"
+        yield Finding("lock", "warn", line, "ask as the daemon's user")
+
+
+def _journal(settings: Settings) -> Finding:
+    from dlsched.daemon import JOURNAL_NAME
+    from dlsched.journal import JournalReader
+
+    path, bound = settings.state_dir / JOURNAL_NAME, settings.journal.max_size_bytes
+    if not path.exists():
+        return Finding("journal", "ok", f"{path}: not begun")
+    with JournalReader(path) as reader:
+        growth = reader.growth(bound)
+        if reader.trouble is not None:
+            return Finding("journal", "warn", reader.trouble, "move it away: a new one is begun")
+    size = f"{render_bytes(growth.bytes)} of {render_bytes(bound)}"
+    if growth.bytes_per_day is None or growth.lasts_s is None:
+        return Finding("journal", "ok", f"{size}; too young to tell its growth")
+    rate = f"{render_bytes(growth.bytes_per_day)} a day"
+    line = f"{size}, {rate}: the bound holds {render_seconds(growth.lasts_s)}"
+    short = growth.lasts_s < min(LASTS_LEAST_S, settings.journal.max_age_s)
+    return Finding("journal", "warn" if short else "ok", line, "raise journal.max_size")

@@ -1,0 +1,146 @@
+"""Commands on job files: check, schema, submit.
+
+Owns their options and words. It must not know what a job file may say: `spec` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlsched.cli import options
+from dlsched.cli.output import say, tell, tell_json
+from dlsched.errors import DaemonUnavailable, Problem, SpecError
+
+if TYPE_CHECKING:
+    from dlsched.model import JobSpec
+    from dlsched.settings import Settings
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="Tell everything that is wrong with job files.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_FILE)
+@options.output
+@click.pass_context
+def check(ctx: click.Context, files: tuple[Path, ...], output: str) -> None:
+    """Tell everything that is wrong with job files, each as FILE:LINE:COLUMN: path: what.
+
+    Ends with 0 when every file is right, with 2 when one is not.
+
+    \b
+    Examples:
+      dlsched check face-unlock.yaml
+      dlsched check jobs/*.yaml -o json
+    """
+    checked = [(file, *_checked(file)) for file in files]
+    if output == "json":
+        tell_json([_as_json(*one) for one in checked])
+    else:
+        for file, spec, problems in checked:
+            if spec is not None:
+                tell(f"{file}: ok, job {spec.name}")
+            for problem in problems:
+                say(str(problem))
+    if any(problems for _, _, problems in checked):
+        ctx.exit(2)
+
+
+@click.command(short_help="Print the JSON Schema of job files.")
+def schema() -> None:
+    """Print the JSON Schema of job files, for an editor's completion.
+
+    \b
+    Example:
+      dlsched schema > dlsched-job.schema.json
+    """
+    from dlsched.spec import json_schema
+
+    tell_json(json_schema())
+
+
+@click.command(short_help="Check a job file and put it into the watch folder.")
+@click.argument("file", type=_FILE)
+@click.option("--start", is_flag=True, help="Also start a job that was stopped or has ended.")
+@click.option(
+    "--watch",
+    metavar="DIR",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder; else the running daemon's, else that of the settings.",
+)
+@options.asking
+def submit(
+    file: Path, start: bool, watch: Path | None, config: Path | None, run_dir: Path | None
+) -> None:
+    """Check a job file and put it into the watch folder, whole or not at all.
+
+    A file of that name is replaced: the job changes live where it can.
+
+    \b
+    Examples:
+      dlsched submit face-unlock.yaml
+      dlsched submit --start face-unlock.yaml
+    """
+    from dlsched.inbox import submit as put
+
+    flags = {"watch": watch, "run_dir": run_dir}
+    settings = options.settings(config, flags)
+    folder = _running_watch(settings) if watch is None else settings.watch
+    spec = put(_read(file), file.name, folder)
+    tell(str(folder / file.name))
+    if start:
+        _lift(spec.name, settings)
+
+
+def _running_watch(settings: Settings) -> Path:
+    try:
+        with options.daemon_of(settings) as daemon:
+            return Path(str(daemon.about()["watch"]))
+    except DaemonUnavailable:
+        return settings.watch
+
+
+def _lift(job: str, settings: Settings) -> None:
+    """Through the daemon, which acts at once; without one in the records, which it reads later."""
+    from dlsched.client import Refused
+    from dlsched.records import Records
+
+    try:
+        with options.daemon_of(settings) as daemon:
+            daemon.start(job)
+    except DaemonUnavailable:
+        Records(settings.state_dir).lift(job)
+    except Refused as error:
+        if error.status != 404:  # a job that the daemon has not seen yet starts by itself
+            raise
+
+
+def _checked(file: Path) -> tuple[JobSpec | None, tuple[Problem, ...]]:
+    from dlsched.spec import env_file_reader, parse_spec
+
+    try:
+        return parse_spec(_read(file), str(file), env_file_reader(file.parent)), ()
+    except SpecError as error:
+        return None, error.problems
+
+
+def _read(file: Path) -> str:
+    from dlsched.document import SIZE_MAX_BYTES
+
+    try:
+        with file.open("rb") as stream:
+            return stream.read(SIZE_MAX_BYTES + 1).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise SpecError((Problem(str(file), 0, 0, "", "it is not UTF-8"),)) from error
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise SpecError((Problem(str(file), 0, 0, "", what),)) from error
+
+
+def _as_json(file: Path, spec: JobSpec | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
+    from dlsched.status import plain
+
+    name = None if spec is None else spec.name
+    return {"file": str(file), "job": name, "problems": [plain(problem) for problem in problems]}

@@ -1,0 +1,252 @@
+"""What `ps` and `why` look like.
+
+Owns tables, colours and widths. It must not ask anybody: it is handed the daemon's answers. This is
+the only module that imports rich. Colour never stands alone: a word says the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from dlsched.cli.output import clean
+from dlsched.status import REQUESTS_MIN
+from dlsched.units import render_cores, render_seconds
+
+PIPED_COLUMNS = 120
+"""Width where there is no terminal to ask."""
+
+WIDE_COLUMNS = 110
+"""From here on a reason has a column; below it has lines of its own under the table."""
+
+NARROW_COLUMNS = 76
+"""Below, the target itself is left out: how well it is kept is what one came for."""
+
+SILENT_S = 30.0
+"""A sidecar silent for so long is worth a word."""
+
+_STATE_STYLE = {
+    "running": "green",
+    "failed": "bold red",
+    "restarting": "red",
+    "waiting": "yellow",
+    "pulling": "cyan",
+    "starting": "cyan",
+    "stopping": "yellow",
+    "unmanaged": "yellow",
+}
+
+
+def console() -> Console:
+    """A console on stdout that honours NO_COLOR and COLUMNS, and does not truncate in a pipe."""
+    made = Console(highlight=False, markup=False, emoji=False)
+    if not made.is_terminal and "COLUMNS" not in os.environ:
+        made.width = PIPED_COLUMNS
+    return made
+
+
+_OVER = ("stopping", "stopped", "finished")
+"""Nobody waits for these jobs' answers."""
+
+
+# --------------------------------------------------------------------------- ps
+
+
+def show_jobs(status: Mapping[str, Any], out: Console) -> None:
+    """The table of `ps`, what is wrong, and one line on the whole node."""
+    jobs = status["jobs"]
+    wide = out.width >= WIDE_COLUMNS
+    if jobs:
+        out.print(_jobs_table(jobs, out.width))
+    else:
+        out.print("no jobs yet: `dlsched submit FILE` adds one")
+    if not wide:
+        for job in jobs:
+            if reason := _reason(job):
+                out.print(_note(job["name"], reason, "dim"))
+    for alarm in status["alarms"]:
+        out.print(_note("alarm", alarm, "bold red"))
+    for rejected in status["rejected"]:
+        for problem in rejected["problems"]:
+            out.print(_note("rejected", problem, "red"))
+    out.print(_footer(status))
+
+
+def _jobs_table(jobs: list[dict[str, Any]], columns: int) -> Table:
+    wide, narrow = columns >= WIDE_COLUMNS, columns < NARROW_COLUMNS
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    table.add_column("NAME", no_wrap=True, max_width=24 if wide else 14 if narrow else 18)
+    table.add_column("STATE", no_wrap=True, min_width=7, max_width=7 if narrow else 10)
+    if not narrow:
+        table.add_column("TARGET", no_wrap=True, max_width=22 if wide else 18)
+    table.add_column("MEASURED", no_wrap=True, min_width=8, justify="right")
+    table.add_column("OF-TARGET", no_wrap=True, min_width=9)
+    table.add_column("CPU / LIMIT", no_wrap=True, min_width=12)
+    if wide:
+        table.add_column("REASON", overflow="fold")
+    for job in jobs:
+        cells = [_text(job["name"]), _text(job["state"], _STATE_STYLE.get(job["state"], ""))]
+        if not narrow:
+            cells.append(_text(job["target"]["text"] if job["target"] else "-"))
+        cells += [_measured(job), _standing(job), _cpu(job)]
+        if wide:
+            cells.append(_text(_reason(job)))
+        table.add_row(*cells)
+    return table
+
+
+def _measured(job: Mapping[str, Any]) -> Text:
+    if job["metric"] is not None:
+        return _text(f"{job['metric']:.4g}")
+    return _text("-" if job["measured_s"] is None else render_seconds(job["measured_s"]))
+
+
+def _standing(job: Mapping[str, Any]) -> Text:
+    ratio = job["ratio"]
+    if ratio is None:
+        return _text("-", "dim")
+    if job["satisfied_band"]:
+        return _text(f"{ratio:4.2f} ok", "green")
+    if ratio > 1.0:
+        return _text(f"{ratio:4.2f} slow", "bold red")
+    return _text(f"{ratio:4.2f} fast", "yellow")
+
+
+def _cpu(job: Mapping[str, Any]) -> Text:
+    used, limit = job["cpu"]["usage_cores"], job["cpu"]["actual_cores"]
+    if job["container"] is None:
+        return _text("-", "dim")
+    left = "?" if used is None else f"{used:.2f}"
+    return _text(f"{left:>5} / {'none' if limit is None else f'{limit:.2f}'}")
+
+
+def _reason(job: Mapping[str, Any]) -> str:
+    sidecar, target = job["sidecar"], job["target"]
+    words = [job["reason"], sidecar["trouble"]]
+    if job["state"] == "running" and target is not None and target["kind"] == "latency":
+        if sidecar["age_s"] is None:
+            words.append("no report yet")
+        elif sidecar["age_s"] > SILENT_S:
+            words.append(f"silent for {render_seconds(sidecar['age_s'])}")
+        elif job["requests"] < REQUESTS_MIN:
+            words.append(f"{job['requests']} of {REQUESTS_MIN} requests needed")
+        if job["in_flight"] and job["oldest_s"] > target["seconds"] and job["ratio"] is None:
+            words.append(f"a request has waited {render_seconds(job['oldest_s'])}")
+    if sidecar["bad_lines"]:
+        words.append(f"{sidecar['bad_lines']} bad lines")
+    if job["errors"]:
+        words.append(f"{job['errors']} errors")
+    return "; ".join(word for word in words if word)
+
+
+def _footer(status: Mapping[str, Any]) -> Text:
+    node, engine = status["node"], status["engine"]
+    judged = [
+        job
+        for job in status["jobs"]
+        if job["target"] and job["target"]["kind"] == "latency" and job["state"] not in _OVER
+    ]
+    kept = sum(job["satisfied_band"] is True for job in judged)
+    unlimited = f" (and {node['unlimited_jobs']} unlimited)" if node["unlimited_jobs"] else ""
+    capacity = render_cores(node["capacity_cores"])
+    parts = [
+        f"policy {status['policy']}",
+        f"{kept} of {len(judged)} satisfied",
+        f"{node['given_cores']:.2f} of {capacity} given{unlimited}, {node['used_cores']:.2f} used",
+        "engine ok" if engine["ok"] else "engine does not answer",
+    ]
+    return _text(" | ".join(parts), "" if engine["ok"] else "bold red")
+
+
+# --------------------------------------------------------------------------- why
+
+
+def show_why(name: str, answer: Mapping[str, Any], out: Console) -> None:
+    """A job's state, its last changes, oldest first, and what it waits for now."""
+    job, now = answer["job"], answer["now"]
+    if job is None:
+        out.print(_text(f"{name}: gone; this is what is remembered", "bold"))
+    else:
+        out.print(_headline(job))
+    # Within a cycle what became of the job comes before what was done about it.
+    told = [(event["cycle"], _event(event)) for event in reversed(answer["events"])]
+    told += [(change["cycle"], _change(change)) for change in reversed(answer["changes"])]
+    if not told:
+        out.print("  no change is recorded yet")
+    for _, lines in sorted(told, key=lambda one: int(one[0])):
+        for line in lines:
+            out.print(line)
+    if job is not None:
+        for found in _waits(job, now):
+            out.print(_note("now", found, "bold"))
+
+
+def _headline(job: Mapping[str, Any]) -> Text:
+    line = Text.assemble(_text(job["name"], "bold"), f": {clean(job['state'])}")
+    if job["target"]:
+        line.append(f", target {clean(job['target']['text'])}")
+    if job["ratio"] is not None:
+        measured = render_seconds(job["measured_s"])
+        line.append(f", measured {measured} over {job['requests']} requests, ")
+        line.append_text(_standing(job))
+        line.append(" of target")
+    return line
+
+
+def _change(change: Mapping[str, Any]) -> list[Padding]:
+    cores = _ceiling(change["after_cores"])
+    if change["kind"] == "resize":
+        cores = f"{_ceiling(change['before_cores'])} -> {cores}"
+    elif change["kind"] == "remove":
+        cores = ""
+    words = (change["wall_time"], change["kind"], cores, change["status"])
+    lines = [Padding(_text("  ".join(word for word in words if word)), (0, 0, 0, 2), expand=False)]
+    for label, key in (("", "why"), ("guard: ", "guard"), ("outcome: ", "detail")):
+        if change[key]:
+            lines.append(Padding(_text(f"{label}{change[key]}", "dim"), (0, 0, 0, 6), expand=False))
+    return lines
+
+
+def _event(event: Mapping[str, Any]) -> list[Padding]:
+    words = event["kind"]
+    if event["kind"] == "state":
+        words = f"{event['before']} -> {event['after']}"
+    reason = f": {event['reason']}" if event["reason"] else ""
+    return [Padding(_text(f"{event['wall_time']}  {words}{reason}"), (0, 0, 0, 2), expand=False)]
+
+
+def _waits(job: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    lines = [one for one in (job["reason"], now["why"]) if one]
+    if now["guard"]:
+        lines.append(f"guard: {now['guard']}")
+    lines += [
+        f"{out['action']['kind']} {out['status']}: {out['detail']}"
+        for out in now["outcomes"]
+        if out["status"] != "done"
+    ]
+    if not lines and job["state"] == "running":
+        lines.append("waits for the policy's next decision")
+    return lines or [job["state"]]
+
+
+def _ceiling(cores: float | None) -> str:
+    return "no limit" if cores is None else f"{cores:.3f} cores"
+
+
+# --------------------------------------------------------------------------- text
+
+
+def _note(label: str, text: str, style: str) -> Padding:
+    # Padding, so that a long line goes on under its own beginning.
+    return Padding(_text(f"{label}: {text}", style), (0, 0, 0, 2), expand=False)
+
+
+def _text(text: str, style: str = "") -> Text:
+    """Text from a container or a file, safe to print."""
+    return Text(clean(text), style=style)

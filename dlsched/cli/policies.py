@@ -1,0 +1,79 @@
+"""The command that lists policies.
+
+Owns how a policy's parameters are read for people. It must not run a policy.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import inspect
+import itertools
+import textwrap
+from typing import Any
+
+import click
+
+from dlsched.cli import options
+from dlsched.cli.output import tell, tell_json
+from dlsched.errors import PolicyError
+
+
+@click.command(short_help="List the installed policies.")
+@click.option("--verbose", "-v", is_flag=True, help="Also parameters, defaults and units.")
+@options.output
+def policies(verbose: bool, output: str) -> None:
+    """List the installed policies, your own from the entry points `dlsched.policies` included.
+
+    \b
+    Examples:
+      dlsched policies
+      dlsched policies --verbose
+    """
+    from dlsched.policies import known
+
+    found: dict[str, Any] = {
+        name: {"summary": summary, "parameters": _parameters(name) if verbose else []}
+        for name, summary in known().items()
+    }
+    if output == "json":
+        tell_json({"policies": found})
+        return
+    width = max((len(name) for name in found), default=0)
+    for name, one in found.items():
+        tell(f"{name:<{width}}  {one['summary']}")
+        for parameter in one["parameters"]:
+            tell(f"    {parameter['name']} = {parameter['default']}")
+            tell(textwrap.indent(textwrap.fill(parameter["help"], 88), " " * 8))
+
+
+def _parameters(name: str) -> list[dict[str, Any]]:
+    from dlsched.policies import load
+
+    try:
+        cls: type[Any] = load(name).Parameters
+    except PolicyError:
+        return []  # its summary says already that it cannot be loaded
+    words = _field_docstrings(cls)
+    return [
+        {"name": field.name, "default": field.default, "help": words.get(field.name, "")}
+        for field in dataclasses.fields(cls)
+    ]
+
+
+def _field_docstrings(cls: type[Any]) -> dict[str, str]:
+    """The string below each field, which Python itself does not keep."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    except (OSError, SyntaxError):
+        return {}  # a policy without its source still has names and defaults
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in itertools.pairwise(body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }

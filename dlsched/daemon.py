@@ -1,0 +1,313 @@
+"""The agent: wires the adapters to the controller and keeps the loop going.
+
+Owns start, signals, reload and end. It must not decide, measure or speak to the engine itself.
+One thread runs the loop; the API, the journal and the watchers have their own and only read the
+last report, or wake the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import psutil
+
+from dlsched import __version__, logs
+from dlsched.api import ApiServer
+from dlsched.clock import SystemClock
+from dlsched.controller import Controller, Inbound, NamedPolicy
+from dlsched.errors import DlschedError
+from dlsched.folder_watch import FolderWatch
+from dlsched.inbox import Inbox
+from dlsched.journal import Journal, JournalReader, load_memory
+from dlsched.ledger import Ledger, LedgerOptions, Wish
+from dlsched.model import ContainerFact, CycleReport, Ended, JobView
+from dlsched.planner import GuardOptions
+from dlsched.policies import load
+from dlsched.records import Records, lock_state_dir
+from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.settings import Settings
+
+log = logging.getLogger(__name__)
+
+JOURNAL_NAME = "journal.db"
+"""The journal in the state directory."""
+
+DEFAULT_HOST = "unix:///var/run/docker.sock"
+"""The engine's socket where neither settings nor DOCKER_HOST name one."""
+
+_LEAST_GAP_S = 0.02
+"""Between two cycles, however many events wake the loop."""
+
+Reload = Callable[[], Settings]
+
+
+def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = None) -> int:
+    """Run the daemon until SIGTERM or SIGINT; returns the exit code.
+
+    `reload` reads the settings again on SIGHUP. Raises AlreadyRunning when another agent of the
+    instance holds the state directory, PolicyError or EngineUnavailable when it cannot begin.
+    """
+    logs.set_up(settings.log.level, settings.log.format)
+    with lock_state_dir(settings.state_dir, settings.instance):
+        agent = Agent(settings, dry_run=dry_run)
+        try:
+            agent.run(reload)
+        finally:
+            agent.close()
+    return 0
+
+
+class FolderWish:
+    """The watch folder as the controller wants it: specs in force, and what must be spared."""
+
+    def __init__(self, inbox: Inbox, folder: Path) -> None:
+        self._inbox = inbox
+        self._folder = folder
+        self.next_s: float | None = None
+
+    def scan(self, now_s: float) -> Inbound:
+        """Read the folder; a container is spared while its file may still be there."""
+        seen = self._inbox.scan(now_s)
+        self.next_s = seen.next_s
+        settled = seen.trouble is None and seen.next_s is None
+        rejected = {Path(bad.file).name: bad.job for bad in seen.rejected}
+
+        def spares(fact: ContainerFact) -> str | None:
+            source = Path(fact.source)
+            if seen.trouble is not None:
+                return seen.trouble
+            if not settled:
+                return "its job file is still being read"
+            if source.parent != self._folder:
+                return f"it was started from {source.parent}, not from {self._folder}"
+            if (
+                source.name in rejected
+                or fact.job in rejected.values()
+                or None in rejected.values()
+            ):
+                return f"its job file {source.name} is rejected"
+            return None
+
+        return Inbound(
+            wish=Wish(
+                specs={spec.name: spec for spec in seen.specs},
+                spares=spares,
+                settled=settled and not rejected,
+            ),
+            sources={job: str(self._folder / name) for job, name in seen.files.items()},
+            rejected=seen.rejected,
+            trouble=seen.trouble,
+        )
+
+
+class Agent:
+    """Everything that lives as long as the daemon. Also what the API may know and ask for."""
+
+    def __init__(self, settings: Settings, *, dry_run: bool) -> None:
+        self._settings = settings
+        self._dry_run = dry_run
+        self._stopping = threading.Event()
+        self._reloading = threading.Event()
+        policy = load(settings.policy, settings.policy_options)
+        self._journal = Journal(
+            settings.state_dir / JOURNAL_NAME,
+            frame_s=settings.journal.frame_s,
+            max_bytes=settings.journal.max_size_bytes,
+            max_age_s=settings.journal.max_age_s,
+        )
+        self._clock = SystemClock(not_before_s=self._journal.last_now_s())
+        self._records = Records(settings.state_dir)
+        folder = settings.watch.resolve()
+        self._wish = FolderWish(Inbox(folder), folder)
+        self._runtime = DockerRuntime(_engine_options(settings), self._clock, self._wake)
+        memory, trouble = load_memory(
+            self._journal.last_memory(settings.policy), type(policy).Memory
+        )
+        if trouble is not None:
+            log.warning("the policy starts without its memory: %s", trouble)
+        self._controller = Controller(
+            runtime=self._runtime,
+            clock=self._clock,
+            inbox=self._wish,
+            records=self._records,
+            ledger=Ledger(_ledger_options(settings), cycle=self._journal.last_cycle()),
+            policy=NamedPolicy(settings.policy, policy),
+            guards=_guard_options(settings),
+            memory=memory,
+            dry_run=dry_run,
+            publish=self._journal.write,
+        )
+        self._watch = FolderWatch(folder, self._wake)
+        self._api = ApiServer(self, settings.run_dir, settings.socket_group)
+
+    # ------------------------------------------------------------------ the loop
+
+    def run(self, reload: Reload | None) -> None:
+        """Cycle after cycle, each a period after the last or at once on a wake."""
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+        self._watch.start()
+        self._api.start()
+        log.info(
+            "dlsched %s: instance %s, policy %s, jobs in %s%s",
+            __version__,
+            self._settings.instance,
+            self._settings.policy,
+            self._settings.watch,
+            ", dry run: touches nothing" if self._dry_run else "",
+        )
+        while not self._stopping.is_set():
+            began_s = self._clock.now_s()
+            if self._reloading.is_set():
+                self._reloading.clear()
+                self._reload(reload)
+            self._controller.run_once()
+            due_s = began_s + self._settings.period_s
+            if self._wish.next_s is not None:
+                due_s = min(due_s, self._wish.next_s)
+            self._sleep(began_s, due_s)
+
+    def close(self) -> None:
+        """Give own jobs their ceilings, leave them running, write the journal's last words."""
+        self._api.stop()
+        self._watch.stop()
+        if not self._dry_run:
+            self._runtime.release(self._ceilings())
+        self._runtime.close()
+        self._journal.close()
+        log.info("ended; containers run on under their specs' ceilings")
+
+    def _sleep(self, began_s: float, due_s: float) -> None:
+        """Until it is due or something happens; a storm of events is taken as one."""
+        if not self._stopping.is_set() and self._clock.sleep_until(due_s):
+            self._stopping.wait(max(0.0, began_s + _LEAST_GAP_S - self._clock.now_s()))
+
+    def _ceilings(self) -> dict[str, float | None]:
+        report = self._controller.last_report
+        jobs = report.snapshot.running if report is not None else ()
+        return {job.name: job.spec.bounds.ceiling_cores for job in jobs}
+
+    def _wake(self, reason: str) -> None:
+        log.debug("woken: %s", reason)
+        self._clock.wake()
+
+    def _on_stop(self, *_: object) -> None:
+        self._stopping.set()
+        self._clock.wake()
+
+    def _on_reload(self, *_: object) -> None:
+        self._reloading.set()
+        self._clock.wake()
+
+    def _reload(self, reload: Reload | None) -> None:
+        """Take new settings into force where they can change while running; else keep the old."""
+        if reload is None:
+            return
+        try:
+            settings = reload()
+            policy = load(settings.policy, settings.policy_options)
+        except DlschedError as error:
+            log.error("the old settings stay in force: %s", error)  # noqa: TRY400
+            return
+        for name in ("instance", "state_dir", "run_dir", "watch", "engine", "journal"):
+            if getattr(settings, name) != getattr(self._settings, name):
+                log.warning("a changed %s is taken into force by a restart only", name)
+        self._settings = settings
+        logs.set_up(settings.log.level, settings.log.format)
+        self._controller.use(NamedPolicy(settings.policy, policy), _guard_options(settings))
+        log.info("settings read again: policy %s", settings.policy)
+
+    # ------------------------------------------------------------------ for the API
+
+    def last_report(self) -> CycleReport | None:
+        """The last whole cycle."""
+        return self._controller.last_report
+
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        """The job's last changes, newest first."""
+        with JournalReader(self._settings.state_dir / JOURNAL_NAME) as reader:
+            return [asdict(change) for change in reader.last_changes(job, limit)]
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        """What else became of the job, newest first."""
+        with JournalReader(self._settings.state_dir / JOURNAL_NAME) as reader:
+            return [asdict(event) for event in reader.events(job, limit)]
+
+    def stop(self, job: str) -> None:
+        """Record that the job shall not run."""
+        view = next((view for view in self._jobs() if view.name == job), None)
+        if view is None:
+            raise KeyError(job)
+        self._records.record(
+            Ended(
+                name=job,
+                digest=view.spec.digest,
+                kind="stopped",
+                detail="stopped by command; `dlsched submit --start` lifts it",
+                wall_time=self._clock.wall_time(),
+                attained_core_s=view.attained_core_s,
+            )
+        )
+        self._wake(f"stop {job}")
+
+    def start(self, job: str) -> None:
+        """Lift what ended the job."""
+        if all(view.name != job for view in self._jobs()):
+            raise KeyError(job)
+        self._records.lift(job)
+        self._wake(f"start {job}")
+
+    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
+        """The job's output."""
+        return self._runtime.logs(job, tail, follow)
+
+    def about(self) -> Mapping[str, object]:
+        """What this agent is."""
+        return {
+            "version": __version__,
+            "instance": self._settings.instance,
+            "policy": self._settings.policy,
+            "dry_run": self._dry_run,
+            "watch": str(self._settings.watch),
+            "pid": os.getpid(),
+        }
+
+    def _jobs(self) -> Sequence[JobView]:
+        report = self._controller.last_report
+        return report.snapshot.jobs if report is not None else ()
+
+
+def _engine_options(settings: Settings) -> DockerOptions:
+    return DockerOptions(
+        instance=settings.instance,
+        state_dir=settings.state_dir,
+        host=settings.engine.host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST,
+        timeout_s=settings.engine.timeout_s,
+        config_file=settings.engine.config_file,
+        group_weight=settings.group_weight,
+        cgroup_under=settings.engine.cgroup_parent or "",
+    )
+
+
+def _ledger_options(settings: Settings) -> LedgerOptions:
+    capacity = settings.capacity
+    if capacity == "cores":
+        capacity = float(psutil.cpu_count(logical=False) or 1)
+    return LedgerOptions(
+        capacity_cores=capacity if isinstance(capacity, float) else None,
+        reserve_cores=settings.reserve.cpu_cores,
+        reserve_memory_bytes=settings.reserve.memory_bytes,
+        max_jobs=settings.max_jobs,
+        window_s=settings.window_s,
+    )
+
+
+def _guard_options(settings: Settings) -> GuardOptions:
+    return GuardOptions(settings.dead_band_ratio, settings.cooldown_s)

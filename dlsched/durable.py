@@ -1,0 +1,45 @@
+"""Small files that are whole or not there, also after a power cut.
+
+Owns the one way to write such a file. It must not know what is in it.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str, *, mode: int = 0o640) -> None:
+    """Put the text at that path: on return it is on the disk; on OSError the old file is whole.
+
+    The temporary name begins with a dot, in the same folder.
+    """
+    prefix = f".{path.name}."
+    descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fchmod(descriptor, mode)
+            os.fsync(descriptor)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    sync_folder(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Remove that file for good; nothing happens when it is not there."""
+    path.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the folder's own entries to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

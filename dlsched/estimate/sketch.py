@@ -1,0 +1,98 @@
+"""Arithmetic of latency sketches: add, take away, read a quantile within 1 %.
+
+Owns what can be read from bucket counts. It must not keep a window: the ledger knows what is
+recent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from dlsched.model import LatencySketch
+from dlsched.report.buckets import bucket_index, bucket_value_s
+
+
+def from_latencies(seconds: Iterable[float], errors: int = 0) -> LatencySketch:
+    """The sketch of these latencies in seconds; ValueError if one is negative or not finite."""
+    latencies = tuple(seconds)
+    counts: dict[int, int] = {}
+    for each in latencies:
+        index = bucket_index(each)
+        counts[index] = counts.get(index, 0) + 1
+    return LatencySketch(
+        count=len(latencies),
+        sum_s=math.fsum(latencies),
+        buckets=tuple(sorted(counts.items())),
+        errors=errors,
+    )
+
+
+def merge(*sketches: LatencySketch) -> LatencySketch:
+    """All requests of all sketches, in any order; of none, the empty sketch."""
+    counts: dict[int, int] = {}
+    for sketch in sketches:
+        for index, count in sketch.buckets:
+            counts[index] = counts.get(index, 0) + count
+    return LatencySketch(
+        count=sum(sketch.count for sketch in sketches),
+        sum_s=math.fsum(sketch.sum_s for sketch in sketches),
+        buckets=tuple(sorted(counts.items())),
+        errors=sum(sketch.errors for sketch in sketches),
+    )
+
+
+def subtract(whole: LatencySketch, part: LatencySketch) -> LatencySketch:
+    """What is left of `whole` without `part`; ValueError if it does not contain it."""
+    counts = dict(whole.buckets)
+    for index, count in part.buckets:
+        counts[index] = counts.get(index, 0) - count
+    count = whole.count - part.count
+    errors = whole.errors - part.errors
+    if count < 0 or errors < 0 or any(left < 0 for left in counts.values()):
+        raise ValueError("the sketch to take away is no part of the other")
+    return LatencySketch(
+        count=count,
+        # Rounding must leave neither a negative sum nor a mean of nothing.
+        sum_s=max(0.0, whole.sum_s - part.sum_s) if count else 0.0,
+        buckets=tuple(sorted((index, left) for index, left in counts.items() if left)),
+        errors=errors,
+    )
+
+
+def quantile_s(sketch: LatencySketch, quantile: float) -> float | None:
+    """The latency within which that part of requests was answered (nearest rank), within 1 %.
+
+    None without a counted bucket; ValueError if `quantile` is not above 0 and at most 1. Latencies
+    below a microsecond read as about one.
+    """
+    if not 0.0 < quantile <= 1.0:
+        raise ValueError(f"quantile {quantile!r}: above 0, at most 1")
+    total = sum(count for _, count in sketch.buckets)
+    # A hair less, so that 0.95 of 20 is the 19th also where the product rounds up.
+    rank = max(1, math.ceil(quantile * total * (1.0 - 1e-12)))
+    below = 0
+    for index, count in sketch.buckets:
+        below += count
+        if below >= rank:
+            return bucket_value_s(index)
+    return None
+
+
+def measured_s(sketch: LatencySketch, quantile: float | None) -> float | None:
+    """What a latency target is held against: the mean (None), or that quantile, in seconds."""
+    return sketch.mean_s if quantile is None else quantile_s(sketch, quantile)
+
+
+def cv(sketch: LatencySketch) -> float | None:
+    """Coefficient of variation: standard deviation over mean, as the buckets tell it.
+
+    None without a counted bucket. What varies by less than a bucket's width reads as 0.
+    """
+    total = sum(count for _, count in sketch.buckets)
+    if not total:
+        return None
+    values = [(bucket_value_s(index), count) for index, count in sketch.buckets]
+    mean_s = math.fsum(value * count for value, count in values) / total
+    variance = math.fsum(count * (value - mean_s) ** 2 for value, count in values) / total
+    return math.sqrt(variance) / mean_s

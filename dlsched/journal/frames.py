@@ -1,0 +1,165 @@
+"""What changed between two plain values, and back: the journal's delta coding.
+
+Pure: `patch(old, difference(old, new))` equals `new`. A plain value is None, bool, int, float, str,
+list, or dict with str keys; the writer's side may also hold `Counts` and unchanging objects, which
+become plain as JSON. It must not know what the values mean.
+
+A delta, as JSON: `[value]` replaces, `[]` takes a key away, an int is added, a float replaces, a
+text changes counts, an object changes these keys (of a dict) or, in a list, drops elements at
+the front and adds some at the end (`drop`, `add`) or changes some in place (`at`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Plain = Any
+"""As above; mypy has no use for the recursive type."""
+
+_MISSING = object()
+_RUN = re.compile(r"(-?\d+):((?:[0-9a-i]|\(-?\d+\))*)")
+_COUNT = re.compile(r"[0-9a-i]|\(-?\d+\)")
+_DIGITS = {**{n: str(n) for n in range(10)}, **{-n: chr(96 + n) for n in range(1, 10)}}
+_VALUES = {text: number for number, text in _DIGITS.items()}
+_GAP = 6
+"""A hole in the indices wider than this is cheaper as a new run than as zeros."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counts by index, ascending and none zero: as text, and as a change, one letter each.
+
+    `700:10b(12) 911:2` is 1 at 700, -2 at 702, 12 at 703 and 2 at 911: digits count up, letters
+    down, so that what a second adds to a histogram takes as many letters as it is wide.
+    """
+
+    pairs: tuple[tuple[int, int], ...]
+
+    def __str__(self) -> str:
+        return render_counts(self.pairs)
+
+
+def countable(pairs: tuple[tuple[int, int], ...]) -> bool:
+    """Whether `Counts` keeps these pairs exactly."""
+    counts = dict(pairs)
+    return len(counts) == len(pairs) and 0 not in counts.values() and list(counts) == sorted(counts)
+
+
+def render_counts(pairs: tuple[tuple[int, int], ...] | list[tuple[int, int]]) -> str:
+    """As text; indices ascend."""
+    parts: list[str] = []
+    due: int | None = None
+    for index, count in pairs:
+        if due is None or index - due > _GAP:
+            parts.append(f"{index}:" if due is None else f" {index}:")
+        elif index > due:
+            parts.append("0" * (index - due))
+        parts.append(_DIGITS.get(count) or f"({count})")
+        due = index + 1
+    return "".join(parts)
+
+
+def parse_counts(text: str) -> list[tuple[int, int]]:
+    """Back from text."""
+    pairs: list[tuple[int, int]] = []
+    for start, run in _RUN.findall(text):
+        for index, letter in enumerate(_COUNT.findall(run), int(start)):
+            count = _VALUES[letter] if len(letter) == 1 else int(letter[1:-1])
+            if count:
+                pairs.append((index, count))
+    return pairs
+
+
+def difference(old: Plain, new: Plain) -> Plain:
+    """The delta that leads from `old` to `new`; None when they are equal as Python compares."""
+    if old is new:
+        return None
+    kind = type(new)
+    if kind is not type(old):
+        return [new]
+    if kind is dict:
+        return _dict_difference(old, new)
+    if old == new:
+        return None
+    if kind is list:
+        return _list_difference(old, new)
+    if kind is float:
+        return new
+    if kind is int:
+        return new - old
+    if kind is Counts:
+        change = _counts_difference(old, new)
+        return change if len(change) <= len(str(new)) else [new]
+    return [new]
+
+
+def patch(old: Plain, delta: Plain) -> Plain:
+    """The value that `delta` leads to; `old` stays as it is, and unchanged parts are shared."""
+    if isinstance(delta, list):
+        return delta[0]
+    if isinstance(delta, int):
+        return old + delta
+    if isinstance(delta, str):
+        counts = dict(parse_counts(old))
+        for index, change in parse_counts(delta):
+            counts[index] = counts.get(index, 0) + change
+        return render_counts([pair for pair in sorted(counts.items()) if pair[1]])
+    if isinstance(delta, dict):
+        return _dict_patch(old, delta) if isinstance(old, dict) else _list_patch(old, delta)
+    return old if delta is None else delta
+
+
+def _dict_difference(old: dict[str, Plain], new: dict[str, Plain]) -> Plain:
+    delta: dict[str, Plain] = {}
+    for key, value in new.items():
+        before = old.get(key, _MISSING)
+        if before is value:
+            continue
+        if before is _MISSING:
+            delta[key] = [value]
+        elif (change := difference(before, value)) is not None:
+            delta[key] = change
+    if len(old) + sum(key not in old for key in delta) > len(new):
+        delta.update((key, []) for key in old if key not in new)
+    return delta or None
+
+
+def _dict_patch(old: Mapping[str, Plain], delta: Mapping[str, Plain]) -> dict[str, Plain]:
+    new = dict(old)
+    for key, change in delta.items():
+        if change == []:
+            new.pop(key, None)
+        else:
+            new[key] = patch(new.get(key), change)
+    return new
+
+
+def _list_difference(old: list[Plain], new: list[Plain]) -> Plain:
+    """A list that slides (old ones leave at the front, fresh ones join) or changes in place."""
+    if new and old:
+        for start, value in enumerate(old):
+            if value == new[0] and old[start:] == new[: len(old) - start]:
+                return {"drop": start, "add": new[len(old) - start :]}
+    if len(old) == len(new):
+        changes = ((str(i), difference(*pair)) for i, pair in enumerate(zip(old, new, strict=True)))
+        return {"at": {index: change for index, change in changes if change is not None}}
+    return [new]
+
+
+def _list_patch(old: list[Plain], delta: Mapping[str, Plain]) -> list[Plain]:
+    if "at" not in delta:
+        return [*old[delta["drop"] :], *delta["add"]]
+    new = list(old)
+    for index, change in delta["at"].items():
+        new[int(index)] = patch(new[int(index)], change)
+    return new
+
+
+def _counts_difference(old: Counts, new: Counts) -> str:
+    change = dict(new.pairs)
+    for index, count in old.pairs:
+        change[index] = change.get(index, 0) - count
+    return render_counts([pair for pair in sorted(change.items()) if pair[1]])

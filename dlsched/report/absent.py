@@ -1,0 +1,66 @@
+"""What a job gets in place of the reporter where the reporter cannot be loaded: nothing happens.
+
+Owns stand-ins with the reporter's names. It must not import anything.
+"""
+
+from __future__ import annotations
+
+
+class _Nothing:
+    def __enter__(self):  # type: ignore[no-untyped-def]
+        return self
+
+    def __exit__(self, *_ignored):  # type: ignore[no-untyped-def]
+        return None
+
+
+class Progress:
+    """Reports nothing."""
+
+    def __init__(self, *_ignored, **_also):  # type: ignore[no-untyped-def]
+        pass
+
+    def step(self, *_ignored, **_also):  # type: ignore[no-untyped-def]
+        """Do nothing."""
+
+    def checkpoint(self, *_ignored, **_also):  # type: ignore[no-untyped-def]
+        """Do nothing."""
+
+
+class Latency:
+    """Measures nothing."""
+
+    dropped = 0
+
+    def measure(self):  # type: ignore[no-untyped-def]
+        """A context that does nothing."""
+        return _Nothing()
+
+    def observe(self, _seconds):  # type: ignore[no-untyped-def]
+        """Do nothing."""
+
+    def error(self):  # type: ignore[no-untyped-def]
+        """Do nothing."""
+
+
+class LatencyMiddleware:
+    """The application as it is."""
+
+    def __init__(self, app, path_prefix=None):  # type: ignore[no-untyped-def]
+        self.app = app
+        self.path_prefix = path_prefix
+
+    async def __call__(self, scope, receive, send):  # type: ignore[no-untyped-def]
+        """Serve as the application does."""
+        await self.app(scope, receive, send)
+
+
+class Allotment:
+    """Never made: `allotment()` answers None."""
+
+
+def allotment():  # type: ignore[no-untyped-def]
+    """Nothing is known."""
+
+
+latency = Latency()

@@ -1,0 +1,75 @@
+"""`Progress`: the steps of a training, its metrics, and the checkpoints that it has written.
+
+Owns the user's side of training reports. It must not raise into the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from typing import Any, Dict, Optional
+
+from dlsched.report.lines import (
+    LAST_STEP,
+    METRICS_PER_LINE,
+    NAME_CHARACTERS,
+    PATH_CHARACTERS,
+    RESERVED,
+)
+from dlsched.report.writer import Writer, current
+
+
+class Progress:
+    """Reports a training's progress, at most once a second: the last value of each metric.
+
+    In a distributed job rank 0 alone reports: `rank`, or the environment's RANK, says which this
+    process is. Without DLSCHED_METRICS_FILE it does nothing.
+    """
+
+    def __init__(self, rank: Optional[int] = None) -> None:
+        self._step = 0
+        told = os.environ.get("RANK", "") if rank is None else str(rank)
+        self._silent = told.strip() not in ("", "0")
+
+    def step(self, step: Optional[int] = None, **metrics: Any) -> None:
+        """A step was made (None: the one after the last), with what is known of it by name.
+
+        A value is anything that `float()` takes; one that is not finite is left out.
+        """
+        with contextlib.suppress(Exception):
+            self._step = self._step + 1 if step is None else int(step)
+            writer = None if self._silent else current()
+            if writer is None:
+                return
+            if 0 <= self._step <= LAST_STEP:
+                writer.stepped(self._step, _finite(writer, metrics))
+            else:
+                writer.drop()
+
+    def checkpoint(self, step: int, path: Any) -> None:
+        """The job has saved itself at that step, there."""
+        with contextlib.suppress(Exception):
+            writer = None if self._silent else current()
+            if writer is None:
+                return
+            text = os.fsdecode(path)
+            short = text.isprintable() and len(text) <= PATH_CHARACTERS
+            if short and 0 <= int(step) <= LAST_STEP:
+                writer.saved(int(step), text)
+            else:
+                writer.drop()
+
+
+def _finite(writer: Writer, metrics: Dict[str, Any]) -> Dict[str, float]:
+    kept: Dict[str, float] = {}
+    for name, given in metrics.items():
+        value = math.nan
+        with contextlib.suppress(Exception):
+            value = float(given)
+        fits = len(kept) < METRICS_PER_LINE and 0 < len(name) <= NAME_CHARACTERS
+        if fits and math.isfinite(value) and name.isprintable() and name not in RESERVED:
+            kept[name] = value
+        else:
+            writer.drop()
+    return kept

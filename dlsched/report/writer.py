@@ -1,0 +1,205 @@
+"""One writer a process: gathers what the job reports and writes it once a second.
+
+Owns the pending counts, the thread that flushes them, and what a fork means for both. It must not
+raise into the job or wait for anything but its own short lock. That lock is re-entrant, and the
+thread is woken through a queue that is too: a signal handler may report while its own thread is
+in the middle of reporting.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import queue
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+from dlsched.report.lines import Tally, latency_lines, line
+from dlsched.report.outfile import OutFile
+
+PERIOD_S = 1.0
+"""Lines are written at most this often."""
+
+
+class Writer:
+    """Collects from every thread of one process; becomes a new, empty writer in a forked child."""
+
+    def __init__(
+        self,
+        path: str,
+        threaded: bool = True,
+        monotonic: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self.out = OutFile(path)
+        self._threaded = threaded
+        self._monotonic = monotonic
+        self._wall = wall
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forget all that is pending, and the thread: what a forked child must do first."""
+        self.name = "{}-{}".format(os.getpid(), os.urandom(3).hex())
+        self._lock = threading.RLock()
+        self._tally = Tally()
+        self._in_flight: Dict[object, float] = {}
+        self._told_in_flight = False
+        self._step: Optional[int] = None
+        self._metrics: Dict[str, float] = {}
+        self._checkpoint: Optional[Tuple[int, str]] = None
+        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread: Optional[threading.Thread] = None
+        self._armed = False
+        self._flushed_s = self._monotonic()
+
+    @property
+    def dropped(self) -> int:
+        """Lines and values that could not be reported."""
+        return self.out.dropped
+
+    def drop(self) -> None:
+        """Count a value that cannot be reported."""
+        self.out.dropped += 1
+
+    def request_begun(self) -> object:
+        """A request came in; the answer names it for `request_ended`."""
+        token = object()
+        with self._lock:
+            self._in_flight[token] = self._monotonic()
+        self._touch()
+        return token
+
+    def request_ended(self, token: object, counted: str) -> None:
+        """It was answered (`latency`), failed (`error`), or means nothing (`neither`)."""
+        with self._lock:
+            begun_s = self._in_flight.pop(token, None)
+            if begun_s is None:
+                return
+            if counted == "latency":
+                self._tally.add(max(0.0, self._monotonic() - begun_s))
+            elif counted == "error":
+                self._tally.errors += 1
+        self._touch()
+
+    def observed(self, seconds: float) -> None:
+        """A request was answered in so many seconds."""
+        with self._lock:
+            self._tally.add(seconds)
+        self._touch()
+
+    def failed(self) -> None:
+        """A request failed."""
+        with self._lock:
+            self._tally.errors += 1
+        self._touch()
+
+    def stepped(self, step: int, metrics: Dict[str, float]) -> None:
+        """A step was made; the last value of each metric within a second is what is written."""
+        with self._lock:
+            self._step = step
+            self._metrics.update(metrics)
+        self._touch()
+
+    def saved(self, step: int, path: str) -> None:
+        """The job has saved itself."""
+        with self._lock:
+            self._checkpoint = (step, path)
+        self._touch()
+
+    def flush(self) -> bool:
+        """Write what is pending now; whether requests are in flight, so that more is to come."""
+        with contextlib.suppress(Exception):
+            with self._lock:
+                self._flushed_s = self._monotonic()
+                self._armed = False
+                lines = self._take()
+                more = bool(self._in_flight)
+            for each in lines:
+                self.out.append(each)
+            return more
+        return False
+
+    def _take(self) -> List[bytes]:
+        head: Dict[str, Any] = {"t": round(self._wall(), 3), "w": self.name}
+        lines: List[bytes] = []
+        if self._step is not None:
+            lines.append(self._sample_line(head, self._step, self._metrics))
+            self._step, self._metrics = None, {}
+        if self._checkpoint is not None:
+            (step, path), self._checkpoint = self._checkpoint, None
+            try:
+                lines.append(line(dict(head, checkpoint={"step": step, "path": path})))
+            except ValueError:
+                self.drop()
+        if self._tally or self._in_flight or self._told_in_flight:
+            tally, self._tally = self._tally, Tally()
+            oldest_s = 0.0
+            if self._in_flight:
+                oldest_s = self._monotonic() - next(iter(self._in_flight.values()))
+            lines += latency_lines(head, tally, len(self._in_flight), oldest_s)
+            self._told_in_flight = bool(self._in_flight)
+        return lines
+
+    def _sample_line(self, head: Dict[str, Any], step: int, metrics: Dict[str, float]) -> bytes:
+        while True:
+            try:
+                return line(dict(metrics, step=step, **head))
+            except ValueError:
+                # Long names: fewer metrics fit than are allowed.
+                metrics.popitem()
+                self.drop()
+
+    def _touch(self) -> None:
+        """See to it that what has just been counted is written within about a period."""
+        if self._armed:
+            return
+        self._armed = True
+        if self._thread is None and self._threaded:
+            self._start()
+        if self._thread is not None:
+            self._wakes.put(None)
+            return
+        self._armed = False
+        if self._monotonic() - self._flushed_s >= PERIOD_S:
+            self.flush()
+
+    def _start(self) -> None:
+        thread = threading.Thread(
+            target=self._run, args=(self._wakes,), name="dlsched-report", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:
+            # No thread to be had (a limit of the container, interpreter ending): see _touch.
+            self._threaded = False
+        else:
+            self._thread = thread
+
+    def _run(self, wakes: queue.SimpleQueue[None]) -> None:
+        while True:
+            wakes.get()
+            time.sleep(PERIOD_S)
+            while self.flush():
+                time.sleep(PERIOD_S)
+
+
+_UNKNOWN = object()
+_current: Any = _UNKNOWN
+
+
+def current() -> Optional[Writer]:
+    """This process's writer; None where nobody asked for reports (no DLSCHED_METRICS_FILE)."""
+    global _current  # noqa: PLW0603 - one writer a process is the point
+    if _current is _UNKNOWN:
+        path = os.environ.get("DLSCHED_METRICS_FILE")
+        if not path:
+            _current = None
+        else:
+            writer = Writer(path)
+            atexit.register(writer.flush)
+            os.register_at_fork(after_in_child=writer.begin_anew)
+            _current = writer
+    writer_or_none: Optional[Writer] = _current
+    return writer_or_none

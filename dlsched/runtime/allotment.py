@@ -1,0 +1,138 @@
+"""What a container finds of dlsched's: its environment, the allotment, a copy of the reporter.
+
+Owns the container's paths, and on the host the directories that are bound to them read-only. A
+running container keeps the directory that it was started with: nothing here deletes or changes a
+reporter that is in place, and an allotment is replaced whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from importlib import resources
+from pathlib import Path
+
+from dlsched import __version__
+
+OUT = "/run/dlsched/out"
+IN = "/run/dlsched/in"
+LIB = "/run/dlsched/lib"
+METRICS_FILE = f"{OUT}/metrics.jsonl"
+ALLOTMENT_FILE = f"{IN}/allotment.json"
+OUT_TMPFS_OPTIONS = "size=1m,nr_inodes=32,mode=1777,noexec,nosuid,nodev"
+
+_UNFINISHED = ".new-"
+
+
+@dataclass(frozen=True, slots=True)
+class Allotment:
+    """What a job may use now, as it reads it itself. None: not limited, or not said."""
+
+    cpu_cores: float | None = None
+    gpu_share: float | None = None
+    gpus: tuple[str, ...] = ()
+    deadline: float | None = None
+    """Unix time in seconds: the job has no other clock in common with the agent."""
+    stop_soon: bool = False
+    checkpoint_wanted: bool = False
+
+
+def job_dir(state_dir: Path, job: str) -> Path:
+    """The host's directory behind the job's `in/`, made if need be; ValueError for a bad name."""
+    if not job or job.startswith(".") or "/" in job or "\0" in job:
+        raise ValueError(f"{job!r} cannot name a directory")
+    directory = state_dir / "in" / job
+    directory.mkdir(parents=True, exist_ok=True)
+    # Whatever the umask: the job's user is not ours.
+    directory.chmod(0o755)
+    return directory
+
+
+def write_allotment(directory: Path, allotment: Allotment) -> None:
+    """Replace the allotment in a job's directory, atomically; raises OSError."""
+    text = json.dumps(asdict(allotment), allow_nan=False) + "\n"
+    unfinished = directory / f"{_UNFINISHED}allotment"
+    unfinished.write_text(text, encoding="utf-8")
+    unfinished.chmod(0o644)
+    unfinished.replace(directory / "allotment.json")
+
+
+def container_environment(
+    job: str, image_pythonpath: str | None, spec_environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The spec's environment with dlsched's variables; the reporter comes last on PYTHONPATH.
+
+    A PYTHONPATH in the spec takes the image's place, as it would without dlsched. The names that
+    begin with DLSCHED_ are ours whatever the spec says.
+    """
+    environment = dict(spec_environment)
+    path = environment.get("PYTHONPATH", image_pythonpath)
+    # An empty entry would put the job's working directory on the path: none for an empty value.
+    environment["PYTHONPATH"] = f"{path}:{LIB}" if path else LIB
+    environment["DLSCHED_METRICS_FILE"] = METRICS_FILE
+    environment["DLSCHED_ALLOTMENT_FILE"] = ALLOTMENT_FILE
+    environment["DLSCHED_JOB"] = job
+    return environment
+
+
+def install_reporter(state_dir: Path) -> Path:
+    """The directory to bind to LIB, named by its content and made once; raises OSError."""
+    files = _reporter_files()
+    digest = hashlib.sha256()
+    for name, content in sorted(files.items()):
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    place = state_dir / "reporter"
+    place.mkdir(parents=True, exist_ok=True)
+    installed = place / digest.hexdigest()[:16]
+    for left in place.glob(f"{_UNFINISHED}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    if installed.is_dir():
+        return installed
+    unfinished = Path(tempfile.mkdtemp(prefix=_UNFINISHED, dir=place))
+    for name, content in files.items():
+        target = unfinished / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+        target.chmod(0o644)
+        target.parent.chmod(0o755)
+        _sync(target)
+    for directory in (unfinished, unfinished / "dlsched"):
+        directory.chmod(0o755)
+        _sync(directory)
+    unfinished.rename(installed)
+    _sync(place)
+    return installed
+
+
+def _reporter_files() -> dict[str, bytes]:
+    """The reporter's package and its dist-info, by path."""
+    dist_info = f"dlsched_report-{__version__}.dist-info"
+    files = {
+        "dlsched/__init__.py": b'"""The part of dlsched that jobs import: dlsched.report."""\n',
+        f"{dist_info}/METADATA": (
+            f"Metadata-Version: 2.1\nName: dlsched-report\nVersion: {__version__}\n"
+            "Summary: Reports a job's progress and latency to dlsched\nRequires-Python: >=3.8\n"
+        ).encode(),
+        f"{dist_info}/INSTALLER": b"dlsched\n",
+        f"{dist_info}/entry_points.txt": b"",
+    }
+    for source in resources.files("dlsched.report").iterdir():
+        if source.name.endswith(".py"):
+            files[f"dlsched/report/{source.name}"] = source.read_bytes()
+    return files
+
+
+def _sync(path: Path) -> None:
+    """To disk before the rename: after a power cut the digest must not name empty files."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,225 @@
+"""What the kernel counts for one container, on cgroup v1 and v2.
+
+Owns finding a process's groups and reading their files, which are opened once and read again and
+again. It must not write, and must not raise for a reading that fails: that reading is None.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+
+_READ_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupReading:
+    """One look at a group; what cannot be read is None."""
+
+    usage_core_s: float | None = None
+    periods: int | None = None
+    throttled_periods: int | None = None
+    memory_bytes: int | None = None
+    quota_us: int | None = None
+    """-1: no limit."""
+    period_us: int | None = None
+    shares: int | None = None
+    """cgroup v1 alone."""
+    weight: int | None = None
+    """cgroup v2 alone."""
+    cpu_pressure_ratio: float | None = None
+    """Part of the last ten seconds in which some task waited for a CPU; cgroup v2 alone."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether nothing at all could be read: the group does not exist any more."""
+        return self == CgroupReading()
+
+
+@dataclass(frozen=True, slots=True)
+class Hierarchy:
+    """One mounted cgroup hierarchy. Without controllers: the one of version 2."""
+
+    controllers: frozenset[str]
+    root: str
+    mount: Path
+
+    def folder(self, group: str) -> Path | None:
+        """Where that group's files are, or None when this mount does not show it."""
+        inside = group
+        if self.root != "/":
+            if group != self.root and not group.startswith(f"{self.root}/"):
+                return None
+            inside = group[len(self.root) :]
+        return self.mount / inside.lstrip("/")
+
+
+def hierarchies(proc: Path = PROC) -> tuple[Hierarchy, ...]:
+    """All cgroup hierarchies that this process sees mounted. Raises OSError."""
+    return tuple(_mounted((proc / "self" / "mountinfo").read_text(encoding="utf-8")))
+
+
+def group_folders(pid: int, proc: Path = PROC) -> Mapping[str, Path]:
+    """The process's group by controller; the key "" is the one of version 2. Raises OSError."""
+    mounts = hierarchies(proc)
+    found: dict[str, Path] = {}
+    for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
+        _, names, group = line.split(":", 2)
+        controllers = frozenset(names.split(",")) - {""}
+        for mount in mounts:
+            same = controllers <= mount.controllers if controllers else not mount.controllers
+            folder = mount.folder(group) if same else None
+            if folder is not None:
+                found.update(dict.fromkeys(controllers or {""}, folder))
+                break
+    return found
+
+
+class CgroupReader:
+    """One container's group, opened once for each of its starts; to be closed."""
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        """Open the group of `pid`. What cannot be opened reads as None; never raises."""
+        folders: Mapping[str, Path] = {}
+        with suppress(OSError, ValueError):
+            folders = group_folders(pid, proc)
+        self.v2 = "cpu" not in folders
+        """Whether the CPU controller is version 2's."""
+        self.cpu_folder = folders.get("" if self.v2 else "cpu")
+        """The group's folder with the CPU files; None when not found."""
+        files = _v2_files(folders) if self.v2 else _v1_files(folders)
+        self._open: dict[str, int] = {}
+        for name, path in files.items():
+            with suppress(OSError):
+                self._open[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def read(self) -> CgroupReading:
+        """What the kernel says now."""
+        return self._read_v2() if self.v2 else self._read_v1()
+
+    def close(self) -> None:
+        """Close the files; every later reading is None."""
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
+
+    def _read_v1(self) -> CgroupReading:
+        stat = self._table("stat")
+        usage_ns = self._number("usage")
+        return CgroupReading(
+            usage_core_s=None if usage_ns is None else usage_ns / 1e9,
+            periods=stat.get("nr_periods"),
+            throttled_periods=stat.get("nr_throttled"),
+            memory_bytes=self._number("memory"),
+            quota_us=self._number("quota"),
+            period_us=self._number("period"),
+            shares=self._number("shares"),
+        )
+
+    def _read_v2(self) -> CgroupReading:
+        stat = self._table("stat")
+        usage_us = stat.get("usage_usec")
+        quota, period = _cpu_max(self._text("max"))
+        return CgroupReading(
+            usage_core_s=None if usage_us is None else usage_us / 1e6,
+            periods=stat.get("nr_periods"),
+            throttled_periods=stat.get("nr_throttled"),
+            memory_bytes=self._number("memory"),
+            quota_us=quota,
+            period_us=period,
+            weight=self._number("weight"),
+            cpu_pressure_ratio=_pressure_ratio(self._text("pressure")),
+        )
+
+    def _text(self, name: str) -> str | None:
+        descriptor = self._open.get(name)
+        if descriptor is None:
+            return None
+        try:
+            return os.pread(descriptor, _READ_BYTES, 0).decode("ascii")
+        except (OSError, UnicodeDecodeError):
+            return None
+
+    def _number(self, name: str) -> int | None:
+        return _integer(self._text(name))
+
+    def _table(self, name: str) -> dict[str, int]:
+        table: dict[str, int] = {}
+        for line in (self._text(name) or "").splitlines():
+            key, _, text = line.partition(" ")
+            value = _integer(text)
+            if value is not None:
+                table[key] = value
+        return table
+
+
+def _mounted(mountinfo: str) -> Iterator[Hierarchy]:
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        fields, kind = left.split(), right.split()
+        if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
+            continue
+        options = frozenset(kind[2].split(",")) if kind[0] == "cgroup" else frozenset[str]()
+        yield Hierarchy(options, _unescaped(fields[3]), Path(_unescaped(fields[4])))
+
+
+def _unescaped(field: str) -> str:
+    for code, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+        field = field.replace(code, character)
+    return field
+
+
+def _v1_files(folders: Mapping[str, Path]) -> dict[str, Path]:
+    places = {
+        "usage": ("cpuacct", "cpuacct.usage"),
+        "stat": ("cpu", "cpu.stat"),
+        "quota": ("cpu", "cpu.cfs_quota_us"),
+        "period": ("cpu", "cpu.cfs_period_us"),
+        "shares": ("cpu", "cpu.shares"),
+        "memory": ("memory", "memory.usage_in_bytes"),
+    }
+    return {name: folders[at] / file for name, (at, file) in places.items() if at in folders}
+
+
+def _v2_files(folders: Mapping[str, Path]) -> dict[str, Path]:
+    if "" not in folders:
+        return {}
+    names = {
+        "stat": "cpu.stat",
+        "max": "cpu.max",
+        "weight": "cpu.weight",
+        "memory": "memory.current",
+        "pressure": "cpu.pressure",
+    }
+    return {name: folders[""] / file for name, file in names.items()}
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _cpu_max(text: str | None) -> tuple[int | None, int | None]:
+    words = (text or "").split()
+    if len(words) != 2:
+        return None, None
+    return (-1 if words[0] == "max" else _integer(words[0])), _integer(words[1])
+
+
+def _pressure_ratio(text: str | None) -> float | None:
+    for line in (text or "").splitlines():
+        kind, *pairs = line.split()
+        if kind == "some":
+            figures = dict(pair.partition("=")[::2] for pair in pairs)
+            try:
+                return float(figures["avg10"]) / 100
+            except (KeyError, ValueError):
+                return None
+    return None

@@ -1,0 +1,68 @@
+"""Engine calls off the loop's thread, and the loop's patience with an engine that hangs.
+
+Owns how such calls are begun and how long the loop may wait for them. It must not know what they
+do. Threads are daemons: a call that never returns must not keep the agent from ending.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def begin(
+    call: Callable[[], T],
+    name: str,
+    gate: AbstractContextManager[object] | None = None,
+) -> Future[T]:
+    """Run `call` in a thread of its own; cancelling works while it waits at the gate."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        with gate or nullcontext():
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    threading.Thread(target=run, name=f"dlsched-{name}", daemon=True).start()
+    return future
+
+
+class Patience:
+    """How long the loop still waits for the engine: one long wait, then none for a second.
+
+    So an engine that hangs costs a cycle one wait, however many calls the cycle has to make.
+    """
+
+    def __init__(self, wait_s: float, pause_s: float = 1.0) -> None:
+        self._wait_s = wait_s
+        self._pause_s = pause_s
+        self._until_s = 0.0
+
+    @property
+    def lost(self) -> bool:
+        """Whether a call ran into the wait less than a second ago."""
+        return time.monotonic() < self._until_s
+
+    def wait(self, future: Future[T], since_s: float | None = None) -> bool:
+        """Wait until it is done, at most the rest of the time since `since_s`; whether it is."""
+        start_s = time.monotonic() if since_s is None else since_s
+        if self.lost:
+            return future.done()
+        done = threading.Event()
+        future.add_done_callback(lambda _: done.set())
+        if not done.wait(max(0.0, start_s + self._wait_s - time.monotonic())):
+            self._until_s = time.monotonic() + self._pause_s
+            return False
+        return True

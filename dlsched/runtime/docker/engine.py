@@ -1,0 +1,192 @@
+"""A thin typed adapter over docker-py's client: the calls that dlsched needs, and no others.
+
+Owns the connection, its time limits and the meaning of its errors: every call raises
+EngineUnavailable (no answer) or EngineRefused (an answer that says no), each in one line. It must
+not know jobs. Calls block for up to `timeout_s`; they belong in a background thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import docker
+from docker.errors import APIError, DockerException
+from docker.types.daemon import CancellableStream
+from docker.utils import kwargs_from_env
+from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
+
+from dlsched.errors import DlschedError, EngineUnavailable
+
+Body = dict[str, Any]
+"""A JSON object of the engine's API."""
+
+PULL_SILENCE_S = 300.0
+"""A pull that shows no progress for so long has failed."""
+
+
+class EngineRefused(DlschedError):
+    """The engine answered, and the answer is no."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        self.status = status
+        self.reason = reason
+        super().__init__(reason)
+
+
+class Engine:
+    """One Docker Engine. May be used from any thread."""
+
+    def __init__(self, host: str, timeout_s: float) -> None:
+        """No call is made before the first one is needed."""
+        self.host = host
+        self._timeout_s = timeout_s
+        self._client: docker.APIClient | None = None
+
+    def containers(self, labels: Mapping[str, str]) -> list[Body]:
+        """All containers, in whatever state, that carry these labels."""
+        wanted = [f"{name}={value}" for name, value in labels.items()]
+        with self._calling() as client:
+            return list(client.containers(all=True, filters={"label": wanted}))
+
+    def inspect(self, container: str) -> Body:
+        """All that the engine knows of one container."""
+        with self._calling() as client:
+            return dict(client.inspect_container(container))
+
+    def create(self, name: str, body: Body) -> str:
+        """Make a container and return its id."""
+        with self._calling() as client:
+            made = client.create_container_from_config(body, name)  # type: ignore[no-untyped-call]
+            return str(made["Id"])
+
+    def start(self, container: str) -> None:
+        """Start a container; one that runs already is left as it is."""
+        with self._calling() as client:
+            client.start(container)
+
+    def update(self, container: str, body: Body) -> None:
+        """Change resources or the restart policy of a container."""
+        with self._calling() as client:
+            self._post(client, f"/containers/{container}/update", body)
+
+    def kill(self, container: str, signal: str) -> None:
+        """Send a signal to the container's first process."""
+        with self._calling() as client:
+            client.kill(container, signal)
+
+    def unpause(self, container: str) -> None:
+        """Let a paused container go on."""
+        with self._calling() as client:
+            client.unpause(container)
+
+    def remove(self, container: str) -> None:
+        """Remove a container that does not run; its volumes stay."""
+        with self._calling() as client:
+            client.remove_container(container, v=False, force=False)
+
+    def image(self, reference: str) -> Body:
+        """All that the engine knows of an image; status 404 when it is not there."""
+        with self._calling() as client:
+            return dict(client.inspect_image(reference))  # type: ignore[no-untyped-call]
+
+    def info(self) -> Body:
+        """The engine's own description."""
+        with self._calling() as client:
+            return dict(client.info())
+
+    def version(self) -> Body:
+        """The engine's versions."""
+        with self._calling() as client:
+            return dict(client.version())
+
+    def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
+        """Pull an image, yielding the engine's progress messages until it is there."""
+        headers = {} if auth is None else {"X-Registry-Auth": auth.decode("ascii")}
+        with self._calling() as client:
+            response = client.post(
+                self._url(client, "/images/create"),
+                params={"fromImage": repository, "tag": tag},
+                headers=headers,
+                stream=True,
+                timeout=(self._timeout_s, PULL_SILENCE_S),
+            )
+            client._raise_for_status(response)  # type: ignore[attr-defined]
+            yield from client._stream_helper(response, decode=True)  # type: ignore[attr-defined]
+
+    def events(self, labels: Mapping[str, str], kinds: Iterable[str]) -> CancellableStream[Body]:
+        """Open the stream of events of containers with these labels; closing it ends it."""
+        wanted = [f"{name}={value}" for name, value in labels.items()]
+        filters = {"type": ["container"], "label": wanted, "event": list(kinds)}
+        with self._calling() as client:
+            return client.events(decode=True, filters=filters)
+
+    def logs(self, container: str, tail: int, follow: bool) -> Iterator[bytes]:
+        """A container's output, oldest first."""
+        with self._calling() as client:
+            yield from client.logs(container, stream=True, follow=follow, tail=tail)
+
+    def close(self) -> None:
+        """Drop the idle connections; the next call makes new ones."""
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    @contextmanager
+    def _calling(self) -> Iterator[docker.APIClient]:
+        """The client, with every error of a call turned into one of the two that are promised."""
+        try:
+            yield self._connected()
+        except APIError as error:
+            status = error.status_code or 0
+            if status in (502, 503, 504):
+                raise EngineUnavailable(f"{self._silent()}: {one_line(error)}") from error
+            raise EngineRefused(status, one_line(error.explanation or error)) from error
+        except (RequestException, HTTPError, DockerException, OSError) as error:
+            # The next engine at this address may be of another version: negotiate anew.
+            self.close()
+            raise EngineUnavailable(f"{self._silent()}: {root_cause(error)}") from error
+
+    def _connected(self) -> docker.APIClient:
+        client = self._client
+        if client is None:
+            tls = kwargs_from_env(environment={**os.environ, "DOCKER_HOST": self.host})
+            # The client only ever hands this to the socket, which takes fractions.
+            limit: Any = self._timeout_s
+            client = docker.APIClient(**tls, timeout=limit, version="auto")
+            self._client = client
+        return client
+
+    def _silent(self) -> str:
+        return f"no answer from the Docker Engine at {self.host}"
+
+    # docker-py's own update() drops zero and -1, and its pull() waits for ever: these two use what
+    # it calls private, here and nowhere else.
+
+    @staticmethod
+    def _url(client: docker.APIClient, path: str) -> str:
+        return str(client._url(path))  # type: ignore[attr-defined]
+
+    def _post(self, client: docker.APIClient, path: str, body: Body) -> None:
+        response = client._post_json(self._url(client, path), data=body)  # type: ignore[attr-defined]
+        client._raise_for_status(response)  # type: ignore[attr-defined]
+
+
+def one_line(text: object) -> str:
+    """The same in one line."""
+    return " ".join(str(text).split())
+
+
+def root_cause(error: BaseException) -> str:
+    """What was at the bottom of a chain of library errors, in one line."""
+    deepest: BaseException = error
+    while (below := deepest.__cause__ or deepest.__context__) is not None:
+        deepest = below
+    if isinstance(deepest, TimeoutError):
+        return "timed out"
+    if isinstance(deepest, OSError) and deepest.strerror:
+        return deepest.strerror
+    return one_line(deepest)

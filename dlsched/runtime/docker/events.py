@@ -1,0 +1,82 @@
+"""A thread that listens to the engine's events and does nothing but wake.
+
+Owns that thread and its reconnecting. It must not read what changed: an event is a hint, and one
+may be lost, so a new connection counts as an event for every container.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from dlsched.errors import DlschedError
+from dlsched.runtime.base import Wake
+from dlsched.runtime.docker.engine import Body, Engine, one_line
+from dlsched.runtime.docker.labels import INSTANCE, JOB
+
+KINDS = ("create", "start", "die", "oom", "pause", "unpause", "rename", "destroy")
+"""What changes a container's state; our own updates are not among them."""
+
+FIRST_RETRY_S = 0.5
+LAST_RETRY_S = 10.0
+
+
+class Events:
+    """The listening thread."""
+
+    def __init__(
+        self, engine: Engine, instance: str, want: Callable[[str | None], None], wake: Wake
+    ) -> None:
+        """`want` is told which container something happened to, then `wake` is called."""
+        self._engine = engine
+        self._instance = instance
+        self._want = want
+        self._wake = wake
+        self._ended = threading.Event()
+        self._stream: Any = None
+        self._thread = threading.Thread(target=self._listen, name="dlsched-events", daemon=True)
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread; does not wait for it."""
+        self._ended.set()
+        # The stream may be in the middle of a read: that ends it, in whatever way.
+        with suppress(Exception):
+            if self._stream is not None:
+                self._stream.close()
+
+    def _listen(self) -> None:
+        retry_s = FIRST_RETRY_S
+        lost = False
+        while not self._ended.is_set():
+            try:
+                self._stream = self._engine.events({INSTANCE: self._instance}, KINDS)
+                self._want(None)
+                if lost:
+                    self._wake("the Docker Engine answers again")
+                retry_s = FIRST_RETRY_S
+                for event in self._stream:
+                    self._tell(event)
+            except DlschedError:
+                pass
+            except Exception:  # noqa: BLE001 - a broken stream breaks in many ways: connect anew
+                retry_s = FIRST_RETRY_S
+            if self._ended.is_set():
+                return
+            if not lost:
+                self._want(None)
+                self._wake("the Docker Engine's events ended")
+            lost = True
+            self._ended.wait(retry_s)
+            retry_s = min(2 * retry_s, LAST_RETRY_S)
+
+    def _tell(self, event: Body) -> None:
+        actor = event.get("Actor") or {}
+        job = (actor.get("Attributes") or {}).get(JOB, "?")
+        self._want(actor.get("ID"))
+        self._wake(f"{job}: {one_line(event.get('Action', 'event'))}")

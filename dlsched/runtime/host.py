@@ -1,0 +1,53 @@
+"""What the host has, and how busy all of it is.
+
+Owns those readings. It must not know containers; a reading that fails is None.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dlsched.model import NodeFact
+
+PROC = Path("/proc")
+CPUS = Path("/sys/devices/system/cpu")
+
+
+def node(proc: Path = PROC) -> NodeFact | None:
+    """CPUs (hardware threads) that this process may use, and the memory of the host."""
+    for line in _lines(proc / "meminfo"):
+        if line.startswith("MemTotal:"):
+            return NodeFact(float(len(os.sched_getaffinity(0))), int(line.split()[1]) * 1024)
+    return None
+
+
+def physical_cores(cpus: Path = CPUS) -> int:
+    """Physical cores among the CPUs that this process may use: two threads are not two cores."""
+    found = set()
+    for cpu in os.sched_getaffinity(0):
+        topology = cpus / f"cpu{cpu}" / "topology"
+        package, core = (_lines(topology / f"{name}_id") for name in ("physical_package", "core"))
+        # A CPU that does not tell its core is counted as one of its own.
+        found.add((package[0], core[0]) if package and core else ("", f"cpu{cpu}"))
+    return len(found)
+
+
+def busy_core_s(proc: Path = PROC) -> float | None:
+    """CPU time of everything on the host since boot, in core-seconds.
+
+    Guests are in the kernel's user and nice times already; stolen time was never ours.
+    """
+    for line in _lines(proc / "stat"):
+        name, *ticks = line.split()
+        if name == "cpu" and len(ticks) >= 7:
+            user, nice, system, _idle, _iowait, irq, softirq = (int(tick) for tick in ticks[:7])
+            return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+    return None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="ascii").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []

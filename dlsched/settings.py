@@ -1,0 +1,260 @@
+"""The operator's settings: flag before environment before file before default, all checked alike.
+
+Owns every setting's name, default and bound; `config/dlsched.yaml` explains each. It must not act
+on any: no folder is made and no socket opened here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from dlsched.document import SIZE_MAX_BYTES, Document, Value, dotted, load_document, read_plain
+from dlsched.document import Path as Place
+from dlsched.errors import Problem, SettingsError
+from dlsched.fields import (
+    Reader,
+    as_text,
+    choice,
+    kind,
+    number,
+    seconds,
+    size,
+    text,
+    validate,
+    whole,
+)
+from dlsched.units import CORES_MAX
+
+default_settings_file = Path("/etc/dlsched/dlsched.yaml")
+"""Read when no other file is named, if it is there."""
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+def _folder(value: object) -> Path:
+    words = as_text(value)
+    if not words.startswith("/") or ".." in words.split("/"):
+        raise ValueError(f"{words[:60]!a} is not an absolute path without ..")
+    return Path(words)
+
+
+def _capacity(value: object) -> str | float:
+    if isinstance(value, str) and value in ("threads", "cores"):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{kind(value)} is not threads, cores or a number of cores")
+    if not 0.1 <= value <= CORES_MAX:
+        raise ValueError(f"{value:g} is out of bounds: 0.1 to {CORES_MAX:g} cores")
+    return float(value)
+
+
+def _options(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{kind(value)} stands where a mapping is meant")
+    return dict(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    for plain in (bool, int, float):
+        if isinstance(value, plain):
+            return plain(value)
+    return value
+
+
+Folder = Annotated[Path, Reader(_folder, {"type": "string", "pattern": "^/"})]
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What jobs never get."""
+
+    __pydantic_config__ = _STRICT
+    cpu_cores: Annotated[float, number(0, CORES_MAX), Field(alias="cpus")] = 0.0
+    memory_bytes: Annotated[int, size(0), Field(alias="memory")] = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How the container engine is reached."""
+
+    __pydantic_config__ = _STRICT
+    host: (
+        Annotated[str, text(r"(unix|tcp|npipe|ssh|https?|fd)://.+", "an address such as unix:///run/x")]
+        | None
+    ) = None
+    """None: DOCKER_HOST, else the engine's default socket."""
+    timeout_s: Annotated[float, seconds(0.1, 600), Field(alias="timeout")] = 10.0
+    config_file: Folder | None = None
+    """A Docker config.json with credentials for registries."""
+    cgroup_parent: (
+        Annotated[str, text(r"(/[A-Za-z0-9_.-]+)+", "a control group such as /lab")] | None
+    ) = None
+    """The control group above dlsched's own, with the cgroupfs driver; None: the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """How much history is kept."""
+
+    __pydantic_config__ = _STRICT
+    max_size_bytes: Annotated[int, size(1 << 20), Field(alias="max_size")] = 1 << 30
+    max_age_s: Annotated[float, seconds(60), Field(alias="max_age")] = 7 * 86_400.0
+    frame_s: Annotated[float, seconds(1, 86_400), Field(alias="frame")] = 300.0
+    """A full frame so often; between two only what changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is told on stderr, and how."""
+
+    __pydantic_config__ = _STRICT
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], choice("debug", "info", "warning", "error")
+    ] = "info"
+    format: Annotated[Literal["text", "json"], choice("text", "json")] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings, with their defaults. One made directly is not checked."""
+
+    __pydantic_config__ = _STRICT
+    instance: Annotated[
+        str, text(r"[a-z0-9][a-z0-9_.-]{0,62}", "an instance: [a-z0-9][a-z0-9_.-]{0,62}")
+    ] = "default"
+    state_dir: Folder = Path("/var/lib/dlsched")
+    run_dir: Folder = Path("/run/dlsched")
+    watch: Folder = Path("/etc/dlsched/jobs.d")
+    policy: Annotated[
+        str, text(r"[A-Za-z0-9_.-]+(:[A-Za-z_][A-Za-z0-9_]*)?", "a policy's name or module:Class")
+    ] = "dqoes"
+    policy_options: Annotated[Mapping[str, Any], Reader(_options, {"type": "object"})] = field(
+        default_factory=dict
+    )
+    period_s: Annotated[float, seconds(0.1, 60), Field(alias="period")] = 1.0
+    window_s: Annotated[float, seconds(1, 3600), Field(alias="window")] = 30.0
+    capacity: Annotated[
+        Literal["threads", "cores"] | float, Reader(_capacity, {"type": ["string", "number"]})
+    ] = "threads"
+    """Or a number of cores."""
+    reserve: Reserve = Reserve()
+    max_jobs: Annotated[int, whole(1, 10_000)] = 64
+    dead_band_ratio: Annotated[float, number(0, 0.5), Field(alias="dead_band")] = 0.02
+    cooldown_s: Annotated[float, seconds(0, 3600), Field(alias="cooldown")] = 0.0
+    group_weight: Annotated[float, number(0.01, 100)] | None = 8.0
+    """Weight of dlsched's group of containers, as a multiple of one container's default; None
+    leaves it."""
+    engine: Engine = Engine()
+    journal: Journal = Journal()
+    log: Log = Log()
+    socket_group: Annotated[
+        str | None, text(r"[A-Za-z_][A-Za-z0-9_-]{0,31}\$?", "a group's name")
+    ] = "dlsched"
+
+
+_ADAPTER = TypeAdapter(Settings)
+
+
+def load_settings(
+    file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object]
+) -> Settings:
+    """The settings in force: `overrides` before `environ` before the file before the defaults.
+
+    `file` None means DLSCHED_CONFIG, else `default_settings_file` if it is there. `overrides` go by
+    dotted name ("period", "engine.host"); None there means not given, a text is read as in the
+    environment, and a relative Path counts from the working directory. Raises SettingsError with
+    every problem.
+    """
+    if file is None and environ.get("DLSCHED_CONFIG"):
+        file = Path(environ["DLSCHED_CONFIG"])
+    document = _read(file)
+    for place in setting_places():
+        variable = variable_name(place)
+        if environ.get(variable):
+            document = document.overlaid(place, _from_text(place, environ[variable]), variable)
+    for name, value in overrides.items():
+        place = tuple(name.split("."))
+        if place not in setting_places():
+            raise KeyError(name)
+        if value is not None:
+            option = "--" + name.replace(".", "-").replace("_", "-")
+            document = document.overlaid(place, _from_option(place, value), option)
+    settings = validate(document, _ADAPTER, _known_keys, SettingsError)
+    if crossed := tuple(_crossing(document, settings)):
+        raise SettingsError(crossed)
+    return settings
+
+
+def variable_name(place: Place) -> str:
+    """The environment variable of a setting: DLSCHED_PERIOD, DLSCHED_ENGINE_HOST."""
+    return "DLSCHED_" + "_".join(str(part) for part in place).upper()
+
+
+def setting_places() -> tuple[Place, ...]:
+    """Every setting, as the path of its key in the file."""
+    return tuple(_places(Settings, ()))
+
+
+def _read(file: Path | None) -> Document:
+    if file is None:
+        if not default_settings_file.exists():
+            return Document(str(default_settings_file), {})
+        file = default_settings_file
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(SIZE_MAX_BYTES + 1).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError((Problem(str(file), 0, 0, "", f"cannot be read: {why}"),)) from error
+    if all(not line.strip() or line.lstrip().startswith("#") for line in content.splitlines()):
+        return Document(str(file), {})
+    return load_document(content, str(file))
+
+
+def _from_text(place: Place, words: str) -> Value:
+    if place == ("policy_options",):
+        return load_document(words, dotted(place)).value
+    try:
+        return read_plain(words)
+    except ValueError:
+        return words
+
+
+def _from_option(place: Place, value: object) -> Any:
+    if isinstance(value, Path):
+        return os.path.abspath(value)  # noqa: PTH100 (without following links)
+    return _from_text(place, value) if isinstance(value, str) else value
+
+
+def _crossing(document: Document, settings: Settings) -> Iterator[Problem]:
+    if settings.window_s < settings.period_s:
+        what = f"{settings.window_s:g} s is shorter than the period, {settings.period_s:g} s"
+        yield document.problem(("window",), what)
+    if isinstance(settings.capacity, float) and settings.reserve.cpu_cores >= settings.capacity:
+        what = f"{settings.reserve.cpu_cores:g} leaves nothing of {settings.capacity:g} cores"
+        yield document.problem(("reserve", "cpus"), what)
+
+
+def _places(cls: type, above: Place) -> Iterator[Place]:
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        metadata = getattr(hint, "__metadata__", ())
+        place = (*above, next((m.alias for m in metadata if getattr(m, "alias", None)), name))
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from _places(hint, place)
+        else:
+            yield place
+
+
+def _known_keys(above: Place) -> set[str]:
+    depth = len(above)
+    return {str(place[depth]) for place in setting_places() if place[:depth] == above}

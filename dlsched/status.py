@@ -1,0 +1,170 @@
+"""What a cycle's report says to people and programs: the JSON of the API, and of `--output json`.
+
+Owns the words and figures of a job's row, and what counts as satisfied. It must not read anything
+but a CycleReport: no clock, no files, no engine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from dlsched.estimate.sketch import measured_s
+from dlsched.model import (
+    AccuracyTarget,
+    ContainerSpec,
+    CycleReport,
+    JobView,
+    LatencyTarget,
+    Remove,
+    Resize,
+    Start,
+    Target,
+)
+from dlsched.units import render_seconds
+
+SOCKET_NAME = "dlsched.sock"
+"""The API's socket in the run directory."""
+
+BAND_RATIO = 0.10
+"""Half width of the satisfied band, as a ratio of the target."""
+
+REQUESTS_MIN = 5
+"""Fewer requests than that say nothing about a target."""
+
+
+def node_status(report: CycleReport) -> dict[str, Any]:
+    """Everything that `ps` shows: the node, the engine, every job, and every rejected file."""
+    snapshot = report.snapshot
+    running = snapshot.running
+    given = [job.actual.cpu_cores for job in running]
+    return {
+        "now": report.wall_time,
+        "cycle": snapshot.cycle,
+        "policy": report.policy,
+        "engine": {
+            "ok": report.engine_ok,
+            "trouble": next((a for a in report.alarms if a.startswith("engine: ")), None),
+        },
+        "node": {
+            "capacity_cores": snapshot.node.capacity_cores,
+            "cores": snapshot.node.cores,
+            "memory_bytes": snapshot.node.memory_bytes,
+            "foreign_cores": snapshot.node.foreign_cores,
+            "used_cores": sum(job.usage.cpu_cores or 0.0 for job in running),
+            "given_cores": sum(cores for cores in given if cores is not None),
+            "unlimited_jobs": given.count(None),
+        },
+        "alarms": list(report.alarms),
+        "rejected": [plain(file) for file in report.rejected],
+        "jobs": [job_status(job, report.snapshot.now_s) for job in snapshot.jobs],
+    }
+
+
+def job_status(job: JobView, now_s: float) -> dict[str, Any]:
+    """One job's row. `ratio` and both kinds of satisfied are None below REQUESTS_MIN requests."""
+    progress, usage, bounds = job.progress, job.usage, job.spec.bounds
+    return {
+        "name": job.name,
+        "state": job.state.value,
+        "reason": job.reason,
+        "container": None if job.container_id is None else job.container_id[:12],
+        "target": _target(job.spec.target),
+        **_measured(job),
+        "cpu": {
+            "desired_cores": job.desired.cpu_cores,
+            "actual_cores": job.actual.cpu_cores,
+            "floor_cores": bounds.floor_cores,
+            "ceiling_cores": bounds.ceiling_cores,
+            "usage_cores": usage.cpu_cores,
+        },
+        "memory_bytes": usage.memory_bytes,
+        "throttled_ratio": usage.throttled_ratio,
+        "sidecar": {
+            "age_s": None if progress.as_of_s is None else max(now_s - progress.as_of_s, 0.0),
+            "bad_lines": progress.bad_lines,
+            "trouble": progress.trouble,
+        },
+        "starts": job.starts,
+        "weight": job.spec.weight,
+        "attained_core_s": job.attained_core_s,
+    }
+
+
+def job_now(name: str, report: CycleReport) -> dict[str, Any]:
+    """What the last cycle made of a job: the decision, the guard's word, and the outcomes."""
+    decision = report.decision
+    limits = report.limits.get(name)
+    return {
+        "why": None if decision is None else decision.why.get(name),
+        "guard": report.guarded.get(name),
+        "limits": None if limits is None else plain(limits),
+        "outcomes": [plain(out) for out in report.outcomes if out.action.job == name],
+    }
+
+
+def plain(value: object) -> Any:
+    """Any value of the model as JSON can carry it.
+
+    A number that is not finite becomes text, and an environment's values become `***`: they may
+    be secrets, which whoever may look at the schedule need not know.
+    """
+    if isinstance(value, ContainerSpec):
+        hidden = tuple((name, "***") for name, _ in value.environment)
+        value = dataclasses.replace(value, environment=hidden)
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        if isinstance(value, Start | Resize | Remove):
+            return {"kind": type(value).__name__.lower(), **fields}
+        return fields
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def _target(target: Target | None) -> dict[str, Any] | None:
+    if isinstance(target, LatencyTarget):
+        quantile = target.quantile
+        which = "mean" if quantile is None else f"p{quantile * 100:g}"
+        text = f"{which} {render_seconds(target.seconds)}"
+        return {"kind": "latency", "text": text, "seconds": target.seconds, "quantile": quantile}
+    if isinstance(target, AccuracyTarget):
+        text = f"{target.metric} {target.deliver:g}, {target.finish:g}"
+        return {"kind": "accuracy", "text": text, **plain(target)}
+    return None
+
+
+def _measured(job: JobView) -> dict[str, Any]:
+    recent, target = job.progress.recent, job.spec.target
+    row: dict[str, Any] = {
+        "measured_s": None,
+        "requests": recent.count,
+        "errors": recent.errors,
+        "in_flight": job.progress.in_flight,
+        "oldest_s": job.progress.oldest_s,
+        "metric": None,
+        "ratio": None,
+        "satisfied_band": None,
+        "satisfied_slo": None,
+    }
+    if isinstance(target, AccuracyTarget):
+        told = (dict(sample.metrics) for sample in reversed(job.progress.samples))
+        row["metric"] = next((one[target.metric] for one in told if target.metric in one), None)
+        return row
+    quantile = target.quantile if target is not None else None
+    measured = row["measured_s"] = measured_s(recent, quantile)
+    if target is not None and measured is not None and recent.count >= REQUESTS_MIN:
+        ratio = measured / target.seconds
+        row["ratio"] = ratio
+        row["satisfied_band"] = abs(ratio - 1.0) <= BAND_RATIO + 1e-9
+        row["satisfied_slo"] = ratio <= 1.0 + 1e-9
+    return row

@@ -1,0 +1,153 @@
+"""Logs that never end, break off, or outrun whoever reads them."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dlsched.api import ApiServer
+from dlsched.api.routes import FOLLOWERS_MAX
+from dlsched.client import Daemon, Refused
+from dlsched.errors import EngineUnavailable
+from tests.status_source import FakeSource
+
+
+class Tap:
+    """A log that is fed by hand, and can be closed from any thread."""
+
+    def __init__(self) -> None:
+        self.lines: queue.Queue[bytes | None] = queue.Queue()
+        self.closed = threading.Event()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self
+
+    def __next__(self) -> bytes:
+        line = self.lines.get()
+        if line is None:
+            raise StopIteration
+        return line
+
+    def close(self) -> None:
+        self.closed.set()
+        self.lines.put(None)
+
+
+def until(true: Callable[[], bool]) -> bool:
+    deadline_s = time.monotonic() + 10.0
+    while not true() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    return true()
+
+
+def test_a_follower_sees_each_line_as_it_comes(daemon: Daemon, source: FakeSource) -> None:
+    tap = Tap()
+    source.log = tap
+    tap.lines.put(b"first\n")
+    lines = daemon.logs("queued", 10, True)
+    assert next(lines) == b"first\n"
+    tap.lines.put(b"second\n")
+    assert next(lines) == b"second\n"
+    tap.close()
+    assert list(lines) == []
+
+
+def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
+    daemon: Daemon, source: FakeSource
+) -> None:
+    tap = Tap()
+    source.log = tap
+    followers = _log_threads()
+    with daemon._http.stream("GET", "/v1/jobs/queued/logs?follow=1") as answer:
+        assert answer.status_code == 200
+        assert _log_threads() == followers + 1
+    assert tap.closed.wait(10.0)
+    assert until(lambda: _log_threads() == followers)
+
+
+def test_a_log_that_breaks_off_says_why(daemon: Daemon, source: FakeSource) -> None:
+    def broken() -> Any:
+        yield b"begun\n"
+        raise EngineUnavailable("the engine has gone")
+
+    source.log = broken()
+    text = b"".join(daemon.logs("queued", 10, False))
+    assert text == b"begun\n\ndlsched: the engine has gone\n"
+
+
+def test_a_log_is_read_no_faster_than_it_is_taken(daemon: Daemon, source: FakeSource) -> None:
+    produced = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal produced
+        while True:
+            produced += 1
+            yield b"x" * 65536
+
+    source.log = endless()
+    lines = daemon.logs("queued", 10, True)
+    next(lines)
+    # Buffers of sockets and queue hold some megabytes; then the reader waits.
+    assert until(lambda: _stands_still(lambda: produced))
+    assert produced < 1000
+    lines.close()  # type: ignore[attr-defined]
+
+
+def test_too_many_followers_are_refused_and_freed_again(
+    server: ApiServer, daemon: Daemon, source: FakeSource
+) -> None:
+    taps = []
+    streams = []
+    for _ in range(FOLLOWERS_MAX):
+        tap = Tap()
+        tap.lines.put(b"x")
+        source.log = tap
+        stream = daemon.logs("queued", 1, True)
+        assert next(stream) == b"x"
+        taps.append(tap)
+        streams.append(stream)
+    try:
+        next(daemon.logs("queued", 1, True))
+    except Refused as error:
+        assert (error.status, str(error)) == (503, "32 logs are being read already")
+    else:
+        raise AssertionError("one more follower was let in")
+    for tap in taps:
+        tap.close()
+    for stream in streams:
+        assert list(stream) == []
+    source.log = iter((b"again",))
+    assert until(lambda: not _log_threads())
+    assert list(daemon.logs("queued", 1, False)) == [b"again"]
+
+
+def test_stopping_the_server_does_not_wait_for_a_silent_log(
+    server: ApiServer, daemon: Daemon, source: FakeSource
+) -> None:
+    stuck = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        yield b"begun"
+        stuck.wait()
+
+    source.log = silent()
+    lines = daemon.logs("queued", 1, True)
+    assert next(lines) == b"begun"
+    began_s = time.monotonic()
+    server.stop()
+    assert time.monotonic() - began_s < 5.0
+    assert not server.path.exists()
+    stuck.set()
+
+
+def _log_threads() -> int:
+    return sum(thread.name == "api-log" for thread in threading.enumerate())
+
+
+def _stands_still(value: Callable[[], int]) -> bool:
+    before = value()
+    time.sleep(0.3)
+    return value() == before

@@ -1,0 +1,132 @@
+"""Every route, over a real socket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+
+from dlsched import policies
+from dlsched.api import ApiServer
+from dlsched.errors import EngineUnavailable
+from tests.status_source import CHANGE, EVENT, FakeSource
+
+Ask = Callable[..., httpx2.Response]
+
+
+@pytest.fixture
+def ask(server: ApiServer) -> Any:
+    transport = httpx2.HTTPTransport(uds=str(server.path))
+    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=10) as client:
+        yield client.request
+
+
+def test_about(ask: Ask) -> None:
+    assert ask("GET", "/v1/about").json()["pid"] == 4711
+
+
+def test_jobs_has_a_row_for_each_job_and_what_was_rejected(ask: Ask) -> None:
+    status = ask("GET", "/v1/jobs").json()
+    assert (status["cycle"], status["policy"], len(status["jobs"])) == (77, "dqoes", 8)
+    assert status["rejected"][0]["problems"] == ["bad.yaml:3:7: cpus.max: 0 is too low"]
+
+
+def test_job(ask: Ask) -> None:
+    assert ask("GET", "/v1/jobs/queued").json()["state"] == "waiting"
+
+
+def test_report_is_the_whole_cycle(ask: Ask) -> None:
+    assert ask("GET", "/v1/report").json()["snapshot"]["cycle"] == 77
+
+
+def test_policies_are_the_installed_ones(ask: Ask) -> None:
+    assert ask("GET", "/v1/policies").json()["policies"] == policies.known()
+
+
+def test_why_tells_history_and_the_last_cycle(ask: Ask, source: FakeSource) -> None:
+    answer = ask("GET", "/v1/jobs/digits-resnet/why?limit=3").json()
+    assert answer["changes"] == [dict(CHANGE)]
+    assert answer["events"] == [dict(EVENT)]
+    assert answer["job"]["name"] == "digits-resnet"
+    assert answer["now"]["guard"] == "1.4 cores cut to 1.25: the node is full"
+    assert ("changes", "digits-resnet", 3) in source.asked
+
+
+def test_why_remembers_a_job_that_is_gone(ask: Ask) -> None:
+    answer = ask("GET", "/v1/jobs/gone/why").json()
+    assert answer["job"] is None
+    assert answer["changes"]
+
+
+@pytest.mark.parametrize("what", ["stop", "start"])
+def test_wishes_are_handed_on(ask: Ask, source: FakeSource, what: str) -> None:
+    assert ask("POST", f"/v1/jobs/queued/{what}").status_code == 202
+    assert source.asked == [(what, "queued")]
+    assert ask("GET", f"/v1/jobs/queued/{what}").status_code == 405
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/jobs/nobody"),
+        ("GET", "/v1/jobs/nobody/why"),
+        ("GET", "/v1/jobs/nobody/logs"),
+        ("POST", "/v1/jobs/nobody/stop"),
+        ("POST", "/v1/jobs/nobody/start"),
+    ],
+)
+def test_an_unknown_job_is_404_with_the_known_ones(ask: Ask, method: str, path: str) -> None:
+    answer = ask(method, path)
+    assert answer.status_code == 404
+    assert answer.json()["error"].startswith("no job 'nobody'; known are digits-mobilenet, ")
+
+
+@pytest.mark.parametrize("limit", ["0", "1001", "-1", "1e3", "x", "", "٣", "99999999999999999999"])
+def test_a_bad_number_is_400_with_the_bound(ask: Ask, limit: str) -> None:
+    answer = ask("GET", f"/v1/jobs/queued/why?limit={limit}")
+    assert answer.status_code == 400
+    assert answer.json()["error"].endswith("must be a whole number from 1 to 1000")
+
+
+def test_before_the_first_cycle_is_503(ask: Ask, source: FakeSource) -> None:
+    source.report = None
+    answer = ask("GET", "/v1/jobs")
+    assert (answer.status_code, answer.json()) == (
+        503,
+        {"error": "the first cycle is not done yet"},
+    )
+
+
+def test_an_unknown_path_is_json_too(ask: Ask) -> None:
+    answer = ask("GET", "/v2")
+    assert answer.status_code == 404
+    assert "error" in answer.json()
+
+
+def test_logs_are_handed_on(ask: Ask, source: FakeSource) -> None:
+    answer = ask("GET", "/v1/jobs/queued/logs?tail=7&follow=1")
+    assert answer.content == b"one\ntwo\n"
+    assert ("logs", "queued", 7, True) in source.asked
+
+
+def test_logs_without_an_engine_are_503(ask: Ask, source: FakeSource) -> None:
+    def gone() -> Any:
+        raise EngineUnavailable("no answer from the Docker Engine")
+        yield b""
+
+    source.log = gone()
+    answer = ask("GET", "/v1/jobs/queued/logs")
+    assert answer.status_code == 503
+    assert answer.json() == {"error": "no answer from the Docker Engine"}
+
+
+def test_logs_of_a_job_without_container_are_404(ask: Ask, source: FakeSource) -> None:
+    def nothing() -> Any:
+        raise KeyError("queued")
+        yield b""
+
+    source.log = nothing()
+    answer = ask("GET", "/v1/jobs/queued/logs")
+    assert (answer.status_code, answer.json()["error"]) == (404, "job queued has no container")

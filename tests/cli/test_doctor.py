@@ -1,0 +1,86 @@
+"""What the doctor finds on a machine without an engine, and beside a daemon."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dlsched.records import lock_state_dir
+from tests.cli.conftest import Program
+from tests.status_source import FakeSource
+
+
+def findings(program: Program, *words: str) -> dict[str, tuple[str, str]]:
+    told = json.loads(program("doctor", "-o", "json", *words).stdout)
+    return {one["what"]: (one["state"], f"{one['line']} {one['remedy']}") for one in told}
+
+
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+
+
+def test_an_engine_that_does_not_answer_fails_with_a_remedy(program: Program) -> None:
+    result = program("doctor")
+    assert result.exit_code == 1
+    line = next(line for line in result.stdout.splitlines() if " engine " in line)
+    assert line.startswith("fail")
+    assert "absent.sock" in line
+    assert "set DOCKER_HOST" in line
+
+
+def test_wrong_settings_are_a_finding(program: Program, tmp_path: Path) -> None:
+    file = tmp_path / "dlsched.yaml"
+    file.write_text("period: 0s\n")
+    result = program("doctor", "-c", str(file))
+    assert result.exit_code == 1
+    assert f"{file}:1:" in result.stdout
+
+
+def test_a_policy_that_does_not_load_fails(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DLSCHED_POLICY", "nonsense")
+    assert findings(program)["policy"][0] == "fail"
+
+
+def test_folders(program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert findings(program)["watch"] == ("ok", f"{folders}/jobs.d: 0 entries ")
+    monkeypatch.setenv("DLSCHED_WATCH", str(folders / "absent"))
+    state, line = findings(program)["watch"]
+    assert (state, f"mkdir -p {folders}/absent" in line) == ("warn", True)
+    (folders / "file").write_text("")
+    monkeypatch.setenv("DLSCHED_WATCH", str(folders / "file"))
+    assert findings(program)["watch"][0] == "fail"
+
+
+def test_a_daemon_that_answers(program: Program, daemon: FakeSource) -> None:
+    found = findings(program)
+    assert found["daemon"] == ("ok", "version 0.1.0, pid 4711, policy dqoes ")
+    assert "lock" not in found
+
+
+def test_no_daemon_and_a_free_lock(program: Program) -> None:
+    found = findings(program)
+    assert found["daemon"][0] == "warn"
+    assert found["lock"] == ("ok", "free ")
+
+
+def test_a_lock_without_an_answer_is_a_daemon_in_trouble(program: Program, folders: Path) -> None:
+    with lock_state_dir(folders / "state", "default"):
+        state, line = findings(program)["lock"]
+    assert state == "fail"
+    assert "instance default" in line
+
+
+def test_the_journal(program: Program, folders: Path) -> None:
+    assert "not begun" in findings(program)["journal"][1]
+    (folders / "state" / "journal.db").write_bytes(b"no database at all" * 100)
+    assert findings(program)["journal"][0] == "warn"
+
+
+def test_colour_is_never_forced(program: Program) -> None:
+    assert "\x1b" not in program("doctor", color=True, env={"NO_COLOR": "1"}).stdout
+    assert "\x1b[31m" in program("doctor", color=True, env={"NO_COLOR": None}).stdout

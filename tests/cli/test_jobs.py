@@ -1,0 +1,126 @@
+"""check, schema and submit."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dlsched.model import Ended
+from dlsched.records import Records
+from tests.cli.conftest import Program
+from tests.status_source import FakeSource
+
+RIGHT = "name: queued\nimage: example/inference\ntarget: {latency: 50ms}\n"
+WRONG = "name: Bad Name\nimage: x\nnonsense: 1\n"
+
+
+@pytest.fixture
+def right(tmp_path: Path) -> Path:
+    path = tmp_path / "queued.yaml"
+    path.write_text(RIGHT)
+    return path
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    path = tmp_path / "wrong.yaml"
+    path.write_text(WRONG)
+    return path
+
+
+def test_check_tells_all_problems_of_all_files(program: Program, right: Path, wrong: Path) -> None:
+    result = program("check", str(wrong), str(right))
+    assert result.exit_code == 2
+    assert result.stdout == f"{right}: ok, job queued\n"
+    problems = result.stderr.splitlines()
+    assert [line.partition(": ")[0] for line in problems] == [f"{wrong}:1:7", f"{wrong}:3:1"]
+
+
+def test_check_of_right_files_is_0(program: Program, right: Path) -> None:
+    assert program("check", str(right)).exit_code == 0
+
+
+def test_check_json(program: Program, right: Path, wrong: Path) -> None:
+    result = program("check", "-o", "json", str(right), str(wrong))
+    good, bad = json.loads(result.stdout)
+    assert result.exit_code == 2
+    assert (good["job"], good["problems"]) == ("queued", [])
+    assert (bad["job"], [p["line"] for p in bad["problems"]]) == (None, [1, 3])
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a: " + b"x" * 300_000, b"\x00"])
+def test_check_of_no_text_is_2(program: Program, tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.yaml"
+    path.write_bytes(content)
+    result = program("check", str(path))
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"{path}:")
+
+
+def test_check_without_files_and_of_absent_ones_is_usage(program: Program) -> None:
+    assert program("check").exit_code == 2
+    assert program("check", "/no/such/file.yaml").exit_code == 2
+
+
+def test_schema_is_one_for_job_files(program: Program) -> None:
+    assert "latency" in json.dumps(json.loads(program("schema").stdout))
+
+
+def test_submit_without_a_daemon_uses_the_settings(
+    program: Program, right: Path, folders: Path
+) -> None:
+    result = program("submit", str(right))
+    assert result.exit_code == 0, result.stderr
+    assert result.stdout == f"{folders}/jobs.d/queued.yaml\n"
+    assert (folders / "jobs.d" / "queued.yaml").read_text() == RIGHT
+
+
+def test_submit_asks_the_daemon_for_its_folder(
+    program: Program, daemon: FakeSource, right: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other").mkdir()
+    daemon.watch = str(tmp_path / "other")
+    assert program("submit", str(right)).exit_code == 0
+    assert (tmp_path / "other" / "queued.yaml").exists()
+
+
+def test_submit_of_a_wrong_file_puts_nothing(program: Program, wrong: Path, folders: Path) -> None:
+    result = program("submit", str(wrong))
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 2
+    assert list((folders / "jobs.d").iterdir()) == []
+
+
+def test_submit_into_a_missing_folder_is_one_line(
+    program: Program, right: Path, tmp_path: Path
+) -> None:
+    result = program("submit", str(right), "--watch", str(tmp_path / "absent"))
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_start_lifts_a_stop_through_the_daemon(
+    program: Program, daemon: FakeSource, right: Path
+) -> None:
+    assert program("submit", "--start", str(right)).exit_code == 0
+    assert daemon.asked == [("start", "queued")]
+
+
+def test_start_of_a_job_that_is_new_to_the_daemon(
+    program: Program, daemon: FakeSource, tmp_path: Path
+) -> None:
+    path = tmp_path / "new.yaml"
+    path.write_text(RIGHT.replace("queued", "new"))
+    assert program("submit", "--start", str(path)).exit_code == 0
+
+
+def test_start_without_a_daemon_lifts_the_record(
+    program: Program, right: Path, folders: Path
+) -> None:
+    Records(folders / "state").record(Ended("queued", "d", "stopped"))
+    assert program("submit", str(right)).exit_code == 0
+    assert Records(folders / "state").ended("queued") is not None
+    assert program("submit", "--start", str(right)).exit_code == 0
+    assert Records(folders / "state").ended("queued") is None

@@ -1,0 +1,34 @@
+"""The list of policies, and where their parameters' words come from."""
+
+from __future__ import annotations
+
+import json
+
+from dlsched.policies import known
+from tests.cli.conftest import Program
+
+
+def test_each_has_its_first_line(program: Program) -> None:
+    lines = program("policies").stdout.splitlines()
+    assert [line.split(maxsplit=1) for line in lines] == [list(one) for one in known().items()]
+
+
+def test_verbose_tells_parameters_with_defaults_and_words(program: Program) -> None:
+    found = json.loads(program("policies", "--verbose", "-o", "json").stdout)["policies"]
+    parameters = {one["name"]: one for one in found["dqoes-published"]["parameters"]}
+    assert parameters["beta"]["default"] == 0.10
+    assert parameters["interval_s"]["help"].startswith("Seconds between decisions")
+    # A docstring over two lines comes as one.
+    assert "\n" not in parameters["floor_ratio"]["help"]
+    assert "    beta = 0.1\n" in program("policies", "--verbose").stdout
+
+
+def test_every_parameter_of_every_policy_is_explained(program: Program) -> None:
+    found = json.loads(program("policies", "--verbose", "-o", "json").stdout)["policies"]
+    bare = [
+        f"{name}.{one['name']}"
+        for name, policy in found.items()
+        for one in policy["parameters"]
+        if not one["help"]
+    ]
+    assert bare == []

@@ -1,0 +1,110 @@
+"""Cycle reports for tests: hypothesis strategies of every field, and a plain run of cycles."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from dlsched.model import (
+    ContainerSpec,
+    CycleReport,
+    Decision,
+    JobSpec,
+    JobState,
+    JobView,
+    LatencySketch,
+    Limits,
+    NodeView,
+    Outcome,
+    Progress,
+    Resize,
+    Sample,
+    Snapshot,
+    Usage,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Remembered:
+    """A policy's memory."""
+
+    wants: tuple[tuple[str, float], ...] = ()
+    interval_s: float = 5.0
+
+
+st.register_type_strategy(float, st.floats(allow_nan=False))
+st.register_type_strategy(object, st.none())
+
+
+def whole(kind: type[Any], **given: Any) -> st.SearchStrategy[Any]:
+    """Every field of the dataclass drawn, also those that have defaults."""
+    return st.builds(kind, **{item.name: ... for item in fields(kind)} | given)
+
+
+_SKETCHES = whole(
+    LatencySketch,
+    buckets=st.one_of(
+        st.dictionaries(st.integers(0, 90), st.integers(1, 40), max_size=8).map(
+            lambda counts: tuple(sorted(counts.items()))
+        ),
+        st.lists(st.tuples(st.integers(-2, 2), st.integers(-1, 2)), max_size=3).map(tuple),
+    ),
+)
+_SAMPLES = st.lists(whole(Sample), max_size=3).map(tuple)
+_JOBS = whole(
+    JobView,
+    spec=st.builds(JobSpec) | whole(JobSpec, container=whole(ContainerSpec)),
+    desired=whole(Limits),
+    usage=whole(Usage),
+    progress=whole(Progress, fresh=_SKETCHES, window=_SKETCHES, recent=_SKETCHES, samples=_SAMPLES),
+)
+_NAMES = st.sampled_from(["a", "b", "c", "d"])
+
+
+def _named(jobs: dict[str, JobView]) -> tuple[JobView, ...]:
+    return tuple(replace(job, spec=replace(job.spec, name=name)) for name, job in jobs.items())
+
+
+REPORTS = whole(
+    CycleReport,
+    snapshot=whole(Snapshot, jobs=st.dictionaries(_NAMES, _JOBS, max_size=3).map(_named)),
+    decision=st.none() | whole(Decision, memory=st.none() | st.just({"a": [1, 2.5, None]})),
+    outcomes=st.lists(whole(Outcome), max_size=2).map(tuple),
+)
+
+
+def job(
+    name: str = "alpha", state: JobState = JobState.RUNNING, reason: str | None = None
+) -> JobView:
+    """A job in that state."""
+    return JobView(JobSpec(name, ContainerSpec("image")), state, reason=reason)
+
+
+def report(cycle: int, *jobs: JobView, decision: Decision | None = None) -> CycleReport:
+    """A cycle a second, each with other numbers."""
+    told = tuple(
+        replace(
+            view,
+            attained_core_s=cycle / 3,
+            progress=Progress(
+                fresh=LatencySketch(2, cycle / 7, ((cycle % 50, 2),)),
+                recent=LatencySketch(9, 1.5, tuple((cycle % 50 + i, 1) for i in range(9))),
+            ),
+        )
+        for view in jobs or (job(),)
+    )
+    return CycleReport(
+        Snapshot(cycle, 1000.0 + cycle, NodeView(2.0, 2.0, 1 << 30), told),
+        policy="dqoes",
+        decision=decision,
+        wall_time=f"cycle {cycle}",
+    )
+
+
+def resized(report: CycleReport, status: str = "done", detail: str = "") -> CycleReport:
+    """The report with an outcome: `alpha` from 0.5 to 0.75 cores."""
+    action = Resize("alpha", "id", Limits(0.5), Limits(0.75), 768, "late: 60 ms of 50 ms")
+    outcome = Outcome(action, status, detail)  # type: ignore[arg-type]
+    return replace(report, outcomes=(outcome,), guarded={"alpha": "step cut to 0.25"})

@@ -1,0 +1,169 @@
+"""Any run of reports comes back exactly; a policy's memory is plain, bounded, and may be lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlsched.errors import PolicyError
+from dlsched.journal.coding import Decoder, Encoder, load_memory, memory_size_check, memory_text
+from dlsched.model import (
+    CycleReport,
+    Decision,
+    Limits,
+    Outcome,
+    Progress,
+    Remove,
+    Sample,
+    Start,
+    Stop,
+)
+from tests.journal.reports import REPORTS, Remembered, job, report
+
+
+def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
+    encoder, decoder = Encoder(), Decoder()
+    back = []
+    for number, item in enumerate(reports):
+        full = number in whole or number == 0
+        decoder.take(encoder.row(item, full=full), full=full)
+        back.append(decoder.report())
+    return back
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(REPORTS, min_size=1, max_size=5), st.sets(st.integers(0, 4)))
+def test_any_run_of_reports_comes_back_exactly(reports: list[CycleReport], whole: set[int]) -> None:
+    assert restored(reports, whole) == reports
+
+
+def test_every_kind_of_action_comes_back() -> None:
+    spec = job().spec
+    actions = (
+        Start(spec, Limits(1.0), 1024, "a.yaml"),
+        Remove("alpha", "id", Stop(), None, "its file was removed"),
+    )
+    told = replace(report(1), outcomes=tuple(Outcome(action, "begun") for action in actions))
+
+    assert restored([told], set()) == [told]
+
+
+def test_samples_that_slide_come_back_and_cost_only_the_new_one() -> None:
+    samples = [Sample(float(i), i, (("loss", 1 / (i + 1)),)) for i in range(300)]
+    reports = [
+        replace(
+            report(i),
+            snapshot=replace(
+                report(i).snapshot,
+                jobs=(replace(job(), progress=Progress(samples=tuple(samples[i : i + 256]))),),
+            ),
+        )
+        for i in range(3)
+    ]
+
+    encoder = Encoder()
+    sizes = [len(encoder.row(item, full=False)) for item in reports]
+
+    assert restored(reports, set()) == reports
+    assert max(sizes[1:]) < 150 < sizes[0] / 10
+
+
+def test_text_that_is_no_unicode_comes_back() -> None:
+    told = replace(report(1), alarms=("\ud800 from a hostile container",))
+
+    assert restored([told], set()) == [told]
+
+
+def test_a_cycle_without_a_decision_stays_without_one() -> None:
+    decided = Decision({"alpha": Limits(0.5)}, {"alpha": "on target"})
+    reports = [report(1, decision=decided), report(2), report(3, decision=decided), report(4)]
+
+    assert restored(reports, {3}) == reports
+
+
+def test_a_second_of_a_busy_job_is_small() -> None:
+    encoder = Encoder()
+    encoder.row(report(1), full=True)
+
+    assert len(encoder.row(report(2), full=False)) < 200
+
+
+@pytest.mark.parametrize("body", [b"", b"no deflate stream", b"\x02\x00\x00\x00\xff\xff"])
+@pytest.mark.parametrize("full", [True, False])
+def test_a_damaged_row_is_a_value_error(body: bytes, full: bool) -> None:
+    with pytest.raises(ValueError):
+        Decoder().take(body, full=full)
+
+
+def test_a_row_without_its_frame_is_a_value_error() -> None:
+    encoder, decoder = Encoder(), Decoder()
+    encoder.row(report(1), full=True)
+    with pytest.raises(ValueError):
+        decoder.take(encoder.row(report(2), full=False), full=False)
+        decoder.report()
+
+
+def test_memory_loads_as_it_was() -> None:
+    memory = Remembered((("alpha", 0.1), ("beta", 1 / 3)), 2.5)
+    told = report(1, decision=Decision(memory=memory))
+
+    [back] = restored([told], set())
+
+    assert back.decision is not None
+    plain = back.decision.memory
+    assert plain == {"wants": [["alpha", 0.1], ["beta", 1 / 3]], "interval_s": 2.5}
+    assert load_memory(plain, Remembered) == (memory, None)
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    wants: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Fewer:
+    interval_s: float = 1.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (Other, "wants: Input should be a valid dictionary"),
+        (Fewer, "it holds what Fewer does not know"),
+        (None, "the policy remembers nothing"),
+    ],
+)
+def test_memory_of_another_shape_is_refused_with_the_reason(
+    kind: type[object] | None, reason: str
+) -> None:
+    plain = {"wants": [["alpha", 0.5]], "interval_s": 2.5}
+
+    assert load_memory(plain, kind) == (None, reason)
+
+
+def test_no_memory_is_no_trouble() -> None:
+    assert load_memory(None, Remembered) == (None, None)
+
+
+def test_memory_is_bounded_by_the_job() -> None:
+    memory = Remembered(tuple((f"{n:04}", 0.25) for n in range(400)))
+    assert 4096 < len(memory_text(memory)) < 8192
+
+    memory_size_check(memory, 2)
+    with pytest.raises(PolicyError, match=r"its memory has \d+ bytes; with 1 jobs at most 4096"):
+        memory_size_check(memory, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    seen: object
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"x", {(1, 2): 3}, object()])
+def test_memory_must_be_plain(value: object) -> None:
+    with pytest.raises(PolicyError, match=r"its memory cannot be kept: \w+ is not a plain"):
+        memory_size_check(Odd(value), 1)

@@ -1,0 +1,66 @@
+"""What a cycle leaves for quick questions: each change once, each turn in a job's life."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dlsched.journal.told import changes, events
+from dlsched.model import Decision, JobState, Limits, Outcome, Remove, Start, Stop
+from tests.journal.reports import job, report, resized
+
+
+def test_a_resize_is_told_with_its_reason_and_guard() -> None:
+    [change], tries = changes(resized(report(7)), {})
+
+    assert (change.cycle, change.now_s, change.wall_time) == (7, 1007.0, "cycle 7")
+    assert (change.kind, change.before_cores, change.after_cores) == ("resize", 0.5, 0.75)
+    assert (change.why, change.guard) == ("late: 60 ms of 50 ms", "step cut to 0.25")
+    assert (change.status, change.detail) == ("done", "")
+    assert tries == {}
+
+
+def test_a_start_has_its_reason_from_the_decision() -> None:
+    decision = Decision({"alpha": Limits(1.5)}, {"alpha": "a fair share"})
+    start = Start(job().spec, Limits(1.5), 1536)
+    told = replace(report(1, decision=decision), outcomes=(Outcome(start, "begun"),))
+
+    [change], _ = changes(told, {})
+
+    assert (change.kind, change.before_cores, change.after_cores) == ("start", None, 1.5)
+    assert change.why == "a fair share"
+
+
+def test_a_removal_is_told() -> None:
+    remove = Remove("alpha", "id", Stop(), 2.0, "its file was removed")
+
+    [change], _ = changes(replace(report(1), outcomes=(Outcome(remove, "begun"),)), {})
+
+    assert (change.kind, change.why, change.after_cores) == ("remove", "its file was removed", None)
+
+
+def test_a_vain_try_is_told_once_until_it_is_another_one() -> None:
+    first, tries = changes(resized(report(1), "failed", "engine: timeout"), {})
+    again, tries = changes(resized(report(2), "failed", "engine: timeout"), tries)
+    other, tries = changes(resized(report(3), "failed", "engine: gone"), tries)
+    _, tries = changes(report(4), tries)
+    anew, _ = changes(resized(report(5), "failed", "engine: gone"), tries)
+
+    assert [len(told) for told in (first, again, other, anew)] == [1, 0, 1, 1]
+
+
+def test_events_tell_a_jobs_life() -> None:
+    arrived, states = events(report(1, job(state=JobState.PULLING, reason="12 %")), {})
+    nothing, states = events(report(2, job(state=JobState.PULLING, reason="80 %")), states)
+    turned, states = events(report(3, job(state=JobState.FAILED, reason="exit 1")), states)
+    left, states = events(report(4, job("beta")), states)
+
+    assert [(e.kind, e.before, e.after, e.reason) for e in (*arrived, *turned)] == [
+        ("arrived", None, "pulling", "12 %"),
+        ("state", "pulling", "failed", "exit 1"),
+    ]
+    assert nothing == []
+    assert [(e.job, e.kind, e.before, e.after) for e in left] == [
+        ("beta", "arrived", None, "running"),
+        ("alpha", "left", "failed", None),
+    ]
+    assert states == {"beta": JobState.RUNNING}

@@ -1,0 +1,14 @@
+from __future__ import annotations
+
+from plant import job, snapshot
+
+from dlsched.model import JobState, JobView, Limits
+from dlsched.policies import load
+
+
+def test_every_running_job_loses_its_ceiling_and_no_other_job_is_decided() -> None:
+    waiting = JobView(spec=job("waiting").spec, state=JobState.WAITING)
+    decision = load("none").decide(snapshot(job("a", cores=0.5), waiting), None)
+    assert dict(decision.limits) == {"a": Limits(None)}
+    assert "plain Docker" in decision.why["a"]
+    assert not load("none").reserves

@@ -1,0 +1,91 @@
+"""Importing the reporter: harmless in every job, standard library only, old Pythons too."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dlsched.runtime.allotment import install_reporter
+from tests.report.jobs import run_job, told
+
+JOB = """
+from dlsched.report import LatencyMiddleware, Progress, allotment, latency
+Progress().step(5, loss=0.5)
+with latency.measure():
+    pass
+latency.error()
+assert allotment() is None
+LatencyMiddleware(print)
+"""
+
+
+def old_python() -> list[str] | None:
+    """A Python 3.8 that runs here, as a command."""
+    for candidate in (["python3.8"], ["env", "PYENV_VERSION=3.8.18", "python3.8"]):
+        if shutil.which(candidate[-1]) is None:
+            continue
+        asked = [*candidate, "-c", "import sys; sys.exit(sys.version_info[:2] != (3, 8))"]
+        if not subprocess.run(asked, capture_output=True, check=False).returncode:
+            return candidate
+    return None
+
+
+def test_the_installed_copy_runs_on_python_3_8(tmp_path: Path) -> None:
+    command = old_python()
+    if command is None:
+        pytest.skip("no python3.8 runs on this host: the reporter was not tried on it")
+    metrics = tmp_path / "metrics.jsonl"
+    ended = run_job(JOB, metrics, *command, "-W", "error", lib=install_reporter(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+    sample, latency = told(metrics)
+    assert (sample["step"], sample["loss"]) == (5, 0.5)
+    assert (latency["latency"]["count"], latency["latency"]["errors"]) == (1, 1)
+
+
+@pytest.mark.parametrize("missing", ["threading", "fcntl", "json", "typing", "queue"])
+def test_an_import_that_fails_within_does_not_reach_the_job(missing: str) -> None:
+    text = f"import sys\nsys.modules[{missing!r}] = None\n{JOB}\ndel sys.modules[{missing!r}]\n"
+    ended = run_job(text, None)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_the_copy_imports_the_standard_library_alone(tmp_path: Path) -> None:
+    text = """
+import sys
+before = set(sys.modules)
+import dlsched.report
+new = {name.split(".")[0] for name in set(sys.modules) - before} - {"dlsched"}
+assert new <= sys.stdlib_module_names, new - sys.stdlib_module_names
+assert not any(name.startswith("dlsched.") and not name.startswith("dlsched.report")
+               for name in sys.modules)
+"""
+    ended = run_job(text, None, sys.executable, "-S", lib=install_reporter(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("place", ["/nowhere/metrics.jsonl", "/dev/full", "/proc/version", ""])
+def test_a_file_that_cannot_be_written_is_not_the_jobs_trouble(place: str) -> None:
+    ended = run_job(JOB, Path(place) if place else None)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+def test_a_job_that_closes_all_its_descriptors_finds_nobody_in_its_files(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    text = f"""
+import os
+from dlsched.report import latency
+from dlsched.report.writer import current
+latency.observe(0.1)
+current().flush()
+os.closerange(3, 64)
+mine = [os.open({str(tmp_path / "own")!r} + str(n), os.O_CREAT | os.O_WRONLY) for n in range(9)]
+latency.observe(0.2)
+"""
+    ended = run_job(text, metrics)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(told(metrics)) == 2
+    assert [(tmp_path / f"own{n}").stat().st_size for n in range(9)] == [0] * 9

@@ -1,0 +1,193 @@
+"""The writer: once a second at most, nothing lost, nothing in the job's way."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dlsched.report.writer import PERIOD_S, Writer
+from tests.report.jobs import run_job, told
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metrics.jsonl"
+
+
+@pytest.fixture
+def writer(path: Path, clock: Clock) -> Writer:
+    return Writer(str(path), threaded=False, monotonic=clock, wall=lambda: 1760000000.0)
+
+
+def test_without_a_thread_the_caller_writes_once_a_second(
+    writer: Writer, path: Path, clock: Clock
+) -> None:
+    for _ in range(24):
+        clock.now_s += PERIOD_S / 8
+        writer.observed(0.05)
+    counts = [line["latency"]["count"] for line in told(path)]
+    assert len(counts) == 3
+    assert sum(counts) == 24
+
+
+def test_a_hung_request_shows(writer: Writer, path: Path, clock: Clock) -> None:
+    token = writer.request_begun()
+    clock.now_s += 0.5
+    writer.request_begun()
+    clock.now_s += 2.5
+    assert writer.flush(), "more is to come while something is in flight"
+    writer.request_ended(token, "error")
+    writer.flush()
+    first, second = (line["latency"] for line in told(path))
+    assert first == {"count": 0, "in_flight": 2, "oldest_s": 3.0}
+    assert second == {"count": 0, "errors": 1, "in_flight": 1, "oldest_s": 2.5}
+
+
+def test_the_end_of_the_last_request_is_told_though_it_counts_nothing(
+    writer: Writer, path: Path
+) -> None:
+    token = writer.request_begun()
+    writer.flush()
+    writer.request_ended(token, "neither")
+    assert not writer.flush()
+    assert not writer.flush()
+    assert [line["latency"]["in_flight"] for line in told(path)] == [1, 0]
+
+
+def test_of_many_steps_in_a_second_the_last_value_of_each_metric_is_told(
+    writer: Writer, path: Path
+) -> None:
+    writer.stepped(1, {"loss": 0.9, "accuracy": 0.1})
+    writer.stepped(2, {"loss": 0.8})
+    writer.saved(2, "/ckpt/2")
+    writer.flush()
+    sample, checkpoint = told(path)
+    assert sample == {
+        "t": 1760000000.0, "w": writer.name, "step": 2, "loss": 0.8, "accuracy": 0.1,
+    }  # fmt: skip
+    assert checkpoint["checkpoint"] == {"step": 2, "path": "/ckpt/2"}
+
+
+def test_metrics_that_do_not_fit_a_line_are_dropped_not_the_step(
+    writer: Writer, path: Path
+) -> None:
+    writer.stepped(3, {chr(0x10000 + index) * 64: 0.1 for index in range(32)})
+    writer.flush()
+    (line,) = told(path)
+    assert line["step"] == 3
+    assert writer.dropped > 0
+
+
+def test_nothing_is_written_when_nothing_happened(writer: Writer, path: Path) -> None:
+    writer.flush()
+    assert not path.exists()
+
+
+def test_a_request_that_began_before_the_fork_is_not_the_childs(writer: Writer, path: Path) -> None:
+    token = writer.request_begun()
+    writer.observed(1.0)
+    parent = writer.name
+    writer.begin_anew()
+    writer.request_ended(token, "latency")
+    writer.flush()
+    assert writer.name != parent
+    assert not path.exists()
+
+
+def test_a_forked_child_is_a_writer_of_its_own(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    job = """
+import os, threading
+from dlsched.report import latency
+latency.observe(0.1)
+stop = threading.Event()
+def busy():
+    while not stop.is_set():
+        latency.observe(0.1)
+thread = threading.Thread(target=busy)
+thread.start()
+for _ in range(20):  # other threads hold the lock at some of these forks
+    child = os.fork()
+    if not child:
+        latency.observe(0.2)
+        import dlsched.report.writer
+        dlsched.report.writer.current().flush()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+thread.join()
+"""
+    ended = run_job(job, metrics)
+    assert ended.returncode == 0, ended.stderr
+    children = [line for line in told(metrics) if line["latency"].get("sum") == 0.2]
+    assert len(children) == len({line["w"] for line in children}) == 20
+
+
+def test_a_signal_handler_may_report_in_the_middle_of_reporting(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    job = """
+import signal
+from dlsched.report import Progress, latency
+progress = Progress()
+fired = []
+def save(*_):
+    fired.append(1)
+    latency.observe(0.2)
+    progress.checkpoint(len(fired), "/ckpt")
+signal.signal(signal.SIGALRM, save)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0005)
+while len(fired) < 200:
+    with latency.measure():
+        pass
+signal.setitimer(signal.ITIMER_REAL, 0)
+"""
+    ended = run_job(job, metrics)
+    assert ended.returncode == 0, ended.stderr
+    assert any("checkpoint" in line for line in told(metrics))
+
+
+def test_the_thread_keeps_telling_of_a_hung_request(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    job = """
+import os, time
+from dlsched.report import latency
+with latency.measure():
+    deadline = time.monotonic() + 30
+    while not os.path.exists(os.environ["DLSCHED_METRICS_FILE"]):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os._exit(0)  # no atexit: what is there, the thread wrote
+"""
+    ended = run_job(job, metrics)
+    assert ended.returncode == 0, ended.stderr
+    assert told(metrics)[0]["latency"]["in_flight"] == 1
+
+
+def test_it_works_where_no_thread_can_be_had(tmp_path: Path) -> None:
+    metrics = tmp_path / "metrics.jsonl"
+    job = """
+import threading
+def refuse(self):
+    raise RuntimeError("can't start new thread")
+threading.Thread.start = refuse
+from dlsched.report import latency
+latency.observe(0.1)
+"""
+    ended = run_job(job, metrics)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(metrics.read_text())["latency"]["count"] == 1

@@ -1,0 +1,21 @@
+"""Fixtures of the tests on a real Docker Engine."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.runtime.docker.rig import Rig, options_for
+
+
+@pytest.fixture
+def rig(docker_host: str, base_image: str, tmp_path: Path) -> Iterator[Rig]:
+    """A runtime of an instance of its own."""
+    rig = Rig(options_for(docker_host, f"t{secrets.token_hex(3)}", tmp_path), docker_host)
+    try:
+        yield rig
+    finally:
+        rig.close()

@@ -1,0 +1,146 @@
+"""A DockerRuntime of a random instance on the real engine, and waiting with a deadline."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.errors import APIError
+
+from dlsched.clock import SystemClock
+from dlsched.model import (
+    Action,
+    Begun,
+    ContainerFact,
+    ContainerSpec,
+    ContainerState,
+    JobSpec,
+    Limits,
+    Observation,
+    Outcome,
+    Remove,
+    Resize,
+    Start,
+    Stop,
+)
+from dlsched.runtime.cgroup import CgroupReader
+from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from tools.base_image import BASE
+from tools.engine import CGROUP_PARENT
+from tools.engine_probe import connect
+
+SLEEP = ("sleep", "600")
+SPIN = ("python", "-c", "while True: pass")
+
+
+def job_spec(name: str, command: tuple[str, ...] = SLEEP, **container: Any) -> JobSpec:
+    """A job of the base image, with digests that tell its command."""
+    parts = {"image": BASE, "command": command, **container}
+    digest = f"{abs(hash(repr(sorted(parts.items())))):x}"
+    return JobSpec(name, ContainerSpec(**parts), container_digest=f"c{digest}", digest=f"d{digest}")
+
+
+class Rig:
+    """A runtime under test; to be closed, which removes all that it made."""
+
+    def __init__(self, options: DockerOptions, engine: str) -> None:
+        """`engine`: where the test itself reaches the engine, whatever the runtime is told."""
+        self.options = options
+        self.clock = SystemClock()
+        self.wakes: list[str] = []
+        self.runtime = DockerRuntime(options, self.clock, self.wakes.append)
+        self.client = connect(engine, timeout_s=30)
+
+    def reopen(self) -> None:
+        """The agent restarts."""
+        self.runtime.close()
+        self.runtime = DockerRuntime(self.options, self.clock, self.wakes.append)
+
+    def observe(self) -> Observation:
+        return self.runtime.observe(self.clock.now_s())
+
+    def apply(self, action: Action) -> Outcome:
+        return self.runtime.apply(action, self.clock.now_s())
+
+    def until(self, true: Callable[[Observation], bool], within_s: float = 20.0) -> Observation:
+        """Observe until that is so; fails with the last observation when it takes too long."""
+        deadline_s = time.monotonic() + within_s
+        while True:
+            seen = self.observe()
+            if true(seen):
+                return seen
+            assert time.monotonic() < deadline_s, f"not within {within_s} s: {seen}"
+            time.sleep(0.02)
+
+    def start(self, spec: JobSpec, cores: float | None = 0.5, shares: int = 1024) -> ContainerFact:
+        """Start a job and wait until it runs."""
+        assert self.apply(Start(spec, Limits(cores), shares)).status == "begun"
+        return self.until_state(spec.name, ContainerState.RUNNING)
+
+    def until_state(self, job: str, state: ContainerState, within_s: float = 20.0) -> ContainerFact:
+        def reached(seen: Observation) -> bool:
+            found = fact(seen, job)
+            return found is not None and found.state is state
+
+        found = fact(self.until(reached, within_s), job)
+        assert found is not None
+        return found
+
+    def until_failed(self, job: str, within_s: float = 30.0) -> Begun:
+        """Wait until its start has failed."""
+
+        def failed(seen: Observation) -> bool:
+            return any(word.job == job and word.stage == "failed" for word in seen.begun)
+
+        seen = self.until(failed, within_s)
+        return next(word for word in seen.begun if word.job == job)
+
+    def resize(self, found: ContainerFact, cores: float | None, shares: int = 1024) -> Outcome:
+        action = Resize(
+            found.job, found.container_id, found.actual, Limits(cores), shares, "a test"
+        )
+        return self.apply(action)
+
+    def remove(
+        self, found: ContainerFact, grace_s: float = 1.0, lift: Limits | None = None
+    ) -> Outcome:
+        stop = Stop(grace_s=grace_s)
+        return self.apply(Remove(found.job, found.container_id, stop, lift, "a test"))
+
+    def close(self) -> None:
+        mine = {"label": f"dlsched.instance={self.options.instance}"}
+        for container in self.client.containers(all=True, filters=mine):
+            with suppress(APIError):
+                self.client.remove_container(container["Id"], force=True, v=True)
+        with suppress(AssertionError):
+            self.until(lambda seen: not seen.containers, 5.0)
+        self.runtime.close()
+        self.client.close()
+
+
+def fact(seen: Observation, job: str) -> ContainerFact | None:
+    return next((found for found in seen.containers if found.job == job), None)
+
+
+def cpu_files(client: docker.APIClient, container: str) -> Mapping[str, str]:
+    """The CPU limit of a running container as its own cgroup files say."""
+    pid = client.inspect_container(container)["State"]["Pid"]
+    reader = CgroupReader(pid)
+    folder = reader.cpu_folder
+    reader.close()
+    assert folder is not None
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.max", "cpu.weight")
+    return {n: (folder / n).read_text().strip() for n in names if (folder / n).exists()}
+
+
+def options_for(host: str, instance: str, state_dir: Path, **changes: Any) -> DockerOptions:
+    """Settings of a runtime under test: below a private engine's own group, where it has one."""
+    under = os.environ.get(CGROUP_PARENT, "")
+    options = DockerOptions(instance, state_dir, host, cgroup_under=under)
+    return replace(options, **changes)

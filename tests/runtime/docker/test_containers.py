@@ -1,0 +1,193 @@
+"""From a spec to the engine's create body, field by field."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsched.model import (
+    ContainerSpec,
+    Healthcheck,
+    JobSpec,
+    Limits,
+    Logging,
+    Restart,
+    Stop,
+    Ulimit,
+)
+from dlsched.runtime.docker.containers import Surroundings, create_body, resource_update
+from dlsched.runtime.docker.engine import Body
+
+AROUND = Surroundings(
+    environment={"A": "1", "B": "x=y"},
+    labels={"dlsched.job": "job"},
+    cgroup_parent="/dlsched-test",
+    tmpfs={"/run/out": "size=1m"},
+    read_only={"/run/in": Path("/state/in/job")},
+)
+
+
+def body(cores: float | None = 0.5, **container: Any) -> Body:
+    spec = JobSpec("job", ContainerSpec("image", **container), stop=Stop("SIGINT", 12))
+    return create_body(spec, Limits(cores), 512, AROUND)
+
+
+def host(**container: Any) -> Body:
+    return dict(body(**container)["HostConfig"])
+
+
+def test_a_bare_spec_asks_for_nothing_but_limits_and_the_sidecar() -> None:
+    assert body() == {
+        "Image": "image",
+        "Env": ["A=1", "B=x=y"],
+        "Labels": {"dlsched.job": "job"},
+        "StopSignal": "SIGINT",
+        "HostConfig": {
+            "CpuPeriod": 100_000,
+            "CpuQuota": 50_000,
+            "CpuShares": 512,
+            "CgroupParent": "/dlsched-test",
+            "Mounts": [
+                {
+                    "Type": "bind",
+                    "Source": "/state/in/job",
+                    "Target": "/run/in",
+                    "ReadOnly": True,
+                }
+            ],
+            "Tmpfs": {"/run/out": "size=1m"},
+            "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
+            "ReadonlyRootfs": False,
+            "LogConfig": {
+                "Type": "json-file",
+                "Config": {"max-file": "3", "max-size": "10m"},
+            },
+        },
+    }
+
+
+def test_no_limit_is_minus_one_and_never_nano_cpus() -> None:
+    assert host(cores=None)["CpuQuota"] == -1
+    assert "NanoCpus" not in host()
+    assert resource_update(Limits(None), None) == {"CpuPeriod": 100_000, "CpuQuota": -1}
+
+
+def test_memory_has_equal_swap() -> None:
+    made = host(memory_bytes=1 << 30)
+    assert made["Memory"] == made["MemorySwap"] == 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "key", "expected"),
+    [
+        ("network", "host", "NetworkMode", "host"),
+        ("shm_size_bytes", 1 << 20, "ShmSize", 1 << 20),
+        ("extra_hosts", ("db:10.0.0.1",), "ExtraHosts", ["db:10.0.0.1"]),
+        ("cap_drop", ("ALL",), "CapDrop", ["ALL"]),
+        ("read_only", True, "ReadonlyRootfs", True),
+        (
+            "ulimits",
+            (Ulimit("nofile", 10, 20),),
+            "Ulimits",
+            [{"Name": "nofile", "Soft": 10, "Hard": 20}],
+        ),
+        (
+            "restart",
+            Restart("on-failure", 3),
+            "RestartPolicy",
+            {"Name": "on-failure", "MaximumRetryCount": 3},
+        ),
+        (
+            "restart",
+            Restart("always", 3),
+            "RestartPolicy",
+            {"Name": "always", "MaximumRetryCount": 0},
+        ),
+        ("logging", Logging("none", ()), "LogConfig", {"Type": "none", "Config": {}}),
+        (
+            "gpus",
+            2,
+            "DeviceRequests",
+            [{"Driver": "", "Count": 2, "Capabilities": [["gpu"]]}],
+        ),
+        (
+            "tmpfs",
+            ("/a", "/b:size=1m,mode=1777"),
+            "Tmpfs",
+            {"/a": "", "/b": "size=1m,mode=1777", "/run/out": "size=1m"},
+        ),
+        (
+            "ports",
+            ("8080:80", "127.0.0.1:53:53/udp", "9000"),
+            "PortBindings",
+            {
+                "80/tcp": [{"HostIp": "", "HostPort": "8080"}],
+                "53/udp": [{"HostIp": "127.0.0.1", "HostPort": "53"}],
+                "9000/tcp": [{"HostIp": "", "HostPort": ""}],
+            },
+        ),
+    ],
+)
+def test_each_host_field(field: str, value: object, key: str, expected: object) -> None:
+    assert host(**{field: value})[key] == expected
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "key", "expected"),
+    [
+        ("command", ("a", "b"), "Cmd", ["a", "b"]),
+        ("entrypoint", (), "Entrypoint", []),
+        ("user", "1000:1000", "User", "1000:1000"),
+        ("working_dir", "/work", "WorkingDir", "/work"),
+        ("ports", ("8080:80",), "ExposedPorts", {"80/tcp": {}}),
+        (
+            "healthcheck",
+            Healthcheck(("CMD", "true"), interval_s=1.5, retries=2),
+            "Healthcheck",
+            {"Test": ["CMD", "true"], "Interval": 1_500_000_000, "Retries": 2},
+        ),
+    ],
+)
+def test_each_container_field(field: str, value: object, key: str, expected: object) -> None:
+    assert body(**{field: value})[key] == expected
+
+
+def test_volumes_are_mounts_whose_missing_source_the_engine_refuses() -> None:
+    volumes = ("/data:/d:ro", "/cache:/c:rslave", "models:/m", "scratch:/s:nocopy", "/anonymous")
+    made = host(volumes=volumes)["Mounts"][:-1]
+    assert [(m["Type"], m["Source"], m["Target"], m["ReadOnly"]) for m in made] == [
+        ("bind", "/data", "/d", True),
+        ("bind", "/cache", "/c", False),
+        ("volume", "models", "/m", False),
+        ("volume", "scratch", "/s", False),
+        ("volume", "", "/anonymous", False),
+    ]
+    assert made[1]["BindOptions"] == {"Propagation": "rslave"}
+    assert made[3]["VolumeOptions"] == {"NoCopy": True}
+
+
+def test_only_binds_can_relabel_for_selinux() -> None:
+    made = host(volumes=("/data:/d:ro,z",))
+    assert made["Binds"] == ["/data:/d:ro,z"]
+    assert len(made["Mounts"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("volumes", "./a:/b", "'./a' is neither an absolute path nor the name of a volume"),
+        ("volumes", "~/a:/b", "'~/a' is neither"),
+        ("volumes", "a/b:/b", "'a/b' is neither"),
+        ("volumes", "/a:b", "the target 'b' is not an absolute path"),
+        ("volumes", "/a:/b:ro,fast", "unknown mode fast"),
+        ("ports", "http:80", "Invalid port"),
+        ("ports", "1-2:3-5", "ranges"),
+    ],
+)
+def test_what_the_engine_would_take_otherwise_is_refused(
+    field: str, value: str, problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        body(**{field: (value,)})

@@ -1,0 +1,132 @@
+"""An engine that hangs, or is gone for a while: the loop is not held up, and the facts go on."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dlsched.model import ContainerFact, ContainerState, Limits, Observation, Start
+from tests.runtime.docker.proxy import EngineProxy
+from tests.runtime.docker.rig import Rig, fact, job_spec, options_for
+
+pytestmark = pytest.mark.engine
+
+WAIT_S = 0.5
+SLACK_S = 0.4
+"""Of a busy machine."""
+
+REPORTS = (
+    "import os, time\n"
+    "step = 0\n"
+    "while True:\n"
+    "    step += 1\n"
+    "    with open(os.environ['DLSCHED_METRICS_FILE'], 'a') as f:\n"
+    '        f.write(\'{"t": 1, "step": %d, "loss": 0.5}\\n\' % step)\n'
+    "    end = time.monotonic() + 0.2\n"
+    "    while time.monotonic() < end: pass\n"
+)
+
+
+@pytest.fixture
+def proxy(docker_host: str, tmp_path: Path) -> Iterator[EngineProxy]:
+    if not docker_host.startswith("unix://"):
+        pytest.skip("the engine under test is not on a unix socket")
+    with closing(EngineProxy(docker_host, tmp_path / "engine.sock")) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied(proxy: EngineProxy, docker_host: str, base_image: str, tmp_path: Path) -> Iterator[Rig]:
+    changes = {"call_wait_s": WAIT_S, "timeout_s": 3.0}
+    rig = Rig(options_for(proxy.host, f"t{secrets.token_hex(3)}", tmp_path, **changes), docker_host)
+    try:
+        yield rig
+    finally:
+        proxy.resume()
+        rig.close()
+
+
+def the_fact(seen: Observation, job: str) -> ContainerFact:
+    found = fact(seen, job)
+    assert found is not None
+    return found
+
+
+def test_a_hung_engine_delays_no_cycle_and_hides_no_fact(proxied: Rig, proxy: EngineProxy) -> None:
+    jobs = [proxied.start(job_spec(name, ("python", "-c", REPORTS))) for name in ("one", "two")]
+    proxied.until(lambda seen: bool(the_fact(seen, "one").reports))
+    proxy.hang()
+    trouble: list[bool] = []
+    used: list[float] = []
+    steps = 0
+    for _ in range(4):
+        began_s = time.monotonic()
+        seen = proxied.observe()
+        outcomes = [proxied.resize(job, 0.7) for job in jobs]
+        assert time.monotonic() - began_s < WAIT_S + SLACK_S
+        assert all(outcome.status != "done" for outcome in outcomes)
+        assert all(outcome.retryable for outcome in outcomes)
+        trouble.append(not seen.engine_ok)
+        found = the_fact(seen, "one")
+        assert found.usage_core_s is not None
+        used.append(found.usage_core_s)
+        steps += len(found.reports)
+        time.sleep(max(0.0, 1.0 - (time.monotonic() - began_s)))
+    assert trouble[-1] and trouble[1]
+    assert used == sorted(set(used)), "the kernel's counts went on"
+    assert steps > 3, "the sidecar was read on"
+    proxy.resume()
+    seen = proxied.until(lambda s: s.engine_ok and the_fact(s, "one").operation is None)
+    assert seen.engine_trouble is None
+    proxied.until(
+        lambda _: proxied.resize(the_fact(proxied.observe(), "one"), 0.8).status == "done"
+    )
+    assert the_fact(proxied.observe(), "one").actual == Limits(0.8)
+
+
+def test_an_engine_that_is_gone_is_told_and_its_return_is_noticed(
+    proxied: Rig, proxy: EngineProxy
+) -> None:
+    found = proxied.start(job_spec("stays"))
+    proxy.down()
+    seen = proxied.until(lambda s: not s.engine_ok)
+    assert proxied.options.host in (seen.engine_trouble or "")
+    assert the_fact(seen, "stays").state is ContainerState.RUNNING
+    assert proxied.resize(found, 0.3).status == "failed"
+    proxied.apply(Start(job_spec("later"), Limits(0.2), 1024))
+    assert proxied.until_failed("later").retryable
+    proxied.wakes.clear()
+    proxy.up()
+    proxied.until(lambda _: "the Docker Engine answers again" in proxied.wakes)
+    proxied.until(lambda s: s.engine_ok)
+    assert proxied.resize(found, 0.3).status == "done"
+
+
+def test_no_engine_at_all_is_no_exception(tmp_path: Path, docker_host: str) -> None:
+    rig = Rig(options_for(f"unix://{tmp_path}/none.sock", "nobody", tmp_path), docker_host)
+    try:
+        seen = rig.until(lambda s: "No such file" in (s.engine_trouble or ""))
+        assert not seen.engine_ok and not seen.containers
+        assert seen.node is not None
+        findings = rig.runtime.probe()
+        assert findings[0][:2] == ("engine", "error")
+    finally:
+        rig.runtime.close()
+
+
+def test_an_exit_is_seen_at_once(rig: Rig) -> None:
+    found = rig.start(job_spec("dies"))
+    rig.wakes.clear()
+    rig.client.kill(found.container_id)
+    deadline_s = time.monotonic() + 5
+    while not any("die" in wake for wake in rig.wakes):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    ended = fact(rig.observe(), "dies")
+    assert ended is not None
+    assert (ended.state, ended.exit_code) == (ContainerState.EXITED, 137)

@@ -1,0 +1,167 @@
+"""When the engine is asked for its list, and whom it is asked about."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from dlsched.clock import VirtualClock
+from dlsched.errors import EngineUnavailable
+from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.listing import AGAIN_S, EVERY_S, Listings
+
+
+class FakeEngine:
+    """Containers by id, each with its state; counts what it is asked."""
+
+    host = "unix:///fake"
+
+    def __init__(self) -> None:
+        self.states: dict[str, str] = {}
+        self.labels: dict[str, Any] = {}
+        self.listings = 0
+        self.inspected: list[str] = []
+        self.trouble: Exception | None = None
+        self.answers = threading.Event()
+        self.answers.set()
+        self.gone: set[str] = set()
+
+    def containers(self, labels: object) -> list[Body]:
+        self.listings += 1
+        assert self.answers.wait(30)
+        if self.trouble is not None:
+            raise self.trouble
+        return [
+            {"Id": one, "State": state, "Labels": self.labels.get(one, {"dlsched.job": one})}
+            for one, state in self.states.items()
+        ]
+
+    def inspect(self, container: str) -> Body:
+        self.inspected.append(container)
+        if container in self.gone:
+            raise EngineRefused(404, "No such container")
+        return {
+            "Id": container,
+            "Name": f"/{container}",
+            "State": {"Status": self.states[container], "Pid": 1, "ExitCode": 0},
+            "Config": {"Labels": {"dlsched.job": container}},
+            "HostConfig": {},
+        }
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(100.0)
+
+
+def listings_of(engine: FakeEngine, clock: VirtualClock, wait_s: float = 20.0) -> Listings:
+    own = frozenset({"agent"})
+    return Listings(engine, "i", own, Patience(wait_s), clock.now_s)  # type: ignore[arg-type]
+
+
+def seen(listings: Listings) -> set[str]:
+    listings.refresh()
+    assert listings.last is not None
+    return set(listings.last.containers)
+
+
+def test_the_first_listing_is_waited_for_and_leaves_out_what_is_not_a_job(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "running", "agent": "running", "stranger": "running"}
+    engine.labels = {"stranger": None}
+    listings = listings_of(engine, clock)
+    assert listings.trouble is not None
+    assert seen(listings) == {"a"}
+    assert listings.trouble is None
+    assert engine.inspected == ["a"]
+
+
+def test_without_an_event_the_list_is_asked_for_only_now_and_then(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    listings = listings_of(engine, clock)
+    for _ in range(3):
+        listings.refresh()
+    assert engine.listings == 1
+    clock.advance(EVERY_S)
+    listings.refresh()
+    assert engine.listings == 2
+
+
+def test_only_what_changed_is_inspected(engine: FakeEngine, clock: VirtualClock) -> None:
+    engine.states = {"a": "running", "b": "running", "c": "running"}
+    listings = listings_of(engine, clock)
+    listings.refresh()
+    engine.inspected.clear()
+    engine.states = {"a": "running", "b": "exited", "d": "created", "c": "running"}
+    listings.want("c")
+    assert seen(listings) == {"a", "b", "c", "d"}
+    assert sorted(engine.inspected) == ["b", "c", "d"]
+    engine.inspected.clear()
+    listings.want(None)
+    listings.refresh()
+    assert sorted(engine.inspected) == ["a", "b", "c", "d"]
+
+
+def test_what_vanishes_between_list_and_look_is_left_out(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states, engine.gone = {"a": "running", "b": "running"}, {"a"}
+    assert seen(listings_of(engine, clock)) == {"b"}
+
+
+def test_a_failure_keeps_the_last_list_and_is_tried_again_after_a_while(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "running"}
+    listings = listings_of(engine, clock)
+    listings.refresh()
+    engine.trouble = EngineUnavailable("no answer")
+    listings.want("a")
+    assert seen(listings) == {"a"}
+    assert listings.trouble == "no answer"
+    listings.refresh()
+    assert engine.listings == 2
+    engine.trouble = None
+    clock.advance(AGAIN_S)
+    assert seen(listings) == {"a"}
+    assert listings.trouble is None
+    assert engine.inspected == ["a", "a"], "after a failure everybody is suspect"
+
+
+def test_an_answer_that_is_no_sense_is_a_trouble_not_an_exception(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "flying"}
+    listings = listings_of(engine, clock)
+    listings.refresh()
+    assert listings.last is None
+    assert "flying" in (listings.trouble or "")
+
+
+def test_an_event_during_a_listing_asks_for_another_one(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.answers.clear()
+    listings = listings_of(engine, clock, wait_s=0.01)
+    listings.refresh()
+    assert "has not answered" in (listings.trouble or "")
+    listings.want("a")
+    engine.states = {"a": "running"}
+    engine.answers.set()
+    deadline_s = time.monotonic() + 20
+    while listings.last is None or "a" not in listings.last.containers:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+        listings.refresh()
+    assert engine.listings >= 2

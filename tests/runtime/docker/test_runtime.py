@@ -1,0 +1,179 @@
+"""DockerRuntime on a real engine: start, observe, resize, remove, and what goes wrong."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from dlsched.model import ContainerState, Limits, Start
+from dlsched.runtime.cgroup import CgroupReader
+from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
+
+pytestmark = pytest.mark.engine
+
+
+def test_a_start_sets_the_quota_in_the_kernel_and_the_fact_reads_it_back(rig: Rig) -> None:
+    found = rig.start(job_spec("quota"), cores=0.37, shares=512)
+    assert found.actual == Limits(0.37)
+    files = cpu_files(rig.client, found.container_id)
+    if "cpu.max" in files:
+        assert files["cpu.max"] == "37000 100000"
+    else:
+        assert found.cpu_shares == 512
+        assert (files["cpu.cfs_quota_us"], files["cpu.cfs_period_us"]) == ("37000", "100000")
+    body = rig.client.inspect_container(found.container_id)
+    assert body["HostConfig"]["NanoCpus"] == 0
+    assert body["Name"] == f"/dlsched-{rig.options.instance}-quota"
+    assert body["Config"]["Labels"]["dlsched.instance"] == rig.options.instance
+
+
+def test_a_resize_goes_down_up_and_to_no_limit(rig: Rig) -> None:
+    found = rig.start(job_spec("resized"), cores=1.0)
+    for cores in (0.25, 1.5, None, 0.5):
+        outcome = rig.resize(found, cores, shares=2048)
+        assert outcome.status == "done", outcome
+        assert outcome.engine_s > 0
+        now = fact(rig.observe(), "resized")
+        assert now is not None
+        assert now.actual == Limits(cores)
+        assert now.cpu_shares in (2048, None)
+    allotment = rig.options.state_dir / "in" / "resized" / "allotment.json"
+    assert json.loads(allotment.read_text())["cpu_cores"] == 0.5
+
+
+def test_a_running_container_is_counted(rig: Rig) -> None:
+    rig.start(job_spec("busy", SPIN), cores=0.3)
+    seen = rig.until(lambda s: bool((f := fact(s, "busy")) and f.throttled_periods))
+    found = fact(seen, "busy")
+    assert found is not None
+    assert found.periods is not None and found.periods > 0
+    assert found.usage_core_s is not None and found.usage_core_s > 0
+    assert found.memory_bytes is not None and found.memory_bytes > 1_000_000
+    assert seen.host_busy_core_s is not None
+    assert seen.node is not None and seen.node.cores >= 1
+
+
+def test_a_stop_with_long_grace_blocks_nothing(rig: Rig) -> None:
+    deaf = "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\n"
+    spec = job_spec("deaf", ("python", "-c", deaf + "while True: time.sleep(1)"))
+    found = rig.start(spec)
+    rig.until(lambda _: b"deaf" in rig.client.logs(found.container_id))
+    began_s = time.monotonic()
+    assert rig.remove(found, grace_s=60, lift=Limits(1.5)).status == "begun"
+    assert time.monotonic() - began_s < 0.2
+    seen = rig.until(lambda s: (f := fact(s, "deaf")) is not None and f.actual == Limits(1.5))
+    now = fact(seen, "deaf")
+    assert now is not None and now.operation is not None
+    assert now.operation.startswith("stopping (") and "of grace left" in now.operation
+    began_s = time.monotonic()
+    assert rig.remove(found, grace_s=60).status == "begun"
+    rig.observe()
+    assert time.monotonic() - began_s < 0.6
+    assert rig.resize(found, 0.2).detail.startswith("operation under way: stopping")
+
+
+def test_a_container_past_its_grace_is_killed_and_removed(rig: Rig) -> None:
+    spec = job_spec("obeys", ("sh", "-c", "trap '' TERM; while :; do sleep 1; done"))
+    found = rig.start(spec)
+    rig.remove(found, grace_s=0.5)
+    seen = rig.until(lambda s: fact(s, "obeys") is None)
+    assert seen.engine_ok
+
+
+def test_a_start_of_the_same_digest_is_adopted(rig: Rig) -> None:
+    spec = job_spec("again")
+    first = rig.start(spec)
+    rig.reopen()
+    assert rig.apply(Start(spec, Limits(0.7), 1024)).status == "begun"
+    rig.until(lambda s: (f := fact(s, "again")) is not None and f.actual == Limits(0.7))
+    now = fact(rig.until(lambda s: not s.begun), "again")
+    assert now is not None
+    assert now.container_id == first.container_id
+    assert now.state is ContainerState.RUNNING
+
+
+def test_release_gives_ceilings_and_default_shares_back(rig: Rig) -> None:
+    bounded = rig.start(job_spec("bounded"), cores=0.1, shares=99)
+    free = rig.start(job_spec("free"), cores=0.1, shares=99)
+    assert rig.runtime.release({"bounded": 1.5}) == ()
+    for found, cores in ((bounded, 1.5), (free, None)):
+        now = fact(rig.observe(), found.job)
+        assert now is not None
+        assert now.actual == Limits(cores)
+        assert now.state is ContainerState.RUNNING
+        files = cpu_files(rig.client, found.container_id)
+        assert files.get("cpu.shares", "1024") == "1024"
+        assert files.get("cpu.weight", "100") == "100"
+
+
+def test_logs(rig: Rig) -> None:
+    script = "for i in 1 2 3 4; do echo line $i; done; sleep 0.2; echo last"
+    rig.start(job_spec("talks", ("sh", "-c", script)))
+    followed = b"".join(rig.runtime.logs("talks", 10, True)).decode()
+    assert followed.splitlines() == ["line 1", "line 2", "line 3", "line 4", "last"]
+    assert b"".join(rig.runtime.logs("talks", 2, False)) == b"line 4\nlast\n"
+    with pytest.raises(KeyError):
+        next(rig.runtime.logs("nobody", 1, False))
+
+
+def test_another_instances_containers_are_not_seen_nor_touched(
+    rig: Rig, docker_host: str, tmp_path: Path
+) -> None:
+    mine = rig.start(job_spec("mine"))
+    with closing(
+        Rig(options_for(docker_host, f"{rig.options.instance}x", tmp_path), docker_host)
+    ) as other:
+        assert other.until(lambda s: s.engine_ok).containers == ()
+        assert other.remove(mine).status == "done"
+        assert other.resize(mine, 0.1).status == "failed"
+    now = fact(rig.observe(), "mine")
+    assert now is not None
+    assert (now.state, now.actual) == (ContainerState.RUNNING, Limits(0.5))
+
+
+def test_the_parent_group_has_its_weight_and_goes_with_the_last_container(
+    rig: Rig, docker_host: str, tmp_path: Path
+) -> None:
+    options = options_for(docker_host, f"{rig.options.instance}w", tmp_path, group_weight=4.0)
+    weighty = Rig(options, docker_host)
+    try:
+        found = weighty.start(job_spec("heavy"))
+        pid = weighty.client.inspect_container(found.container_id)["State"]["Pid"]
+        reader = CgroupReader(pid)
+        reader.close()
+        assert reader.cpu_folder is not None
+        group = reader.cpu_folder.parent
+        assert options.instance in group.name
+        file, wanted = ("cpu.weight", "400") if reader.v2 else ("cpu.shares", "4096")
+        weighty.until(lambda _: (group / file).read_text().strip() == wanted)
+    finally:
+        weighty.close()
+    assert not group.exists()
+
+
+def test_the_doctor_has_nothing_to_complain_of_here(rig: Rig) -> None:
+    findings = rig.runtime.probe()
+    assert [name for name, _, _ in findings][:2] == ["engine", "cgroup"]
+    assert all(level != "error" for _, level, _ in findings)
+
+
+def test_descriptors_are_closed_with_their_container(rig: Rig) -> None:
+    rig.until(lambda seen: seen.engine_ok)
+    found = rig.start(job_spec("brief"))
+    open_files = len([name for name in _open_files() if found.container_id in name])
+    assert open_files >= 3
+    rig.remove(found, grace_s=0.1)
+    rig.until(lambda seen: fact(seen, "brief") is None)
+    assert not [name for name in _open_files() if found.container_id in name]
+
+
+def _open_files() -> list[str]:
+    names = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            names.append(str(descriptor.readlink()))
+    return names

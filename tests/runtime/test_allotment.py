@@ -1,0 +1,118 @@
+"""What is laid into a container: modes, atomic replacement, and an environment that adds."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from dlsched.runtime import allotment
+from dlsched.runtime.allotment import (
+    LIB,
+    Allotment,
+    container_environment,
+    install_reporter,
+    job_dir,
+    write_allotment,
+)
+
+
+@pytest.fixture(autouse=True)
+def _closed_umask() -> object:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_reporter_can_be_read_by_any_user_whatever_the_umask(tmp_path: Path) -> None:
+    installed = install_reporter(tmp_path)
+    for path in (installed, *installed.rglob("*")):
+        assert mode(path) == (0o755 if path.is_dir() else 0o644), path
+    assert (installed / "dlsched" / "report" / "__init__.py").is_file()
+    assert not (installed / "dlsched" / "model.py").exists()
+
+
+def test_a_second_install_is_the_same_directory_untouched(tmp_path: Path) -> None:
+    first = install_reporter(tmp_path)
+    inodes = {path: path.stat().st_ino for path in first.rglob("*")}
+    (tmp_path / "reporter" / ".new-left").mkdir()
+    assert install_reporter(tmp_path) == first
+    assert {path: path.stat().st_ino for path in first.rglob("*")} == inodes
+    assert list((tmp_path / "reporter").iterdir()) == [first], "what a crash left is gone"
+
+
+def test_another_version_gets_another_directory_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = install_reporter(tmp_path)
+    monkeypatch.setattr(allotment, "__version__", "9.9.9")
+    second = install_reporter(tmp_path)
+    assert second != first
+    assert (first / "dlsched" / "report" / "__init__.py").is_file()
+    assert "Version: 9.9.9" in (second / "dlsched_report-9.9.9.dist-info/METADATA").read_text()
+
+
+def test_an_install_that_fails_leaves_no_directory_to_bind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(allotment, "_sync", full)
+    with pytest.raises(OSError, match="No space"):
+        install_reporter(tmp_path)
+    monkeypatch.undo()
+    assert (install_reporter(tmp_path) / "dlsched" / "report" / "writer.py").is_file()
+
+
+def test_an_allotment_is_replaced_whole_and_readable(tmp_path: Path) -> None:
+    directory = job_dir(tmp_path, "face-unlock")
+    assert mode(directory) == 0o755
+    write_allotment(directory, Allotment(cpu_cores=0.5))
+    held = (directory / "allotment.json").open()
+    write_allotment(directory, Allotment(cpu_cores=1.5, stop_soon=True))
+    assert '"cpu_cores": 0.5' in held.read(), "a reader keeps the whole old one"
+    held.close()
+    assert '"cpu_cores": 1.5' in (directory / "allotment.json").read_text()
+    assert mode(directory / "allotment.json") == 0o644
+    assert [path.name for path in directory.iterdir()] == ["allotment.json"]
+
+
+@pytest.mark.parametrize("job", ["", ".", "..", "a/b", "/etc", "a\0b"])
+def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, job: str) -> None:
+    with pytest.raises(ValueError, match="cannot name"):
+        job_dir(tmp_path, job)
+
+
+@pytest.mark.parametrize(
+    ("image", "spec", "merged"),
+    [
+        (None, {}, LIB),
+        ("", {}, LIB),
+        ("/app", {}, f"/app:{LIB}"),
+        ("/app", {"PYTHONPATH": "/mine:/too"}, f"/mine:/too:{LIB}"),
+        ("/app", {"PYTHONPATH": ""}, LIB),
+    ],
+)
+def test_the_reporter_comes_last_on_the_path(
+    image: str | None, spec: dict[str, str], merged: str
+) -> None:
+    assert container_environment("j", image, spec)["PYTHONPATH"] == merged
+
+
+def test_the_specs_variables_stay_and_ours_are_ours() -> None:
+    spec = {"MODEL": "mobilenet", "DLSCHED_METRICS_FILE": "/etc/passwd"}
+    assert container_environment("face-unlock", None, spec) == {
+        "MODEL": "mobilenet",
+        "PYTHONPATH": "/run/dlsched/lib",
+        "DLSCHED_METRICS_FILE": "/run/dlsched/out/metrics.jsonl",
+        "DLSCHED_ALLOTMENT_FILE": "/run/dlsched/in/allotment.json",
+        "DLSCHED_JOB": "face-unlock",
+    }
+    assert spec["DLSCHED_METRICS_FILE"] == "/etc/passwd", "the spec itself is left alone"

@@ -1,0 +1,184 @@
+"""A StatusSource without a daemon: one report of eight jobs in all their conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dlsched.estimate.sketch import from_latencies
+from dlsched.model import (
+    AccuracyTarget,
+    Bounds,
+    ContainerSpec,
+    CycleReport,
+    Decision,
+    JobSpec,
+    JobState,
+    JobView,
+    LatencyTarget,
+    Limits,
+    NodeView,
+    Outcome,
+    Progress,
+    RejectedFile,
+    Resize,
+    Sample,
+    Snapshot,
+    Target,
+    Usage,
+)
+
+NOW_S = 1000.0
+P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)
+
+
+def job(
+    name: str,
+    *,
+    target: Target | None = P95_50MS,
+    latency_s: float | None = 0.05,
+    requests: int = 100,
+    state: JobState = JobState.RUNNING,
+    reason: str | None = None,
+    progress: Progress | None = None,
+    limit_cores: float | None = 0.6,
+) -> JobView:
+    """A job whose requests all took `latency_s`."""
+    if progress is None:
+        latencies = () if latency_s is None else (latency_s,) * requests
+        progress = Progress(recent=from_latencies(latencies), as_of_s=NOW_S - 0.5)
+    container = ContainerSpec(image="example/inference", environment=(("TOKEN", "hunter2"),))
+    started = state is JobState.RUNNING
+    return JobView(
+        spec=JobSpec(name, container, bounds=Bounds(0.1, 2.0), target=target, digest=f"d-{name}"),
+        state=state,
+        reason=reason,
+        container_id="0123456789abcdef" * 4 if started else None,
+        desired=Limits(limit_cores),
+        actual=Limits(limit_cores),
+        usage=Usage(cpu_cores=0.52, memory_bytes=300 << 20, throttled_ratio=0.2),
+        progress=progress,
+        starts=1,
+    )
+
+
+def example_report() -> CycleReport:
+    """Jobs that are served, slow, fast, silent, training, waiting, failed, and one hostile."""
+    training = Progress(samples=(Sample(990.0, 1200, (("accuracy", 0.8731), ("loss", 0.31))),))
+    hung = Progress(in_flight=2, oldest_s=12.3, as_of_s=NOW_S - 0.2, bad_lines=4)
+    jobs = (
+        job("digits-mobilenet", latency_s=0.0513),
+        job("digits-resnet", latency_s=0.081, limit_cores=1.25),
+        job("digits-vgg", latency_s=0.03, target=LatencyTarget(0.05)),
+        job("face-unlock", progress=hung, limit_cores=None),
+        job("hostile", latency_s=None, reason="\x1b[31mred\x1b[0m\x07 and \u202ereversed"),
+        job("lenet-train", target=AccuracyTarget("accuracy", 0.9, 0.97), progress=training),
+        job(
+            "queued",
+            latency_s=None,
+            state=JobState.WAITING,
+            reason="floor of 1.5 cores does not fit beside the others: 0.4 of 4 cores left",
+        ),
+        job(
+            "typo",
+            latency_s=None,
+            state=JobState.FAILED,
+            reason="image example/inferense: not found",
+        ),
+    )
+    resize = Resize(
+        job="digits-resnet",
+        container_id="0" * 64,
+        before=Limits(1.1),
+        limits=Limits(1.25),
+        cpu_shares=1280,
+        why="slow: p95 81 ms of 50 ms",
+    )
+    return CycleReport(
+        snapshot=Snapshot(
+            cycle=77,
+            now_s=NOW_S,
+            node=NodeView(4.0, 4.0, 8 << 30, foreign_cores=0.1),
+            jobs=jobs,
+        ),
+        policy="dqoes",
+        decision=Decision(
+            limits={"digits-resnet": Limits(1.4)},
+            why={"digits-resnet": "slow: p95 81 ms of 50 ms, grows by a tenth"},
+        ),
+        limits={"digits-resnet": Limits(1.25)},
+        guarded={"digits-resnet": "1.4 cores cut to 1.25: the node is full"},
+        outcomes=(Outcome(resize, "failed", "engine said: busy"),),
+        rejected=(RejectedFile("bad.yaml", None, ("bad.yaml:3:7: cpus.max: 0 is too low",)),),
+        alarms=("limits stay as they are: policy dqoes failed",),
+        wall_time="2026-11-21T11:02:03Z",
+    )
+
+
+CHANGE: Mapping[str, object] = {
+    "cycle": 70,
+    "now_s": 993.0,
+    "wall_time": "2026-11-21T11:01:56Z",
+    "job": "digits-resnet",
+    "kind": "resize",
+    "before_cores": 1.0,
+    "after_cores": 1.1,
+    "why": "slow: p95 90 ms of 50 ms, grows by a tenth",
+    "guard": "",
+    "status": "done",
+    "detail": "",
+}
+EVENT: Mapping[str, object] = {
+    "cycle": 3,
+    "now_s": 926.0,
+    "wall_time": "2026-11-21T11:00:49Z",
+    "job": "digits-resnet",
+    "kind": "state",
+    "before": "starting",
+    "after": "running",
+    "reason": "",
+}
+
+
+class FakeSource:
+    """Answers from `report`, and notes what was asked of it."""
+
+    def __init__(self, report: CycleReport | None = None) -> None:
+        self.report = report
+        self.asked: list[tuple[object, ...]] = []
+        self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
+        self.watch = "/etc/dlsched/jobs.d"
+
+    def last_report(self) -> CycleReport | None:
+        return self.report
+
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        self.asked.append(("changes", job, limit))
+        return [CHANGE] if job in ("digits-resnet", "gone") else []
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        return [EVENT] if job == "digits-resnet" else []
+
+    def stop(self, job: str) -> None:
+        self._wish("stop", job)
+
+    def start(self, job: str) -> None:
+        self._wish("start", job)
+
+    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
+        self.asked.append(("logs", job, tail, follow))
+        return self.log
+
+    def about(self) -> Mapping[str, object]:
+        return {
+            "version": "0.1.0",
+            "instance": "default",
+            "policy": "dqoes",
+            "dry_run": False,
+            "watch": self.watch,
+            "pid": 4711,
+        }
+
+    def _wish(self, what: str, name: str) -> None:
+        if self.report is None or all(view.name != name for view in self.report.snapshot.jobs):
+            raise KeyError(name)
+        self.asked.append((what, name))

@@ -1,0 +1,165 @@
+"""Settings: defaults, precedence, bounds, and where each problem is said to be."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsched import settings as settings_module
+from dlsched.document import dotted, load_document
+from dlsched.errors import SettingsError
+from dlsched.settings import (
+    Engine,
+    Log,
+    Reserve,
+    Settings,
+    load_settings,
+    setting_places,
+    variable_name,
+)
+
+SHIPPED = Path(__file__).parent.parent / "config" / "dlsched.yaml"
+
+
+@pytest.fixture(autouse=True)
+def no_system_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = tmp_path / "etc" / "dlsched.yaml"
+    monkeypatch.setattr(settings_module, "default_settings_file", file)
+    return file
+
+
+def problems(text: str, tmp_path: Path, **overrides: object) -> list[str]:
+    file = tmp_path / "s.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file, {}, overrides)
+    return [line.removeprefix(f"{file}:") for line in str(caught.value).split("\n")]
+
+
+def test_the_shipped_file_holds_every_setting_with_its_default() -> None:
+    assert load_settings(SHIPPED, {}, {}) == Settings()
+    shown = load_document(SHIPPED.read_text(), "f").values
+    for place in setting_places():
+        assert place in shown, dotted(place)
+
+
+def test_without_a_file_the_defaults_hold() -> None:
+    assert load_settings(None, {}, {}) == Settings()
+    assert Settings().period_s == 1.0
+    assert asdict(Settings())["reserve"] == {"cpu_cores": 0.0, "memory_bytes": 512 << 20}
+
+
+def test_the_system_file_is_used_when_it_is_there(no_system_file: Path, tmp_path: Path) -> None:
+    no_system_file.parent.mkdir()
+    no_system_file.write_text("period: 2s\n")
+    assert load_settings(None, {}, {}).period_s == 2.0
+    other = tmp_path / "other.yaml"
+    other.write_text("# nothing set\n")
+    assert load_settings(other, {}, {}).period_s == 1.0
+    assert load_settings(None, {"DLSCHED_CONFIG": str(other)}, {}).period_s == 1.0
+
+
+def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("period: 2s\nwindow: 20s\nmax_jobs: 2\nengine: {timeout: 2s}\n")
+    environ = {"DLSCHED_PERIOD": "3s", "DLSCHED_WINDOW": "25s", "DLSCHED_ENGINE_HOST": "unix:///x"}
+    loaded = load_settings(file, environ, {"period": "4s", "window": None, "log.level": "debug"})
+    assert (loaded.period_s, loaded.window_s, loaded.max_jobs) == (4.0, 25.0, 2)
+    assert loaded.engine == Engine("unix:///x", 2.0)
+    assert loaded.log == Log("debug")
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "attribute", "value"),
+    [
+        ("capacity", "cores", "capacity", "cores"),
+        ("capacity", "1.5", "capacity", 1.5),
+        ("group_weight", "null", "group_weight", None),
+        ("policy", "my_module:Mine", "policy", "my_module:Mine"),
+        ("policy_options", "{alpha: 0.1, classes: [1]}", "policy_options",
+         {"alpha": 0.1, "classes": [1]}),
+        ("reserve.cpus", "1", "reserve", Reserve(1.0)),
+        ("instance", "123", "instance", "123"),
+        ("watch", "/a/b", "watch", Path("/a/b")),
+        ("socket_group", "", "socket_group", "dlsched"),
+    ],
+)  # fmt: skip
+def test_the_environment_reads_every_kind(
+    name: str, words: str, attribute: str, value: object
+) -> None:
+    variable = variable_name(tuple(name.split(".")))
+    assert getattr(load_settings(None, {variable: words}, {}), attribute) == value
+
+
+def test_options_come_typed_or_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    loaded = load_settings(None, {}, {"watch": Path("jobs"), "max_jobs": 3})
+    assert (loaded.watch, loaded.max_jobs) == (tmp_path / "jobs", 3)
+    with pytest.raises(KeyError):
+        load_settings(None, {}, {"perod": "1s"})
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("perod: 1s", "1:1: perod: unknown key; did you mean period?"),
+        ("log: {colour: x}", "1:7: log.colour: unknown key; known here: format, level"),
+        ("period: 1", "1:9: period: '1' has no unit: write 1s or 1ms"),
+        ("period: 50ms", "1:9: period: '50ms' is out of bounds: 100 ms to 1 min"),
+        ("engine: 5", "1:9: engine: 5 stands where a mapping is meant"),
+        ("log: {level: no}", "1:14: log.level: 'no' is false to some readers of YAML"),
+        ("log: {format: xml}", "1:15: log.format: 'xml' is not one of text, json"),
+        ("max_jobs: 1e3", "1:11: max_jobs: '1e3' is not a whole number to every reader"),
+        ("state_dir: x", "1:12: state_dir: 'x' is not an absolute path"),
+        ("capacity: all", "1:11: capacity: 'all' is not threads, cores or a number of cores"),
+        ("dead_band: 0.7", "1:12: dead_band: 0.7 is out of bounds: 0 to 0.5"),
+        ("engine: {host: x}", "1:16: engine.host: 'x' is not an address"),
+        ("policy_options: 3", "1:17: policy_options: 3 stands where a mapping is meant"),
+        ("period: 1s\nperiod: 2s", "2:1: period: the key was already given in line 1"),
+        ("window: 1s\nperiod: 2s", "1:9: window: 1 s is shorter than the period, 2 s"),
+        ("capacity: 1\nreserve: {cpus: 1}", "2:17: reserve.cpus: 1 leaves nothing of 1 cores"),
+        ("- a", "1:1: a list stands where a mapping is meant"),
+        ("a: [", "2:1: "),
+    ],
+)
+def test_a_wrong_setting_is_one_line_with_its_place(
+    text: str, problem: str, tmp_path: Path
+) -> None:
+    (said,) = problems(text + "\n", tmp_path)
+    assert said.startswith(problem)
+
+
+def test_all_problems_come_at_once_from_every_source(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("window: 5\nperiod: 0s\n")
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file, {"DLSCHED_LOG_LEVEL": "on"}, {"reserve.memory": "x"})
+    assert str(caught.value).split("\n") == [
+        "--reserve-memory: reserve.memory: 'x' is not a size such as 512MiB or 1GiB",
+        "DLSCHED_LOG_LEVEL: log.level: 'on' is not one of debug, info, warning, error",
+        f"{file}:1:9: window: '5' has no unit: write 5s or 5ms",
+        f"{file}:2:9: period: '0s' is out of bounds: 100 ms to 1 min",
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="/none.yaml: cannot be read: No such file"):
+        load_settings(tmp_path / "none.yaml", {}, {})
+    (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
+    with pytest.raises(SettingsError, match="it is not UTF-8"):
+        load_settings(tmp_path / "binary.yaml", {}, {})
+
+
+@given(st.dictionaries(
+    st.sampled_from([variable_name(place) for place in setting_places()]), st.text(), max_size=3
+))  # fmt: skip
+def test_any_environment_is_read_or_refused(environ: dict[str, Any]) -> None:
+    try:
+        load_settings(None, environ, {})
+    except SettingsError as error:
+        assert all(problem.file in environ for problem in error.problems)

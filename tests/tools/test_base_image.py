@@ -1,0 +1,68 @@
+"""The base image: what is cut from a Debian tree, and that it holds the Python we promise."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import docker
+import pytest
+
+from tools import base_image as base_module
+from tools.base_image import base_id, ensure_base, trim
+from tools.engine_probe import connect
+
+
+def test_trim_takes_documents_and_caches_and_leaves_the_rest(tmp_path: Path) -> None:
+    kept = ["usr/lib/python3.11/json/__init__.py", "usr/share/zoneinfo/UTC", "var/log"]
+    surplus = [
+        "usr/share/doc/bash/README",
+        "usr/share/man/man1/ls.1.gz",
+        "var/log/dpkg.log",
+        "usr/lib/python3.11/json/__pycache__/decoder.pyc",
+    ]
+    for name in [*kept[:2], *surplus]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "usr" / "bin").mkdir()
+    trim(tmp_path)
+    assert [name for name in kept if not (tmp_path / name).exists()] == []
+    assert [name for name in surplus if (tmp_path / name).exists()] == []
+    assert (tmp_path / "usr" / "bin" / "python").readlink() == Path("python3")
+
+
+@pytest.mark.engine
+def test_the_base_image_has_python_3_11_by_both_names(
+    docker_client: docker.APIClient, base_image: str, instance: str
+) -> None:
+    look = "import json, sys; print(json.dumps(sys.version_info[:2]))"
+    for name in ("python", "python3"):
+        made = docker_client.create_container(
+            base_image,
+            [name, "-c", look],
+            labels={"dlsched.instance": instance},
+            host_config=docker_client.create_host_config(network_mode="none"),
+        )
+        docker_client.start(made["Id"])
+        assert docker_client.wait(made["Id"], timeout=60)["StatusCode"] == 0
+        assert json.loads(docker_client.logs(made["Id"])) == [3, 11]
+
+
+@pytest.mark.engine
+def test_an_engine_that_has_the_base_image_is_asked_for_nothing_more(
+    docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("registry_answers", "bootstrap_archive", "import_archive"):
+        monkeypatch.setattr(base_module, name, None)
+    with closing(connect(docker_host)) as client:
+        assert ensure_base(docker_host) == base_id(client)
+
+
+@pytest.mark.engine
+def test_a_registry_that_cannot_be_reached_is_no_error(
+    docker_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Nobody listens on the discard port.
+    monkeypatch.setattr(base_module, "OFFICIAL", "127.0.0.1:9/python:none")
+    assert not base_module.registry_answers(docker_host)

@@ -1,0 +1,124 @@
+"""Example images: packages for the image's Python, and a build only when something changed."""
+
+from __future__ import annotations
+
+import secrets
+import zipfile
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import docker
+import pytest
+from docker.errors import ImageNotFound
+
+from tools import images
+from tools.base_image import base_id
+from tools.engine import MISSING
+from tools.engine_probe import connect
+from tools.images import digest_of_folder, ensure_image, fill_packages, platforms
+from tools.steps import SetupError
+
+DOCKERFILE = "ARG BASE\nFROM ${BASE}\nCOPY hello.txt /hello.txt\n"
+
+
+def write_wheel(folder: Path) -> Path:
+    """A wheel for a Python and a platform that need not be the host's."""
+    wheel = folder / "tinypack-1.0-cp311-cp311-manylinux_2_28_aarch64.whl"
+    described = {
+        "tinypack/__init__.py": "",
+        "tinypack/tests/test_it.py": "",
+        "tinypack-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: tinypack\nVersion: 1.0\n",
+        "tinypack-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n"
+        "Tag: cp311-cp311-manylinux_2_28_aarch64\n",
+        "tinypack-1.0.dist-info/RECORD": "",
+    }
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in described.items():
+            archive.writestr(name, text)
+    return wheel
+
+
+def test_packages_are_those_of_the_image_and_not_of_the_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "PACKAGES", tmp_path / "packages")
+    source = tmp_path / "demo"
+    source.mkdir()
+    requirements = source / "requirements.txt"
+    requirements.write_text(f"{write_wheel(tmp_path)}\n", encoding="utf-8")
+    filled = fill_packages(requirements, "arm64")
+    assert sorted(path.name for path in filled.iterdir()) == ["tinypack", "tinypack-1.0.dist-info"]
+    assert [path.name for path in (filled / "tinypack").iterdir()] == ["__init__.py"]
+    monkeypatch.setattr(images, "run_step", None)
+    assert fill_packages(requirements, "arm64") == filled
+
+
+def test_platforms_name_the_architecture_and_every_older_glibc() -> None:
+    names = platforms("amd64")
+    assert names[0] == "manylinux_2_36_x86_64"
+    assert {"manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"} < set(names)
+
+
+def test_a_folders_digest_knows_names_modes_and_contents(tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    seen = []
+    file.write_text("1", encoding="utf-8")
+    seen.append(digest_of_folder(tmp_path))
+    file.write_text("2", encoding="utf-8")
+    seen.append(digest_of_folder(tmp_path))
+    file.chmod(0o755)
+    seen.append(digest_of_folder(tmp_path))
+    file = file.rename(tmp_path / "b.txt")
+    seen.append(digest_of_folder(tmp_path))
+    seen.append(digest_of_folder(tmp_path, "another base"))
+    assert len(set(seen)) == 5
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "b.pyc").touch()
+    assert digest_of_folder(tmp_path) == seen[3]
+
+
+@pytest.fixture
+def source(tmp_path: Path, docker_client: docker.APIClient) -> Iterator[Path]:
+    """An image folder of a random name; its image is removed at the end."""
+    folder = tmp_path / f"test-{secrets.token_hex(4)}"
+    folder.mkdir()
+    (folder / "Dockerfile").write_text(DOCKERFILE, encoding="utf-8")
+    (folder / "hello.txt").write_text("hello", encoding="utf-8")
+    yield folder
+    with suppress(ImageNotFound):
+        docker_client.remove_image(f"{images.REPOSITORY}/{folder.name}")
+
+
+@pytest.mark.engine
+def test_an_image_is_built_once_and_again_after_a_change(
+    docker_host: str, base_image: str, source: Path
+) -> None:
+    def image_id() -> str:
+        return str(client.images(ensure_image(client, source, base))[0]["Id"])
+
+    with closing(connect(docker_host, 60)) as client:
+        base = base_id(client)
+        assert base is not None
+        first = image_id()
+        assert image_id() == first
+        (source / "hello.txt").write_text("changed", encoding="utf-8")
+        assert image_id() != first
+
+
+@pytest.mark.engine
+def test_a_build_that_fails_says_why(docker_host: str, base_image: str, source: Path) -> None:
+    (source / "hello.txt").unlink()
+    with (
+        closing(connect(docker_host, 60)) as client,
+        pytest.raises(SetupError, match=r"image test-.*hello\.txt"),
+    ):
+        ensure_image(client, source, "base")
+
+
+def test_without_an_engine_the_command_runs_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    became: list[list[str]] = []
+    monkeypatch.setenv(MISSING, "no engine")
+    monkeypatch.setattr("os.execvp", lambda _file, argv: became.append(argv))
+    assert images.main(["--", "pytest", "-q"]) == 0
+    assert became == [["pytest", "-q"]]

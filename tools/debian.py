@@ -1,0 +1,38 @@
+"""Owns the installing of Debian packages that the set-up lacks.
+
+It installs only when run as root on a machine with apt-get, and otherwise says what to install.
+Standard library only, Python 3.8 and later.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Sequence
+
+from tools.steps import SetupError, run_step
+
+# Another apt at work (unattended upgrades) is waited for, not failed on.
+APT_GET = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
+
+
+def installable() -> bool:
+    """Whether packages can be installed here at all: root, and apt-get exists."""
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def install(packages: Sequence[str], purpose: str) -> None:
+    """Install Debian packages without their recommendations.
+
+    Raises SetupError naming the command to type when this user cannot, or when apt-get fails.
+    """
+    names = " ".join(packages)
+    if not installable():
+        raise SetupError(f"{purpose} needs: apt-get install --no-install-recommends {names}")
+    quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run_step("Debian package lists", [*APT_GET, "update"], env=quiet)
+    run_step(
+        f"Debian packages for {purpose}: {names}",
+        [*APT_GET, "install", "--no-install-recommends", *packages],
+        env=quiet,
+    )

@@ -1,0 +1,136 @@
+"""Owns the virtual environments: which Python, which pinned packages, and when to renew them.
+
+It never touches the system's own Python packages. A stamp holds the digest of everything that
+an environment was made from, so that a second run only compares. Standard library only, Python
+3.8 and later: this is what the Makefile runs first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Optional, Sequence
+
+from tools import debian
+from tools.steps import SetupError, run_step, say
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / ".build"
+REQUIREMENTS = ROOT / "requirements" / "dev.txt"
+TRAIN_REQUIREMENTS = ROOT / "examples" / "images" / "inference" / "requirements-train.txt"
+
+# The pins were compiled under 3.11, so that one comes first.
+PYTHONS = ("python3.11", "python3.12", "python3.13", "python3")
+PROBE = "import sys, ensurepip, venv; print(sys.executable); sys.exit(sys.version_info < (3, 11))"
+
+
+def first_python() -> Optional[str]:
+    """Path of the first Python of 3.11 or later that can make virtual environments, or None."""
+    for name in PYTHONS:
+        if shutil.which(name) is None:
+            continue
+        probe = subprocess.run([name, "-c", PROBE], capture_output=True, text=True, check=False)
+        if probe.returncode == 0:
+            return probe.stdout.strip()
+    return None
+
+
+def python_for_environments() -> str:
+    """As first_python, but installs Debian's python3-venv where that is what lacks."""
+    found = first_python()
+    if found is None and debian.installable():
+        debian.install(["python3-venv"], "the virtual environment")
+        found = first_python()
+    if found is None:
+        raise SetupError(
+            "no Python of 3.11 or later with venv found: install python3 (>= 3.11) and python3-venv"
+        )
+    return found
+
+
+def digest_of(parts: Sequence[bytes]) -> str:
+    """One hexadecimal digest over several byte strings, each kept apart from its neighbour."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8, "big"))
+        whole.update(part)
+    return whole.hexdigest()
+
+
+class Stamp:
+    """Remembers, as a digest, what something was made from."""
+
+    def __init__(self, name: str, made_from: Sequence[bytes]) -> None:
+        self.path = BUILD / f"{name}.stamp"
+        self.digest = digest_of(made_from)
+
+    def fits(self) -> bool:
+        """Whether it was made from the same before."""
+        return self.path.is_file() and self.path.read_text(encoding="ascii") == self.digest
+
+    def set(self) -> None:
+        """It is made now."""
+        self.path.write_text(self.digest, encoding="ascii")
+
+    def clear(self) -> None:
+        """It is about to change, or gone."""
+        self.path.unlink(missing_ok=True)
+
+
+def prepare(folder: Path, requirements: Path, *, install_project: bool) -> None:
+    """Make `folder` a virtual environment with exactly these pinned requirements in it.
+
+    A requirements file with hashes in it is checked against them, all of it, by pip itself. With
+    install_project, the project is added in editable form. What the stamps of the last time say
+    is done already is not done again. Raises SetupError.
+    """
+    if not requirements.is_file():
+        raise SetupError(f"{requirements.relative_to(ROOT)}: not found")
+    name = folder.relative_to(ROOT)
+    python = folder / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check"]
+    mark = folder.name.lstrip(".")
+    packages = Stamp(f"{mark}-packages", [str(folder).encode(), requirements.read_bytes()])
+    project = Stamp(f"{mark}-project", [(ROOT / "pyproject.toml").read_bytes()])
+    if not python.exists() or not packages.fits():
+        packages.clear()
+        project.clear()
+        # --clear: what an older list had installed must not linger beside the new one.
+        venv = [python_for_environments(), "-m", "venv", "--clear", str(folder)]
+        run_step(f"virtual environment {name}", venv)
+        source = requirements.relative_to(ROOT)
+        run_step(f"pinned packages of {source} into {name}", [*pip, "-r", str(requirements)])
+        packages.set()
+    if install_project and not project.fits():
+        editable = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
+        run_step(f"dlsched itself into {name}", [*pip, *editable])
+        project.set()
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Prepare the environment for development, or with --train the one for `make models`."""
+    parser = argparse.ArgumentParser(prog="python3 -m tools.environment", description=main.__doc__)
+    parser.add_argument("--train", action="store_true", help="the environment for `make models`")
+    options = parser.parse_args(arguments)
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / "environment.lock").open("w") as lock:
+        # Two makes at once must not fill the same folder.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            if options.train:
+                prepare(BUILD / "train-venv", TRAIN_REQUIREMENTS, install_project=False)
+            else:
+                prepare(ROOT / ".venv", REQUIREMENTS, install_project=True)
+        except SetupError as error:
+            say(f"error: {error}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""Owns the example images: one for each folder of examples/images with a Dockerfile in it.
+
+Packages are filled in from outside (`pip install --target`, for the image's Python and not the
+host's), so that a build needs no network. An image is built again only when the digest of what
+goes into it, kept in a label, has changed.
+
+    python -m tools.images [-- COMMAND...]      makes the images, then becomes COMMAND
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import docker
+from docker.errors import DockerException
+from requests.exceptions import RequestException
+
+from tools.base_image import BASE, ensure_base
+from tools.engine import MISSING
+from tools.engine_probe import connect
+from tools.environment import BUILD, ROOT, digest_of
+from tools.steps import TAIL_LINES, SetupError, run_step, say, step
+
+SOURCES = ROOT / "examples" / "images"
+PACKAGES = BUILD / "images"
+REPOSITORY = "dlsched-examples"
+DIGEST_LABEL = "dlsched.image.digest"
+BUILD_TIMEOUT_S = 300
+PYTHON_VERSION = "3.11"
+ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
+# Debian 12 has glibc 2.36; pip takes each name literally, so every older one is named, too.
+GLIBC_MINORS = range(36, 16, -1)
+NOT_NEEDED = ("tests", "__pycache__")
+
+
+def platforms(architecture: str) -> list[str]:
+    """Wheel platforms that a Debian 12 image of this architecture takes, newest first."""
+    machine = ARCHITECTURES.get(architecture, architecture)
+    return [f"manylinux_2_{minor}_{machine}" for minor in GLIBC_MINORS] + [
+        f"manylinux2014_{machine}",
+        f"manylinux2010_{machine}",
+        f"manylinux1_{machine}",
+    ]
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The folder's own files in a fixed order, caches left out."""
+    return [
+        path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+
+
+def digest_of_folder(folder: Path, *more: str) -> str:
+    """Digest of names, modes and contents of a folder's files, and of what else matters."""
+    parts = [text.encode() for text in more]
+    for path in files_of(folder):
+        executable = "x" if path.stat().st_mode & 0o100 else "-"
+        parts += [f"{executable} {path.relative_to(folder)}".encode(), path.read_bytes()]
+    return digest_of(parts)
+
+
+def fill_packages(requirements: Path, architecture: str) -> Path:
+    """Folder with the packages of a requirements file for the image's Python; cached by content.
+
+    Raises SetupError.
+    """
+    digest = digest_of([requirements.read_bytes(), architecture.encode()])[:16]
+    name = requirements.parent.name
+    filled = PACKAGES / name / f"packages-{digest}"
+    if filled.is_dir():
+        return filled
+    shutil.rmtree(PACKAGES / name, ignore_errors=True)
+    partial_folder = PACKAGES / name / "partial"
+    command = [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    # The file is complete: pip would judge further requirements by the host's own Python.
+    command += [
+        "--no-deps",
+        "--no-compile",
+        "--only-binary=:all:",
+        "--python-version",
+        PYTHON_VERSION,
+    ]
+    for platform in platforms(architecture):
+        command += ["--platform", platform]
+    command += ["--target", str(partial_folder), "-r", str(requirements)]
+    partial_folder.mkdir(parents=True)
+    run_step(f"image {name}: packages for Python {PYTHON_VERSION}", command)
+    for surplus in [path for path in partial_folder.rglob("*") if path.name in NOT_NEEDED]:
+        if surplus.is_dir():
+            shutil.rmtree(surplus)
+    shutil.rmtree(partial_folder / "bin", ignore_errors=True)
+    partial_folder.rename(filled)
+    return filled
+
+
+def build_context(source: Path, packages: Path | None) -> io.BytesIO:
+    """Archive to build from: the folder's files, and the packages as site-packages/."""
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as archive:
+        for path in files_of(source):
+            archive.add(path, arcname=str(path.relative_to(source)))
+        if packages is not None:
+            archive.add(packages, arcname="site-packages")
+    context.seek(0)
+    return context
+
+
+def built_digest(client: docker.APIClient, image: str) -> str | None:
+    """The digest in the label of the engine's image, or None without such an image."""
+    for known in client.images(image):
+        return (known["Labels"] or {}).get(DIGEST_LABEL)
+    return None
+
+
+def ensure_image(client: docker.APIClient, source: Path, base_id: str) -> str:
+    """Make sure that the engine has the image of this folder as it is now; returns its tag.
+
+    Raises SetupError with the end of the build's output when it cannot be built.
+    """
+    tag = f"{REPOSITORY}/{source.name}:latest"
+    architecture = str(client.version()["Arch"])
+    digest = digest_of_folder(source, base_id, architecture)
+    if built_digest(client, tag) == digest:
+        return tag
+    requirements = source / "requirements.txt"
+    packages = fill_packages(requirements, architecture) if requirements.is_file() else None
+    said: list[str] = []
+    with step(f"image {source.name}: building") as note:
+        events = client.build(
+            fileobj=build_context(source, packages),
+            custom_context=True,
+            tag=tag,
+            rm=True,
+            forcerm=True,
+            decode=True,
+            network_mode="none",
+            buildargs={"BASE": BASE},
+            labels={DIGEST_LABEL: digest},
+        )
+        for event in events:
+            if "error" in event:
+                for line in said[-TAIL_LINES:]:
+                    say(f"         | {line}")
+                raise SetupError(f"image {source.name}: {event['error']}")
+            said += str(event.get("stream", "")).splitlines()
+            note(said[-1] if said else "")
+    return tag
+
+
+def ensure_all(host: str, sources: Path = SOURCES) -> list[str]:
+    """Make sure of the base image and of every example image; returns their tags.
+
+    Raises SetupError.
+    """
+    try:
+        base_id = ensure_base(host)
+        folders = [path.parent for path in sorted(sources.glob("*/Dockerfile"))]
+        with closing(connect(host, BUILD_TIMEOUT_S)) as client:
+            return [BASE, *(ensure_image(client, folder, base_id) for folder in folders)]
+    except (DockerException, RequestException) as error:
+        raise SetupError(f"images: the engine at {host} fails: {error}") from error
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make the images on DOCKER_HOST's engine, then become the command, if one is given."""
+    command = list(sys.argv[1:] if arguments is None else arguments)
+    if command[:1] == ["--"]:
+        command = command[1:]
+    try:
+        if MISSING not in os.environ:
+            ensure_all(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    except SetupError as error:
+        say(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    if command:
+        # The same process goes on as the command, so that signals reach it directly.
+        os.execvp(command[0], command)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

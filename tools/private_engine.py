@@ -1,0 +1,204 @@
+"""Owns a private engine's life: start, stop, and the clearing after a crash of its caller.
+
+It has its own data-root, containerd, mount namespace and control group, no bridge and no iptables
+rules, and leaves only its data-root, for the next run. No other engine is touched.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from docker.errors import APIError, DockerException
+from requests.exceptions import RequestException
+
+from tools import debian, engine_remains
+from tools.engine_probe import answers, connect
+from tools.engine_slot import Slot, existing_slots, free_slot, locked
+from tools.steps import SetupError, say, step
+
+START_WITHIN_S = 60.0
+STOP_WITHIN_S = 15.0
+POLL_S = 0.05
+PREDEFINED_NETWORKS = ("none", "host", "bridge")
+SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
+
+# In its own mount namespace the engine sees an empty /run/containerd: it cannot take the
+# system's containerd for its own, and its shims' sockets vanish together with it.
+START_SCRIPT = 'mkdir -p /run/containerd && mount -t tmpfs tmpfs /run/containerd && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Engine:
+    """A Docker Engine that answers at `host`; cgroup_parent is None when it is not private."""
+
+    host: str
+    cgroup_parent: str | None = None
+
+
+class NoEngine(SetupError):
+    """No engine answers, and none can be started; the text says what to do about it."""
+
+
+def require_dockerd() -> str:
+    """Path of dockerd; installs Debian's where it is missing. Raises NoEngine."""
+    if os.geteuid() != 0:
+        raise NoEngine(
+            "no Docker Engine answers and this user is not root: start one this user may use "
+            "(apt-get install docker.io; adduser USER docker), or run as root"
+        )
+    path = f"{os.environ.get('PATH', '')}:{SBIN}"
+    if shutil.which("dockerd", path=path) is None:
+        try:
+            debian.install(["docker.io", "iptables", "debootstrap"], "the private Docker Engine")
+        except SetupError as error:
+            raise NoEngine(str(error)) from error
+    dockerd = shutil.which("dockerd", path=path)
+    if dockerd is None:
+        raise NoEngine("no dockerd found: apt-get install --no-install-recommends docker.io")
+    return dockerd
+
+
+def make_run_folder() -> Path:
+    """A new folder with a short name: what listens in it has 108 characters for its path."""
+    parent = "/run" if os.access("/run", os.W_OK) else "/tmp"
+    return Path(tempfile.mkdtemp(prefix="dlsched-engine-", dir=parent))
+
+
+def start_dockerd(dockerd: str, slot: Slot, run_folder: Path) -> subprocess.Popen[bytes]:
+    """Start the slot's dockerd, detached from the terminal, and do not wait for it."""
+    # The machine's own /etc/docker/daemon.json is about the machine's own engine.
+    settings = run_folder / "daemon.json"
+    settings.write_text("{}", encoding="ascii")
+    arguments = [
+        dockerd,
+        f"--config-file={settings}",
+        f"--data-root={slot.data_root}",
+        f"--exec-root={run_folder}/exec",
+        f"--pidfile={run_folder}/dockerd.pid",
+        f"--host=unix://{run_folder}/engine.sock",
+        "--bridge=none",
+        "--iptables=false",
+        "--ip6tables=false",
+        "--ip-forward=false",
+        "--exec-opt=native.cgroupdriver=cgroupfs",
+        f"--cgroup-parent=/{slot.cgroup_parent}",
+    ]
+    isolate = ["unshare", "--mount", "--propagation", "slave", "--", "sh", "-c", START_SCRIPT, "sh"]
+    with slot.log.open("wb") as log:
+        return subprocess.Popen(
+            [*isolate, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, "PATH": f"{os.environ.get('PATH', '')}:{SBIN}"},
+        )
+
+
+def wait_until_ready(process: subprocess.Popen[bytes], host: str, slot: Slot) -> None:
+    """Wait until the engine answers. Raises NoEngine when it ends or takes too long."""
+    deadline_s = time.monotonic() + START_WITHIN_S
+    while not answers(host):
+        code = process.poll()
+        if code is None and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+            continue
+        for line in slot.log.read_text(encoding="utf-8", errors="replace").splitlines()[-15:]:
+            say(f"         | {line}")
+        how = "did not answer in time" if code is None else f"ended with code {code}"
+        raise NoEngine(f"the private Docker Engine {how} (see above, and {slot.log})")
+
+
+def empty(host: str) -> None:
+    """Remove all containers, networks and volumes of a private engine; images stay."""
+    with closing(connect(host, timeout_s=30)) as client:
+        for container in client.containers(all=True):
+            with suppress(APIError):
+                client.remove_container(container["Id"], force=True, v=True)
+        for network in client.networks():
+            if network["Name"] not in PREDEFINED_NETWORKS:
+                with suppress(APIError):
+                    client.remove_network(network["Id"])
+        for volume in client.volumes()["Volumes"] or ():
+            with suppress(APIError):
+                client.remove_volume(volume["Name"], force=True)
+
+
+def stop(slot: Slot, run_folder: Path) -> None:
+    """Stop the slot's engine, alive or crashed, and clear what is left of it.
+
+    Whoever calls holds the slot. Says so when something resists; the next run tries again.
+    """
+    host = f"unix://{run_folder}/engine.sock"
+    if answers(host):
+        with suppress(DockerException, RequestException):
+            empty(host)
+    engine_remains.end_dockerd(run_folder, STOP_WITHIN_S)
+    left = engine_remains.clear(slot, run_folder)
+    if left.daemons or left.groups:
+        say(f"warning: left of the private engine: {left}")
+
+
+def clear_crashed(engines: Path) -> int:
+    """Clear what callers that died have left under `engines`; returns how many others live."""
+    living = 0
+    for slot in existing_slots(engines):
+        with locked(slot) as held:
+            living += not held
+            run_folder = slot.recorded_run_folder() if held else None
+            if run_folder is not None:
+                with step("clearing what a crashed run's private engine left"):
+                    stop(slot, run_folder)
+    return living
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let no second Ctrl-C cut the clean-up short; all of it has deadlines."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [(number, signal.signal(number, signal.SIG_IGN)) for number in signals]
+    try:
+        yield
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def private_engine(engines: Path) -> Iterator[Engine]:
+    """A private engine in the first free slot under `engines`, those of dead callers cleared.
+
+    Raises NoEngine.
+    """
+    dockerd = require_dockerd()
+    clear_crashed(engines)
+    with free_slot(engines) as slot:
+        run_folder = make_run_folder()
+        slot.remember(run_folder)
+        host = f"unix://{run_folder}/engine.sock"
+        process: subprocess.Popen[bytes] | None = None
+        try:
+            with step("starting a private Docker Engine"):
+                process = start_dockerd(dockerd, slot, run_folder)
+                wait_until_ready(process, host, slot)
+                # A crashed run's containers come back with their data-root.
+                empty(host)
+            yield Engine(host, f"/{slot.cgroup_parent}")
+        finally:
+            with uninterrupted(), step("stopping the private Docker Engine"):
+                stop(slot, run_folder)
+                if process is not None:
+                    process.wait(STOP_WITHIN_S)
