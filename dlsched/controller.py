@@ -110,6 +110,7 @@ class Controller:
         self._why: dict[str, str] = {}
         self._failures = 0
         self._failure = ""
+        self._undurable: str | None = None
         self.last_report: CycleReport | None = None
 
     def run_once(self) -> CycleReport:
@@ -258,11 +259,16 @@ class Controller:
     def _keep_records(self, folded: Folded) -> None:
         if self._dry_run:
             return
-        for name in folded.lifts:
-            self._records.lift(name)
-        for ended in folded.ended:
-            self._records.record(replace(ended, wall_time=self._clock.wall_time()))
-            log.info("job %s ended: %s: %s", ended.name, ended.kind, ended.detail)
+        try:
+            for name in folded.lifts:
+                self._records.lift(name)
+            for ended in folded.ended:
+                self._records.record(replace(ended, wall_time=self._clock.wall_time()))
+                log.info("job %s ended: %s: %s", ended.name, ended.kind, ended.detail)
+            if folded.lifts or folded.ended:
+                self._undurable = None
+        except OSError as error:  # a full disk: the word holds until the agent ends
+            self._undurable = f"the end of a job cannot be recorded: {error}"
 
     def _alarms(self, folded: Folded, inbound: Inbound, engine: str | None) -> tuple[str, ...]:
         alarms = list(folded.alarms)
@@ -270,6 +276,8 @@ class Controller:
             alarms.append(f"engine: {engine}")
         if inbound.trouble is not None:
             alarms.append(inbound.trouble)
+        if self._undurable is not None:
+            alarms.append(self._undurable)
         if self._plain:
             alarms.append(f"plain Docker until SIGHUP: {self._failure}")
         elif self._failures:

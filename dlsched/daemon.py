@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-import psutil
-
 from dlsched import __version__, logs
 from dlsched.api import ApiServer
 from dlsched.clock import SystemClock
@@ -31,6 +29,7 @@ from dlsched.planner import GuardOptions
 from dlsched.policies import load
 from dlsched.records import Records, lock_state_dir
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.host import physical_cores
 from dlsched.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -45,6 +44,10 @@ _LEAST_GAP_S = 0.02
 """Between two cycles, however many events wake the loop."""
 
 Reload = Callable[[], Settings]
+
+
+class NotDurable(DlschedError):
+    """A wish cannot be written down, so it would be forgotten at the next start."""
 
 
 def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = None) -> int:
@@ -75,15 +78,14 @@ class FolderWish:
         """Read the folder; a container is spared while its file may still be there."""
         seen = self._inbox.scan(now_s)
         self.next_s = seen.next_s
-        settled = seen.trouble is None and seen.next_s is None
         rejected = {Path(bad.file).name: bad.job for bad in seen.rejected}
 
         def spares(fact: ContainerFact) -> str | None:
             source = Path(fact.source)
             if seen.trouble is not None:
                 return seen.trouble
-            if not settled:
-                return "its job file is still being read"
+            if not seen.settled or source.name in seen.unsettled:
+                return "the job files are still being read"
             if source.parent != self._folder:
                 return f"it was started from {source.parent}, not from {self._folder}"
             if (
@@ -98,7 +100,7 @@ class FolderWish:
             wish=Wish(
                 specs={spec.name: spec for spec in seen.specs},
                 spares=spares,
-                settled=settled and not rejected,
+                settled=seen.settled and not rejected,
             ),
             sources={job: str(self._folder / name) for job, name in seen.files.items()},
             rejected=seen.rejected,
@@ -245,16 +247,18 @@ class Agent:
         view = next((view for view in self._jobs() if view.name == job), None)
         if view is None:
             raise KeyError(job)
-        self._records.record(
-            Ended(
-                name=job,
-                digest=view.spec.digest,
-                kind="stopped",
-                detail="stopped by command; `dlsched submit --start` lifts it",
-                wall_time=self._clock.wall_time(),
-                attained_core_s=view.attained_core_s,
-            )
+        word = Ended(
+            name=job,
+            digest=view.spec.digest,
+            kind="stopped",
+            detail="stopped by command; `dlsched submit --start` lifts it",
+            wall_time=self._clock.wall_time(),
+            attained_core_s=view.attained_core_s,
         )
+        try:
+            self._records.record(word)
+        except OSError as error:
+            raise NotDurable(f"{job}: the stop cannot be recorded: {error}") from error
         self._wake(f"stop {job}")
 
     def start(self, job: str) -> None:
@@ -299,7 +303,7 @@ def _engine_options(settings: Settings) -> DockerOptions:
 def _ledger_options(settings: Settings) -> LedgerOptions:
     capacity = settings.capacity
     if capacity == "cores":
-        capacity = float(psutil.cpu_count(logical=False) or 1)
+        capacity = float(physical_cores())
     return LedgerOptions(
         capacity_cores=capacity if isinstance(capacity, float) else None,
         reserve_cores=settings.reserve.cpu_cores,

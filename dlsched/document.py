@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import yaml
 
 from dlsched.errors import Problem
+from dlsched.scalar import Scalar, read_plain
 from dlsched.units import shown
 
 SIZE_MAX_BYTES = 256 * 1024
@@ -23,40 +24,7 @@ Path = tuple[str | int, ...]
 Mark = tuple[int, int]
 """Line and column, both from 1."""
 
-_BOOLEANS = {"true": True, "True": True, "TRUE": True}
-_BOOLEANS |= {"false": False, "False": False, "FALSE": False}
-_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
-_FLOAT = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17}|(?=\.[0-9]))(?:\.[0-9]{0,17})")
-EXPONENT = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+")
-"""Text to one reader of YAML, a number to another; kept as text, which is what commands want."""
-_TRAPS = (
-    (re.compile(r"yes|Yes|YES|on|On|ON"), "is true to some readers of YAML"),
-    (re.compile(r"no|No|NO|off|Off|OFF"), "is false to some readers of YAML"),
-    (re.compile(r"[-+]?0[0-9_]+"), "is octal to some readers of YAML"),
-    (re.compile(r"[-+]?0[xob][0-9a-fA-F_]+"), "is a number in another base to YAML"),
-    (re.compile(r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"), "is base 60 to YAML"),
-    (re.compile(r"[-+]?(?=.*_)[0-9][0-9_]*(?:\.[0-9_]*)?"), "is a number to some readers of YAML"),
-    (re.compile(r"[-+]?(?:[0-9]{19,}\.?[0-9]*|[0-9]*\.[0-9]{18,})"), "has too many digits"),
-    (re.compile(r"[-+]?\.(?:inf|Inf|INF|nan|NaN|NAN)"), "is no number that can be meant"),
-    (re.compile(r"=|<<"), "is an operator of YAML"),
-)
-_TRUTH = {"is true": "true", "is false": "false"}
-
-
-class WrittenInt(int):
-    """A whole number that remembers how it was written, for where text is meant."""
-
-    text: str
-
-
-class WrittenFloat(float):
-    """A number that remembers how it was written: a label `version: 1.10` must not become 1.1."""
-
-    text: str
-
-
-Value = None | bool | WrittenInt | WrittenFloat | str | list["Value"] | dict[str, "Value"]
+Value = Scalar | list["Value"] | dict[str, "Value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,34 +94,6 @@ def load_document(text: str, file: str) -> Document:
         what = f"the file has {len(text)} characters, at most {SIZE_MAX_BYTES // 1024} KiB"
         return Document(file, problems=(Problem(file, 1, 1, "", what),))
     return _Reading(text, file).document()
-
-
-def read_plain(text: str) -> Value:
-    """What an unquoted scalar means; ValueError with the reason where readers differ."""
-    if text in _NULLS:
-        return None
-    if text in _BOOLEANS:
-        return _BOOLEANS[text]
-    for pattern, why in _TRAPS:
-        if pattern.fullmatch(text):
-            raise ValueError(f"{shown(text)} {why}: {_remedy(text, why)}")
-    if _INTEGER.fullmatch(text):
-        number = WrittenInt(text)
-        number.text = text
-        return number
-    if _FLOAT.fullmatch(text):
-        real = WrittenFloat(text)
-        real.text = text
-        return real
-    return text
-
-
-def _remedy(text: str, why: str) -> str:
-    for start, boolean in _TRUTH.items():
-        if why.startswith(start):
-            return f'write "{text}" in quotes for the word, or {boolean}'
-    quoted = text if len(text) <= 30 else "it"
-    return f'write "{quoted}" in quotes for the text, or a plain decimal number'
 
 
 class _Refused(Exception):
@@ -299,9 +239,9 @@ class _Reading:
         if isinstance(error, yaml.reader.ReaderError):
             before = self._text[: error.position]
             line, column = before.count("\n") + 1, len(before) - before.rfind("\n")
-            code = error.character
-            what = f"the character {shown(code)} is not allowed" if isinstance(
-                code, str) else f"the character #x{code:04x} is not allowed"
+            what = f"the character {error.character!r} is not allowed"
+            if isinstance(error.character, int):
+                what = f"the character #x{error.character:04x} is not allowed"
             return Problem(self._file, line, column, "", what)
         line, column = (mark.line + 1, mark.column + 1) if mark else (1, 1)
         if "'\\t'" in what:

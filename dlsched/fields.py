@@ -15,9 +15,13 @@ from typing import Any, TypeVar, cast
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError
 from pydantic_core import CoreSchema, core_schema
 
-from dlsched.document import EXPONENT, Document, Path, WrittenFloat, WrittenInt
+from dlsched.document import Document, Path
 from dlsched.errors import FileError
+from dlsched.scalar import EXPONENT, WrittenFloat, WrittenInt
 from dlsched.units import BYTES_MAX, SECONDS_MAX, parse_bytes, parse_seconds, shown
+
+PROBLEMS_MAX = 50
+"""As many as a person reads at once; a file of another kind would give thousands."""
 
 T = TypeVar("T")
 
@@ -198,6 +202,8 @@ def validate(
 ) -> T:
     """The document as that type; raises `wrong` with every problem, in the order of the file.
 
+    Past `PROBLEMS_MAX` it only tells that there is more.
+
     `known` names the keys that may stand in the mapping at a path, to suggest one. Unless
     `null_ok`, a key without a value is a problem too.
     """
@@ -212,7 +218,7 @@ def validate(
         try:
             parsed = adapter.validate_python(document.value)
         except ValidationError as error:
-            for finding in error.errors(include_url=False):
+            for finding in error.errors(include_url=False)[: 2 * PROBLEMS_MAX]:
                 place = _place(document, finding["loc"], finding["type"])
                 if any(place[: len(bad)] == bad for bad in spoiled):
                     continue
@@ -222,7 +228,11 @@ def validate(
                 problems.append(document.problem(place, what, at_key=at_key))
     problems.sort(key=lambda problem: (problem.line, problem.column))
     if problems or parsed is None:
-        raise wrong(tuple(dict.fromkeys(problems)))
+        told = tuple(dict.fromkeys(problems))
+        if len(told) > PROBLEMS_MAX:
+            rest = document.problem((), "there is more wrong than can be told at once")
+            told = (*told[:PROBLEMS_MAX], rest)
+        raise wrong(told)
     return parsed
 
 
@@ -237,9 +247,7 @@ def _place(document: Document, loc: Path, finding: str) -> Path:
     return place
 
 
-def _said(
-    finding: Mapping[str, Any], place: Path, known: Callable[[Path], Iterable[str]]
-) -> str:
+def _said(finding: Mapping[str, Any], place: Path, known: Callable[[Path], Iterable[str]]) -> str:
     what, value = finding["type"], finding["input"]
     if what == "value_error":
         return str(finding["ctx"]["error"])

@@ -15,6 +15,7 @@ from dlsched.admission import admit
 from dlsched.estimate.sketch import merge
 from dlsched.lifecycle import Standing, standing
 from dlsched.model import (
+    Begun,
     CheckpointAck,
     ContainerFact,
     ContainerSpec,
@@ -122,6 +123,8 @@ class _Record:
     checkpoint: CheckpointAck | None = None
     as_of_s: float | None = None
     usage: Usage = field(default_factory=Usage)
+    forgiven: Begun | None = None
+    """A failure from before its file was dropped (again): it does not count."""
     refusal: str | None = None
     """Why its last start was not even begun."""
     retry_at_s: float = 0.0
@@ -152,7 +155,7 @@ class Ledger:
             if name not in wish.specs and (why := wish.spares(fact)) is not None
         }
         alarms += [f"{name}: left alone: {why}" for name, why in sorted(spared.items())]
-        self._take_in(wish, facts)
+        self._take_in(wish, facts, begun)
         used_core_s = self._measure(seen, facts)
         node = self._node(seen, used_core_s)
 
@@ -165,7 +168,8 @@ class Ledger:
             elif name in spared:
                 standings[name] = Standing(JobState.UNMANAGED, spared[name])
             else:
-                standings[name] = standing(spec, facts.get(name), begun.get(name), ended.get(name))
+                started = begun.get(name) if begun.get(name) != record.forgiven else None
+                standings[name] = standing(spec, facts.get(name), started, ended.get(name))
 
         starts = self._starts(seen, standings, node)
         endings: list[Ended] = []
@@ -210,6 +214,7 @@ class Ledger:
             if isinstance(outcome.action, Start):
                 done = outcome.status in ("done", "begun")
                 record.refusal = None if done else outcome.detail
+                record.forgiven = None
             if outcome.status in ("done", "begun") and isinstance(outcome.action, Resize | Start):
                 if _same(record.actual, outcome.action.limits):
                     continue
@@ -220,7 +225,9 @@ class Ledger:
 
     # ------------------------------------------------------------------ folding
 
-    def _take_in(self, wish: Wish, facts: Mapping[str, ContainerFact]) -> None:
+    def _take_in(
+        self, wish: Wish, facts: Mapping[str, ContainerFact], begun: Mapping[str, Begun]
+    ) -> None:
         """Records for new names, changed specs for known ones."""
         for name in sorted({*wish.specs, *facts}):
             spec = wish.specs.get(name)
@@ -228,7 +235,9 @@ class Ledger:
             if record is None:
                 self._arrived += 1
                 known = spec or _unknown(facts[name])
-                self._records[name] = _Record(spec=known, order=self._arrived)
+                self._records[name] = _Record(
+                    spec=known, order=self._arrived, forgiven=begun.get(name)
+                )
             elif spec is not None and spec != record.spec:
                 if spec.target != record.spec.target and record.state is JobState.RUNNING:
                     self._wakes.append(f"{name}: its target changed")
@@ -284,6 +293,7 @@ class Ledger:
             capacity_cores=max(0.01, min(capacity, cores) - self._options.reserve_cores),
             cores=cores,
             memory_bytes=max(0, memory_bytes - self._options.reserve_memory_bytes),
+            grain_cores=seen.node.grain_cores if seen.node else 0.001,
             foreign_cores=foreign,
         )
 
@@ -503,7 +513,7 @@ def _began_s(report: Report) -> float:
 
 
 def _same(a: Limits, b: Limits) -> bool:
-    """Equal within the kernel's grain: a quota comes back in steps of 1 % of a core."""
+    """Equal but for rounding: a quota is read back in microseconds of a 100 ms period."""
     if a.cpu_cores is None or b.cpu_cores is None:
         return a.cpu_cores is None and b.cpu_cores is None
-    return abs(a.cpu_cores - b.cpu_cores) < 0.011
+    return abs(a.cpu_cores - b.cpu_cores) < 1e-4

@@ -345,6 +345,8 @@ class NodeFact:
 
     cores: float
     memory_bytes: int
+    grain_cores: float = 0.001
+    """Steps in which the engine keeps a CPU ceiling."""
 
 
 # --------------------------------------------------------------------------- what a policy sees
@@ -409,6 +411,8 @@ class NodeView:
     """What containers may use, less the reserve."""
     cores: float
     memory_bytes: int
+    grain_cores: float = 0.001
+    """Steps in which ceilings are kept; guards round to them."""
     foreign_cores: float | None = None
     """CPU used on the host by everything that is not our job."""
 

@@ -80,7 +80,8 @@ def guard(
         if held is not None:
             notes[name] = held
         share = decision.limits.get(name, job.desired).gpu_share
-        limits[name] = Limits(job.actual.cpu_cores if held else cores[name], share)
+        rounded = _on_grain(cores[name], job.spec.bounds.floor_cores, snapshot.node.grain_cores)
+        limits[name] = Limits(job.actual.cpu_cores if held else rounded, share)
     return Guarded(limits, notes)
 
 
@@ -268,10 +269,19 @@ def _shares(
 
 
 def _equal(a: float | None, b: float | None) -> bool:
-    """Equal within the kernel's grain: quotas are written in steps of 1 % of a core."""
+    """Equal but for rounding: a quota is kept in microseconds of a 100 ms period."""
     if a is None or b is None:
         return a is None and b is None
-    return round(a * 100) == round(b * 100)
+    return abs(a - b) < 1e-4
+
+
+def _on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> float | None:
+    """What the engine would keep of it: rounded down, so that sums still hold, but to the floor."""
+    if cores is None:
+        return None
+    steps = math.floor(cores / grain_cores + 1e-6)
+    least = math.ceil(floor_cores / grain_cores - 1e-6)
+    return round(max(steps, least, 1) * grain_cores, 6)
 
 
 def _cores(value: float | None) -> str:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_type_hints
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
-from dlsched.document import SIZE_MAX_BYTES, Document, Value, dotted, load_document, read_plain
+from dlsched.document import SIZE_MAX_BYTES, Document, Value, dotted, load_document
 from dlsched.document import Path as Place
 from dlsched.errors import Problem, SettingsError
 from dlsched.fields import (
@@ -29,6 +29,7 @@ from dlsched.fields import (
     validate,
     whole,
 )
+from dlsched.scalar import read_plain
 from dlsched.units import CORES_MAX
 
 default_settings_file = Path("/etc/dlsched/dlsched.yaml")
@@ -89,7 +90,9 @@ class Engine:
 
     __pydantic_config__ = _STRICT
     host: (
-        Annotated[str, text(r"(unix|tcp|npipe|ssh|https?|fd)://.+", "an address such as unix:///run/x")]
+        Annotated[
+            str, text(r"(unix|tcp|npipe|ssh|https?|fd)://.+", "an address such as unix:///run/x")
+        ]
         | None
     ) = None
     """None: DOCKER_HOST, else the engine's default socket."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
@@ -153,6 +153,14 @@ class UlimitKeys(Keys):
     def _both(cls, value: Any) -> Any:
         one = isinstance(value, int) and not isinstance(value, bool)
         return {"soft": value, "hard": value} if one else value
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Either form."""
+        both = handler.resolve_ref_schema(handler(schema))
+        return {"anyOf": [{"type": "integer", "minimum": -1}, both]}
 
     @model_validator(mode="after")
     def _ordered(self) -> UlimitKeys:

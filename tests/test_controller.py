@@ -200,6 +200,22 @@ def test_a_retryable_failure_to_start_is_tried_again_with_back_off():
     assert len(world.runtime.applied) == 3
 
 
+def test_a_file_dropped_again_is_tried_again():
+    world = World(Scripted(Decision()), "a")
+    world.runtime.fails[Start] = "no such program"
+    spec = world.inbox.specs["a"]
+    world.cycle()
+    world.runtime.begun = (Begun("a", "failed", "no such program", spec.digest),)
+    world.cycle(3)
+    assert world.state("a") is JobState.FAILED
+    assert len(world.runtime.applied) == 1
+    world.inbox.specs.clear()
+    world.cycle()
+    world.inbox.specs["a"] = spec
+    world.cycle(3)
+    assert len(world.runtime.applied) == 2
+
+
 @pytest.mark.parametrize("bad", [ValueError("boom"), limits(ghost=1.0), limits(a=float("nan"))])
 def test_a_policy_that_fails_leaves_limits_and_then_gives_ceilings_back(bad):
     world = World(Scripted(limits(a=0.5)), "a")

@@ -80,7 +80,9 @@ def test_a_files_life_start_change_recreate_remove(node: Session):
     first = reaches(node, "alpha", "running")["container"]
 
     node.drop("alpha", spec("alpha", cpus="{min: 0.05, max: 0.5}"))
-    wait_for(lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 50_000, 15, "the new ceiling")
+    wait_for(
+        lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 50_000, 15, "the new ceiling"
+    )
     assert row(node, "alpha")["container"] == first
 
     node.drop("alpha", spec("alpha", environment="{ROUND: '2'}"))
@@ -249,7 +251,9 @@ def test_what_goes_wrong_shows_in_ps_with_its_reason(
 ):
     node.start("fair")
     text = spec("bad", keys.get("command", SLEEP))
-    text = text.replace("dlsched-examples/base:3.11", keys.get("image", "dlsched-examples/base:3.11"))
+    text = text.replace(
+        "dlsched-examples/base:3.11", keys.get("image", "dlsched-examples/base:3.11")
+    )
     if "memory" in keys:
         text += f"memory: {keys['memory']}\n"
     node.drop("good", spec("good"))

@@ -106,9 +106,7 @@ def test_editors_own_files_are_no_jobs(desk: Desk, name: str) -> None:
     assert (names(scan), scan.rejected) == ({}, ())
 
 
-def test_nothing_is_read_while_nothing_changes(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_read_while_nothing_changes(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.write("a.yaml", "job-a")
     (desk.folder / "bad.yaml").write_text("no: [")
     desk.settle()

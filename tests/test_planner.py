@@ -83,6 +83,19 @@ def test_small_steps_are_held_back_until_they_add_up():
     )
 
 
+@pytest.mark.parametrize(("grain", "kept"), [(0.001, 0.061), (0.01, 0.06)])
+def test_limits_lie_on_the_engines_grain_so_that_they_are_read_back_as_written(grain, kept):
+    node = NodeView(4.0, 4.0, 2**33, grain_cores=grain)
+    jobs = Snapshot(1, 100.0, node, (view("a", floor=0.01),))
+    assert guard(jobs, decide(a=0.0619), STEADY).limits["a"] == Limits(kept)
+
+
+def test_the_floor_is_rounded_up_to_the_grain():
+    node = NodeView(4.0, 4.0, 2**33, grain_cores=0.01)
+    jobs = Snapshot(1, 100.0, node, (view("a", floor=0.055),))
+    assert guard(jobs, decide(a=0.0), STEADY).limits["a"] == Limits(0.06)
+
+
 def test_cool_down_holds_until_it_is_over():
     job = snapshot(view("a", actual=1.0))
     assert guard(job, decide(a=2.0), GuardOptions(0.02, 10.0)).limits["a"] == Limits(1.0)
@@ -130,7 +143,7 @@ def test_removals_then_shrinks_then_growths_then_starts():
 
 
 def test_nothing_changes_nothing_is_done():
-    assert plan(snapshot(view("a", actual=1.0)), {"a": Limits(1.004)}, {}) == ()
+    assert plan(snapshot(view("a", actual=1.0)), {"a": Limits(1.00004)}, {}) == ()
 
 
 def test_a_job_with_an_operation_under_way_is_left_alone():

@@ -148,7 +148,7 @@ def test_all_problems_come_at_once_from_every_source(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="/none.yaml: cannot be read: No such file"):
+    with pytest.raises(SettingsError, match=r"/none\.yaml: cannot be read: No such file"):
         load_settings(tmp_path / "none.yaml", {}, {})
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
     with pytest.raises(SettingsError, match="it is not UTF-8"):

@@ -205,7 +205,7 @@ def test_checkpoint_and_stop() -> None:
         ("target: {latency: 1us}", "out of bounds: 100 us to 1 h"),
         ("target: {latency: 1s, quantile: p100}", "target.quantile: 'p100' is neither mean nor"),
         ("target: {latency: 1s, quantile: p49}", "a quantile from p50 to p99.9"),
-        ("target: {latency: 1s, deliver: 1}", "target: two kinds of target at once: latency beside"),
+        ("target: {latency: 1s, deliver: 1}", "two kinds of target at once: latency beside"),
         ("target: {metric: x, deliver: 1}", "target: finish missing"),
         ("target: {metric: x, deliver: 1, finish: 1}", "both 1: they give the direction"),
         ("target: {metric: accuracy, deliver: 0.9, finish: 0.8}",
@@ -287,6 +287,12 @@ def test_all_problems_at_once_in_the_order_of_the_file() -> None:
     assert render_problems(()) == ""
 
 
+def test_a_file_of_another_kind_does_not_flood() -> None:
+    said = problems(LEAST + "".join(f"key-{number}: 1\n" for number in range(2000)))
+    assert len(said) == 51
+    assert said[-1] == "job.yaml:1:1: there is more wrong than can be told at once"
+
+
 def test_what_is_no_mapping_is_said_once() -> None:
     assert problems("- a\n") == ["job.yaml:1:1: a list stands where a mapping is meant"]
     assert problems("null\n") == ["job.yaml:1:1: has no value: give one, or leave the key out"]
@@ -338,7 +344,9 @@ def test_only_what_needs_a_new_container_changes_its_digest() -> None:
 
 def test_what_means_the_same_has_the_same_digest() -> None:
     before = parse_spec(DESIGNED, "f")
-    again = parse_spec("# a note\n" + DESIGNED.replace("1GiB", "1024MiB").replace("30s", "0.5m"), "g")
+    again = parse_spec(
+        "# a note\n" + DESIGNED.replace("1GiB", "1024MiB").replace("30s", "0.5m"), "g"
+    )
     listed = parse_spec(DESIGNED.replace("{MODEL: mobilenet}", "[MODEL=mobilenet]"), "g")
     assert before.digest == again.digest == listed.digest
 
@@ -364,6 +372,16 @@ def test_the_schema_describes_every_key_to_editors() -> None:
     text = json.dumps(schema)
     assert '"null"' not in text
     assert all(f"#/$defs/{name}" in text for name in schema["$defs"])
+
+
+def test_the_schema_allows_both_forms_where_the_checks_do() -> None:
+    schema = json_schema()
+    limits = schema["$defs"]["UlimitKeys"]["anyOf"]
+    assert [form["type"] for form in limits] == ["integer", "object"]
+    command = schema["properties"]["command"]["anyOf"]
+    assert [form["type"] for form in command] == ["string", "array"]
+    pairs = schema["properties"]["environment"]
+    assert {form["type"] for form in pairs.get("oneOf", pairs.get("anyOf"))} == {"object", "array"}
 
 
 # --------------------------------------------------------------------------------------- fuzz

@@ -105,19 +105,26 @@ class Store:
         if report.decision is not None:
             memory = report.decision.memory
             memories[report.policy] = None if memory is None else memory_text(memory)
-        insert = self._connection.execute
-        insert("INSERT INTO frames VALUES (?, ?, ?, ?)", (cycle, whole, now_s, body))
         told, self._tries = changes(report, self._tries)
         seen, self._states = events(report, self._states)
-        self._connection.executemany(
-            "INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", map(astuple, told)
-        )
-        self._connection.executemany(
-            "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?)", map(astuple, seen)
-        )
+        self._insert("frames", (cycle, whole, now_s, body))
+        for change in told:
+            self._insert("changes", astuple(change))
+        for event in seen:
+            self._insert("events", astuple(event))
         self._last_cycle = cycle
         if whole:
             self._whole_at_s = now_s
+
+    def _insert(self, table: str, values: tuple[object, ...]) -> None:
+        """One row. Text from a container may hold lone surrogates, which no SQLite text can."""
+        assert self._connection is not None
+        row = [
+            value.encode(errors="replace").decode() if isinstance(value, str) else value
+            for value in values
+        ]
+        marks = ", ".join("?" * len(row))
+        self._connection.execute(f"INSERT INTO {table} VALUES ({marks})", row)
 
     def _remember(self, memories: dict[str, str | None]) -> None:
         """Only the last memory of a policy is asked for, so only that is kept beside the frames."""

@@ -98,6 +98,11 @@ class CgroupReader:
             with suppress(OSError):
                 self._open[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
+    @property
+    def opened(self) -> bool:
+        """Whether there is anything to read from."""
+        return bool(self._open)
+
     def read(self) -> CgroupReading:
         """What the kernel says now."""
         return self._read_v2() if self.v2 else self._read_v1()

@@ -14,11 +14,15 @@ PROC = Path("/proc")
 CPUS = Path("/sys/devices/system/cpu")
 
 
-def node(proc: Path = PROC) -> NodeFact | None:
-    """CPUs (hardware threads) that this process may use, and the memory of the host."""
+def node(grain_cores: float, proc: Path = PROC) -> NodeFact | None:
+    """CPUs (hardware threads) that this process may use, and the memory of the host.
+
+    `grain_cores` is the engine's, in which it keeps ceilings.
+    """
     for line in _lines(proc / "meminfo"):
         if line.startswith("MemTotal:"):
-            return NodeFact(float(len(os.sched_getaffinity(0))), int(line.split()[1]) * 1024)
+            threads = float(len(os.sched_getaffinity(0)))
+            return NodeFact(threads, int(line.split()[1]) * 1024, grain_cores)
     return None
 
 

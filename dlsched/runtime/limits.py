@@ -8,8 +8,14 @@ from __future__ import annotations
 PERIOD_US = 100_000
 """Shorter periods make the tail of latencies worse, so there is only this one."""
 
-STEP_US = 1_000
-"""systemd rounds a quota up to 1 % of a core, and less than this the engine refuses."""
+LEAST_US = 1_000
+"""Less than this the engine refuses."""
+
+GRAIN_CORES = 0.001
+"""Steps in which ceilings are told apart: finer ones are lost in any latency's noise."""
+
+SYSTEMD_GRAIN_CORES = 0.01
+"""systemd rounds a quota up to 1 % of a core: finer ones would never be read back as written."""
 
 UNLIMITED_US = -1
 
@@ -24,10 +30,10 @@ _WEIGHT = (1, 10_000)
 
 
 def quota_us(cores: float | None) -> int:
-    """The quota for so many cores at `PERIOD_US`, to the nearest step; None: no limit."""
+    """The quota for so many cores at `PERIOD_US`; None: no limit."""
     if cores is None:
         return UNLIMITED_US
-    return max(STEP_US, round(cores * PERIOD_US / STEP_US) * STEP_US)
+    return max(LEAST_US, round(cores * PERIOD_US))
 
 
 def quota_cores(quota: int | None, period: int | None) -> float | None:

@@ -210,6 +210,18 @@ def test_a_report_that_cannot_be_told_is_lost_alone(path: Path) -> None:
     assert kept(path) == [1, 2, 3]
 
 
+def test_text_that_is_no_unicode_is_kept_exactly_and_told_legibly(path: Path) -> None:
+    hostile = report(1, job(reason="saved at /\ud800"))
+
+    with opened(path) as journal:
+        put(journal, hostile)
+        assert journal.trouble() is None
+        assert journal.cycle(1) == hostile
+
+    with JournalReader(path) as reader:
+        assert [event.reason for event in reader.events("alpha", 9)] == ["saved at /?"]
+
+
 def test_old_frames_leave_by_age_as_whole_groups(path: Path) -> None:
     turn = [job(state=JobState.PAUSED), job()]
 

@@ -72,13 +72,11 @@ class ParentGroup:
             return f"weight of the parent group {group}: {error.strerror}"
         return None
 
-    def remove(self, driver: str, proc: Path = PROC) -> None:
-        """Remove the group where it is empty; systemd removes its own slices."""
-        if driver == "systemd":
-            return
+    def remove(self, proc: Path = PROC) -> None:
+        """Remove the group where it is empty; systemd removes its own slices itself."""
         with suppress(OSError):
             for hierarchy in hierarchies(proc):
-                folder = hierarchy.folder(self.name(driver))
+                folder = hierarchy.folder(self.name("cgroupfs"))
                 if folder is not None:
                     with suppress(OSError):
                         folder.rmdir()

@@ -147,4 +147,4 @@ class Listings:
             self._happened += 1
             self._suspects = None
         known = isinstance(error, DlschedError)
-        self.trouble = str(error) if known else f"the engine's answer is no sense: {error!r}"
+        self.trouble = str(error) if known else f"the engine's answer is not understood: {error!r}"

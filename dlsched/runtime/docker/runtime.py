@@ -43,12 +43,21 @@ from dlsched.runtime.docker.pulls import Images
 from dlsched.runtime.docker.starts import Starts
 from dlsched.runtime.docker.stops import Stops
 from dlsched.runtime.docker.watch import Watch
-from dlsched.runtime.limits import DEFAULT_SHARES, DEFAULT_WEIGHT, shares_for_default_weight
+from dlsched.runtime.limits import (
+    DEFAULT_SHARES,
+    DEFAULT_WEIGHT,
+    GRAIN_CORES,
+    SYSTEMD_GRAIN_CORES,
+    shares_for_default_weight,
+)
 
 _log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 4
 """Starts and removals at the engine together: each forks, and more of them only queue there."""
+
+UNHURRIED_S = 120.0
+"""For starts and removals, which nobody waits for: on a saturated host a start takes a minute."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +88,7 @@ class DockerRuntime:
         self._clock = clock
         self._wake = wake
         self._engine = Engine(options.host, options.timeout_s)
+        self._unhurried = Engine(options.host, max(options.timeout_s, UNHURRIED_S))
         self._patience = Patience(options.call_wait_s)
         self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
         self._listings = Listings(
@@ -86,8 +96,8 @@ class DockerRuntime:
         )
         gate = threading.Semaphore(CALLS_AT_ONCE)
         self._starts = Starts(
-            self._engine,
-            Images(self._engine, options.config_file),
+            self._unhurried,
+            Images(self._unhurried, options.config_file),
             self._group,
             options.instance,
             options.state_dir,
@@ -96,7 +106,7 @@ class DockerRuntime:
             self._start_ended,
             clock.now_s,
         )
-        self._stops = Stops(self._engine, gate, self._listings.want)
+        self._stops = Stops(self._unhurried, gate, self._listings.want)
         self._events = Events(self._engine, options.instance, self._listings.want, wake)
         self._watches: dict[str, Watch] = {}
         self._updates: dict[str, Future[float]] = {}
@@ -104,7 +114,9 @@ class DockerRuntime:
         """Container ids by job, replaced whole: the only thing that other threads read."""
         self._folded: Listing | None = None
         self._driver: str | None = None
+        self._weight_trouble: str | None = None
         self._events.start()
+        begin(self._cgroup_driver, "cgroup-driver")  # the grain of ceilings hangs on it
 
     # ------------------------------------------------------------------------------- Runtime
 
@@ -122,10 +134,10 @@ class DockerRuntime:
             engine_ok=trouble is None,
             engine_trouble=trouble,
             containers=tuple(self._fact(watch, now_s) for watch in self._watches.values()),
-            begun=self._starts.begun(None if listing is None else listing.at_s),
+            begun=self._starts.begun(listing),
             listing_age_s=0.0 if listing is None else max(0.0, now_s - listing.at_s),
             host_busy_core_s=host.busy_core_s(),
-            node=host.node(),
+            node=host.node(SYSTEMD_GRAIN_CORES if self._driver == "systemd" else GRAIN_CORES),
         )
 
     def apply(self, action: Action, now_s: float) -> Outcome:
@@ -189,10 +201,11 @@ class DockerRuntime:
         self._events.close()
         for watch in self._watches.values():
             watch.close()
-        if self._folded is not None and not self._watches and self._driver is not None:
-            self._group.remove(self._driver)
+        if self._folded is not None and not self._watches:
+            self._group.remove()
         self._watches.clear()
         self._engine.close()
+        self._unhurried.close()
 
     # -------------------------------------------------------------------------------- inside
 
@@ -224,12 +237,12 @@ class DockerRuntime:
         container, job, limits = action.container_id, action.job, action.limits
         if self._patience.lost:
             return Outcome(action, "failed", "the Docker Engine is not answering")
-        inside = job_dir(self._options.state_dir, job)
         body = resource_update(limits, action.cpu_shares)
 
         def update() -> float:
             began_s = self._clock.now_s()
             self._engine.update(container, body)
+            inside = job_dir(self._options.state_dir, job)
             write_allotment(inside, Allotment(cpu_cores=limits.cpu_cores))
             return self._clock.now_s() - began_s
 
@@ -269,6 +282,8 @@ class DockerRuntime:
                 return
 
     def _weigh_group(self) -> None:
+        if self._options.group_weight is None:
+            return
         readers = (watch.reader for watch in self._watches.values())
         reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
         if reader is not None:
@@ -277,8 +292,9 @@ class DockerRuntime:
     def _weigh(self, reader: CgroupReader) -> None:
         if reader.cpu_folder is not None:
             trouble = self._group.weigh(reader.cpu_folder, v2=reader.v2)
-            if trouble is not None:
+            if trouble is not None and trouble != self._weight_trouble:
                 _log.warning("%s", trouble)
+            self._weight_trouble = trouble
 
     def _cgroup_driver(self) -> str:
         if self._driver is None:

@@ -36,6 +36,7 @@ from dlsched.runtime.docker.containers import (
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.group import ParentGroup
 from dlsched.runtime.docker.labels import container_name, inspected, labels_of
+from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.pulls import ImageMissing, Images
 
 _PASSING = ("port is already allocated", "address already in use")
@@ -106,15 +107,21 @@ class Starts:
         attempt.future.add_done_callback(lambda done: self._tell(action.job, done))
         return Outcome(action, "begun")
 
-    def begun(self, listed_s: float | None) -> tuple[Begun, ...]:
-        """What is under way or has failed. A start that a listing (of that time) shows is over."""
+    def begun(self, listing: Listing | None) -> tuple[Begun, ...]:
+        """What is under way or has failed; what a later listing shows as done is left out."""
         words = []
         for job, attempt in list(self._attempts.items()):
-            shown = listed_s is not None and attempt.future.done() and listed_s > attempt.ended_s
-            if shown and attempt.future.exception() is None:
-                del self._attempts[job]
-            else:
-                words.append(self._word(attempt))
+            if listing is not None and attempt.future.done() and listing.at_s > attempt.ended_s:
+                # A call that ran out of time may have done its work all the same.
+                wanted = attempt.action.spec.container_digest
+                runs = any(
+                    one.job == job and one.alive and one.container_digest == wanted
+                    for one in listing.containers.values()
+                )
+                if runs or attempt.future.exception() is None:
+                    del self._attempts[job]
+                    continue
+            words.append(self._word(attempt))
         return tuple(words)
 
     def _word(self, attempt: _Attempt) -> Begun:

@@ -58,8 +58,9 @@ class Watch:
         vanished = False
         if self._cgroup is not None:
             reading = self._cgroup.read()
-            vanished = reading.gone
-            if not vanished:
+            if reading.gone:
+                vanished = self._cgroup.opened
+            else:
                 self._reading = reading
         if self._sidecar is not None:
             self._read_sidecar(self._sidecar, now_s)

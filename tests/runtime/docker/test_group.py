@@ -90,6 +90,6 @@ def test_only_an_empty_group_of_ours_is_removed(tmp_path: Path) -> None:
         (mount / "dlsched-x").mkdir(parents=True)
         (mount / "dlsched-y").mkdir()
     (mounts[1] / "dlsched-x" / "container").mkdir()
-    ParentGroup("x", "", None).remove("cgroupfs", tmp_path)
+    ParentGroup("x", "", None).remove(tmp_path)
     left = [{path.name for path in mount.iterdir()} for mount in mounts]
     assert left == [{"dlsched-y"}, {"dlsched-x", "dlsched-y"}]

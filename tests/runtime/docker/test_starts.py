@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from queue import Queue
+from typing import Any
 
 import pytest
 
-from dlsched.model import ContainerState, Limits, Restart, Start
+from dlsched.model import Begun, ContainerFact, ContainerState, Limits, Outcome, Restart, Start
+from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.group import ParentGroup
+from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.docker.pulls import Images
+from dlsched.runtime.docker.starts import Starts
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tools.base_image import BASE
 
-pytestmark = pytest.mark.engine
+on_engine = pytest.mark.engine
 
 
 def begin(rig: Rig, name: str, command: tuple[str, ...] = SLEEP, **container: object) -> None:
@@ -18,6 +30,7 @@ def begin(rig: Rig, name: str, command: tuple[str, ...] = SLEEP, **container: ob
     assert rig.apply(Start(spec, Limits(0.5), 1024)).status == "begun"
 
 
+@on_engine
 def test_a_command_that_does_not_exist_fails_and_leaves_nothing(rig: Rig) -> None:
     begin(rig, "nosuch", ("no-such-program",))
     failed = rig.until_failed("nosuch")
@@ -26,6 +39,7 @@ def test_a_command_that_does_not_exist_fails_and_leaves_nothing(rig: Rig) -> Non
     rig.until(lambda seen: fact(seen, "nosuch") is None)
 
 
+@on_engine
 def test_a_name_that_somebody_else_has_is_left_to_him(rig: Rig) -> None:
     name = f"dlsched-{rig.options.instance}-taken"
     other = rig.client.create_container(BASE, list(SLEEP), name=name)["Id"]
@@ -39,6 +53,7 @@ def test_a_name_that_somebody_else_has_is_left_to_him(rig: Rig) -> None:
         rig.client.remove_container(other, force=True)
 
 
+@on_engine
 def test_an_older_container_in_the_way_is_worth_trying_again(rig: Rig) -> None:
     rig.start(job_spec("older"))
     begin(rig, "older", ("sleep", "601"))
@@ -47,6 +62,7 @@ def test_an_older_container_in_the_way_is_worth_trying_again(rig: Rig) -> None:
     assert failed.retryable
 
 
+@on_engine
 def test_an_image_that_may_not_be_pulled(rig: Rig) -> None:
     image = f"dlsched-test/{secrets.token_hex(4)}:1"
     begin(rig, "never", image=image, pull_policy="never")
@@ -55,6 +71,7 @@ def test_an_image_that_may_not_be_pulled(rig: Rig) -> None:
     assert not failed.retryable
 
 
+@on_engine
 def test_an_image_whose_registry_does_not_answer(rig: Rig) -> None:
     image = f"127.0.0.1:9/{secrets.token_hex(4)}:1"
     begin(rig, "noregistry", image=image)
@@ -64,6 +81,7 @@ def test_an_image_whose_registry_does_not_answer(rig: Rig) -> None:
     assert failed.retryable
 
 
+@on_engine
 @pytest.mark.parametrize(
     ("volume", "reason"),
     [
@@ -79,6 +97,7 @@ def test_a_volume_that_cannot_be(rig: Rig, volume: str, reason: str) -> None:
     assert not failed.retryable
 
 
+@on_engine
 def test_what_a_container_is_given(rig: Rig) -> None:
     look = (
         "import os, pathlib as p; import dlsched.report;"
@@ -108,6 +127,7 @@ def test_what_a_container_is_given(rig: Rig) -> None:
     assert labels["team"] == "vision"
 
 
+@on_engine
 def test_exit_code_and_last_lines(rig: Rig) -> None:
     tell = (
         "import os, time; f = open(os.environ['DLSCHED_METRICS_FILE'], 'a');"
@@ -134,6 +154,7 @@ def test_exit_code_and_last_lines(rig: Rig) -> None:
     assert bad_lines == 1
 
 
+@on_engine
 def test_an_out_of_memory_kill_is_told(rig: Rig) -> None:
     eat = "x = []\nwhile True: x.append(bytearray(1 << 20))"
     spec = job_spec("eater", ("python", "-c", eat), memory_bytes=32 << 20)
@@ -143,6 +164,7 @@ def test_an_out_of_memory_kill_is_told(rig: Rig) -> None:
     assert found.exit_code == 137
 
 
+@on_engine
 def test_docker_gives_up_a_crash_loop(rig: Rig) -> None:
     spec = job_spec("crashes", ("sh", "-c", "exit 3"), restart=Restart("on-failure", 2))
     rig.apply(Start(spec, Limits(None), 1024))
@@ -157,6 +179,7 @@ def test_docker_gives_up_a_crash_loop(rig: Rig) -> None:
     assert found is not None and found.exit_code == 3
 
 
+@on_engine
 def test_removing_ends_a_crash_loop(rig: Rig) -> None:
     spec = job_spec("loops", ("sh", "-c", "exit 3"), restart=Restart("always"))
     rig.apply(Start(spec, Limits(None), 1024))
@@ -166,6 +189,7 @@ def test_removing_ends_a_crash_loop(rig: Rig) -> None:
     rig.until(lambda seen: fact(seen, "loops") is None)
 
 
+@on_engine
 def test_a_paused_container_can_be_removed(rig: Rig) -> None:
     trap = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
     found = rig.start(job_spec("paused", ("sh", "-c", trap)))
@@ -174,3 +198,151 @@ def test_a_paused_container_can_be_removed(rig: Rig) -> None:
     assert paused.actual == Limits(0.5)
     rig.remove(paused, grace_s=30)
     rig.until(lambda seen: fact(seen, "paused") is None, within_s=15)
+
+
+@on_engine
+def test_a_restarted_agent_reads_only_what_is_told_to_it(rig: Rig) -> None:
+    tell = (
+        "import os, time\n"
+        "for step in range(1, 600):\n"
+        "    with open(os.environ['DLSCHED_METRICS_FILE'], 'a') as f:\n"
+        '        f.write(\'{"t": 1, "step": %d}\\n\' % step)\n'
+        "    time.sleep(0.1)\n"
+    )
+    rig.start(job_spec("told", ("python", "-c", tell)))
+    rig.until(lambda s: any(4 in steps_of(found) for found in s.containers))
+    rig.reopen()
+    seen = rig.until(lambda s: any(steps_of(found) for found in s.containers))
+    assert min(steps_of(seen.containers[0])) > 4
+
+
+def steps_of(found: ContainerFact) -> list[int | None]:
+    return [report.sample.step for report in found.reports if report.sample]
+
+
+class FakeEngine:
+    """An engine without the image, whose pulls and creations last until the test lets them end."""
+
+    def __init__(self) -> None:
+        self.pulled = threading.Event()
+        self.creates = threading.Event()
+        self.creates.set()
+        self.created: list[str] = []
+        self.started: list[str] = []
+        self.refusal: EngineRefused | None = None
+
+    def image(self, reference: str) -> Body:
+        if not self.pulled.is_set():
+            raise EngineRefused(404, "No such image")
+        return {}
+
+    def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
+        yield {}
+        assert self.pulled.wait(10)
+
+    def create(self, name: str, body: Body) -> str:
+        assert self.creates.wait(10)
+        self.created.append(body["Labels"]["dlsched.digest"])
+        return "c"
+
+    def start(self, container: str) -> None:
+        self.started.append(container)
+        if self.refusal is not None:
+            raise self.refusal
+
+    def remove(self, container: str) -> None:
+        self.created.pop()
+
+
+class Bench:
+    """Starts on a fake engine."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.engine: Any = FakeEngine()
+        self.ended: Queue[str] = Queue()
+        self.starts = Starts(
+            self.engine,
+            Images(self.engine, None),
+            ParentGroup("i", "", None),
+            "i",
+            state_dir,
+            nullcontext(),
+            lambda: "cgroupfs",
+            lambda _, word: self.ended.put(word),
+            lambda: 0.0,
+        )
+
+    def begin(self, command: str) -> Outcome:
+        return self.starts.begin(Start(job_spec("job", (command,)), Limits(0.5), 1024))
+
+    def until_stage(self, stage: str) -> Begun:
+        deadline_s = time.monotonic() + 10
+        while True:
+            (word,) = self.starts.begun(None)
+            if word.stage == stage:
+                return word
+            assert time.monotonic() < deadline_s, word
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_start_under_way_is_not_begun_twice(bench: Bench) -> None:
+    assert bench.begin("a").status == "begun"
+    bench.until_stage("pulling")
+    assert bench.begin("a").detail == "pulling already"
+    bench.engine.pulled.set()
+    assert bench.ended.get(timeout=10) == "job: start done"
+    assert bench.engine.created == [job_spec("job", ("a",)).digest]
+
+
+def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
+    bench.begin("a")
+    bench.until_stage("pulling")
+    assert bench.begin("b").status == "begun"
+    bench.engine.pulled.set()
+    words = sorted(bench.ended.get(timeout=10) for _ in range(2))
+    assert words == ["job: start done", "job: start failed"]
+    assert bench.engine.created == [job_spec("job", ("b",)).digest]
+
+
+def test_a_creation_is_not_overtaken_by_a_newer_spec(bench: Bench) -> None:
+    bench.engine.pulled.set()
+    bench.engine.creates.clear()
+    bench.begin("a")
+    assert bench.begin("b").status == "failed"
+    bench.engine.creates.set()
+    bench.ended.get(timeout=10)
+    assert bench.engine.created == [job_spec("job", ("a",)).digest]
+
+
+@pytest.mark.parametrize(
+    ("reason", "retryable"),
+    [("exec: no such file", False), ("driver failed: port is already allocated", True)],
+)
+def test_a_container_that_does_not_start_is_taken_away(
+    bench: Bench, reason: str, retryable: bool
+) -> None:
+    bench.engine.pulled.set()
+    bench.engine.refusal = EngineRefused(500, reason)
+    bench.begin("a")
+    word = bench.until_stage("failed")
+    assert (word.detail, word.retryable) == (reason, retryable)
+    assert bench.engine.created == []
+
+
+def test_a_failure_is_told_until_the_next_start(bench: Bench) -> None:
+    bench.engine.pulled.set()
+    bench.engine.refusal = EngineRefused(500, "no")
+    bench.begin("a")
+    bench.until_stage("failed")
+    assert [word.stage for word in bench.starts.begun(Listing(1.0))] == ["failed"]
+    bench.engine.refusal = None
+    bench.begin("a")
+    bench.ended.get(timeout=10)
+    bench.ended.get(timeout=10)
+    assert [word.stage for word in bench.starts.begun(Listing(0.0))] == ["starting"]
+    assert bench.starts.begun(Listing(1.0)) == ()
