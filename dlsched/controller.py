@@ -27,7 +27,7 @@ from dlsched.model import (
     Remove,
     Snapshot,
 )
-from dlsched.planner import Guarded, GuardOptions, guard, may_grow, plan
+from dlsched.planner import Guarded, GuardOptions, ceilings_in_force, guard, may_grow, plan
 from dlsched.policies import Policy
 from dlsched.runtime.base import Runtime
 
@@ -228,11 +228,7 @@ class Controller:
         if self._dry_run:
             return tuple(Outcome(action, "withheld", "dry run") for action in actions)
         capacity = snapshot.node.capacity_cores
-        in_force = {
-            job.name: capacity if job.actual.cpu_cores is None else job.actual.cpu_cores
-            for job in snapshot.jobs
-            if job.container_id is not None
-        }
+        in_force = ceilings_in_force(snapshot)
         outcomes: list[Outcome] = []
         for action in actions:
             if self._reserves and not isinstance(action, Remove):

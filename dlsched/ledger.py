@@ -48,17 +48,6 @@ _SAMPLES = 256
 _RETRY_FIRST_S = 5.0
 _RETRY_MOST_S = 300.0
 
-_HOLDS_RESOURCES = frozenset(
-    {
-        JobState.PULLING,
-        JobState.STARTING,
-        JobState.RUNNING,
-        JobState.RESTARTING,
-        JobState.PAUSED,
-        JobState.STOPPING,
-    }
-)
-
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
@@ -310,9 +299,7 @@ class Ledger:
             for name in order
             if standings[name].state is JobState.WAITING and standings[name].call == "start"
         ]
-        present = [
-            self._records[name].spec for name in order if standings[name].state in _HOLDS_RESOURCES
-        ]
+        present = [self._records[name].spec for name in order if standings[name].state.holds]
         verdicts = admit(queue, present, node, self._options.max_jobs)
         starts: list[JobSpec] = []
         for name in order:
@@ -362,7 +349,7 @@ class Ledger:
             reason=place.reason,
             container_id=fact.container_id if fact else None,
             desired=record.desired,
-            actual=record.actual if fact else Limits(),
+            actual=record.actual if fact or place.state is JobState.STARTING else Limits(),
             cpu_shares=fact.cpu_shares if fact else None,
             usage=record.usage,
             progress=_progress(record, fact, now_s),

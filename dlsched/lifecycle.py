@@ -8,6 +8,7 @@ restarted agent reaches the same states from labels and records alone.
     no    any                  any                    STOPPING     remove
     yes   none                 none                   WAITING      start (when admitted)
     yes   none, pull begun     none                   PULLING      -
+    yes   none, image pulled   none                   PULLING      start
     yes   none, create begun   none                   STARTING     -
     yes   none, start failed   none                   FAILED       start again, if worth retrying
     yes   any                  stopped                STOPPED      remove
@@ -97,6 +98,8 @@ def _ended(fact: ContainerFact | None, ended: Ended) -> Standing:
 def _absent(spec: JobSpec, begun: Begun | None) -> Standing:
     if begun is None or begun.digest != spec.digest:
         return Standing(JobState.WAITING, None, "start")
+    if begun.stage == "pulled":
+        return Standing(JobState.PULLING, "its image is pulled", "start")
     if begun.stage != "failed":
         return Standing(JobState(begun.stage), begun.detail)
     if begun.retryable:

@@ -303,7 +303,8 @@ class Begun:
     """What `Runtime.apply` began for a job that has no container yet, or why it failed."""
 
     job: str
-    stage: Literal["pulling", "starting", "failed"]
+    stage: Literal["pulling", "pulled", "starting", "failed"]
+    """`pulled` waits to be started again, under limits of that moment."""
     detail: str
     digest: str
     """`JobSpec.digest` that it was begun for: a failure holds only against that spec."""
@@ -367,6 +368,11 @@ class JobState(StrEnum):
     FAILED = "failed"
     UNMANAGED = "unmanaged"
     """Ours, but its file cannot be read: left exactly as it is."""
+
+    @property
+    def holds(self) -> bool:
+        """Whether a job in this state holds its floor, its memory and its ceiling."""
+        return self not in (self.WAITING, self.STOPPED, self.FINISHED, self.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dlsched.model import (
     Action,
     Decision,
     JobSpec,
+    JobState,
     JobView,
     Limits,
     Remove,
@@ -71,17 +72,19 @@ def guard(
         cores[name] = _within_bounds(job, wanted)
         if name in decision.limits and not _equal(cores[name], wanted):
             notes[name] = f"bounds: {_cores(wanted)} becomes {_cores(cores[name])}"
+    room = math.inf
     if reserves:
-        room = snapshot.node.capacity_cores - _held_cores(snapshot, starts)
+        room = max(0.0, snapshot.node.capacity_cores - _held_cores(snapshot, starts))
         cores = _within_capacity(room, running, cores, notes)
+    kept = _kept(snapshot.now_s, running, cores, options, notes)
+    kept = _beside_kept(room, running, cores, kept, options, notes)
     limits: dict[str, Limits] = {}
     for name, job in running.items():
-        held = _steady(snapshot.now_s, job, cores[name], options)
-        if held is not None:
-            notes[name] = held
         share = decision.limits.get(name, job.desired).gpu_share
-        rounded = _on_grain(cores[name], job.spec.bounds.floor_cores, snapshot.node.grain_cores)
-        limits[name] = Limits(job.actual.cpu_cores if held else rounded, share)
+        floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
+        stays = _equal(kept[name], actual)
+        rounded = _on_grain(kept[name], floor, snapshot.node.grain_cores)
+        limits[name] = Limits(actual if stays else rounded, share)
     return Guarded(limits, notes)
 
 
@@ -131,6 +134,19 @@ def plan(
     return (*removals, *resizes, *begins)
 
 
+def ceilings_in_force(snapshot: Snapshot) -> dict[str, float]:
+    """By job, the ceilings that the kernel holds or will at once; without one: all of capacity.
+
+    A job whose image is being pulled holds none yet: it starts under limits of that later moment.
+    """
+    capacity = snapshot.node.capacity_cores
+    return {
+        job.name: capacity if job.actual.cpu_cores is None else job.actual.cpu_cores
+        for job in snapshot.jobs
+        if job.state.holds and job.state is not JobState.PULLING
+    }
+
+
 def may_grow(
     action: Action, actual: Mapping[str, float], capacity_cores: float
 ) -> tuple[bool, float]:
@@ -174,19 +190,20 @@ def _within_bounds(job: JobView, cores: float | None) -> float | None:
 
 def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
     """What containers that do not run yet, and those about to be made, hold."""
-    waiting = [job for job in snapshot.jobs if job.container_id is not None and not job.runs]
-    held = sum(job.actual.cpu_cores or job.spec.bounds.floor_cores for job in waiting)
+    in_force = ceilings_in_force(snapshot)
+    running = {job.name for job in snapshot.running}
+    begun = {spec.name for spec in starts}
+    held = sum(cores for name, cores in in_force.items() if name not in running | begun)
     return held + sum(spec.bounds.floor_cores for spec in starts)
 
 
 def _within_capacity(
-    room_cores: float,
+    capacity: float,
     running: Mapping[str, JobView],
     cores: Mapping[str, float | None],
     notes: dict[str, str],
 ) -> dict[str, float | None]:
     """Scale what is above the floors so that the sum fits."""
-    capacity = max(0.0, room_cores)
     asked = {name: capacity if value is None else value for name, value in cores.items()}
     total = sum(asked.values())
     if total <= capacity:
@@ -200,6 +217,63 @@ def _within_capacity(
         notes[name] = (
             f"capacity: {value:.2f} becomes {fitted[name]:.2f} cores, "
             f"all asked for {total:.2f} of {capacity:.2f}"
+        )
+    return fitted
+
+
+def _kept(
+    now_s: float,
+    running: Mapping[str, JobView],
+    cores: Mapping[str, float | None],
+    options: GuardOptions,
+    notes: dict[str, str],
+) -> dict[str, float | None]:
+    """The limits in force where the dead-band or the cool-down keeps them, else those asked for."""
+    kept = dict(cores)
+    for name, job in running.items():
+        word = _steady(now_s, job, cores[name], options)
+        if word is not None:
+            kept[name], notes[name] = job.actual.cpu_cores, word
+    return kept
+
+
+def _beside_kept(
+    room_cores: float,
+    running: Mapping[str, JobView],
+    cores: Mapping[str, float | None],
+    kept: Mapping[str, float | None],
+    options: GuardOptions,
+    notes: dict[str, str],
+) -> dict[str, float | None]:
+    """Fit growth into the room that limits kept in force leave.
+
+    Where that does not do (a start needs room, or capacity shrank), nothing is kept: a dead-band
+    must not hold a job back for ever.
+    """
+    before = {name: job.actual.cpu_cores or 0.0 for name, job in running.items()}
+    after = {name: value or 0.0 for name, value in kept.items()}
+    excess = math.fsum(after.values()) - room_cores
+    if excess <= 1e-9:
+        return dict(kept)
+    growing = [
+        name
+        for name, job in running.items()
+        if job.actual.cpu_cores is not None and after[name] > before[name]
+    ]
+    growth = math.fsum(after[name] - before[name] for name in growing)
+    if excess > growth + 1e-9:
+        for name in running:
+            if kept[name] != cores[name]:
+                notes[name] = f"capacity: no room to keep {before[name]:.2f} cores"
+        return dict(cores)
+    fitted = dict(kept)
+    for name in growing:
+        step = (after[name] - before[name]) * (1.0 - excess / growth)
+        small = step <= options.dead_band_ratio * before[name]
+        fitted[name] = before[name] if small else before[name] + step
+        notes[name] = (
+            f"capacity: {after[name]:.2f} becomes {fitted[name]:.2f} cores, "
+            "others keep theirs within the dead-band"
         )
     return fitted
 
@@ -241,11 +315,11 @@ def _first_limits(
     if not reserves:
         return Limits(ceiling)
     capacity = snapshot.node.capacity_cores
+    begun = {each.name for each in starts}
     given = 0.0
-    for job in snapshot.jobs:
-        if job.container_id is not None:
-            cores = limits.get(job.name, job.actual).cpu_cores
-            given += capacity if cores is None else cores
+    for name, actual in ceilings_in_force(snapshot).items():
+        cores = limits[name].cpu_cores if name in limits else actual
+        given += 0.0 if name in begun else capacity if cores is None else cores
     part = max(0.0, capacity - given) / len(starts)
     return Limits(max(spec.bounds.floor_cores, part if ceiling is None else min(part, ceiling)))
 

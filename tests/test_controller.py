@@ -293,6 +293,34 @@ def test_a_shrink_only_begun_does_not_make_room_yet():
     assert [o.status for o in report.outcomes] == ["begun", "withheld"]
 
 
+def test_neither_a_dead_container_nor_a_pull_holds_cores_but_a_begun_start_does():
+    world = World(Reserving(Decision()), "a")
+    spec = world.inbox.specs["a"]
+    world.runtime.containers["a"] = running(
+        "a",
+        container_digest=spec.container_digest,
+        actual=Limits(4.0),
+        state=ContainerState.EXITED,
+        exit_code=1,
+    )
+    world.inbox.specs["b"] = job_spec("b")
+    world.runtime.begins.add(Start)
+    world.cycle()
+    (start,) = world.runtime.applied
+    assert start.limits == Limits(4.0)
+    world.runtime.begun = (Begun("b", "pulling", "1 %", world.inbox.specs["b"].digest),)
+    world.inbox.specs["c"] = job_spec("c")
+    world.cycle()
+    assert world.runtime.applied[-1].limits == Limits(4.0)
+    world.runtime.begun = (
+        Begun("b", "pulled", "", world.inbox.specs["b"].digest),
+        Begun("c", "starting", "", world.inbox.specs["c"].digest),
+    )
+    report = world.cycle()
+    assert [(o.action.job, o.status) for o in report.outcomes] == [("b", "withheld")]
+    assert report.outcomes[0].detail == "ceilings would sum to 4.01 of 4.00 cores"
+
+
 def test_a_dry_run_tells_and_touches_nothing():
     world = World(Scripted(limits(a=0.5)), "a", dry_run=True)
     spec = world.inbox.specs["a"]

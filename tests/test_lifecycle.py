@@ -30,6 +30,7 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
         (None, fact(operation="stopping (9 s left)"), None, None, JobState.STOPPING, None),
         (SPEC, None, None, None, JobState.WAITING, "start"),
         (SPEC, None, begun("pulling"), None, JobState.PULLING, None),
+        (SPEC, None, begun("pulled"), None, JobState.PULLING, "start"),
         (SPEC, None, begun("starting"), None, JobState.STARTING, None),
         (SPEC, None, begun("failed"), None, JobState.FAILED, None),
         (SPEC, None, begun("failed", retryable=True), None, JobState.WAITING, "start"),

@@ -134,6 +134,43 @@ def test_room_is_kept_for_what_is_about_to_start():
     assert guarded.limits["a"].cpu_cores == pytest.approx(3.5)
 
 
+def test_the_dead_band_does_not_keep_a_start_out_for_ever():
+    spec = job_spec("new", bounds=Bounds(0.01))
+    guarded = guard(
+        snapshot(view("a", actual=4.0)), decide(a=4.0), STEADY, reserves=True, starts=[spec]
+    )
+    assert guarded.limits["a"].cpu_cores == pytest.approx(3.99)
+    assert guarded.notes["a"] == "capacity: no room to keep 4.00 cores"
+
+
+def test_growth_takes_the_room_that_shrinks_within_the_dead_band_leave():
+    jobs = snapshot(view("a", actual=3.0), view("b", actual=0.8), capacity=4.0)
+    guarded = guard(jobs, decide(a=2.95, b=1.05), STEADY, reserves=True)
+    assert guarded.limits["a"] == Limits(3.0)
+    assert guarded.limits["b"].cpu_cores == pytest.approx(1.0)
+    assert "others keep theirs" in guarded.notes["b"]
+
+
+def test_growth_that_has_no_room_beside_kept_limits_is_not_asked_for():
+    jobs = snapshot(view("a", actual=3.0), view("b", actual=1.0), capacity=4.0)
+    guarded = guard(jobs, decide(a=2.95, b=1.05), STEADY, reserves=True)
+    assert guarded.limits == {"a": Limits(3.0), "b": Limits(1.0)}
+
+
+@given(
+    jobs=st.lists(st.tuples(st.floats(0.1, 4), st.floats(0.1, 4)), min_size=1, max_size=6),
+    cooldown_s=st.sampled_from([0.0, 60.0]),
+)
+def test_limits_kept_by_a_guard_count_against_capacity_too(jobs, cooldown_s):
+    views = [view(f"j{index}", actual=actual) for index, (actual, _) in enumerate(jobs)]
+    decision = decide(**{f"j{index}": asked for index, (_, asked) in enumerate(jobs)})
+    guarded = guard(
+        snapshot(*views, capacity=4.0), decision, GuardOptions(0.02, cooldown_s), reserves=True
+    )
+    total = math.fsum(limits.cpu_cores or 0.0 for limits in guarded.limits.values())
+    assert total <= 4.0 + 1e-6
+
+
 def test_removals_then_shrinks_then_growths_then_starts():
     jobs = snapshot(view("a", actual=1.0), view("b", actual=2.0))
     away = Remove("c", "id-c", Stop(), None, "gone")

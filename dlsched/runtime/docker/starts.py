@@ -56,12 +56,13 @@ class _Attempt:
     """One start under way. The thread writes stage and progress, the loop reads them."""
 
     action: Start
-    stage: Literal["pulling", "starting"] = "starting"
+    pulled: bool = False
+    """An attempt before this one pulled the image, for the same spec."""
+    stage: Literal["pulling", "pulled", "starting"] = "starting"
     progress: Callable[[], str] = lambda: ""
-    superseded: threading.Event = field(default_factory=threading.Event)
     ended_s: float = 0.0
-    future: Future[str] = field(default_factory=Future)
-    """The container's id."""
+    future: Future[str | None] = field(default_factory=Future)
+    """The container's id; None after a pull, which wants to be started anew."""
 
 
 class Starts:
@@ -95,13 +96,13 @@ class Starts:
     def begin(self, action: Start) -> Outcome:
         """Begin to start a job, unless that is under way already."""
         before = self._attempts.get(action.job)
-        if before is not None and not before.future.done():
-            if before.action.spec.digest == action.spec.digest:
+        pulled = before is not None and before.stage == "pulled" and _same_spec(before, action)
+        if before is not None and not before.future.done() and before.stage != "pulled":
+            if _same_spec(before, action):
                 return Outcome(action, "begun", f"{before.stage} already")
             if before.stage != "pulling":
                 return Outcome(action, "failed", "operation under way: starting an older spec")
-            before.superseded.set()
-        attempt = _Attempt(action)
+        attempt = _Attempt(action, pulled=pulled)
         self._attempts[action.job] = attempt
         attempt.future = begin(lambda: self._run(attempt), f"start-{action.job}")
         attempt.future.add_done_callback(lambda done: self._tell(action.job, done))
@@ -118,7 +119,8 @@ class Starts:
                     one.job == job and one.alive and one.container_digest == wanted
                     for one in listing.containers.values()
                 )
-                if runs or attempt.future.exception() is None:
+                waits = attempt.stage == "pulled"
+                if runs or (attempt.future.exception() is None and not waits):
                     del self._attempts[job]
                     continue
             words.append(self._word(attempt))
@@ -134,28 +136,31 @@ class Starts:
         )
         return Begun(job, "failed", one_line(error) or repr(error), digest, retryable)
 
-    def _run(self, attempt: _Attempt) -> str:
+    def _run(self, attempt: _Attempt) -> str | None:
         try:
             return self._start(attempt)
         finally:
             attempt.ended_s = self._now_s()
 
-    def _tell(self, job: str, done: Future[str]) -> None:
+    def _tell(self, job: str, done: Future[str | None]) -> None:
         failed = done.exception() is not None
         self._ended(
             None if failed else done.result(), f"{job}: start {'failed' if failed else 'done'}"
         )
 
-    def _start(self, attempt: _Attempt) -> str:
+    def _start(self, attempt: _Attempt) -> str | None:
         action, container = attempt.action, attempt.action.spec.container
 
         def tell(progress: Callable[[], str]) -> None:
             attempt.progress, attempt.stage = progress, "pulling"
 
-        image = self._images.require(container.image, container.pull_policy, tell)
+        policy = "missing" if attempt.pulled else container.pull_policy
+        image = self._images.require(container.image, policy, tell)
+        if attempt.stage == "pulling":
+            # However long that took: the limits are of another time, and are decided again.
+            attempt.stage, attempt.progress = "pulled", lambda: ""
+            return None
         attempt.stage, attempt.progress = "starting", lambda: ""
-        if attempt.superseded.is_set():
-            raise StartFailed("the spec changed meanwhile", retryable=True)
         with self._gate:
             return self._create_and_start(action, image)
 
@@ -224,3 +229,7 @@ class Starts:
         update["RestartPolicy"] = restart_policy(action.spec.container.restart)
         self._engine.update(found.container_id, update)
         return found.container_id
+
+
+def _same_spec(attempt: _Attempt, action: Start) -> bool:
+    return attempt.action.spec.digest == action.spec.digest

@@ -192,6 +192,8 @@ def test_a_private_registry_wants_the_credentials_of_the_config_file(
         word = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         config.write_text(json.dumps({"auths": {registry.address: {"auth": word}}}))
         rig.apply(start)
+        rig.until(lambda seen: any(word.stage == "pulled" for word in seen.begun))
+        rig.apply(start)
         # The image is there now; what fails is only that its one file is no program.
         rig.until(lambda seen: any("exec" in word.detail for word in seen.begun))
         assert rig.client.inspect_image(image)["RepoTags"] == [image]
