@@ -1,4 +1,4 @@
-# The agent as a container. It still acts on the host's engine, so it needs, and README explains:
+# The agent as a container. It still acts on the host's engine, so it needs:
 #   the engine's socket, the host's cgroups, the host's PIDs (sidecars are read through
 #   /proc/PID/root), and its state directory under the same path as on the host (jobs bind from it).
 FROM python:3.11-slim-bookworm AS build

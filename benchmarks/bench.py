@@ -1,6 +1,6 @@
 """`make bench`: the demo's comparison over several seeds, the loop's cost, its reaction times.
 
-Prints each table, writes `benchmarks/results/{satisfied,loop,reaction}.json` and the tables as
+Prints each table, writes `benchmarks/results/{satisfied,mends,loop,reaction}.json` and the tables as
 Markdown to `benchmarks/results/TABLES.md`, which README quotes. Seeds are 1, 2, 3, ...; none is
 chosen.
 """
@@ -20,15 +20,34 @@ from benchmarks.comparison import Comparison, Plan, compare
 from benchmarks.demo import Screen, by_model, summary
 from benchmarks.session import session
 
+PUBLISHED = tuple(
+    f"dqoes-published?reading={reading}&floor_ratio={floor}"
+    for reading in ("own", "pool")
+    for floor in (0.5, 0.05)
+)
+"""The published rule leaves two questions open; each answer is measured."""
+
+MENDS = {
+    "dqoes, all mends": "dqoes",
+    "small steps (gain 0.1)": "dqoes?gain=0.1",
+    "no allowance for noise": "dqoes?noise_sigmas=0.0",
+    "acts on any sample": "dqoes?min_requests=1&min_window_s=0.0&noise_sigmas=0.0",
+    "aims at the border (inner 0.10)": "dqoes?inner_ratio=0.0999",
+    "published floor N/(2n)": "dqoes?floor_ratio=0.5",
+    "slow (every 10 s)": "dqoes?interval_s=10.0",
+    "never rests (no back-off)": "dqoes?backoff=1",
+}
+"""The mended rule, then with one mend at a time turned back."""
+
 TABLES = results.FOLDER / "TABLES.md"
 
 
-def satisfied(console: Console, seeds: Sequence[int], demand: float) -> list[Comparison]:
-    """The comparison for each seed, each on fresh containers."""
+def satisfied(console: Console, plans: Sequence[Plan]) -> list[Comparison]:
+    """The comparison for each plan, each on fresh containers."""
     comparisons = []
-    for seed in seeds:
+    for plan in plans:
         with session() as one, Screen(console) as screen:
-            comparisons.append(compare(one, Plan(seed=seed, demand_ratio=demand), screen))
+            comparisons.append(compare(one, plan, screen))
         console.print(by_model(comparisons[-1]))
         console.print(summary(comparisons[-1]))
     return comparisons
@@ -99,10 +118,20 @@ def main(arguments: list[str] | None = None) -> int:
     with session() as one:
         host = results.host_facts(one.engine.version()["Version"])
 
-    comparisons = satisfied(console, seeds, chosen.demand)
+    policies = ("none", *PUBLISHED, "dqoes")
+    plans = [Plan(seed=s, policies=policies, demand_ratio=chosen.demand) for s in seeds]
+    comparisons = satisfied(console, plans)
     results.save("satisfied", host, seeds, rows_of(comparisons), medians=medians(comparisons))
     plot.draw(comparisons[0], results.FOLDER / "satisfied.png")
     tables.append((f"Satisfied of 8, median of {len(seeds)} seeds", medians(comparisons)))
+
+    plan = Plan(seed=1, policies=tuple(MENDS.values()), demand_ratio=chosen.demand)
+    mended = rows_of(satisfied(console, [plan]))
+    mended = [{"variant": name, **row} for name, row in zip(MENDS, mended, strict=True)]
+    results.save("mends", host, [1], mended)
+    shown = ("variant", "satisfied_band", "satisfied_slo", "settle_s", "updates_per_min")
+    rows = [{key: row[key] for key in shown} for row in mended]
+    tables.append(("`dqoes` with one mend at a time turned back, of 8, seed 1", rows))
 
     eight = {
         "containers": 8,

@@ -6,10 +6,13 @@ Owns the course of events. It must not print (the caller is told through `Watche
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import yaml
 
 from benchmarks.demo_set import DemoJob, draw, spec_text
 from benchmarks.judge import Judged, judge, rolling, satisfied, settle_s
@@ -18,6 +21,9 @@ from dlsched.model import LatencySketch, Resize
 
 FIXED = "benchmarks.fixed:FixedPolicy"
 
+SETTLED_RATIO = 0.75
+"""A policy has settled once so many of the jobs (6 of 8) stay within the band."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -25,6 +31,7 @@ class Plan:
 
     seed: int
     policies: tuple[str, ...] = ("none", "dqoes-published", "dqoes")
+    """Names, each with parameters as in `dqoes-published?reading=pool&floor_ratio=0.05`."""
     jobs: int = 8
     demand_ratio: float = 0.7
     """Of the capacity that the calibration measured."""
@@ -61,7 +68,7 @@ class PolicyRun:
             "jobs": len(self.judged),
             "satisfied_band": band,
             "satisfied_slo": slo,
-            "settle_s": settle_s(self.rolled, max(band - 1, 1)) if band else None,
+            "settle_s": settle_s(self.rolled, math.ceil(SETTLED_RATIO * len(self.judged))),
             "updates_per_min": round(self.updates_per_min, 1),
             "requests": sum(job.requests for job in self.judged),
             "too_few_requests": sum(not job.enough for job in self.judged),
@@ -104,6 +111,7 @@ def compare(session: Session, plan: Plan, watcher: Watcher) -> Comparison:
         wait_for(lambda: _reporting(session) == plan.jobs, 60, "every model's first report")
     except RuntimeError as error:
         raise RuntimeError(f"{error} ({session.why_not_running()})") from error
+    session.confine()
     capacity = _capacity(session, plan, watcher)
     shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
     watcher.stage(
@@ -118,6 +126,13 @@ def compare(session: Session, plan: Plan, watcher: Watcher) -> Comparison:
         watcher.stage(f"policy {policy}, from plain Docker's even split")
         runs.append(_run(session, plan, watcher, policy, targets))
     return Comparison(plan, jobs, capacity, shares, targets, runs)
+
+
+def parse_policy(text: str) -> tuple[str, dict[str, object]]:
+    """A policy's name and its parameters, whose values are YAML scalars."""
+    name, _, query = text.partition("?")
+    pairs = (item.partition("=") for item in query.split("&") if item)
+    return name, {key: yaml.safe_load(value) for key, _, value in pairs}
 
 
 def _reporting(session: Session) -> int:
@@ -168,7 +183,8 @@ def _targets(
 def _run(
     session: Session, plan: Plan, watcher: Watcher, policy: str, targets: Mapping[str, float]
 ) -> PolicyRun:
-    session.start(policy)
+    name, options = parse_policy(policy)
+    session.start(name, options)
     first, began_s = session.cycle(), time.monotonic()
     agent, engines = session.process, session.engine_processes()
     agent_s, engine_s = _cpu_s([agent]), _cpu_s(engines)

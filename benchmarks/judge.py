@@ -71,7 +71,7 @@ def satisfied(judged: Iterable[Judged]) -> tuple[int, int]:
 
 
 def rolling(
-    targets: Mapping[str, float], series: Mapping[str, Series], end_s: float, width_s: float = 10.0
+    targets: Mapping[str, float], series: Mapping[str, Series], end_s: float, width_s: float = 15.0
 ) -> list[tuple[float, int]]:
     """Satisfied within the band, second by second, over the `width_s` before each."""
     counts: list[tuple[float, int]] = []

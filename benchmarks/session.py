@@ -79,6 +79,17 @@ class Session:
         containerds = [c for p in own for c in p.children() if _is(c, "containerd")]
         return [*own, *containerds, *shims]
 
+    def confine(self) -> None:
+        """Hold all containers of this instance together within the cores asked for.
+
+        A quota on their common group, since plain Docker knows no bound for several containers.
+        """
+        if self._capacity is None:
+            return
+        label = f"dlsched.instance={self.instance}"
+        for container in self.engine.containers.list(filters={"label": label})[:1]:
+            confine_group(container.attrs["State"]["Pid"], self._capacity)
+
     def drop(self, name: str, text: str) -> None:
         """A job file into the watch folder, whole."""
         partial = self.watch / f".{name}.partial"
@@ -100,6 +111,7 @@ class Session:
             "watch": str(self.watch),
             "policy": policy,
             "policy_options": dict(options or {}),
+            "max_jobs": 256,
             "reserve": {"cpus": 0, "memory": "256MiB"},
             "engine": {"host": self._host, "cgroup_parent": _CGROUP_PARENT},
         }
@@ -191,6 +203,23 @@ def session(capacity_cores: float | None = None) -> Iterator[Session]:
     finally:
         one.close()
         shutil.rmtree(root, ignore_errors=True)
+
+
+def confine_group(pid: int, cores: float, proc: Path = Path("/proc")) -> Path:
+    """Put a CPU quota on the group above the process's own; returns the file written."""
+    fields = [line.split(":", 2) for line in (proc / f"{pid}/cgroup").read_text().splitlines()]
+    v1 = next((path for _, names, path in fields if "cpu" in names.split(",")), None)
+    path = v1 or next(path for _, names, path in fields if not names)
+    for mount in cgroup_mounts():
+        group = Path(f"{mount}{path}").parent
+        if v1 is not None and (group / "cpu.cfs_quota_us").exists():
+            period_us = int((group / "cpu.cfs_period_us").read_text())
+            (group / "cpu.cfs_quota_us").write_text(str(round(cores * period_us)))
+            return group / "cpu.cfs_quota_us"
+        if v1 is None and (group / "cpu.max").exists():
+            (group / "cpu.max").write_text(f"{round(cores * 100_000)} 100000")
+            return group / "cpu.max"
+    raise RuntimeError("the containers' common control group cannot be found, so not be bounded")
 
 
 def _is(process: psutil.Process, name: str) -> bool:

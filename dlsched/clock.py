@@ -6,9 +6,9 @@ on the engine or the file system.
 
 from __future__ import annotations
 
-import threading
 import time
 from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 
@@ -28,7 +28,7 @@ class Clock(Protocol):
         ...
 
     def wake(self) -> None:
-        """End the present or the next sleep at once. May be called from any thread."""
+        """End the present or the next sleep at once. For any thread, and for signal handlers."""
         ...
 
     def cpu_s(self) -> float:
@@ -41,7 +41,8 @@ class SystemClock:
 
     def __init__(self, not_before_s: float = 0.0) -> None:
         self._offset_s = max(0.0, not_before_s - self._boot_s())
-        self._woken = threading.Event()
+        # Not an Event: its lock would hang a signal handler that interrupts the sleeping thread.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
 
     @staticmethod
     def _boot_s() -> float:
@@ -56,14 +57,18 @@ class SystemClock:
         return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def sleep_until(self, until_s: float) -> bool:
-        """Wait until then or a wake, and forget the wake."""
-        woken = self._woken.wait(max(0.0, until_s - self.now_s()))
-        self._woken.clear()
-        return woken
+        """Wait until then or a wake, and forget all wakes so far."""
+        try:
+            self._wakes.get(timeout=max(0.0, until_s - self.now_s()))
+        except Empty:
+            return False
+        while not self._wakes.empty():
+            self._wakes.get()
+        return True
 
     def wake(self) -> None:
         """End the sleep."""
-        self._woken.set()
+        self._wakes.put(None)
 
     def cpu_s(self) -> float:
         """CPU time of the calling thread."""

@@ -27,7 +27,15 @@ from dlsched.model import (
     Remove,
     Snapshot,
 )
-from dlsched.planner import Guarded, GuardOptions, ceilings_in_force, guard, may_grow, plan
+from dlsched.planner import (
+    Guarded,
+    GuardOptions,
+    ceilings_in_force,
+    guard,
+    may_grow,
+    plan,
+    refuse_nonsense,
+)
 from dlsched.policies import Policy
 from dlsched.runtime.base import Runtime
 
@@ -95,7 +103,9 @@ class Controller:
         memory: Memory | None = None,
         dry_run: bool = False,
         publish: Callable[[CycleReport], None] = lambda _: None,
+        troubles: Callable[[], Sequence[str]] = tuple,
     ) -> None:
+        """`publish` is told every report; `troubles` tells what else is wrong, for its alarms."""
         self._runtime = runtime
         self._clock = clock
         self._inbox = inbox
@@ -106,6 +116,7 @@ class Controller:
         self._memory = memory
         self._dry_run = dry_run
         self._publish = publish
+        self._troubles = troubles
         self._ask_at_s = 0.0
         self._why: dict[str, str] = {}
         self._failures = 0
@@ -180,13 +191,15 @@ class Controller:
             return Decision(
                 limits={job.name: Limits() for job in snapshot.running},
                 why={job.name: f"plain Docker: {self._failure}" for job in snapshot.running},
+                memory=self._memory,
             )
         if snapshot.now_s < self._ask_at_s and not snapshot.wakes:
             return None
         try:
             decision = self._named.policy.decide(snapshot, self._memory)
-            guard(snapshot, decision, self._guards)
+            refuse_nonsense(decision, {job.name for job in snapshot.jobs})
             memory_size_check(decision.memory, len(snapshot.jobs))
+            why = dict(decision.why)
         except Exception as error:  # a policy is anybody's code: whatever it does, limits stay
             self._failures += 1
             self._failure = f"policy {self._named.name} failed: {type(error).__name__}: {error}"
@@ -196,7 +209,7 @@ class Controller:
         self._failures = 0
         self._memory = decision.memory
         self._ask_at_s = snapshot.now_s + decision.next_s
-        self._why = dict(decision.why)
+        self._why = why
         return decision
 
     def _guard(self, folded: Folded, decision: Decision | None) -> Guarded:
@@ -267,7 +280,7 @@ class Controller:
             self._undurable = f"the end of a job cannot be recorded: {error}"
 
     def _alarms(self, folded: Folded, inbound: Inbound, engine: str | None) -> tuple[str, ...]:
-        alarms = list(folded.alarms)
+        alarms = [*folded.alarms, *self._troubles()]
         if engine is not None:
             alarms.append(f"engine: {engine}")
         if inbound.trouble is not None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import signal
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from dlsched import __version__, logs
@@ -24,7 +24,7 @@ from dlsched.folder_watch import FolderWatch
 from dlsched.inbox import Inbox
 from dlsched.journal import Journal, JournalReader, load_memory
 from dlsched.ledger import Ledger, LedgerOptions, Wish
-from dlsched.model import ContainerFact, CycleReport, Ended, JobView
+from dlsched.model import ContainerFact, CycleReport, Ended, JobState, JobView
 from dlsched.planner import GuardOptions
 from dlsched.policies import load
 from dlsched.records import Records, lock_state_dir
@@ -37,17 +37,31 @@ log = logging.getLogger(__name__)
 JOURNAL_NAME = "journal.db"
 """The journal in the state directory."""
 
-DEFAULT_HOST = "unix:///var/run/docker.sock"
-"""The engine's socket where neither settings nor DOCKER_HOST name one."""
-
 _LEAST_GAP_S = 0.02
 """Between two cycles, however many events wake the loop."""
 
 Reload = Callable[[], Settings]
 
 
+_AT_START = (
+    "instance",
+    "state_dir",
+    "run_dir",
+    "watch",
+    "engine",
+    "journal",
+    "group_weight",
+    "socket_group",
+)
+"""Settings that a reload cannot change."""
+
+
 class NotDurable(DlschedError):
     """A wish cannot be written down, so it would be forgotten at the next start."""
+
+
+class NotOurs(DlschedError):
+    """A job that this agent must leave as it is, now."""
 
 
 def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = None) -> int:
@@ -57,6 +71,9 @@ def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = No
     instance holds the state directory, PolicyError or EngineUnavailable when it cannot begin.
     """
     logs.set_up(settings.log.level, settings.log.format)
+    # A container takes ten descriptors: the usual 1024 would be spent by a hundred of them.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with lock_state_dir(settings.state_dir, settings.instance):
         agent = Agent(settings, dry_run=dry_run)
         try:
@@ -114,8 +131,7 @@ class Agent:
     def __init__(self, settings: Settings, *, dry_run: bool) -> None:
         self._settings = settings
         self._dry_run = dry_run
-        self._stopping = threading.Event()
-        self._reloading = threading.Event()
+        self._stopping = self._reloading = False
         policy = load(settings.policy, settings.policy_options)
         self._journal = Journal(
             settings.state_dir / JOURNAL_NAME,
@@ -127,7 +143,11 @@ class Agent:
         self._records = Records(settings.state_dir)
         folder = settings.watch.resolve()
         self._wish = FolderWish(Inbox(folder), folder)
-        self._runtime = DockerRuntime(_engine_options(settings), self._clock, self._wake)
+        engine = _engine_options(settings)
+        if dry_run:
+            engine = replace(engine, group_weight=None)
+        self._runtime = DockerRuntime(engine, self._clock, self._wake)
+        self._ledger = Ledger(_ledger_options(settings), cycle=self._journal.last_cycle())
         memory, trouble = load_memory(
             self._journal.last_memory(settings.policy), type(policy).Memory
         )
@@ -138,12 +158,13 @@ class Agent:
             clock=self._clock,
             inbox=self._wish,
             records=self._records,
-            ledger=Ledger(_ledger_options(settings), cycle=self._journal.last_cycle()),
+            ledger=self._ledger,
             policy=NamedPolicy(settings.policy, policy),
             guards=_guard_options(settings),
             memory=memory,
             dry_run=dry_run,
             publish=self._journal.write,
+            troubles=self._troubles,
         )
         self._watch = FolderWatch(folder, self._wake)
         self._api = ApiServer(self, settings.run_dir, settings.socket_group)
@@ -165,10 +186,10 @@ class Agent:
             self._settings.watch,
             ", dry run: touches nothing" if self._dry_run else "",
         )
-        while not self._stopping.is_set():
+        while not self._stopping:
             began_s = self._clock.now_s()
-            if self._reloading.is_set():
-                self._reloading.clear()
+            if self._reloading:
+                self._reloading = False
                 self._reload(reload)
             self._controller.run_once()
             due_s = began_s + self._settings.period_s
@@ -180,32 +201,42 @@ class Agent:
         """Give own jobs their ceilings, leave them running, write the journal's last words."""
         self._api.stop()
         self._watch.stop()
-        if not self._dry_run:
-            self._runtime.release(self._ceilings())
+        failures = () if self._dry_run else self._runtime.release(self._ceilings())
+        for failure in failures:
+            log.warning("%s", failure)
         self._runtime.close()
         self._journal.close()
-        log.info("ended; containers run on under their specs' ceilings")
+        log.info("ended; containers run on%s", "" if self._dry_run else " under their ceilings")
 
     def _sleep(self, began_s: float, due_s: float) -> None:
         """Until it is due or something happens; a storm of events is taken as one."""
-        if not self._stopping.is_set() and self._clock.sleep_until(due_s):
-            self._stopping.wait(max(0.0, began_s + _LEAST_GAP_S - self._clock.now_s()))
+        if not self._stopping and self._clock.sleep_until(due_s):
+            while not self._stopping and self._clock.sleep_until(began_s + _LEAST_GAP_S):
+                pass
 
     def _ceilings(self) -> dict[str, float | None]:
-        report = self._controller.last_report
-        jobs = report.snapshot.running if report is not None else ()
-        return {job.name: job.spec.bounds.ceiling_cores for job in jobs}
+        """What each job's container runs on under; one whose file is not known keeps its own."""
+        return {
+            job.name: job.actual.cpu_cores
+            if job.state is JobState.UNMANAGED
+            else job.spec.bounds.ceiling_cores
+            for job in self._jobs()
+        }
+
+    def _troubles(self) -> tuple[str, ...]:
+        journal = self._journal.trouble()
+        return (*self._records.trouble, *(() if journal is None else (journal,)))
 
     def _wake(self, reason: str) -> None:
         log.debug("woken: %s", reason)
         self._clock.wake()
 
     def _on_stop(self, *_: object) -> None:
-        self._stopping.set()
+        self._stopping = True
         self._clock.wake()
 
     def _on_reload(self, *_: object) -> None:
-        self._reloading.set()
+        self._reloading = True
         self._clock.wake()
 
     def _reload(self, reload: Reload | None) -> None:
@@ -218,11 +249,13 @@ class Agent:
         except DlschedError as error:
             log.error("the old settings stay in force: %s", error)  # noqa: TRY400
             return
-        for name in ("instance", "state_dir", "run_dir", "watch", "engine", "journal"):
-            if getattr(settings, name) != getattr(self._settings, name):
+        in_force = {name: getattr(self._settings, name) for name in _AT_START}
+        for name, value in in_force.items():
+            if getattr(settings, name) != value:
                 log.warning("a changed %s is taken into force by a restart only", name)
-        self._settings = settings
+        self._settings = settings = replace(settings, **in_force)
         logs.set_up(settings.log.level, settings.log.format)
+        self._ledger.adopt(_ledger_options(settings))
         self._controller.use(NamedPolicy(settings.policy, policy), _guard_options(settings))
         log.info("settings read again: policy %s", settings.policy)
 
@@ -243,10 +276,14 @@ class Agent:
             return [asdict(event) for event in reader.events(job, limit)]
 
     def stop(self, job: str) -> None:
-        """Record that the job shall not run."""
+        """Record that the job shall not run. Raises KeyError, NotOurs, NotDurable."""
         view = next((view for view in self._jobs() if view.name == job), None)
         if view is None:
             raise KeyError(job)
+        if self._dry_run:
+            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
+        if view.state is JobState.UNMANAGED:
+            raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
         word = Ended(
             name=job,
             digest=view.spec.digest,
@@ -262,10 +299,15 @@ class Agent:
         self._wake(f"stop {job}")
 
     def start(self, job: str) -> None:
-        """Lift what ended the job."""
+        """Lift what ended the job. Raises KeyError, NotOurs, NotDurable."""
         if all(view.name != job for view in self._jobs()):
             raise KeyError(job)
-        self._records.lift(job)
+        if self._dry_run:
+            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
+        try:
+            self._records.lift(job)
+        except OSError as error:
+            raise NotDurable(f"{job}: its end cannot be lifted: {error}") from error
         self._wake(f"start {job}")
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
@@ -292,7 +334,7 @@ def _engine_options(settings: Settings) -> DockerOptions:
     return DockerOptions(
         instance=settings.instance,
         state_dir=settings.state_dir,
-        host=settings.engine.host or os.environ.get("DOCKER_HOST") or DEFAULT_HOST,
+        host=settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
         timeout_s=settings.engine.timeout_s,
         config_file=settings.engine.config_file,
         group_weight=settings.group_weight,

@@ -10,11 +10,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from dlsched.document import SIZE_MAX_BYTES
 from dlsched.durable import write_whole
 from dlsched.errors import Problem, SpecError
 from dlsched.job_files import Moved, Stamp, is_job_file, list_stamps, read_job_file, stamp_at
 from dlsched.model import JobSpec, RejectedFile
 from dlsched.spec import env_file_reader, parse_spec
+
+_SCAN_BYTES, _FILE_BYTES = 128 * 1024, 1024
+"""At most so much is read in one scan, each file counted with so much beside its content: more
+would hold up the loop. The rest is read by the scans after it, which come at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +125,21 @@ class Inbox:
                 del self._files[name]
 
     def _settle(self, now_s: float) -> None:
-        for name, known in self._files.items():
-            quiet = now_s >= known.since_s + self._quiet_s
-            if known.settled or not quiet or known.missing_since_s is not None:
-                continue
+        due = [
+            (known.since_s, name)
+            for name, known in self._files.items()
+            if now_s >= known.since_s + self._quiet_s
+            and not known.settled
+            and known.missing_since_s is None
+        ]
+        room_bytes = _SCAN_BYTES
+        # The longest unread first, so that no file that changes all the time keeps others waiting.
+        for _, name in sorted(due):
+            if room_bytes <= 0:
+                break
+            known = self._files[name]
+            size_bytes = known.stamp[1]
+            room_bytes -= _FILE_BYTES + (size_bytes if size_bytes <= SIZE_MAX_BYTES else 0)
             try:
                 content = read_job_file(self._folder / name, known.stamp)
             except Moved:

@@ -45,8 +45,13 @@ STALE_WRITER_S = 10.0
 """A writer silent for so long no longer vouches for its requests in flight."""
 
 _SAMPLES = 256
+_LINES_APART, _BUCKETS_APART = 64, 1024
+"""More than that from one job in a cycle is kept as one line: a flood must cost no more."""
+_WRITERS = 1024
+"""Of more writers than that in one job, the requests in flight of the first ones count."""
 _RETRY_FIRST_S = 5.0
 _RETRY_MOST_S = 300.0
+_RUNS_AGAIN = frozenset({JobState.RUNNING, JobState.PAUSED, JobState.RESTARTING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +88,7 @@ class Folded:
     ended: tuple[Ended, ...] = ()
     """Jobs that came to an end by themselves: to be recorded."""
     lifts: tuple[str, ...] = ()
-    """Ended jobs whose file changed since: their records no longer hold."""
+    """Ended jobs whose file changed since, or that run again: their records no longer hold."""
     alarms: tuple[str, ...] = ()
 
 
@@ -134,10 +139,16 @@ class Ledger:
     def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
         """One observation, the wish and the durable records become one snapshot."""
         self._cycle += 1
-        facts, doubles = _by_job(seen.containers)
+        known = {name: record.container_id for name, record in self._records.items()}
+        facts, doubles = _by_job(seen.containers, known)
         begun = {item.job: item for item in seen.begun}
-        alarms = [f"{fact.job}: a second container {fact.container_id[:12]}" for fact in doubles]
-        removals = [_removal(fact, None, "a second container of its job") for fact in doubles]
+        # A job's container has one name, so this agent never makes a second: it is somebody else's,
+        # as one made from a committed image, which inherits the labels.
+        alarms = [
+            f"{fact.job}: left alone: {fact.container_id[:12]} carries the labels of its container"
+            for fact in doubles
+        ]
+        removals: list[Remove] = []
         spared = {
             name: why
             for name, fact in facts.items()
@@ -183,9 +194,15 @@ class Ledger:
             starts=starts,
             removals=tuple(removals),
             ended=tuple(endings),
-            lifts=tuple(name for name, word in ended.items() if _lifted(wish, name, word)),
+            lifts=tuple(
+                name for name, word in ended.items() if _lifted(wish, standings.get(name), word)
+            ),
             alarms=tuple(alarms),
         )
+
+    def adopt(self, options: LedgerOptions) -> None:
+        """Other settings hold from the next fold on."""
+        self._options = options
 
     def decided(self, limits: Mapping[str, Limits]) -> None:
         """The policy was asked: its wakes are used up, its guarded limits are now desired."""
@@ -228,9 +245,8 @@ class Ledger:
                     spec=known, order=self._arrived, forgiven=begun.get(name)
                 )
             elif spec is not None and spec != record.spec:
-                if spec.target != record.spec.target and record.state is JobState.RUNNING:
-                    self._wakes.append(f"{name}: its target changed")
-                    record.changed_at_s = None
+                if record.state is JobState.RUNNING:
+                    self._wakes += _changes(name, record.spec, spec)
                 record.spec = spec
                 record.retry_at_s = record.retry_s = 0.0
 
@@ -297,7 +313,9 @@ class Ledger:
         queue = [
             self._records[name].spec
             for name in order
-            if standings[name].state is JobState.WAITING and standings[name].call == "start"
+            if standings[name].state is JobState.WAITING
+            and standings[name].call == "start"
+            and not (standings[name].retry and self._backs_off(self._records[name], seen.now_s))
         ]
         present = [self._records[name].spec for name in order if standings[name].state.holds]
         verdicts = admit(queue, present, node, self._options.max_jobs)
@@ -314,21 +332,23 @@ class Ledger:
             elif record.refusal is not None and place.reason is None:
                 standings[name] = Standing(place.state, record.refusal)
                 starts.append(record.spec)
-            elif place.retry and not self._retry_due(record, seen.now_s):
+            elif place.retry and self._backs_off(record, seen.now_s):
                 wait_s = record.retry_at_s - seen.now_s
                 reason = f"{place.reason}; tried again in {wait_s:.0f} s"
                 standings[name] = Standing(place.state, reason)
             else:
+                if place.retry:
+                    record.retry_s = min(_RETRY_MOST_S, record.retry_s * 2)
+                    record.retry_at_s = seen.now_s + record.retry_s
                 starts.append(record.spec)
         return tuple(starts)
 
-    def _retry_due(self, record: _Record, now_s: float) -> bool:
-        if record.retry_at_s == 0.0 or now_s >= record.retry_at_s:
-            first = record.retry_at_s == 0.0
-            record.retry_s = min(_RETRY_MOST_S, max(_RETRY_FIRST_S, record.retry_s * 2))
+    def _backs_off(self, record: _Record, now_s: float) -> bool:
+        """Whether its failed start is not tried again yet; so long it holds back nobody."""
+        if record.retry_at_s == 0.0:
+            record.retry_s = _RETRY_FIRST_S
             record.retry_at_s = now_s + record.retry_s
-            return not first
-        return False
+        return now_s < record.retry_at_s
 
     def _note(self, record: _Record, state: JobState) -> None:
         """Tell the policy of arrivals and exits."""
@@ -364,12 +384,20 @@ class Ledger:
 
 
 def _by_job(
-    containers: Sequence[ContainerFact],
+    containers: Sequence[ContainerFact], known: Mapping[str, str | None]
 ) -> tuple[dict[str, ContainerFact], list[ContainerFact]]:
-    """The container that stands for each job (running ones first, then by id), and the others."""
+    """The container that stands for each job, and the others.
+
+    The one `known` so far stays; else a running one, then the first by id.
+    """
     facts: dict[str, ContainerFact] = {}
     doubles: list[ContainerFact] = []
-    for fact in sorted(containers, key=lambda f: (f.job, f.state != "running", f.container_id)):
+
+    def rank(fact: ContainerFact) -> tuple[bool, bool, str]:
+        new = known.get(fact.job) != fact.container_id
+        return new, fact.state != "running", fact.container_id
+
+    for fact in sorted(containers, key=lambda fact: (fact.job, rank(fact))):
         if fact.job in facts:
             doubles.append(fact)
         else:
@@ -377,9 +405,22 @@ def _by_job(
     return facts, doubles
 
 
-def _lifted(wish: Wish, name: str, word: Ended) -> bool:
-    spec = wish.specs.get(name)
-    return spec.digest != word.digest if spec is not None else wish.settled
+def _changes(name: str, was: JobSpec, now: JobSpec) -> list[str]:
+    """What a policy has to know at once of a changed file, in a few words each."""
+    parts = (
+        ("target", was.target != now.target),
+        ("bounds", was.bounds != now.bounds),
+        ("weight", was.weight != now.weight),
+    )
+    return [f"{name}: its {part} changed" for part, changed in parts if changed]
+
+
+def _lifted(wish: Wish, place: Standing | None, word: Ended) -> bool:
+    spec = wish.specs.get(word.name)
+    if spec is None:
+        return wish.settled
+    runs_again = place is not None and place.state in _RUNS_AGAIN and word.kind != "stopped"
+    return spec.digest != word.digest or runs_again
 
 
 def _unknown(fact: ContainerFact) -> JobSpec:
@@ -448,8 +489,8 @@ def _fold_reports(record: _Record, fact: ContainerFact, now_s: float, window_s: 
         record.as_of_s = report.received_s
         if report.latency is not None:
             fresh.append(report.latency)
-            record.reports.append(report)
-        if report.in_flight is not None:
+        known = report.writer in record.writers or len(record.writers) < _WRITERS
+        if report.in_flight is not None and known:
             record.writers[report.writer] = (
                 report.received_s,
                 report.in_flight,
@@ -460,6 +501,11 @@ def _fold_reports(record: _Record, fact: ContainerFact, now_s: float, window_s: 
         if report.checkpoint is not None:
             record.checkpoint = report.checkpoint
     record.fresh = merge(*fresh)
+    buckets = sum(len(one.buckets) for one in fresh)
+    if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
+        record.reports.append(Report(received_s=now_s, latency=record.fresh))
+    else:
+        record.reports.extend(report for report in fact.reports if report.latency is not None)
     while record.reports and record.reports[0].received_s < now_s - window_s:
         record.reports.popleft()
     gone = [key for key, (at_s, _, _) in record.writers.items() if at_s < now_s - STALE_WRITER_S]

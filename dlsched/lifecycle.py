@@ -13,6 +13,7 @@ restarted agent reaches the same states from labels and records alone.
     yes   none, start failed   none                   FAILED       start again, if worth retrying
     yes   any                  stopped                STOPPED      remove
     yes   exited or none       finished, failed       as recorded  -
+    yes   runs again           finished, failed       as `none`    - (the record is lifted)
     yes   made from another    any                    STOPPING     remove, then as `none`
     yes   created              none                   STARTING     start
     yes   running, paused,     none                   the same     -
@@ -53,11 +54,13 @@ def standing(
 ) -> Standing:
     """The row of the table that these facts are in.
 
-    `ended` counts only while it has the spec's digest: a changed file lifts it.
+    `ended` counts only while it has the spec's digest: a changed file lifts it. So does a container
+    that runs again, started from outside or by an engine that came back.
     """
     if spec is None:
         return _leaving(fact, "its file was removed")
-    if ended is not None and ended.digest == spec.digest:
+    runs = fact is not None and fact.state in _ALIVE
+    if ended is not None and ended.digest == spec.digest and not (runs and ended.kind != "stopped"):
         return _ended(fact, ended)
     if fact is None:
         return _absent(spec, begun)

@@ -60,11 +60,10 @@ def guard(
     """The decision within bounds, within capacity where the policy reserves, and steady.
 
     Jobs that the decision leaves out keep what was desired last. Under a policy that reserves, room
-    is kept for containers that do not run yet and for `starts`. Raises PolicyError for what no
-    policy may answer: NaN, negative, an unknown job.
+    is kept for containers that do not run yet and for `starts`. What no policy may answer is taken
+    to be refused already: see `refuse_nonsense`.
     """
     running = {job.name: job for job in snapshot.running}
-    _refuse_nonsense(decision, {job.name for job in snapshot.jobs})
     notes: dict[str, str] = {}
     cores: dict[str, float | None] = {}
     for name, job in running.items():
@@ -172,7 +171,10 @@ def _shares_differ(now: int, wanted: int) -> bool:
 # ---------------------------------------------------------------------- guards
 
 
-def _refuse_nonsense(decision: Decision, names: set[str]) -> None:
+def refuse_nonsense(decision: Decision, names: set[str]) -> None:
+    """Raise PolicyError for what no policy may answer: NaN, negative, an unknown job."""
+    if not (math.isfinite(decision.next_s) and decision.next_s >= 0):
+        raise PolicyError(f"decided next_s {decision.next_s!r}; must be 0 or more seconds")
     for name, limits in decision.limits.items():
         if name not in names:
             raise PolicyError(f"decided for a job that does not exist: {name!r}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -11,6 +12,7 @@ from dlsched.clock import VirtualClock
 from dlsched.controller import FAILURES_UNTIL_PLAIN, Controller, NamedPolicy
 from dlsched.ledger import Ledger, LedgerOptions
 from dlsched.model import (
+    Action,
     Begun,
     Bounds,
     ContainerState,
@@ -19,6 +21,7 @@ from dlsched.model import (
     JobState,
     LatencyTarget,
     Limits,
+    Outcome,
     Remove,
     Resize,
     Snapshot,
@@ -216,7 +219,39 @@ def test_a_file_dropped_again_is_tried_again():
     assert len(world.runtime.applied) == 2
 
 
-@pytest.mark.parametrize("bad", [ValueError("boom"), limits(ghost=1.0), limits(a=float("nan"))])
+def test_a_start_that_failed_holds_back_nobody_until_it_is_tried_again():
+    world = World(Scripted(Decision()), "a", "b", max_jobs=1)
+    world.runtime.fails[Start] = "registry down"
+    world.cycle()
+    spec = world.inbox.specs["a"]
+    world.runtime.begun = (Begun("a", "failed", "registry down", spec.digest, retryable=True),)
+    world.runtime.fails.clear()
+    world.cycle(2)
+    assert world.state("a") is JobState.WAITING
+    assert world.state("b") is JobState.RUNNING
+
+
+def test_a_container_that_runs_again_lifts_the_record_of_its_end():
+    world = World(Scripted(Decision()), "a")
+    world.records.record(Ended("a", world.inbox.specs["a"].digest, "failed", "exit code 143"))
+    digest = world.inbox.specs["a"].container_digest
+    world.runtime.containers["a"] = running("a", container_digest=digest)
+    world.cycle()
+    assert world.state("a") is JobState.RUNNING
+    assert world.records.ended == {}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ValueError("boom"),
+        limits(ghost=1.0),
+        limits(a=float("nan")),
+        Decision(next_s=float("nan")),
+        Decision(next_s=None),  # type: ignore[arg-type]
+        Decision(why=None),  # type: ignore[arg-type]
+    ],
+)
 def test_a_policy_that_fails_leaves_limits_and_then_gives_ceilings_back(bad):
     world = World(Scripted(limits(a=0.5)), "a")
     world.inbox.specs["a"] = job_spec("a", bounds=Bounds(0.1, 2.0))
@@ -319,6 +354,50 @@ def test_neither_a_dead_container_nor_a_pull_holds_cores_but_a_begun_start_does(
     report = world.cycle()
     assert [(o.action.job, o.status) for o in report.outcomes] == [("b", "withheld")]
     assert report.outcomes[0].detail == "ceilings would sum to 4.01 of 4.00 cores"
+
+
+def test_a_job_that_has_all_of_the_capacity_lets_the_next_one_start():
+    world = World(Reserving(limits(a=4.0)), "a")
+    world.policy.answers = [Decision(), limits(a=4.0)]
+    world.cycle(3)
+    assert world.runtime.sum_of_ceilings() == 4.0
+    world.inbox.specs["b"] = job_spec("b")  # its floor is less than the dead-band of a's limit
+    world.cycle(2)
+    assert world.state("b") is JobState.RUNNING
+    assert world.runtime.sum_of_ceilings() <= 4.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ceilings_fit_after_every_single_action_and_nobody_is_kept_out(seed):
+    chance = random.Random(seed)
+
+    class Restless(Reserving):
+        def decide(self, snapshot: Snapshot, memory: object) -> Decision:
+            wants = {job.name: chance.choice([None, chance.uniform(0, 5)]) for job in snapshot.jobs}
+            return replace(limits(**wants), next_s=chance.choice([0.0, 2.0]))
+
+    world = World(Restless(Decision()))
+    apply, sums = world.runtime.apply, [0.0]
+
+    def watched(action: Action, now_s: float) -> Outcome:
+        outcome = apply(action, now_s)
+        sums.append(world.runtime.sum_of_ceilings())
+        return outcome
+
+    world.runtime.apply = watched  # type: ignore[method-assign]
+    for _ in range(30):
+        name = chance.choice("abcdef")
+        if chance.random() < 0.3:
+            bounds = Bounds(0.05, chance.choice([None, 1.0, 3.0]))
+            world.inbox.specs[name] = job_spec(name, bounds=bounds)
+        elif chance.random() < 0.1:
+            world.inbox.specs.pop(name, None)
+        world.runtime.fails = {Resize: "engine error"} if chance.random() < 0.2 else {}
+        world.cycle()
+    world.runtime.fails = {}
+    report = world.cycle(4)
+    assert max(sums) <= 4.0 + 1e-6
+    assert {job.name for job in report.snapshot.running} == set(world.inbox.specs)
 
 
 def test_a_dry_run_tells_and_touches_nothing():

@@ -440,3 +440,36 @@ def test_submit_refuses_and_leaves_the_folder_as_it_was(
 def test_submit_into_no_folder_is_an_os_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         submit("name: job-a\nimage: a\n", "a.yaml", tmp_path / "none")
+
+
+def test_a_thousand_files_at_once_are_read_over_several_scans_and_nothing_is_gone_meanwhile(
+    desk: Desk,
+):
+    for number in range(1000):
+        desk.write(f"{number:03}.yaml", f"job-{number:03}")
+    desk.scan()
+    first = desk.scan(after_s=1.0)
+    assert 0 < len(first.specs) < 200
+    assert not first.settled
+    assert first.next_s is not None
+    assert first.next_s <= desk.now_s, "the rest is not waited for"
+    scans = 1
+    while not (scan := desk.scan(after_s=0.02)).settled:
+        scans += 1
+        assert scans < 20
+    assert len(scan.specs) == 1000
+
+
+def test_files_that_change_all_the_time_do_not_keep_others_waiting(desk: Desk):
+    for number in range(300):
+        desk.write(f"a{number:03}.yaml", f"noisy-{number:03}")
+    desk.write("z.yaml", "quiet")
+    desk.scan()
+    for turn in range(4):
+        found = names(desk.scan(after_s=0.2))
+        if "quiet" in found:
+            return
+        for number in range(300):
+            desk.write(f"a{number:03}.yaml", f"noisy-{number:03}", f"weight: {turn + 1}\n")
+        desk.scan(after_s=0.2)
+    raise AssertionError("the quiet file is never read")

@@ -8,6 +8,8 @@ import pytest
 
 from dlsched.ledger import Ledger, LedgerOptions, Wish
 from dlsched.model import (
+    Bounds,
+    LatencyTarget,
     Limits,
     NodeFact,
     Observation,
@@ -62,6 +64,43 @@ def test_a_line_whose_requests_began_before_the_change_does_not_count():
     job = fold(ledger, 21.5, actual=Limits(0.5), reports=(early, late, slow)).jobs[0]
     assert job.progress.window.count == 2
     assert job.progress.fresh.count == 4
+
+
+def test_a_changed_target_keeps_the_window_that_was_measured_under_the_present_limit():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0)
+    fold(ledger, 20.0, reports=(line(20.0, 9.0),))
+    resized(ledger, 20.0, 0.5)
+    fold(ledger, 23.0, actual=Limits(0.5), reports=(line(23.0, 0.1),))
+    changed = job_spec("a", target=LatencyTarget(0.2))
+    fact = running("a", actual=Limits(0.5))
+    seen = Observation(24.0, engine_ok=True, containers=(fact,), node=NodeFact(4.0, 2**33))
+    job = ledger.fold(seen, Wish(specs={"a": changed}), {}).snapshot.jobs[0]
+    assert job.progress.window.mean_s == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"target": LatencyTarget(0.2)}, "target"),
+        ({"bounds": Bounds(0.2, 0.9)}, "bounds"),
+        ({"weight": 3.0}, "weight"),
+    ],
+)
+def test_what_a_changed_file_asks_for_wakes_the_policy(change, word):
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0)
+    ledger.decided({})
+    seen = Observation(11.0, engine_ok=True, containers=(running("a"),), node=NodeFact(4.0, 2**33))
+    wish = Wish(specs={"a": job_spec("a", **change)})
+    assert ledger.fold(seen, wish, {}).snapshot.wakes == (f"a: its {word} changed",)
+
+
+def test_other_settings_hold_from_the_next_fold_on():
+    ledger = Ledger(LedgerOptions())
+    assert fold(ledger, 10.0).node.capacity_cores == 4.0
+    ledger.adopt(LedgerOptions(capacity_cores=1.5))
+    assert fold(ledger, 11.0).node.capacity_cores == 1.5
 
 
 def test_a_change_that_somebody_else_made_is_noticed():
@@ -178,14 +217,33 @@ def test_jobs_are_sorted_by_name():
     assert [job.name for job in folded.snapshot.jobs] == ["alpha", "mid", "zeta"]
 
 
-def test_a_second_container_of_a_job_is_removed():
+def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place():
     ledger = Ledger(LedgerOptions())
-    seen = Observation(
-        now_s=1.0,
-        engine_ok=True,
-        containers=(running("a"), replace(running("a"), container_id="id-z")),
-        node=NodeFact(4.0, 2**33),
-    )
+    fold(ledger, 1.0)
+    copy = replace(running("a"), container_id="id-Z")  # before `id-a` in order
+    seen = Observation(2.0, engine_ok=True, containers=(copy, running("a")), node=NodeFact(4.0, 1))
     folded = ledger.fold(seen, WISH, {})
-    assert [removal.container_id for removal in folded.removals] == ["id-z"]
-    assert folded.alarms == ("a: a second container id-z",)
+    assert folded.removals == ()
+    assert folded.snapshot.jobs[0].container_id == "id-a"
+    assert folded.alarms == ("a: left alone: id-Z carries the labels of its container",)
+
+
+def test_a_flood_of_lines_is_kept_as_one_and_nothing_of_it_is_lost():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0)
+    flood = tuple(line(11.0, 0.1 if n % 2 else 0.3) for n in range(2000))
+    progress = fold(ledger, 11.0, reports=flood).jobs[0].progress
+    assert progress.recent.count == progress.fresh.count == 2000
+    assert progress.recent.mean_s == pytest.approx(0.2)
+    assert len(ledger._records["a"].reports) == 1
+
+
+def test_ten_thousand_writers_are_not_all_remembered():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0)
+    claims = tuple(
+        Report(received_s=11.0, writer=str(n), in_flight=1, oldest_s=1.0) for n in range(10_000)
+    )
+    progress = fold(ledger, 11.0, reports=claims).jobs[0].progress
+    assert progress.in_flight == 1024
+    assert fold(ledger, 30.0).jobs[0].progress.in_flight == 0

@@ -40,6 +40,8 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
         (SPEC, None, None, ended("finished"), JobState.FINISHED, None),
         (SPEC, None, None, ended("failed"), JobState.FAILED, None),
         (SPEC, None, None, ended("finished", digest="old"), JobState.WAITING, "start"),
+        (SPEC, fact(), None, ended("finished"), JobState.RUNNING, None),
+        (SPEC, fact(), None, ended("failed"), JobState.RUNNING, None),
         (SPEC, fact(container_digest="old"), None, None, JobState.STOPPING, "remove"),
         (SPEC, fact(state=ContainerState.CREATED), None, None, JobState.STARTING, "start"),
         (

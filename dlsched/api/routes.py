@@ -7,6 +7,7 @@ reads the last CycleReport, and hands a wish to the StatusSource.
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
@@ -64,6 +65,13 @@ class StatusSource(Protocol):
         ...
 
 
+class _Json(JSONResponse):
+    """All in ASCII: a file's name may hold bytes that are no text, and must still be told."""
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
 def build_app(source: StatusSource) -> Starlette:
     """The API over that source. Every error is `{"error": "one line"}`."""
     routes = _Routes(source)
@@ -93,19 +101,19 @@ class _Routes:
         self._followers = threading.BoundedSemaphore(FOLLOWERS_MAX)
 
     async def about(self, _request: Request) -> Response:
-        return JSONResponse(plain(self._source.about()))
+        return _Json(plain(self._source.about()))
 
     def policies(self, _request: Request) -> Response:
-        return JSONResponse({"policies": policies.known()})
+        return _Json({"policies": policies.known()})
 
     async def report(self, _request: Request) -> Response:
-        return JSONResponse(plain(self._report()))
+        return _Json(plain(self._report()))
 
     async def jobs(self, _request: Request) -> Response:
-        return JSONResponse(node_status(self._report()))
+        return _Json(node_status(self._report()))
 
     async def job(self, request: Request) -> Response:
-        return JSONResponse(self._row(request.path_params["name"]))
+        return _Json(self._row(request.path_params["name"]))
 
     def why(self, request: Request) -> Response:
         name, report = request.path_params["name"], self._report()
@@ -116,7 +124,7 @@ class _Routes:
         # A job whose file and container are gone still has a history.
         row = None if not known and (changes or events) else self._row(name)
         now = job_now(name, report)
-        return JSONResponse({"job": row, "now": now, "changes": changes, "events": events})
+        return _Json({"job": row, "now": now, "changes": changes, "events": events})
 
     async def logs(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -149,7 +157,7 @@ class _Routes:
             await run_in_threadpool(wish, name)
         except KeyError:
             raise self._unknown(name) from None
-        return JSONResponse({"job": name}, HTTPStatus.ACCEPTED)
+        return _Json({"job": name}, HTTPStatus.ACCEPTED)
 
     def _report(self) -> CycleReport:
         report = self._source.last_report()
@@ -183,13 +191,13 @@ def _count(request: Request, key: str, *, default: int, low: int, high: int) -> 
 async def _refuse(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else str(error)
-    return JSONResponse({"error": detail}, status)
+    return _Json({"error": detail}, status)
 
 
 async def _not_now(_request: Request, error: Exception) -> Response:
-    return JSONResponse({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return _Json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _fail(_request: Request, error: Exception) -> Response:
     detail = f"the daemon failed to answer: {type(error).__name__}"
-    return JSONResponse({"error": detail}, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return _Json({"error": detail}, HTTPStatus.INTERNAL_SERVER_ERROR)

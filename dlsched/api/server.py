@@ -6,6 +6,7 @@ serves all requests, so that nobody who asks can delay a cycle.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import grp
 import logging
@@ -14,8 +15,10 @@ import socket
 import stat
 import threading
 from pathlib import Path
+from typing import cast
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dlsched.api.routes import StatusSource, build_app
 from dlsched.errors import AlreadyRunning, DlschedError
@@ -25,6 +28,28 @@ log = logging.getLogger(__name__)
 
 SOCKET_PATH_MAX = 107
 """Bytes in the path of a unix socket: the kernel's field holds 108 with its closing zero."""
+
+
+CONNECTIONS_MAX = 128
+"""Each holds one of the daemon's descriptors, also when it asks nothing."""
+
+ASK_WITHIN_S = 10.0
+"""A connection that asks nothing for so long is closed."""
+
+
+class _Protocol(H11Protocol):
+    """HTTP that hangs up on who asks nothing, and on too many."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > CONNECTIONS_MAX:
+            transport.abort()
+        else:
+            self.loop.call_later(ASK_WITHIN_S, self._hang_up)
+
+    def _hang_up(self) -> None:
+        if cast("object | None", self.cycle) is None:  # nothing was asked yet
+            self.transport.close()
 
 
 class SocketUnusable(DlschedError):
@@ -44,14 +69,13 @@ class ApiServer:
             uvicorn.Config(
                 build_app(source),
                 loop="asyncio",
-                http="h11",
+                http=_Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
                 log_level="warning",
                 access_log=False,
                 server_header=False,
-                limit_concurrency=128,
                 timeout_graceful_shutdown=1,
             )
         )

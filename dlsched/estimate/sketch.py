@@ -1,4 +1,4 @@
-"""Arithmetic of latency sketches: add, take away, read a quantile within 1 %.
+"""Arithmetic of latency sketches: add, read a quantile within 1 %.
 
 Owns what can be read from bucket counts. It must not keep a window: the ledger knows what is
 recent.
@@ -39,24 +39,6 @@ def merge(*sketches: LatencySketch) -> LatencySketch:
         sum_s=math.fsum(sketch.sum_s for sketch in sketches),
         buckets=tuple(sorted(counts.items())),
         errors=sum(sketch.errors for sketch in sketches),
-    )
-
-
-def subtract(whole: LatencySketch, part: LatencySketch) -> LatencySketch:
-    """What is left of `whole` without `part`; ValueError if it does not contain it."""
-    counts = dict(whole.buckets)
-    for index, count in part.buckets:
-        counts[index] = counts.get(index, 0) - count
-    count = whole.count - part.count
-    errors = whole.errors - part.errors
-    if count < 0 or errors < 0 or any(left < 0 for left in counts.values()):
-        raise ValueError("the sketch to take away is no part of the other")
-    return LatencySketch(
-        count=count,
-        # Rounding must leave neither a negative sum nor a mean of nothing.
-        sum_s=max(0.0, whole.sum_s - part.sum_s) if count else 0.0,
-        buckets=tuple(sorted((index, left) for index, left in counts.items() if left)),
-        errors=errors,
     )
 
 

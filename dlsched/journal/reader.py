@@ -139,7 +139,11 @@ class JournalReader:
     def last_memory(self, policy: str) -> object | None:
         """What that policy last remembered, as plain values."""
         found = self._one("SELECT memory FROM memories WHERE policy = ?", policy)
-        return json.loads(found[0]) if found else None
+        try:
+            return json.loads(found[0]) if found else None
+        except ValueError as error:
+            self.trouble = f"{self._path}: memory of {policy} cannot be read: {error}"
+            return None
 
     def growth(self, max_bytes: int) -> Growth:
         """Size, and how long `max_bytes` lasts at the present rate."""

@@ -135,6 +135,11 @@ class Journal:
     def _commit(self, batch: tuple[CycleReport, ...], gap: bool) -> None:
         if gap:
             self._store.forget()
+        if self._store.is_open and not self._path.exists():
+            # The descriptor still takes rows, which nobody could ever read.
+            self._store.close()
+            with self._changed:
+                self._aside = "journal was deleted: a new one begun"
         if not self._store.is_open and not self._open():
             self._fail(len(batch), None)
             return

@@ -38,8 +38,9 @@ class DqoesPublishedParameters:
     floor_ratio: float = 0.5
     """Lowest limit as a ratio of an equal share N/n: 0.5 is the paper's N/(2n); 0.05 the other
     floor that this project compares."""
-    interval_s: float = 10.0
-    """Seconds between decisions after a change for the worse, an arrival or an exit."""
+    interval_s: float = 2.0
+    """Seconds between decisions after a change for the worse, an arrival or an exit. The text gives
+    none; this is the mended rule's, so that both get as many steps."""
     backoff: int = 8
     """How many times its base the interval may grow while nothing gets worse; 1: never."""
 

@@ -20,7 +20,7 @@ from dlsched.runtime.sidecar_line import BadLine, parse_line
 
 READ_BYTES = 64 * 1024
 """At most so much is read of a container in one call."""
-READ_LINES = 2048
+READ_LINES = 512
 """At most so many lines are parsed in one call; the rest of what was read counts as bad."""
 BACKLOG_BYTES = 1024 * 1024
 """The sidecar's whole tmpfs. Who is further behind than this is not caught up with, but skipped."""

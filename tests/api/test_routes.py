@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -11,7 +13,8 @@ import pytest
 from dlsched import policies
 from dlsched.api import ApiServer
 from dlsched.errors import EngineUnavailable
-from tests.status_source import CHANGE, EVENT, FakeSource
+from dlsched.model import RejectedFile
+from tests.status_source import CHANGE, EVENT, FakeSource, example_report
 
 Ask = Callable[..., httpx2.Response]
 
@@ -130,3 +133,13 @@ def test_logs_of_a_job_without_container_are_404(ask: Ask, source: FakeSource) -
     source.log = nothing()
     answer = ask("GET", "/v1/jobs/queued/logs")
     assert (answer.status_code, answer.json()["error"]) == (404, "job queued has no container")
+
+
+def test_a_file_name_that_is_no_text_is_told_all_the_same(source: FakeSource, ask: Ask) -> None:
+    name = os.fsdecode(b"caf\xe9.yaml")
+    bad = RejectedFile(name, None, (f"{name}: is not UTF-8 text",))
+    source.report = replace(example_report(), rejected=(bad,))
+    for path in ("/v1/jobs", "/v1/report"):
+        answer = ask("GET", path)
+        assert answer.status_code == 200
+        assert "caf\\udce9.yaml" in answer.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import logging
 import os
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from dlsched.api import ApiServer, SocketUnusable
+from dlsched.api import server as server_module
+from dlsched.api.server import CONNECTIONS_MAX
 from dlsched.client import Daemon
 from dlsched.errors import AlreadyRunning
 from tests.status_source import FakeSource
@@ -130,3 +133,25 @@ def test_what_the_daemon_carries(module: str, absent: tuple[str, ...]) -> None:
     code = f"import sys, {module}; print([n for n in {absent!r} if n in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_half_asked_questions_neither_pile_up_nor_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.2)
+    server = serving(tmp_path)
+    try:
+        asking = [socket.socket(socket.AF_UNIX) for _ in range(CONNECTIONS_MAX + 50)]
+        for one in asking:
+            one.settimeout(10.0)
+            one.connect(str(server.path))
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                one.sendall(b"GET /v1/jo")
+        for one in asking:
+            with contextlib.suppress(ConnectionResetError):
+                assert one.recv(100) == b"", "hung up, without an answer"
+            one.close()
+        with Daemon(server.path) as daemon:
+            assert daemon.about()["pid"] == 4711
+    finally:
+        server.stop()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.estimate.sketch import cv, from_latencies, measured_s, merge, quantile_s, subtract
+from dlsched.estimate.sketch import cv, from_latencies, measured_s, merge, quantile_s
 from dlsched.model import LatencySketch
 
 LATENCIES = st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=60)
@@ -41,21 +41,6 @@ def test_merging_is_associative_and_commutative(
 @given(st.lists(st.floats(0, 1e4), max_size=20), st.lists(st.floats(0, 1e4), max_size=20))
 def test_merged_sketches_are_the_sketch_of_all(one: list[float], two: list[float]) -> None:
     assert same(merge(from_latencies(one), from_latencies(two)), from_latencies(one + two))
-
-
-@given(SKETCHES, SKETCHES)
-def test_what_was_merged_can_be_taken_away(one: LatencySketch, two: LatencySketch) -> None:
-    left = subtract(merge(one, two), two)
-    assert same(left, one)
-    assert left.sum_s >= 0.0
-
-
-@pytest.mark.parametrize(
-    "part", [from_latencies([2.0]), from_latencies([1.0, 1.0]), LatencySketch(errors=1)]
-)
-def test_what_was_never_in_cannot_be_taken_away(part: LatencySketch) -> None:
-    with pytest.raises(ValueError, match="no part"):
-        subtract(from_latencies([1.0]), part)
 
 
 def test_the_95th_of_20_is_the_19th() -> None:

@@ -110,6 +110,15 @@ class _Stalled:
         self._connection.close()
 
 
+def test_a_memory_that_is_garbled_is_none(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, report(1))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO memories VALUES ('dqoes', '{{{')")
+    with opened(path) as journal:
+        assert journal.last_memory("dqoes") is None
+
+
 def test_a_full_queue_loses_its_oldest_and_the_next_row_is_whole(path: Path) -> None:
     with opened(path, queue_reports=3) as journal:
         put(journal, report(1))
@@ -185,6 +194,17 @@ def test_a_file_that_breaks_while_in_use_is_moved_aside(path: Path) -> None:
         put(journal, report(400), report(401), report(402))
         assert "corrupt-1" in (journal.trouble() or "")
         assert journal.cycle(402) == report(402)
+
+
+def test_a_file_deleted_while_in_use_is_made_anew_and_told(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, report(1), report(2))
+        for part in path.parent.iterdir():
+            part.unlink()
+        put(journal, report(3))
+        assert kept(path) == [3]
+        assert whole_frames(path) == [3]
+        assert journal.trouble() == "journal was deleted: a new one begun"
 
 
 def test_a_newer_versions_file_is_kept_aside(path: Path) -> None:

@@ -79,7 +79,7 @@ def snapshot(
     wakes: tuple[str, ...] = (),
 ) -> Snapshot:
     """These jobs on a node of that capacity."""
-    node = NodeView(capacity, max(capacity, CAPACITY_CORES), 1 << 30, foreign)
+    node = NodeView(capacity, max(capacity, CAPACITY_CORES), 1 << 30, foreign_cores=foreign)
     return Snapshot(0, now_s, node, jobs, WINDOW_S, wakes)
 
 

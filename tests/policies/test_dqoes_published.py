@@ -59,11 +59,11 @@ def test_the_interval_doubles_up_to_eight_times_and_falls_back() -> None:
         decision = policy.decide(near, memory)
         memory = decision.memory
         intervals.append(decision.next_s)
-    assert intervals == [10, 20, 40, 80, 80]
+    assert intervals == [2, 4, 8, 16, 16]
     late = snapshot(job("a", 0.05, [0.09]))
-    assert policy.decide(late, memory).next_s == 10
+    assert policy.decide(late, memory).next_s == 2
     woken = snapshot(job("a", 0.05, [0.05]), wakes=("b arrived",))
-    assert policy.decide(woken, memory).next_s == 10
+    assert policy.decide(woken, memory).next_s == 2
 
 
 def test_a_job_without_latency_target_keeps_its_fair_share() -> None:

@@ -1,0 +1,197 @@
+"""The daemon among hostile tenants and accidents: it keeps its loop, its jobs and its manners."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.session import Session, session, wait_for
+from tests.test_daemon import inspect, reaches, row, spec
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+
+METRICS = "/run/dlsched/out/metrics.jsonl"
+REPLACE = f"""
+import os, stat, sys
+path, kind = "{METRICS}", sys.argv[1]
+if os.path.isdir(path):
+    os.rmdir(path)
+elif os.path.lexists(path):
+    os.unlink(path)
+if kind == "symbolic link":
+    os.symlink("/proc/1/environ", path)
+elif kind == "FIFO":
+    os.mkfifo(path)
+elif kind == "device":
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+elif kind == "directory":
+    os.mkdir(path)
+else:
+    with open(path, "w") as file:
+        file.truncate(100 << 30)
+"""
+FLOOD = f"""
+import json, time
+claim = {{"count": 1, "sum": 0.05, "in_flight": 1_000_000, "oldest_s": 1e9}}
+for turn in range(40):
+    with open("{METRICS}", "w") as file:
+        for number in range(250):
+            file.write(json.dumps({{"w": str(250 * turn + number), "latency": claim}}) + "\\n")
+        file.write('{{"loss": NaN}}\\n{{"loss": 1e999}}\\n\\x1b[2J\\n' + "[" * 4000 + "\\n")
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A daemon's home on the real engine; every container of it is gone afterwards."""
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    with session() as one:
+        yield one
+
+
+def inside(node: Session, job: str, program: str, *arguments: str) -> None:
+    """Run a program in the job's container, as its root."""
+    container = node.engine.containers.get(f"dlsched-{node.instance}-{job}")
+    done = container.exec_run(["python", "-c", program, *arguments])
+    assert done.exit_code == 0, done.output
+
+
+def goes_on(node: Session, cycles: int = 2) -> None:
+    first = node.cycle()
+    wait_for(lambda: node.cycle() >= first + cycles, 10, f"{cycles} more cycles")
+
+
+def test_whatever_stands_in_place_of_the_metrics_file_is_told_and_not_opened(node: Session):
+    node.start("dqoes")
+    node.drop("alpha", spec("alpha", target="{latency: 50ms}"))
+    reaches(node, "alpha", "running")
+    goes_on(node)
+    before = node.process.num_fds()
+    for kind in ("symbolic link", "FIFO", "device", "directory"):
+        inside(node, "alpha", REPLACE, kind)
+        wait_for(
+            lambda kind=kind: kind in (row(node, "alpha")["sidecar"]["trouble"] or ""), 10, kind
+        )
+    inside(node, "alpha", REPLACE, "hundred gigabytes of nothing")
+    wait_for(lambda: row(node, "alpha")["sidecar"]["bad_lines"] > 0, 10, "the skip")
+    goes_on(node)
+    assert node.process.num_fds() <= before + 4
+
+
+def test_a_flood_of_writers_claims_and_nonsense_costs_nobody_anything(node: Session):
+    node.start("dqoes")
+    node.drop("alpha", spec("alpha", target="{latency: 50ms}"))
+    node.drop("beta", spec("beta"))
+    reaches(node, "alpha", "running")
+    reaches(node, "beta", "running")
+    first, spent_s = node.cycle(), sum(node.process.cpu_times()[:2])
+    inside(node, "alpha", FLOOD)
+    assert node.cycle() >= first + 3
+    assert sum(node.process.cpu_times()[:2]) - spent_s < 2.0
+    told = row(node, "alpha")
+    assert told["sidecar"]["bad_lines"] > 0
+    assert 0 < told["in_flight"] <= 1024 * 1_000_000
+    assert row(node, "beta")["state"] == "running"
+
+
+def test_what_others_do_to_a_container_is_followed_and_a_copy_of_it_left_alone(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    first = reaches(node, "alpha", "running")["container"]
+    container = node.engine.containers.get(f"dlsched-{node.instance}-alpha")
+
+    container.restart(timeout=1)
+    wait_for(lambda: inspect(node, "alpha")["State"]["Running"], 10, "it to run again")
+    reaches(node, "alpha", "running")
+    goes_on(node)
+    assert row(node, "alpha")["state"] == "running", "a restart by hand is no end"
+    assert row(node, "alpha")["container"] == first
+
+    container.rename(f"renamed-{node.instance}")
+    copy = node.engine.containers.run(  # as from a committed image, which inherits the labels
+        "dlsched-examples/base:3.11",
+        ["python", "-c", "import signal; signal.pause()"],
+        labels=container.labels,
+        network_mode="none",
+        detach=True,
+    )
+    wait_for(lambda: node.client.jobs()["alarms"], 10, "the alarm")
+    goes_on(node)
+    copy.reload()
+    assert copy.status == "running"
+    assert row(node, "alpha")["container"] == first
+    copy.remove(force=True)
+
+    container.remove(force=True)
+    wait_for(
+        lambda: row(node, "alpha")["state"] == "running"
+        and row(node, "alpha")["container"] != first,
+        20,
+        "a new container",
+    )
+
+
+def test_paused_and_rejected_jobs_keep_their_limits_at_the_end(node: Session):
+    node.start("fair")
+    for name in ("alpha", "beta"):
+        node.drop(name, spec(name))
+        reaches(node, name, "running")
+    node.engine.containers.get(f"dlsched-{node.instance}-beta").pause()
+    reaches(node, "beta", "paused")
+    node.drop("alpha", "name: alpha\nimage: [\n")
+    node.kill()
+    node.start("fair")
+    reaches(node, "alpha", "unmanaged")
+    reaches(node, "beta", "paused")
+    quota = inspect(node, "alpha")["HostConfig"]["CpuQuota"]
+    node.stop()
+    assert inspect(node, "alpha")["HostConfig"]["CpuQuota"] == quota > 0
+    assert inspect(node, "beta")["HostConfig"]["CpuQuota"] == 100_000
+    node.engine.containers.get(f"dlsched-{node.instance}-beta").unpause()
+
+
+def test_a_folder_of_oddities_a_deleted_journal_and_broken_settings_stop_nothing(node: Session):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    try:
+        node.start("fair")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert node.process.rlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+
+    os.mkfifo(node.watch / "fifo.yaml")
+    (node.watch / "folder.yaml").mkdir()
+    (node.watch / "link.yaml").symlink_to("/etc/passwd")
+    node.watch.joinpath(os.fsdecode(b"caf\xe9\x1b[31m.yaml")).write_text("name: 3\n")
+    node.drop("alpha", spec("alpha"))
+    reaches(node, "alpha", "running")
+    assert len(node.client.jobs()["rejected"]) == 4
+
+    for part in node.state_dir.glob("journal.db*"):
+        part.unlink()
+    wait_for(lambda: node.client.jobs()["alarms"], 10, "the alarm")
+    assert "journal was deleted" in node.client.jobs()["alarms"][0]
+    assert (node.state_dir / "journal.db").exists()
+
+    for broken in ("{", "policy: no_such_module:Policy", "period: never", "\x00"):
+        (node.root / "dlsched.yaml").write_text(broken)
+        node.process.send_signal(signal.SIGHUP)
+        goes_on(node, 1)
+    assert node.client.jobs()["policy"] == "fair"
+    assert row(node, "alpha")["state"] == "running"
+
+
+def test_a_kill_while_a_container_is_made_leaves_one_container(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    label = {"label": f"dlsched.instance={node.instance}"}
+    wait_for(lambda: node.engine.containers.list(all=True, filters=label), 10, "the create call")
+    node.kill()
+    node.start("fair")
+    reaches(node, "alpha", "running")
+    assert len(node.engine.containers.list(all=True, filters=label)) == 1
