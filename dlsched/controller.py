@@ -13,6 +13,7 @@ from typing import Protocol
 
 from dlsched.clock import Clock
 from dlsched.errors import PolicyError
+from dlsched.guards import Guarded, GuardOptions, guard, refuse_nonsense
 from dlsched.journal import memory_size_check
 from dlsched.ledger import Folded, Ledger, Wish
 from dlsched.model import (
@@ -27,15 +28,7 @@ from dlsched.model import (
     Remove,
     Snapshot,
 )
-from dlsched.planner import (
-    Guarded,
-    GuardOptions,
-    ceilings_in_force,
-    guard,
-    may_grow,
-    plan,
-    refuse_nonsense,
-)
+from dlsched.planner import ceilings_in_force, may_grow, plan
 from dlsched.policies import Policy
 from dlsched.runtime.base import Runtime
 

@@ -21,11 +21,11 @@ from dlsched.clock import SystemClock
 from dlsched.controller import Controller, Inbound, NamedPolicy
 from dlsched.errors import DlschedError
 from dlsched.folder_watch import FolderWatch
+from dlsched.guards import GuardOptions
 from dlsched.inbox import Inbox
 from dlsched.journal import Journal, JournalReader, load_memory
 from dlsched.ledger import Ledger, LedgerOptions, Wish
 from dlsched.model import ContainerFact, CycleReport, Ended, JobState, JobView
-from dlsched.planner import GuardOptions
 from dlsched.policies import load
 from dlsched.records import Records, lock_state_dir
 from dlsched.runtime.docker import DockerOptions, DockerRuntime

@@ -7,48 +7,30 @@ It must not decide limits, and must not act: what facts call for is returned, no
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlsched.admission import admit
-from dlsched.estimate.sketch import merge
 from dlsched.lifecycle import Standing, standing
+from dlsched.measures import Measures
 from dlsched.model import (
     Begun,
-    CheckpointAck,
     ContainerFact,
     ContainerSpec,
     Ended,
     JobSpec,
     JobState,
     JobView,
-    LatencySketch,
     Limits,
     NodeView,
     Observation,
     Outcome,
-    Progress,
     Remove,
-    Report,
     Resize,
-    Sample,
     Snapshot,
     Start,
-    Usage,
 )
 
-REPORT_INTERVAL_S = 1.0
-"""A reporter writes at most once a second, so a line covers the second before it arrived."""
-
-STALE_WRITER_S = 10.0
-"""A writer silent for so long no longer vouches for its requests in flight."""
-
-_SAMPLES = 256
-_LINES_APART, _BUCKETS_APART = 64, 1024
-"""More than that from one job in a cycle is kept as one line: a flood must cost no more."""
-_WRITERS = 1024
-"""Of more writers than that in one job, the requests in flight of the first ones count."""
 _RETRY_FIRST_S = 5.0
 _RETRY_MOST_S = 300.0
 _RUNS_AGAIN = frozenset({JobState.RUNNING, JobState.PAUSED, JobState.RESTARTING})
@@ -99,24 +81,8 @@ class _Record:
     spec: JobSpec
     order: int
     state: JobState | None = None
-    container_id: str | None = None
-    starts: int = 0
-    started_at_s: float | None = None
-    changed_at_s: float | None = None
-    actual: Limits = field(default_factory=Limits)
     desired: Limits = field(default_factory=Limits)
-    attained_core_s: float = 0.0
-    counters: tuple[float, float, int | None, int | None] | None = None
-    """(time, core-seconds, periods, throttled periods) of this start, last seen."""
-    cpu: deque[tuple[float, float]] = field(default_factory=deque)
-    reports: deque[Report] = field(default_factory=deque)
-    fresh: LatencySketch = field(default_factory=LatencySketch)
-    writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
-    """By writer: when it last wrote, its requests in flight, the oldest one's age."""
-    samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    checkpoint: CheckpointAck | None = None
-    as_of_s: float | None = None
-    usage: Usage = field(default_factory=Usage)
+    measures: Measures = field(default_factory=Measures)
     forgiven: Begun | None = None
     """A failure from before its file was dropped (again): it does not count."""
     refusal: str | None = None
@@ -139,7 +105,7 @@ class Ledger:
     def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
         """One observation, the wish and the durable records become one snapshot."""
         self._cycle += 1
-        known = {name: record.container_id for name, record in self._records.items()}
+        known = {name: record.measures.container_id for name, record in self._records.items()}
         facts, doubles = _by_job(seen.containers, known)
         begun = {item.job: item for item in seen.begun}
         # A job's container has one name, so this agent never makes a second: it is somebody else's,
@@ -222,11 +188,8 @@ class Ledger:
                 record.refusal = None if done else outcome.detail
                 record.forgiven = None
             if outcome.status in ("done", "begun") and isinstance(outcome.action, Resize | Start):
-                if _same(record.actual, outcome.action.limits):
-                    continue
-                record.changed_at_s = now_s
-                record.actual = outcome.action.limits
-                if isinstance(outcome.action, Start):
+                changed = record.measures.limited(outcome.action.limits, now_s)
+                if changed and isinstance(outcome.action, Start):
                     record.desired = outcome.action.limits
 
     # ------------------------------------------------------------------ folding
@@ -256,33 +219,14 @@ class Ledger:
         for name, record in self._records.items():
             fact = facts.get(name)
             if fact is None:
-                record.fresh = LatencySketch()
-                record.usage = Usage()
-                record.counters = None
-                record.container_id = None
+                record.measures.absent()
                 continue
-            if fact.container_id != record.container_id or fact.starts != record.starts:
-                self._new_start(record, fact, seen.now_s)
-            if not _same(fact.actual, record.actual):
-                record.actual = fact.actual
-                record.changed_at_s = seen.now_s
-            total += _fold_usage(record, fact, seen.now_s, self._options.window_s)
-            _fold_reports(record, fact, seen.now_s, self._options.window_s)
+            if record.measures.is_new(fact):
+                record.retry_at_s = record.retry_s = 0.0
+                if record.state is None:  # a restarted agent wants what it finds, until it decides
+                    record.desired = fact.actual
+            total += record.measures.fold(fact, seen.now_s, self._options.window_s)
         return total
-
-    def _new_start(self, record: _Record, fact: ContainerFact, now_s: float) -> None:
-        if record.state is None:
-            record.desired = fact.actual  # a restarted agent wants what it finds, until it decides
-        record.container_id = fact.container_id
-        record.starts = fact.starts
-        record.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
-        record.changed_at_s = record.started_at_s
-        record.actual = fact.actual
-        record.retry_at_s = record.retry_s = 0.0
-        record.counters = None
-        record.cpu.clear()
-        record.reports.clear()
-        record.writers.clear()
 
     def _node(self, seen: Observation, used_core_s: float) -> NodeView:
         cores = seen.node.cores if seen.node else 1.0
@@ -363,20 +307,22 @@ class Ledger:
     def _view(
         self, now_s: float, record: _Record, place: Standing, fact: ContainerFact | None
     ) -> JobView:
+        measures = record.measures
+        promised = fact is not None or place.state is JobState.STARTING
         return JobView(
             spec=record.spec,
             state=place.state,
             reason=place.reason,
             container_id=fact.container_id if fact else None,
             desired=record.desired,
-            actual=record.actual if fact or place.state is JobState.STARTING else Limits(),
+            actual=measures.actual if promised else Limits(),
             cpu_shares=fact.cpu_shares if fact else None,
-            usage=record.usage,
-            progress=_progress(record, fact, now_s),
-            attained_core_s=record.attained_core_s,
-            started_at_s=record.started_at_s,
-            changed_at_s=record.changed_at_s,
-            starts=record.starts,
+            usage=measures.usage,
+            progress=measures.progress(fact, now_s),
+            attained_core_s=measures.attained_core_s,
+            started_at_s=measures.started_at_s,
+            changed_at_s=measures.changed_at_s,
+            starts=measures.starts,
         )
 
 
@@ -445,108 +391,5 @@ def _ending(record: _Record, place: Standing, fact: ContainerFact | None) -> End
         kind="finished" if place.state is JobState.FINISHED else "failed",
         detail=place.reason or "",
         exit_code=fact.exit_code if fact else None,
-        attained_core_s=record.attained_core_s,
+        attained_core_s=record.measures.attained_core_s,
     )
-
-
-def _fold_usage(record: _Record, fact: ContainerFact, now_s: float, window_s: float) -> float:
-    """Turn counters into rates; returns the core-seconds used since the cycle before."""
-    used = 0.0
-    cpu_cores = throttled = window_cores = None
-    if fact.usage_core_s is not None:
-        if record.counters is not None and now_s > record.counters[0]:
-            then_s, then_core_s, then_periods, then_throttled = record.counters
-            used = max(0.0, fact.usage_core_s - then_core_s)
-            cpu_cores = used / (now_s - then_s)
-            if None not in (fact.periods, then_periods, fact.throttled_periods, then_throttled):
-                periods = (fact.periods or 0) - (then_periods or 0)
-                hit = (fact.throttled_periods or 0) - (then_throttled or 0)
-                throttled = min(1.0, max(0.0, hit / periods)) if periods > 0 else 0.0
-        elif record.counters is None:
-            used = fact.usage_core_s
-        record.attained_core_s += used
-        record.counters = (now_s, fact.usage_core_s, fact.periods, fact.throttled_periods)
-        record.cpu.append((now_s, fact.usage_core_s))
-        since_s = max(record.changed_at_s or 0.0, now_s - window_s)
-        while len(record.cpu) > 1 and record.cpu[0][0] < since_s:
-            record.cpu.popleft()
-        first_s, first_core_s = record.cpu[0]
-        if now_s > first_s:
-            window_cores = max(0.0, (fact.usage_core_s - first_core_s) / (now_s - first_s))
-    record.usage = Usage(
-        cpu_cores=cpu_cores,
-        window_cores=window_cores,
-        memory_bytes=fact.memory_bytes,
-        throttled_ratio=throttled,
-        cpu_pressure_ratio=fact.cpu_pressure_ratio,
-    )
-    return used
-
-
-def _fold_reports(record: _Record, fact: ContainerFact, now_s: float, window_s: float) -> None:
-    fresh: list[LatencySketch] = []
-    for report in fact.reports:
-        record.as_of_s = report.received_s
-        if report.latency is not None:
-            fresh.append(report.latency)
-        known = report.writer in record.writers or len(record.writers) < _WRITERS
-        if report.in_flight is not None and known:
-            record.writers[report.writer] = (
-                report.received_s,
-                report.in_flight,
-                report.oldest_s or 0.0,
-            )
-        if report.sample is not None:
-            record.samples.append(report.sample)
-        if report.checkpoint is not None:
-            record.checkpoint = report.checkpoint
-    record.fresh = merge(*fresh)
-    buckets = sum(len(one.buckets) for one in fresh)
-    if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
-        record.reports.append(Report(received_s=now_s, latency=record.fresh))
-    else:
-        record.reports.extend(report for report in fact.reports if report.latency is not None)
-    while record.reports and record.reports[0].received_s < now_s - window_s:
-        record.reports.popleft()
-    gone = [key for key, (at_s, _, _) in record.writers.items() if at_s < now_s - STALE_WRITER_S]
-    for key in gone:
-        del record.writers[key]
-
-
-def _progress(record: _Record, fact: ContainerFact | None, now_s: float) -> Progress:
-    since_s = record.changed_at_s or 0.0
-    sketches = [report.latency for report in record.reports if report.latency is not None]
-    return Progress(
-        fresh=record.fresh,
-        window=merge(
-            *(
-                report.latency
-                for report in record.reports
-                if report.latency is not None and _began_s(report) >= since_s
-            )
-        ),
-        recent=merge(*sketches),
-        in_flight=sum(count for _, count, _ in record.writers.values()),
-        oldest_s=max(
-            (age_s + now_s - at_s for at_s, count, age_s in record.writers.values() if count),
-            default=0.0,
-        ),
-        samples=tuple(record.samples),
-        as_of_s=record.as_of_s,
-        bad_lines=fact.bad_lines if fact else 0,
-        checkpoint=record.checkpoint,
-        trouble=fact.sidecar_trouble if fact else None,
-    )
-
-
-def _began_s(report: Report) -> float:
-    """When the average request that a line tells of began, at the earliest."""
-    mean_s = report.latency.mean_s if report.latency else None
-    return report.received_s - REPORT_INTERVAL_S - (mean_s or 0.0)
-
-
-def _same(a: Limits, b: Limits) -> bool:
-    """Equal but for rounding: a quota is read back in microseconds of a 100 ms period."""
-    if a.cpu_cores is None or b.cpu_cores is None:
-        return a.cpu_cores is None and b.cpu_cores is None
-    return abs(a.cpu_cores - b.cpu_cores) < 1e-4

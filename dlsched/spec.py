@@ -86,7 +86,8 @@ def env_file_reader(folder: Path) -> Callable[[str], str]:
         with open(descriptor, "rb") as stream:  # noqa: PTH123
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise ValueError("is not a regular file")
-            content = stream.read(ENV_FILE_MAX_BYTES + 1)
+            # None: a file as those of /proc, on which one would wait.
+            content = stream.read(ENV_FILE_MAX_BYTES + 1) or b""
         if len(content) > ENV_FILE_MAX_BYTES:
             raise ValueError(f"has more than {ENV_FILE_MAX_BYTES // 1024} KiB")
         return content.decode()

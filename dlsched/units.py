@@ -122,3 +122,10 @@ def _digits(number: float) -> str:
         return f"{number:.0f}"
     text = f"{number:.3g}"
     return f"{number:.6f}".rstrip("0").rstrip(".") if "e" in text else text
+
+
+def same_cores(a: float | None, b: float | None) -> bool:
+    """Equal but for rounding (None: no ceiling): quotas are kept in us of a 100 ms period."""
+    if a is None or b is None:
+        return a is b
+    return abs(a - b) < 1e-4

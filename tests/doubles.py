@@ -14,20 +14,27 @@ from dlsched.ledger import Wish
 from dlsched.model import (
     Action,
     Begun,
+    Bounds,
     ContainerFact,
     ContainerSpec,
     ContainerState,
+    Decision,
     Ended,
     JobSpec,
+    JobState,
+    JobView,
     LatencySketch,
     LatencyTarget,
+    Limits,
     NodeFact,
+    NodeView,
     Observation,
     Outcome,
     RejectedFile,
     Remove,
     Report,
     Resize,
+    Snapshot,
 )
 
 
@@ -140,3 +147,22 @@ class FakeRecords:
 
     def lift(self, name: str) -> None:
         self.ended.pop(name, None)
+
+
+def view(name: str, actual: float | None = 1.0, floor: float = 0.1, ceiling: float | None = None):
+    return JobView(
+        spec=job_spec(name, bounds=Bounds(floor, ceiling)),
+        state=JobState.RUNNING,
+        container_id=f"id-{name}",
+        desired=Limits(actual),
+        actual=Limits(actual),
+        changed_at_s=95.0,
+    )
+
+
+def snapshot(*jobs: JobView, capacity: float = 4.0) -> Snapshot:
+    return Snapshot(1, 100.0, NodeView(capacity, capacity, 2**33), jobs)
+
+
+def decide(**cores: float | None) -> Decision:
+    return Decision(limits={name: Limits(value) for name, value in cores.items()})

@@ -10,6 +10,7 @@ import pytest
 
 from dlsched.clock import VirtualClock
 from dlsched.controller import FAILURES_UNTIL_PLAIN, Controller, NamedPolicy
+from dlsched.guards import GuardOptions
 from dlsched.ledger import Ledger, LedgerOptions
 from dlsched.model import (
     Action,
@@ -27,7 +28,6 @@ from dlsched.model import (
     Snapshot,
     Start,
 )
-from dlsched.planner import GuardOptions
 from tests.doubles import FakeInbox, FakeRecords, FakeRuntime, job_spec, running
 
 

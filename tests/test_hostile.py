@@ -129,8 +129,9 @@ def test_what_others_do_to_a_container_is_followed_and_a_copy_of_it_left_alone(n
 
     container.remove(force=True)
     wait_for(
-        lambda: row(node, "alpha")["state"] == "running"
-        and row(node, "alpha")["container"] != first,
+        lambda: (
+            row(node, "alpha")["state"] == "running" and row(node, "alpha")["container"] != first
+        ),
         20,
         "a new container",
     )

@@ -420,3 +420,15 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
 def test_any_mapping_is_parsed_or_refused(tree: dict[str, Any]) -> None:
     parse_or_refuse(yaml.safe_dump({"name": "ab", "image": "a", **tree}, allow_unicode=True))
+
+
+def test_an_env_file_that_one_would_wait_for_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    os.mkfifo(tmp_path / "like-proc-kmsg")  # which says that it is a regular file
+    monkeypatch.setattr("dlsched.spec.stat.S_ISREG", lambda mode: True)
+    writer = os.open(tmp_path / "like-proc-kmsg", os.O_RDWR)
+    try:
+        assert env_file_reader(tmp_path)("like-proc-kmsg") == ""
+    finally:
+        os.close(writer)

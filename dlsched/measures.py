@@ -1,0 +1,202 @@
+"""One job's measurements: counters turned into rates, sidecar lines into windows.
+
+Owns what counts as measured under the present limits. It must not know lifecycles, nor judge what
+it measures. Part of the ledger's state, and as mutable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from dlsched.estimate.sketch import merge
+from dlsched.model import (
+    CheckpointAck,
+    ContainerFact,
+    LatencySketch,
+    Limits,
+    Progress,
+    Report,
+    Sample,
+    Usage,
+)
+from dlsched.units import same_cores
+
+REPORT_INTERVAL_S = 1.0
+"""A reporter writes at most once a second, so a line covers the second before it arrived."""
+
+STALE_WRITER_S = 10.0
+"""A writer silent for so long no longer vouches for its requests in flight."""
+
+_SAMPLES = 256
+_LINES_APART, _BUCKETS_APART = 64, 1024
+"""More than that from one job in a cycle is kept as one line: a flood must cost no more."""
+_WRITERS = 1024
+"""Of more writers than that in one job, the requests in flight of the first ones count."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Counters:
+    """The kernel's counts of one start at one moment."""
+
+    at_s: float
+    core_s: float
+    periods: int | None
+    throttled: int | None
+
+
+@dataclass(slots=True)
+class Measures:
+    """Everything measured of one job, over all its starts."""
+
+    container_id: str | None = None
+    starts: int = 0
+    started_at_s: float | None = None
+    changed_at_s: float | None = None
+    """When its limits last changed: only what began after counts as measured under them."""
+    actual: Limits = field(default_factory=Limits)
+    attained_core_s: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    _counters: _Counters | None = None
+    _cpu: deque[tuple[float, float]] = field(default_factory=deque)
+    _reports: deque[Report] = field(default_factory=deque)
+    _fresh: LatencySketch = field(default_factory=LatencySketch)
+    _writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
+    """By writer: when it last wrote, its requests in flight, the oldest one's age."""
+    _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    _checkpoint: CheckpointAck | None = None
+    _as_of_s: float | None = None
+
+    def is_new(self, fact: ContainerFact) -> bool:
+        """Whether this is another start than the one measured so far."""
+        return fact.container_id != self.container_id or fact.starts != self.starts
+
+    def absent(self) -> None:
+        """There is no container now."""
+        self._fresh = LatencySketch()
+        self.usage = Usage()
+        self._counters = None
+        self.container_id = None
+
+    def limited(self, limits: Limits, now_s: float) -> bool:
+        """These limits are in force from now on; False when they were already."""
+        if same_cores(self.actual.cpu_cores, limits.cpu_cores):
+            return False
+        self.actual, self.changed_at_s = limits, now_s
+        return True
+
+    def fold(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
+        """Take one observation in; returns the core-seconds used since the one before."""
+        if self.is_new(fact):
+            self._begin(fact, now_s)
+        self.limited(fact.actual, now_s)
+        used_core_s = self._fold_usage(fact, now_s, window_s)
+        self._fold_reports(fact, now_s, window_s)
+        return used_core_s
+
+    def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
+        """What its sidecar told, as policies see it."""
+        since_s = self.changed_at_s or 0.0
+        told = [(report, report.latency) for report in self._reports if report.latency is not None]
+        window = [latency for report, latency in told if _began_s(report) >= since_s]
+        return Progress(
+            fresh=self._fresh,
+            window=merge(*window),
+            recent=merge(*(latency for _, latency in told)),
+            in_flight=sum(count for _, count, _ in self._writers.values()),
+            oldest_s=max(
+                (age_s + now_s - at_s for at_s, count, age_s in self._writers.values() if count),
+                default=0.0,
+            ),
+            samples=tuple(self._samples),
+            as_of_s=self._as_of_s,
+            bad_lines=fact.bad_lines if fact else 0,
+            checkpoint=self._checkpoint,
+            trouble=fact.sidecar_trouble if fact else None,
+        )
+
+    def _begin(self, fact: ContainerFact, now_s: float) -> None:
+        self.container_id = fact.container_id
+        self.starts = fact.starts
+        self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
+        self.changed_at_s = self.started_at_s
+        self.actual = fact.actual
+        self._counters = None
+        self._cpu.clear()
+        self._reports.clear()
+        self._writers.clear()
+
+    def _fold_usage(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
+        used_core_s = 0.0
+        cpu_cores = throttled = window_cores = None
+        if fact.usage_core_s is not None:
+            now = _Counters(now_s, fact.usage_core_s, fact.periods, fact.throttled_periods)
+            then, self._counters = self._counters, now
+            if then is None:
+                used_core_s = now.core_s
+            elif now_s > then.at_s:
+                used_core_s = max(0.0, now.core_s - then.core_s)
+                cpu_cores = used_core_s / (now_s - then.at_s)
+                throttled = _throttled_ratio(then, now)
+            self.attained_core_s += used_core_s
+            window_cores = self._window_cores(now, window_s)
+        self.usage = Usage(
+            cpu_cores=cpu_cores,
+            window_cores=window_cores,
+            memory_bytes=fact.memory_bytes,
+            throttled_ratio=throttled,
+            cpu_pressure_ratio=fact.cpu_pressure_ratio,
+        )
+        return used_core_s
+
+    def _window_cores(self, now: _Counters, window_s: float) -> float | None:
+        self._cpu.append((now.at_s, now.core_s))
+        since_s = max(self.changed_at_s or 0.0, now.at_s - window_s)
+        while len(self._cpu) > 1 and self._cpu[0][0] < since_s:
+            self._cpu.popleft()
+        first_s, first_core_s = self._cpu[0]
+        if now.at_s <= first_s:
+            return None
+        return max(0.0, (now.core_s - first_core_s) / (now.at_s - first_s))
+
+    def _fold_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:
+        fresh: list[LatencySketch] = []
+        for report in fact.reports:
+            self._as_of_s = report.received_s
+            if report.latency is not None:
+                fresh.append(report.latency)
+            known = report.writer in self._writers or len(self._writers) < _WRITERS
+            if report.in_flight is not None and known:
+                oldest_s = report.oldest_s or 0.0
+                self._writers[report.writer] = (report.received_s, report.in_flight, oldest_s)
+            if report.sample is not None:
+                self._samples.append(report.sample)
+            if report.checkpoint is not None:
+                self._checkpoint = report.checkpoint
+        self._fresh = merge(*fresh)
+        buckets = sum(len(one.buckets) for one in fresh)
+        if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
+            self._reports.append(Report(received_s=now_s, latency=self._fresh))
+        else:
+            self._reports.extend(report for report in fact.reports if report.latency is not None)
+        while self._reports and self._reports[0].received_s < now_s - window_s:
+            self._reports.popleft()
+        stale_s = now_s - STALE_WRITER_S
+        for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
+            del self._writers[writer]
+
+
+def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:
+    """Part of the scheduling periods in between that hit the quota; None: not counted."""
+    if then.periods is None or now.periods is None:
+        return None
+    if then.throttled is None or now.throttled is None:
+        return None
+    periods, hit = now.periods - then.periods, now.throttled - then.throttled
+    return min(1.0, max(0.0, hit / periods)) if periods > 0 else 0.0
+
+
+def _began_s(report: Report) -> float:
+    """When the average request that a line tells of began, at the earliest."""
+    mean_s = report.latency.mean_s if report.latency else None
+    return report.received_s - REPORT_INTERVAL_S - (mean_s or 0.0)
