@@ -13,19 +13,19 @@ import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 
 from dlsched import __version__, logs
 from dlsched.api import ApiServer
 from dlsched.clock import SystemClock
-from dlsched.controller import Controller, Inbound, NamedPolicy
+from dlsched.controller import Controller, NamedPolicy
 from dlsched.errors import DlschedError
 from dlsched.folder_watch import FolderWatch
+from dlsched.folder_wish import FolderWish
 from dlsched.guards import GuardOptions
 from dlsched.inbox import Inbox
 from dlsched.journal import Journal, JournalReader, load_memory
-from dlsched.ledger import Ledger, LedgerOptions, Wish
-from dlsched.model import ContainerFact, CycleReport, Ended, JobState, JobView
+from dlsched.ledger import Ledger, LedgerOptions
+from dlsched.model import CycleReport, Ended, JobState, JobView
 from dlsched.policies import load
 from dlsched.records import Records, lock_state_dir
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
@@ -81,48 +81,6 @@ def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = No
         finally:
             agent.close()
     return 0
-
-
-class FolderWish:
-    """The watch folder as the controller wants it: specs in force, and what must be spared."""
-
-    def __init__(self, inbox: Inbox, folder: Path) -> None:
-        self._inbox = inbox
-        self._folder = folder
-        self.next_s: float | None = None
-
-    def scan(self, now_s: float) -> Inbound:
-        """Read the folder; a container is spared while its file may still be there."""
-        seen = self._inbox.scan(now_s)
-        self.next_s = seen.next_s
-        rejected = {Path(bad.file).name: bad.job for bad in seen.rejected}
-
-        def spares(fact: ContainerFact) -> str | None:
-            source = Path(fact.source)
-            if seen.trouble is not None:
-                return seen.trouble
-            if not seen.settled or source.name in seen.unsettled:
-                return "the job files are still being read"
-            if source.parent != self._folder:
-                return f"it was started from {source.parent}, not from {self._folder}"
-            if (
-                source.name in rejected
-                or fact.job in rejected.values()
-                or None in rejected.values()
-            ):
-                return f"its job file {source.name} is rejected"
-            return None
-
-        return Inbound(
-            wish=Wish(
-                specs={spec.name: spec for spec in seen.specs},
-                spares=spares,
-                settled=seen.settled and not rejected,
-            ),
-            sources={job: str(self._folder / name) for job, name in seen.files.items()},
-            rejected=seen.rejected,
-            trouble=seen.trouble,
-        )
 
 
 class Agent:

@@ -172,7 +172,8 @@ def _env_lines(content: str) -> Iterator[tuple[str, tuple[str, str]]]:
         key, equals, value = stripped.partition("=")
         value = value.strip()
         if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}", key):
-            yield f"line {number}: {shown(stripped)} is not KEY=VALUE", ("", "")
+            # Not shown: an env_file is where secrets are.
+            yield f"line {number} is not KEY=VALUE", ("", "")
         elif key.startswith(RESERVED_VARIABLE):
             yield f"line {number}: {key} is set by dlsched", ("", "")
         elif "\0" in value:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -151,6 +153,34 @@ def test_a_stop_with_a_minute_of_grace_delays_nobody(node: Session):
     assert time.monotonic() - began_s < 30
     assert row(node, "stubborn")["state"] == "stopping"
     assert "grace" in row(node, "stubborn")["reason"]
+
+
+def test_a_slow_pull_delays_nobody(node: Session):
+    with socket.create_server(("127.0.0.1", 0)) as registry:  # takes calls, never answers
+        image = f"127.0.0.1:{registry.getsockname()[1]}/slow:1"
+        node.start("fair")
+        node.drop("slow", spec("slow").replace("dlsched-examples/base:3.11", image))
+        reaches(node, "slow", "pulling")
+        cycle, began_s = node.cycle(), time.monotonic()
+        node.drop("beta", spec("beta"))
+        reaches(node, "beta", "running", 15)
+        wait_for(lambda: node.cycle() >= cycle + 5, 15, "five more cycles")
+        assert time.monotonic() - began_s < 30
+        assert row(node, "slow")["state"] == "pulling"
+        assert inspect(node, "beta")["HostConfig"]["CpuQuota"] == 100_000  # its whole ceiling
+
+
+def test_sighup_takes_new_settings_and_keeps_the_old_where_they_are_wrong(node: Session):
+    node.start("fair")
+    settings = json.loads((node.root / "dlsched.yaml").read_text())
+    for policy, in_force in (("none", "none"), ("no-such-policy", "none"), ("dqoes", "dqoes")):
+        (node.root / "dlsched.yaml").write_text(json.dumps({**settings, "policy": policy}))
+        cycle = node.cycle()
+        node.process.send_signal(signal.SIGHUP)
+        wait_for(lambda seen=cycle: node.cycle() >= seen + 2, 10, "two cycles")
+        assert node.client.jobs()["policy"] == in_force
+    log = (node.root / "daemon.log").read_text()
+    assert "no policy 'no-such-policy'; known are" in log
 
 
 def test_sigterm_gives_ceilings_back_and_leaves_containers_running(node: Session):

@@ -322,7 +322,7 @@ def test_what_is_wrong_with_an_env_file_is_said_at_its_name(tmp_path: Path) -> N
     assert len(said) == 6
     for line, what in zip(
         said,
-        ["line 1: 'A' is not KEY=VALUE", "line 2: DLSCHED_JOB is set by dlsched",
+        ["line 1 is not KEY=VALUE", "line 2: DLSCHED_JOB is set by dlsched",
          "No such file", "more than 64 KiB", "not a regular file", "codec can't decode"],
         strict=True,
     ):  # fmt: skip
