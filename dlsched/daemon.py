@@ -37,6 +37,9 @@ log = logging.getLogger(__name__)
 JOURNAL_NAME = "journal.db"
 """The journal in the state directory."""
 
+DRY_RUN_JOURNAL_NAME = "dry-run.db"
+"""What was only thought must not be remembered as done."""
+
 _LEAST_GAP_S = 0.02
 """Between two cycles, however many events wake the loop."""
 
@@ -91,8 +94,11 @@ class Agent:
         self._dry_run = dry_run
         self._stopping = self._reloading = False
         policy = load(settings.policy, settings.policy_options)
+        self._journal_path = settings.state_dir / (
+            DRY_RUN_JOURNAL_NAME if dry_run else JOURNAL_NAME
+        )
         self._journal = Journal(
-            settings.state_dir / JOURNAL_NAME,
+            self._journal_path,
             frame_s=settings.journal.frame_s,
             max_bytes=settings.journal.max_size_bytes,
             max_age_s=settings.journal.max_age_s,
@@ -225,12 +231,12 @@ class Agent:
 
     def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
         """The job's last changes, newest first."""
-        with JournalReader(self._settings.state_dir / JOURNAL_NAME) as reader:
+        with JournalReader(self._journal_path) as reader:
             return [asdict(change) for change in reader.last_changes(job, limit)]
 
     def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
         """What else became of the job, newest first."""
-        with JournalReader(self._settings.state_dir / JOURNAL_NAME) as reader:
+        with JournalReader(self._journal_path) as reader:
             return [asdict(event) for event in reader.events(job, limit)]
 
     def stop(self, job: str) -> None:

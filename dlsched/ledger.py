@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlsched.admission import admit
-from dlsched.lifecycle import Standing, standing
+from dlsched.lifecycle import Standing, left_alone, standing
 from dlsched.measures import Measures
 from dlsched.model import (
     Begun,
@@ -132,7 +132,7 @@ class Ledger:
                 self._note(record, JobState.STOPPED)
                 del self._records[name]
             elif name in spared:
-                standings[name] = Standing(JobState.UNMANAGED, spared[name])
+                standings[name] = left_alone(facts[name], spared[name])
             else:
                 started = begun.get(name) if begun.get(name) != record.forgiven else None
                 standings[name] = standing(spec, facts.get(name), started, ended.get(name))

@@ -69,6 +69,11 @@ def standing(
     return _present(spec, fact, begun)
 
 
+def left_alone(fact: ContainerFact, why: str) -> Standing:
+    """Where the job of a container stands that must not be touched."""
+    return Standing(JobState.UNMANAGED if fact.state in _ALIVE else JobState.STOPPED, why)
+
+
 def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
     """Why a container ended, in one line."""
     if fact.oom_killed:

@@ -63,17 +63,6 @@ def parse_seconds(text: str, *, low: float = 0.0, high: float = SECONDS_MAX) -> 
     return duration_s
 
 
-def parse_cores(text: str, *, low: float = CORES_MIN, high: float = CORES_MAX) -> float:
-    """Cores of "1.5"; ValueError where the text is no number or lies outside low to high."""
-    stripped = text.strip()
-    if not _PLAIN.fullmatch(stripped):
-        raise ValueError(f"{shown(text)} is not a number of cores such as 0.5 or 2")
-    if not low <= float(stripped) <= high:
-        bound = f"{low:g} to {render_cores(high)}"
-        raise ValueError(f"{shown(text)} is out of bounds: {bound}")
-    return float(stripped)
-
-
 def render_bytes(size_bytes: float) -> str:
     """A size to three digits in the unit that fits: "1.5 GiB". `parse_bytes` reads it."""
     scaled = float(size_bytes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.lifecycle import standing
+from dlsched.lifecycle import left_alone, standing
 from dlsched.model import Begun, ContainerSpec, ContainerState, Ended, JobState, Restart
 from tests.doubles import job_spec, running
 
@@ -102,3 +102,9 @@ def test_a_crash_loop_that_docker_gave_up_tells_how_often():
         starts=5,
     )
     assert standing(spec, dead, None, None).reason == "exit code 7, given up after 4 restarts"
+
+
+def test_a_dead_container_that_must_not_be_touched_holds_nothing():
+    assert left_alone(fact(), "why").state is JobState.UNMANAGED
+    dead = left_alone(fact(state=ContainerState.EXITED), "why")
+    assert (dead.state, dead.state.holds) == (JobState.STOPPED, False)

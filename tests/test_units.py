@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from dlsched.units import (
     BYTES_MAX,
     parse_bytes,
-    parse_cores,
     parse_seconds,
     render_bytes,
     render_cores,
@@ -67,14 +66,6 @@ def test_a_duration_needs_its_unit_and_its_bounds() -> None:
         parse_seconds("2h", high=3600)
 
 
-def test_cores_are_read_and_bounded() -> None:
-    assert parse_cores("1.5") == 1.5
-    with pytest.raises(ValueError, match=r"'0.001' is out of bounds: 0.01 to 4096 cores"):
-        parse_cores("0.001")
-    with pytest.raises(ValueError, match="is not a number of cores"):
-        parse_cores("250m")
-
-
 @pytest.mark.parametrize(
     ("duration_s", "text"),
     [
@@ -109,7 +100,7 @@ def test_a_rendered_size_reads_back_within_its_digits(size_bytes: int) -> None:
 
 @given(st.text())
 def test_no_text_is_more_than_refused(text: str) -> None:
-    for parse in (parse_bytes, parse_seconds, parse_cores):
+    for parse in (parse_bytes, parse_seconds):
         try:
             assert parse(text) >= 0
         except ValueError as error:
