@@ -1,8 +1,8 @@
 """`make bench`: the demo's comparison over several seeds, the loop's cost, its reaction times.
 
-Prints each table, writes `benchmarks/results/{satisfied,mends,loop,reaction}.json` and the tables as
-Markdown to `benchmarks/results/TABLES.md`, which README quotes. Seeds are 1, 2, 3, ...; none is
-chosen.
+Prints each table, writes `satisfied`, `mends`, `loop` and `reaction` as JSON to benchmarks/results,
+and the tables as Markdown to `TABLES.md` there, which README quotes. Seeds are 1, 2, 3, ...; none
+is chosen.
 """
 
 from __future__ import annotations

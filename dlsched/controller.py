@@ -157,6 +157,7 @@ class Controller:
             wall_time=self._clock.wall_time(),
             phase_s=phases.seconds,
         )
+        _log_alarms(self.last_report.alarms if self.last_report else (), report.alarms)
         self.last_report = report
         self._publish(report)
         return report
@@ -300,6 +301,16 @@ class _Phases:
         now_s = self._clock.cpu_s()
         self.seconds[phase] = now_s - self._last_s
         self._last_s = now_s
+
+
+def _log_alarms(before: Sequence[str], now: Sequence[str]) -> None:
+    """Tell what began and what ended, once each."""
+    for alarm in now:
+        if alarm not in before:
+            log.warning("%s", alarm)
+    for alarm in before:
+        if alarm not in now:
+            log.info("over: %s", alarm)
 
 
 def _log_outcome(outcome: Outcome) -> None:

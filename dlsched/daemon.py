@@ -137,6 +137,7 @@ class Agent:
 
     def run(self, reload: Reload | None) -> None:
         """Cycle after cycle, each a period after the last or at once on a wake."""
+        self._runtime.check_engine()
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)
         signal.signal(signal.SIGHUP, self._on_reload)

@@ -1,7 +1,8 @@
 """The frozen types that every layer speaks: a decision is a value, and so is all that leads to it.
 
-Owns the nouns of the program. It must not do anything: no I/O, no clock, no Docker, no arithmetic
-beyond what a type needs to describe itself. Units are in the names: `_s` seconds, `_bytes`,
+Owns the nouns of the program, all in one place, since each is understood by its neighbours: read it
+once from top to bottom. It must not do anything: no I/O, no clock, no Docker, no arithmetic beyond
+what a type needs to describe itself. Units are in the names: `_s` seconds, `_bytes`,
 `_cores`, `_core_s`, `_ratio` 0 to 1. `None` means unread or unbounded, never zero.
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.daemon import Agent, NotOurs
-from dlsched.errors import SettingsError
+from dlsched.errors import EngineUnavailable, SettingsError
 from dlsched.settings import Engine, Settings
 
 JOB = "name: alpha\nimage: model:1\n"
@@ -103,3 +103,8 @@ def test_a_broken_record_is_an_alarm(agent: Make, settings: Settings) -> None:
     report = one.last_report()
     assert report is not None
     assert any("alpha.json is no record" in alarm for alarm in report.alarms)
+
+
+def test_without_an_engine_it_does_not_begin(agent: Make):
+    with pytest.raises(EngineUnavailable, match=r"no-engine\.sock"):
+        agent().run(None)
