@@ -28,13 +28,11 @@ PUBLISHED = tuple(
 """The published rule leaves two questions open; each answer is measured."""
 
 MENDS = {
-    "dqoes, all mends": "dqoes",
-    "small steps (gain 0.1)": "dqoes?gain=0.1",
-    "no allowance for noise": "dqoes?noise_sigmas=0.0",
-    "acts on any sample": "dqoes?min_requests=1&min_window_s=0.0&noise_sigmas=0.0",
-    "aims at the border (inner 0.10)": "dqoes?inner_ratio=0.0999",
+    "all mends": "dqoes",
+    "published step (gain 0.1)": "dqoes?gain=0.1",
     "published floor N/(2n)": "dqoes?floor_ratio=0.5",
-    "slow (every 10 s)": "dqoes?interval_s=10.0",
+    "acts on any sample": "dqoes?min_requests=1&min_window_s=0.0&noise_sigmas=0.0",
+    "decides every 10 s": "dqoes?interval_s=10.0",
     "never rests (no back-off)": "dqoes?backoff=1",
 }
 """The mended rule, then with one mend at a time turned back."""

@@ -36,9 +36,9 @@ class Plan:
     demand_ratio: float = 0.7
     """Of the capacity that the calibration measured."""
     saturate_s: float = 6.0
-    calibrate_s: float = 25.0
+    calibrate_s: float = 20.0
     settle_s: float = 60.0
-    judge_s: float = 30.0
+    judge_s: float = 20.0
     judge_most_s: float = 60.0
     """The judged window grows up to this until every job has the requests that its noise needs."""
 
@@ -184,6 +184,7 @@ def _run(
     session: Session, plan: Plan, watcher: Watcher, policy: str, targets: Mapping[str, float]
 ) -> PolicyRun:
     name, options = parse_policy(policy)
+    session.forget()
     session.start(name, options)
     first, began_s = session.cycle(), time.monotonic()
     agent, engines = session.process, session.engine_processes()

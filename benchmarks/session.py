@@ -129,6 +129,11 @@ class Session:
         )
         wait_for(self._answers, 30, "the daemon to answer")
 
+    def forget(self) -> None:
+        """Between two daemons: the next one's policy remembers nothing of the one before."""
+        for file in self.state_dir.glob("journal.db*"):
+            file.unlink()
+
     def stop(self) -> None:
         """SIGTERM: containers run on, under their specs' ceilings."""
         if self._daemon is None:

@@ -192,6 +192,10 @@ class DockerRuntime:
                 failures.append(f"{job}: keeps its limit: {error}")
         return tuple(failures)
 
+    def check_engine(self) -> None:
+        """Raise EngineUnavailable when the engine does not answer now."""
+        self._engine.info()
+
     def probe(self) -> tuple[Finding, ...]:
         """What `dlsched doctor` has to say of this engine; waits for it."""
         return examine(self._engine, self._options.state_dir)
