@@ -109,7 +109,7 @@ class Agent:
         self._wish = FolderWish(Inbox(folder), folder)
         engine = _engine_options(settings)
         if dry_run:
-            engine = replace(engine, group_weight=None)
+            engine = replace(engine, group_weight=None, dry_run=True)
         self._runtime = DockerRuntime(engine, self._clock, self._wake)
         self._ledger = Ledger(_ledger_options(settings), cycle=self._journal.last_cycle())
         memory, trouble = load_memory(

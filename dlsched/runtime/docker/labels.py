@@ -5,10 +5,16 @@ Owns the labels' names and their reading. It must not call the engine.
 
 from __future__ import annotations
 
+import math
+import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from dlsched.model import ContainerState, JobSpec, Stop
+from dlsched.model import ContainerState, JobSpec, Restart, Stop
+from dlsched.runtime.docker.containers import restart_policy
 from dlsched.runtime.docker.engine import Body, one_line
+from dlsched.spec_schema import GRACE_MAX_S
 
 PREFIX = "dlsched."
 INSTANCE = f"{PREFIX}instance"
@@ -18,6 +24,9 @@ CONTAINER_DIGEST = f"{PREFIX}container-digest"
 SOURCE = f"{PREFIX}source"
 STOP_SIGNAL = f"{PREFIX}stop.signal"
 STOP_GRACE = f"{PREFIX}stop.grace"
+RESTART = f"{PREFIX}restart"
+MADE = f"{PREFIX}made"
+"""A word of its own for each creation: a container has another one than the image it is from."""
 
 DEFAULT_INSTANCE = "default"
 
@@ -38,6 +47,8 @@ def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
         SOURCE: source,
         STOP_SIGNAL: spec.stop.signal,
         STOP_GRACE: f"{spec.stop.grace_s:g}",
+        RESTART: _restart_label(spec.container.restart),
+        MADE: secrets.token_hex(8),
     }
 
 
@@ -65,6 +76,10 @@ class Inspected:
     quota_us: int
     period_us: int
     shares: int
+    restart: Restart | None = None
+    """What its spec says; None: no label tells it."""
+    restart_strays: bool = False
+    """Whether the engine's restart policy is another one."""
 
     @property
     def alive(self) -> bool:
@@ -78,10 +93,25 @@ class Inspected:
 
 
 def inspected(body: Body) -> Inspected:
-    """Read the engine's answer to an inspection. Raises KeyError or ValueError if it is none."""
+    """Read the engine's answer to an inspection. Raises ValueError, in one line, if it is none."""
+    try:
+        return _read(body)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"its description is not understood: {one_line(repr(error))}") from error
+
+
+def inherits(body: Body, image: Body) -> bool:
+    """Whether an inspected container has our labels from its image, made by committing another."""
+    given: Mapping[str, str] = (image.get("Config") or {}).get("Labels") or {}
+    labels: Mapping[str, str] = (body.get("Config") or {}).get("Labels") or {}
+    return INSTANCE in given and labels.get(MADE) == given.get(MADE)
+
+
+def _read(body: Body) -> Inspected:
     state, config, host = body["State"], body["Config"], body["HostConfig"]
     labels: dict[str, str] = config.get("Labels") or {}
     status = ContainerState(state["Status"])
+    restart = _restart(labels.get(RESTART, ""))
     ended = status in (ContainerState.EXITED, ContainerState.DEAD, ContainerState.RESTARTING)
     return Inspected(
         container_id=body["Id"],
@@ -103,6 +133,8 @@ def inspected(body: Body) -> Inspected:
         quota_us=int(host.get("CpuQuota") or 0),
         period_us=int(host.get("CpuPeriod") or 0),
         shares=int(host.get("CpuShares") or 0),
+        restart=restart,
+        restart_strays=restart is not None and _strays(restart, host.get("RestartPolicy") or {}),
     )
 
 
@@ -111,5 +143,30 @@ def _stop(labels: dict[str, str]) -> Stop:
     try:
         grace_s = float(labels.get(STOP_GRACE, default.grace_s))
     except ValueError:
+        grace_s = math.nan
+    if math.isnan(grace_s):
         grace_s = default.grace_s
-    return Stop(labels.get(STOP_SIGNAL, default.signal), grace_s)
+    return Stop(labels.get(STOP_SIGNAL, default.signal), min(max(grace_s, 0.0), GRACE_MAX_S))
+
+
+def _restart_label(restart: Restart) -> str:
+    policy = restart_policy(restart)
+    return f"{policy['Name']}:{policy['MaximumRetryCount']}"
+
+
+def _restart(label: str) -> Restart | None:
+    name, _, retries = label.partition(":")
+    if not (retries.isdecimal() and len(retries) < 10):
+        return None
+    match name:
+        case "no" | "always" | "unless-stopped" | "on-failure":
+            return Restart(name, int(retries))
+    return None
+
+
+def _strays(restart: Restart, now: Mapping[str, Any]) -> bool:
+    there = {
+        "Name": now.get("Name") or "no",
+        "MaximumRetryCount": int(now.get("MaximumRetryCount") or 0),
+    }
+    return there != restart_policy(restart)

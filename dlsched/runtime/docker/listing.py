@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 
 from dlsched.errors import DlschedError
 from dlsched.runtime.docker.background import Patience, begin
-from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.labels import INSTANCE, JOB, Inspected, inspected
+from dlsched.runtime.docker.claims import Claims
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.labels import INSTANCE, Inspected, inspected
 
 EVERY_S = 5.0
 """Events are hints and can be lost; a listing is the truth."""
@@ -56,6 +57,7 @@ class Listings:
         self._engine = engine
         self._instance = instance
         self._left_out = left_out
+        self._claims = Claims(engine, instance)
         self._patience = patience
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -115,20 +117,33 @@ class Listings:
 
     def _list(self, at_s: float, known: Mapping[str, Inspected]) -> Listing:
         found: dict[str, Inspected] = {}
-        for summary in self._engine.containers({INSTANCE: self._instance}):
-            container = summary["Id"]
-            if container in self._left_out or JOB not in (summary.get("Labels") or {}):
+        listed = {one["Id"]: one for one in self._engine.containers({INSTANCE: self._instance})}
+        for container, summary in listed.items():
+            if container in self._left_out or not self._claims.names_a_job(summary):
                 continue
             before = known.get(container)
-            if before is not None and before.state == summary["State"]:
+            if before is None or before.state != summary.get("State"):
+                before = self._inspect(container)
+            if before is not None:
                 found[container] = before
-                continue
-            try:
-                found[container] = inspected(self._engine.inspect(container))
-            except EngineRefused as error:
-                if error.status != 404:
-                    raise
-        return Listing(at_s, found)
+        names = {container: one.get("Names") or () for container, one in listed.items()}
+        self._claims.forget_all_but(listed)
+        return Listing(at_s, self._claims.rightful(found, names))
+
+    def _inspect(self, container: str) -> Inspected | None:
+        """What the engine says of it; None when it is gone, not ours, or beyond understanding."""
+        try:
+            body: Body = self._engine.inspect(container)
+        except EngineRefused as error:
+            if error.status != 404:
+                raise
+            return None
+        try:
+            described = inspected(body)
+        except ValueError as error:
+            self._claims.leave(container, str(error))
+            return None
+        return None if self._claims.inherited(body) else described
 
     def _complain(self, call: _UnderWay) -> None:
         late_s = time.monotonic() - call.since_s

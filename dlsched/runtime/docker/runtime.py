@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dlsched.clock import Clock
 from dlsched.errors import DlschedError, EngineUnavailable
@@ -40,6 +41,7 @@ from dlsched.runtime.docker.labels import DEFAULT_INSTANCE
 from dlsched.runtime.docker.listing import Listing, Listings
 from dlsched.runtime.docker.own import own_containers
 from dlsched.runtime.docker.pulls import Images
+from dlsched.runtime.docker.restarts import Restarts
 from dlsched.runtime.docker.starts import Starts
 from dlsched.runtime.docker.stops import Stops
 from dlsched.runtime.docker.watch import Watch
@@ -77,6 +79,8 @@ class DockerOptions:
     """The loop waits for the engine at most so long in a cycle."""
     cgroup_under: str = ""
     """Group above the instance's own (cgroupfs alone)."""
+    dry_run: bool = False
+    """Observing changes nothing: restart policies are not set back."""
 
 
 class DockerRuntime:
@@ -109,7 +113,8 @@ class DockerRuntime:
         self._stops = Stops(self._unhurried, gate, self._listings.want)
         self._events = Events(self._engine, options.instance, self._listings.want, wake)
         self._watches: dict[str, Watch] = {}
-        self._updates: dict[str, Future[float]] = {}
+        self._restarts = Restarts(self._engine, self._listings.want)
+        self._updates: dict[str, Future[Any]] = {}
         self._containers: Mapping[str, str] = {}
         """Container ids by job, replaced whole: the only thing that other threads read."""
         self._folded: Listing | None = None
@@ -128,6 +133,7 @@ class DockerRuntime:
             self._fold(listing, now_s)
         if listing is not None:
             self._stops.advance(listing, now_s)
+            self._set_restarts_back(now_s)
         trouble = self._listings.trouble
         return Observation(
             now_s=now_s,
@@ -227,6 +233,16 @@ class DockerRuntime:
         self._containers = {w.described.job: c for c, w in self._watches.items()}
         self._weigh_group()
 
+    def _set_restarts_back(self, now_s: float) -> None:
+        if self._options.dry_run or self._listings.trouble is not None:
+            return
+        idle = (
+            watch.described
+            for container, watch in self._watches.items()
+            if self._stops.operation(container, now_s) is None and not self._updating(container)
+        )
+        self._updates.update(self._restarts.set_back(idle, now_s))
+
     def _fact(self, watch: Watch, now_s: float) -> ContainerFact:
         container = watch.described.container_id
         operation = self._stops.operation(container, now_s)
@@ -264,7 +280,7 @@ class DockerRuntime:
             # The container may have ended a moment ago; if it has not, asking again will tell.
             self._listings.want(container)
             return Outcome(action, "failed", error.reason)
-        except (EngineUnavailable, OSError) as error:
+        except (EngineUnavailable, OSError, ValueError) as error:
             return Outcome(action, "failed", str(error))
 
     def _updating(self, container: str) -> bool:

@@ -27,6 +27,7 @@ from dlsched.runtime.allotment import (
     write_allotment,
 )
 from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.claims import inherits_labels
 from dlsched.runtime.docker.containers import (
     Surroundings,
     create_body,
@@ -41,6 +42,10 @@ from dlsched.runtime.docker.pulls import ImageMissing, Images
 
 _PASSING = ("port is already allocated", "address already in use")
 """Refusals that another job's end cures."""
+
+KEPT = 1000
+"""Failures are told until the next start, but of a job that is gone there is none: of more than
+so many attempts those are forgotten that have been over for longest."""
 
 
 class StartFailed(DlschedError):
@@ -103,6 +108,8 @@ class Starts:
             if before.stage != "pulling":
                 return Outcome(action, "failed", "operation under way: starting an older spec")
         attempt = _Attempt(action, pulled=pulled)
+        self._attempts.pop(action.job, None)
+        self._forget_oldest()
         self._attempts[action.job] = attempt
         attempt.future = begin(lambda: self._run(attempt), f"start-{action.job}")
         attempt.future.add_done_callback(lambda done: self._tell(action.job, done))
@@ -125,6 +132,15 @@ class Starts:
                     continue
             words.append(self._word(attempt))
         return tuple(words)
+
+    def _forget_oldest(self) -> None:
+        surplus = len(self._attempts) + 1 - KEPT
+        if surplus <= 0:
+            return
+        over = [job for job, attempt in self._attempts.items() if attempt.future.done()]
+        over.sort(key=lambda job: self._attempts[job].ended_s)
+        for job in over[:surplus]:
+            del self._attempts[job]
 
     def _word(self, attempt: _Attempt) -> Begun:
         job, digest = attempt.action.job, attempt.action.spec.digest
@@ -213,11 +229,12 @@ class Starts:
     def _found(self, name: str, action: Start) -> str:
         """The container that has the name already: ours to start, or a reason to fail."""
         try:
-            found = inspected(self._engine.inspect(name))
-        except EngineRefused as error:
-            raise StartFailed(f"container {name}: {error.reason}", retryable=True) from error
+            body = self._engine.inspect(name)
+            found, inherited = inspected(body), inherits_labels(self._engine, body)
+        except (EngineRefused, ValueError) as error:
+            raise StartFailed(f"container {name}: {one_line(error)}", retryable=True) from error
         short = found.container_id[:12]
-        if found.instance != self._instance or found.job != action.job:
+        if found.instance != self._instance or found.job != action.job or inherited:
             raise StartFailed(
                 f"the name {name} is taken by container {short} (image {found.image}), which is "
                 "not this instance's",

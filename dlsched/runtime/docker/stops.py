@@ -100,6 +100,7 @@ class Stops:
             leaving.call = begin(lambda: self._signal(container, "SIGKILL"), "kill")
         elif failed and not leaving.killed:
             # It never got its signal: the grace begins with the next try.
+            self._want(container)
             del self._leaving[container]
 
     def _ask(self, action: Remove, described: Inspected) -> Future[None]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.model import ContainerSpec, ContainerState, JobSpec, Stop
+from dlsched.model import ContainerSpec, ContainerState, JobSpec, Restart, Stop
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.labels import container_name, inspected, labels_of
+from dlsched.runtime.docker.labels import container_name, inherits, inspected, labels_of
 
 SPEC = JobSpec(
     "job",
@@ -56,9 +56,57 @@ def test_labels_that_somebody_broke_do_no_harm(grace: str) -> None:
     assert inspected(description(None)).job == ""
 
 
+@pytest.mark.parametrize(
+    ("grace", "grace_s"),
+    [("inf", 3600.0), ("1e9", 3600.0), ("-5", 0.0), ("-inf", 0.0), ("nan", Stop().grace_s)],
+)
+def test_a_grace_stays_within_what_a_spec_may_say(grace: str, grace_s: float) -> None:
+    assert inspected(description({"dlsched.stop.grace": grace})).stop.grace_s == grace_s
+
+
+@pytest.mark.parametrize(
+    ("restart", "name", "retries", "strays"),
+    [
+        (Restart("always"), "always", 0, False),
+        (Restart("always"), "no", 0, True),
+        (Restart("on-failure", 3), "on-failure", 3, False),
+        (Restart("on-failure", 3), "on-failure", 0, True),
+        (Restart("no"), "", 0, False),
+        (Restart("no"), "unless-stopped", 0, True),
+    ],
+)
+def test_a_restart_policy_strays_when_it_is_not_the_spec_s(
+    restart: Restart, name: str, retries: int, strays: bool
+) -> None:
+    spec = JobSpec("job", ContainerSpec("image", restart=restart))
+    body = description(labels_of(spec, "default", ""))
+    body["HostConfig"]["RestartPolicy"] = {"Name": name, "MaximumRetryCount": retries}
+    found = inspected(body)
+    assert (found.restart, found.restart_strays) == (restart, strays)
+
+
+@pytest.mark.parametrize(
+    "label", ["", "always", "sometimes:0", "always:-1", "on-failure:" + "9" * 99]
+)
+def test_a_broken_restart_label_says_nothing(label: str) -> None:
+    found = inspected(description({"dlsched.restart": label}))
+    assert (found.restart, found.restart_strays) == (None, False)
+
+
+def test_only_what_was_made_by_us_has_labels_that_its_image_has_not() -> None:
+    first, second = labels_of(SPEC, "default", ""), labels_of(SPEC, "default", "")
+    image = {"Config": {"Labels": first}}
+    assert inherits(description(first), image)
+    assert not inherits(description(second), image)
+    assert not inherits(description(first), {"Config": {"Labels": {"team": "vision"}}})
+    assert not inherits(description(first), {"Config": None})
+
+
 def test_a_state_that_does_not_exist_is_an_error() -> None:
     with pytest.raises(ValueError, match="flying"):
         inspected(description({}, Status="flying"))
+    with pytest.raises(ValueError, match="KeyError"):
+        inspected({"Id": "i"})
 
 
 def test_the_default_instance_is_not_in_the_name() -> None:

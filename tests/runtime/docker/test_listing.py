@@ -29,6 +29,10 @@ class FakeEngine:
         self.answers = threading.Event()
         self.answers.set()
         self.gone: set[str] = set()
+        self.names: dict[str, str] = {}
+        self.images: dict[str, Body] = {}
+        self.images_asked: list[str] = []
+        self.broken: dict[str, Body] = {}
 
     def containers(self, labels: object) -> list[Body]:
         self.listings += 1
@@ -36,7 +40,12 @@ class FakeEngine:
         if self.trouble is not None:
             raise self.trouble
         return [
-            {"Id": one, "State": state, "Labels": self.labels.get(one, {"dlsched.job": one})}
+            {
+                "Id": one,
+                "State": state,
+                "Labels": self._labels(one),
+                "Names": [self.names.get(one, f"/dlsched-i-job-{one}")],
+            }
             for one, state in self.states.items()
         ]
 
@@ -44,13 +53,25 @@ class FakeEngine:
         self.inspected.append(container)
         if container in self.gone:
             raise EngineRefused(404, "No such container")
+        if container in self.broken:
+            return self.broken[container]
         return {
             "Id": container,
             "Name": f"/{container}",
+            "Image": f"image-of-{container}",
             "State": {"Status": self.states[container], "Pid": 1, "ExitCode": 0},
-            "Config": {"Labels": {"dlsched.job": container}},
+            "Config": {"Labels": self._labels(container)},
             "HostConfig": {},
         }
+
+    def image(self, reference: str) -> Body:
+        self.images_asked.append(reference)
+        if reference not in self.images:
+            raise EngineRefused(404, "No such image")
+        return self.images[reference]
+
+    def _labels(self, container: str) -> Any:
+        return self.labels.get(container, {"dlsched.job": f"job-{container}"})
 
 
 @pytest.fixture
@@ -84,6 +105,11 @@ def test_the_first_listing_is_waited_for_and_leaves_out_what_is_not_a_job(
     assert seen(listings) == {"a"}
     assert listings.trouble is None
     assert engine.inspected == ["a"]
+
+
+def refreshed(listings: Listings) -> Listings:
+    listings.want(None)
+    return listings
 
 
 def test_without_an_event_the_list_is_asked_for_only_now_and_then(
@@ -142,11 +168,35 @@ def test_a_failure_keeps_the_last_list_and_is_tried_again_after_a_while(
 def test_an_answer_that_is_not_understood_is_a_trouble_not_an_exception(
     engine: FakeEngine, clock: VirtualClock
 ) -> None:
-    engine.states = {"a": "flying"}
+    engine.trouble = KeyError("Id")
     listings = listings_of(engine, clock)
     listings.refresh()
     assert listings.last is None
-    assert "flying" in (listings.trouble or "")
+    assert "KeyError('Id')" in (listings.trouble or "")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"Id": "b", "Name": "/b", "State": None, "Config": {}, "HostConfig": {}},
+        {"Id": "b", "Name": "/b", "State": {"Status": "fly\ning"}, "Config": {}, "HostConfig": {}},
+    ],
+)
+def test_one_that_is_not_understood_is_left_out_alone_and_told_once(
+    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture, body: Body
+) -> None:
+    engine.states, engine.broken = {"a": "running", "b": "running"}, {"b": body}
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a"}
+    listings.want(None)
+    assert seen(listings) == {"a"}
+    assert listings.trouble is None
+    (line,) = caplog.messages
+    assert line.startswith("container b is left alone: its description is not understood")
+    assert "\n" not in line
+    engine.broken.clear()
+    assert seen(refreshed(listings)) == {"a", "b"}
 
 
 def test_an_event_during_a_listing_asks_for_another_one(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def test_a_resize_goes_down_up_and_to_no_limit(rig: Rig) -> None:
         assert now.cpu_shares in (2048, None)
     allotment = rig.options.state_dir / "in" / "resized" / "allotment.json"
     assert json.loads(allotment.read_text())["cpu_cores"] == 0.5
+
+
+def test_a_job_that_cannot_name_a_directory_is_a_failed_resize(rig: Rig) -> None:
+    found = replace(rig.start(job_spec("named")), job="../named")
+    outcome = rig.resize(found, 0.25)
+    assert (outcome.status, outcome.detail) == ("failed", "'../named' cannot name a directory")
 
 
 def test_a_running_container_is_counted(rig: Rig) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from dlsched.model import Begun, ContainerFact, ContainerState, Limits, Outcome, Restart, Start
+from dlsched.runtime.docker import starts
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.group import ParentGroup
 from dlsched.runtime.docker.listing import Listing
@@ -272,8 +273,8 @@ class Bench:
             lambda: 0.0,
         )
 
-    def begin(self, command: str) -> Outcome:
-        return self.starts.begin(Start(job_spec("job", (command,)), Limits(0.5), 1024))
+    def begin(self, command: str, job: str = "job") -> Outcome:
+        return self.starts.begin(Start(job_spec(job, (command,)), Limits(0.5), 1024))
 
     def until_stage(self, stage: str) -> Begun:
         deadline_s = time.monotonic() + 10
@@ -355,3 +356,29 @@ def test_a_failure_is_told_until_the_next_start(bench: Bench) -> None:
     bench.ended.get(timeout=10)
     assert [word.stage for word in bench.starts.begun(Listing(0.0))] == ["starting"]
     assert bench.starts.begun(Listing(1.0)) == ()
+
+
+def test_of_very_many_failures_the_oldest_are_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "KEPT", 2)
+    bench.engine.pulled.set()
+    bench.engine.refusal = EngineRefused(500, "no")
+    for job in ("one", "two", "one", "three", "four"):
+        bench.begin("a", job)
+        assert bench.ended.get(timeout=10) == f"{job}: start failed"
+    assert [word.job for word in bench.starts.begun(Listing(1.0))] == ["three", "four"]
+
+
+def test_what_is_under_way_is_never_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "KEPT", 1)
+    bench.engine.pulled.set()
+    bench.engine.creates.clear()
+    bench.begin("a", "one")
+    bench.begin("a", "two")
+    assert [word.job for word in bench.starts.begun(Listing(1.0))] == ["one", "two"]
+    bench.engine.creates.set()
+    for _ in range(2):
+        bench.ended.get(timeout=10)

@@ -167,6 +167,17 @@ def test_without_an_engine_the_planner_has_to_ask_again(engine: FakeEngine, stop
     assert stops.operation("c", 200.0) == "stopping (30 s of grace left)"
 
 
+def test_a_stop_that_is_given_up_has_its_container_looked_at_again(engine: FakeEngine) -> None:
+    wanted: list[str | None] = []
+    stops = Stops(engine, threading.Semaphore(4), wanted.append)  # type: ignore[arg-type]
+    engine.raises["update"] = EngineUnavailable("timed out, and may have been done all the same")
+    stops.begin(REMOVE, RUNNING, 100.0)
+    engine.until("update")
+    assert wanted == []
+    advance(stops, RUNNING, 101.0)
+    assert wanted == ["c"]
+
+
 def test_a_removal_that_failed_is_tried_again(engine: FakeEngine, stops: Stops) -> None:
     engine.raises["remove"] = EngineUnavailable("no answer")
     stops.begin(REMOVE, EXITED, 100.0)
