@@ -116,6 +116,9 @@ class Measures:
         )
 
     def _begin(self, fact: ContainerFact, now_s: float) -> None:
+        if fact.container_id != self.container_id:
+            self._samples.clear()
+            self._checkpoint = None
         self.container_id = fact.container_id
         self.starts = fact.starts
         self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s

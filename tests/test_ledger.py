@@ -181,6 +181,14 @@ def test_training_samples_are_kept_in_order_and_bounded():
     assert [sample.step for sample in samples] == list(range(44, 300))
 
 
+def test_a_new_container_reports_from_the_beginning_again():
+    ledger = Ledger(LedgerOptions())
+    sample = Report(10.0, sample=Sample(10.0, 7, (("loss", 1.0),)))
+    fold(ledger, 10.0, reports=(sample,))
+    assert len(fold(ledger, 11.0, starts=2).jobs[0].progress.samples) == 1  # may resume
+    assert fold(ledger, 12.0, container_id="id-new").jobs[0].progress.samples == ()
+
+
 def test_foreign_load_is_what_is_not_ours():
     ledger = Ledger(LedgerOptions())
 

@@ -4,23 +4,51 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plant import job, snapshot
 
-from dlsched.model import Bounds, JobView, Snapshot
+from dlsched.model import AccuracyTarget, Bounds, JobView, Progress, Sample, Snapshot
 from dlsched.policies import load
 
-POLICIES = ("none", "fair", "dqoes", "dqoes-published")
+POLICIES: tuple[tuple[str, dict[str, object]], ...] = (
+    ("none", {}),
+    ("fair", {}),
+    ("dqoes", {}),
+    ("dqoes-published", {}),
+    ("flowcon", {}),
+    ("tradl", {"weights": "growth"}),
+    ("tradl", {"weights": "closest"}),
+)
 maybe_cores = st.none() | st.floats(0, 4)
+finite = st.floats(allow_nan=False, allow_infinity=False)
+tiers = st.builds(
+    AccuracyTarget,
+    st.sampled_from(["loss", "accuracy"]),
+    st.floats(-1e15, 1e15),
+    st.floats(-1e15, 1e15),
+)
+# At 10 s, where all snapshots stand, these fill both windows of any policy, and more.
+samples = st.lists(
+    st.builds(
+        Sample,
+        st.floats(-100, 10),
+        st.none() | st.integers(0, 3),
+        st.lists(
+            st.tuples(st.sampled_from(["loss", "accuracy"]), st.floats(0, 1) | finite), max_size=2
+        ).map(tuple),
+    ),
+    max_size=8,
+).map(lambda drawn: tuple(sorted(drawn, key=lambda sample: sample.received_s)))
 
 
 @st.composite
 def views(draw: st.DrawFn) -> JobView:
     floor = draw(st.floats(0, 0.2))
-    return job(
+    view = job(
         draw(st.text("abcdef", min_size=1, max_size=3)),
         draw(st.none() | st.floats(1e-4, 100)),
         draw(st.lists(st.floats(0, 1000), max_size=6)) * draw(st.integers(1, 20)),
@@ -33,6 +61,14 @@ def views(draw: st.DrawFn) -> JobView:
         bounds=Bounds(floor, draw(st.none() | st.floats(0.2, 8))),
         weight=draw(st.floats(0.01, 100)),
     )
+    if draw(st.booleans()):
+        return view
+    return replace(
+        view,
+        spec=replace(view.spec, target=draw(st.none() | tiers)),
+        progress=Progress(samples=draw(samples)),
+        started_at_s=draw(st.none() | st.floats(-100, 10)),
+    )
 
 
 nodes = st.builds(
@@ -43,13 +79,13 @@ nodes = st.builds(
 )
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(("name", "options"), POLICIES)
 @settings(max_examples=60, deadline=None)
 @given(first=nodes, second=nodes, seed=st.integers(0, 99))
 def test_any_input_gives_a_sound_decision(
-    name: str, first: Snapshot, second: Snapshot, seed: int
+    name: str, options: dict[str, object], first: Snapshot, second: Snapshot, seed: int
 ) -> None:
-    policy = load(name)
+    policy = load(name, options)
     memory: object = None
     for seen in (first, second, second):
         decision = policy.decide(seen, memory)
@@ -69,7 +105,7 @@ def test_any_input_gives_a_sound_decision(
 
         shuffled = list(seen.jobs)
         random.Random(seed).shuffle(shuffled)
-        again = load(name).decide(
+        again = load(name, options).decide(
             snapshot(*shuffled, capacity=seen.node.capacity_cores, foreign=seen.node.foreign_cores),
             memory,
         )

@@ -1,0 +1,81 @@
+"""How fast a job's metric moves between two windows, and what CPU that takes.
+
+Owns how training reports are read: which of them count, their means by window, growth efficiency.
+It must not judge whether that is enough: policies do. A window without a report is None, not zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dlsched.model import JobView
+
+Point = tuple[float, float]
+"""When a value was received, in seconds, and the value."""
+
+_MOST = 1e100
+"""A value beyond is no metric; leaving it out keeps all sums and differences finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """The mean of a metric over the last window, and over the one before."""
+
+    last: float
+    before: float
+
+
+def points(job: JobView, metric: str) -> tuple[Point, ...]:
+    """What the job's present attempt reported of that metric, oldest first.
+
+    A new start of the container begins a new attempt, and so does a step that goes back.
+    """
+    found: list[Point] = []
+    latest_step: int | None = None
+    for sample in job.progress.samples:
+        if job.started_at_s is not None and sample.received_s < job.started_at_s:
+            continue
+        if sample.step is not None:
+            if latest_step is not None and sample.step < latest_step:
+                found.clear()
+            latest_step = sample.step
+        found.extend(
+            (sample.received_s, value)
+            for name, value in sample.metrics
+            if name == metric and abs(value) <= _MOST
+        )
+    return tuple(found)
+
+
+def levels(given: Sequence[Point], now_s: float, window_s: float) -> Levels | None:
+    """The means over the window that ends now and the one before; None if one has no point."""
+    last = [value for at_s, value in given if now_s - window_s < at_s <= now_s]
+    before = [value for at_s, value in given if now_s - 2 * window_s < at_s <= now_s - window_s]
+    if not last or not before:
+        return None
+    return Levels(math.fsum(last) / len(last), math.fsum(before) / len(before))
+
+
+def usage_ratio(job: JobView, capacity_cores: float) -> float | None:
+    """The part of the node that it uses, over the time under its present limit; None: unread."""
+    used = job.usage.cpu_cores if job.usage.window_cores is None else job.usage.window_cores
+    return None if used is None else used / capacity_cores
+
+
+def efficiency(progress_per_s: float, used_ratio: float) -> float:
+    """Progress a second per part of the node used; 0 for a job that uses next to nothing."""
+    return progress_per_s / used_ratio if used_ratio > 1e-6 else 0.0
+
+
+def reached_at_s(
+    given: Sequence[Point], reaches: Callable[[float], bool], times: int
+) -> float | None:
+    """When a value reached what was asked that many times in a row, first; None: never."""
+    row = 0
+    for at_s, value in given:
+        row = row + 1 if reaches(value) else 0
+        if row == times:
+            return at_s
+    return None
