@@ -101,9 +101,93 @@ def _median(values: object) -> float:
     return float(statistics.median(values))  # type: ignore[call-overload]
 
 
+def part_satisfied(console: Console, chosen: argparse.Namespace) -> None:
+    """Every policy on every seed's set."""
+    seeds = range(1, chosen.seeds + 1)
+    policies = ("none", *PUBLISHED, "dqoes")
+    plans = [Plan(seed=s, policies=policies, demand_ratio=chosen.demand) for s in seeds]
+    comparisons = satisfied(console, plans)
+    last = comparisons[-1].runs[-1]
+    cost = {
+        "containers": len(comparisons[-1].set),
+        "core_ratio": round(last.loop_core_ratio, 4),
+        "rss_mib": round(last.rss_bytes / 2**20, 1),
+        "engine_core_ratio": round(last.engine_core_ratio, 4),
+        **{f"{name}_ms": round(1000 * spent_s, 2) for name, spent_s in last.phase_s.items()},
+    }
+    results.save(
+        "satisfied",
+        host_facts(),
+        seeds,
+        rows_of(comparisons),
+        title=f"Satisfied of 8, median of {len(seeds)} seeds",
+        table=medians(comparisons),
+        loop=cost,
+    )
+    plot.draw(comparisons[0], results.FOLDER / "satisfied.png")
+
+
+def part_mends(console: Console, chosen: argparse.Namespace) -> None:
+    """The mended rule with one mend at a time turned back."""
+    plan = Plan(seed=1, policies=tuple(MENDS.values()), demand_ratio=chosen.demand)
+    rows = rows_of(satisfied(console, [plan]))
+    rows = [{"variant": name, **row} for name, row in zip(MENDS, rows, strict=True)]
+    shown = ("variant", "satisfied_band", "satisfied_slo", "settle_s", "updates_per_min")
+    results.save(
+        "mends",
+        host_facts(),
+        [1],
+        rows,
+        title="`dqoes` with one mend at a time turned back, of 8, seed 1",
+        table=[{key: row[key] for key in shown} for row in rows],
+    )
+
+
+def part_loop(console: Console, chosen: argparse.Namespace) -> None:
+    """What the loop costs with many idle containers, beside the eight working ones."""
+    console.print(f"== {chosen.idle} idle containers")
+    with session() as one:
+        idle = loop_cost.measure(one, chosen.idle, 60)
+    rows = [idle]
+    working = results.load("satisfied")
+    if working is not None:
+        rows.insert(0, working["loop"])
+    results.save(
+        "loop",
+        host_facts(),
+        [],
+        rows,
+        title="The loop's cost at a period of 1 s: working containers, then idle ones",
+        table=rows,
+    )
+
+
+def part_reaction(console: Console, chosen: argparse.Namespace) -> None:
+    """How soon the daemon reacts."""
+    console.print(f"== {chosen.rounds} rounds of drop and kill")
+    with session() as one:
+        rows = reaction.measure(one, chosen.rounds)
+    results.save("reaction", host_facts(), [], rows, title="Reaction", table=rows)
+
+
+PARTS = {
+    "satisfied": part_satisfied,
+    "mends": part_mends,
+    "loop": part_loop,
+    "reaction": part_reaction,
+}
+
+
+def host_facts() -> dict[str, object]:
+    """The host's facts, the engine's version among them."""
+    with session() as one:
+        return results.host_facts(one.engine.version()["Version"])
+
+
 def main(arguments: list[str] | None = None) -> int:
-    """All tables; returns the exit code."""
+    """The parts asked for, then all tables from what was saved; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, such as loop,reaction")
     parser.add_argument("--seeds", type=int, default=3, help="how many (1, 2, ...)")
     parser.add_argument("--demand", type=float, default=0.7, help="of capacity (default 0.7)")
     parser.add_argument("--idle", type=int, default=100, help="idle containers in the loop's cost")
@@ -111,50 +195,11 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(stderr=False)
-    seeds = range(1, chosen.seeds + 1)
-    tables: list[tuple[str, list[dict[str, object]]]] = []
-    with session() as one:
-        host = results.host_facts(one.engine.version()["Version"])
-
-    policies = ("none", *PUBLISHED, "dqoes")
-    plans = [Plan(seed=s, policies=policies, demand_ratio=chosen.demand) for s in seeds]
-    comparisons = satisfied(console, plans)
-    results.save("satisfied", host, seeds, rows_of(comparisons), medians=medians(comparisons))
-    plot.draw(comparisons[0], results.FOLDER / "satisfied.png")
-    tables.append((f"Satisfied of 8, median of {len(seeds)} seeds", medians(comparisons)))
-
-    plan = Plan(seed=1, policies=tuple(MENDS.values()), demand_ratio=chosen.demand)
-    mended = rows_of(satisfied(console, [plan]))
-    mended = [{"variant": name, **row} for name, row in zip(MENDS, mended, strict=True)]
-    results.save("mends", host, [1], mended)
-    shown = ("variant", "satisfied_band", "satisfied_slo", "settle_s", "updates_per_min")
-    rows = [{key: row[key] for key in shown} for row in mended]
-    tables.append(("`dqoes` with one mend at a time turned back, of 8, seed 1", rows))
-
-    eight = {
-        "containers": 8,
-        "period_s": 1.0,
-        "core_ratio": round(comparisons[0].runs[-1].loop_core_ratio, 4),
-        "rss_mib": round(comparisons[0].runs[-1].rss_bytes / 2**20, 1),
-        "engine_core_ratio": round(comparisons[0].runs[-1].engine_core_ratio, 4),
-        **{
-            f"{name}_ms": round(1000 * spent_s, 2)
-            for name, spent_s in comparisons[0].runs[-1].phase_s.items()
-        },
-    }
-    with session() as one:
-        idle = loop_cost.measure(one, chosen.idle, 60)
-    results.save("loop", host, [], [eight, idle])
-    tables.append(("The loop's cost (8 working, then idle containers)", [eight, idle]))
-
-    with session() as one:
-        reactions = reaction.measure(one, chosen.rounds)
-    results.save("reaction", host, [], reactions)
-    tables.append(("Reaction", reactions))
-
-    text = "\n\n".join(f"**{title}**\n\n{results.markdown(rows)}" for title, rows in tables)
-    facts = ", ".join(f"{name} {value}" for name, value in host.items())
-    TABLES.write_text(f"{text}\n\nHost: {facts}.\n")
+    for name in chosen.only.split(","):
+        if name not in PARTS:
+            parser.error(f"no part {name!r}; there are {', '.join(PARTS)}")
+        PARTS[name](console, chosen)
+    TABLES.write_text("\n\n".join(results.tables(PARTS)) + "\n")
     console.print(TABLES.read_text(), markup=False, soft_wrap=True)
     return 0
 

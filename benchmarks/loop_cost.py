@@ -32,7 +32,6 @@ def measure(session: Session, containers: int, seconds: float) -> dict[str, obje
     }
     return {
         "containers": containers,
-        "period_s": 1.0,
         "core_ratio": round(agent_s / elapsed_s, 4),
         "rss_mib": round(rss_bytes / 2**20, 1),
         "engine_core_ratio": round(engine_s / elapsed_s, 4),

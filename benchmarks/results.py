@@ -6,9 +6,10 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -48,11 +49,28 @@ def save(
     return path
 
 
+def load(name: str) -> dict[str, Any] | None:
+    """A result file's content; None when it was never written."""
+    path = FOLDER / f"{name}.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def tables(names: Iterable[str]) -> list[str]:
+    """The saved results of these names as Markdown, each with the facts of its own host."""
+    texts = []
+    for saved in filter(None, map(load, names)):
+        facts = ", ".join(f"{name} {value}" for name, value in saved["host"].items())
+        texts.append(f"**{saved['title']}**\n\n{markdown(saved['table'])}\n\nHost: {facts}.")
+    return texts
+
+
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:
     """The rows as a Markdown table; numbers to three digits."""
-    columns = list(rows[0])
+    columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    lines += ["| " + " | ".join(_cell(row[column]) for column in columns) + " |" for row in rows]
+    lines += [
+        "| " + " | ".join(_cell(row.get(column)) for column in columns) + " |" for row in rows
+    ]
     return "\n".join(lines)
 
 

@@ -26,6 +26,7 @@ from dlsched.client import Daemon, Refused
 from dlsched.errors import DaemonUnavailable
 from dlsched.journal import JournalReader
 from dlsched.model import CycleReport, JobState
+from dlsched.settings import Settings
 from tools.engine import CGROUP_PARENT
 from tools.engine_remains import cgroup_mounts
 
@@ -82,8 +83,12 @@ class Session:
     def confine(self) -> None:
         """Hold all containers of this instance together within the cores asked for.
 
-        A quota on their common group, since plain Docker knows no bound for several containers.
+        A quota on their common group, since plain Docker knows no bound for several containers. On
+        the private engine, whose group is ours, that group gets the weight that dlsched's own has
+        at the top of a host.
         """
+        if _CGROUP_PARENT is not None:
+            weigh_group(_CGROUP_PARENT, Settings().group_weight or 1.0)
         if self._capacity is None:
             return
         label = f"dlsched.instance={self.instance}"
@@ -208,6 +213,15 @@ def session(capacity_cores: float | None = None) -> Iterator[Session]:
     finally:
         one.close()
         shutil.rmtree(root, ignore_errors=True)
+
+
+def weigh_group(path: str, weight: float) -> None:
+    """Give a group the weight of so many containers beside the rest of the host."""
+    for mount in cgroup_mounts():
+        for name, default in (("cpu.shares", 1024), ("cpu.weight", 100)):
+            file = Path(f"{mount}{path}") / name
+            if file.exists():
+                file.write_text(str(round(weight * default)))
 
 
 def confine_group(pid: int, cores: float, proc: Path = Path("/proc")) -> Path:

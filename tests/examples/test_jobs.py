@@ -1,0 +1,68 @@
+"""The example job files, dropped as they are into a real daemon."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.session import wait_for
+from tests.test_daemon import Session, node, reaches, row
+
+__all__ = ["node"]
+
+JOBS = Path(__file__).parents[2] / "examples" / "jobs"
+IMAGE = JOBS.parent / "images" / "inference"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ["face-unlock", "lane-detection"])
+def test_a_closed_loop_example_starts_and_reports(
+    node: Session,
+    inference_image: str,
+    name: str,
+):
+    node.start("dqoes")
+    node.drop(name, (JOBS / f"{name}.yaml").read_text())
+    reaches(node, name, "running", 60)
+    wait_for(lambda: row(node, name)["requests"] >= 5, 60, "requests")
+    assert row(node, name)["sidecar"]["bad_lines"] == 0
+
+
+@pytest.mark.engine
+def test_the_http_example_answers_an_open_loop_and_reports_through_its_middleware(
+    node: Session,
+    inference_image: str,
+):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    # The engine under test may have no bridge network, so the port is the host's own.
+    text = (JOBS / "digit-service.yaml").read_text().replace("0.0.0.0", "127.0.0.1")
+    text = text.replace('ports: ["127.0.0.1:8080:8080"]', "network: host").replace("8080", port)
+    node.start("dqoes")
+    node.drop("digit-service", text)
+    reaches(node, "digit-service", "running", 60)
+    wait_for(lambda: _connects(port), 60, "the service to listen")
+    client = [sys.executable, IMAGE / "client.py", f"http://127.0.0.1:{port}"]
+    done = subprocess.run(
+        [*client, "--rate", "10", "--seconds", "4", "--seed", "1"],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    total = json.loads(done.stdout.splitlines()[-1])
+    assert total["answered"] >= 20
+    wait_for(lambda: row(node, "digit-service")["requests"] >= 20, 20, "the requests in ps")
+
+
+def _connects(port: str) -> bool:
+    try:
+        socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
+    except OSError:
+        return False
+    return True
