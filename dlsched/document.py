@@ -1,6 +1,6 @@
 """One strict YAML document as plain values, with the line and column of every key and value.
 
-Owns what YAML may be here: one document, at most 256 KiB, no anchors, tags, duplicate keys, nor any
+Owns what YAML may be here: one document of bounded size, no anchors, tags, duplicate keys, nor any
 scalar that two readers of YAML read differently. It must not know what the keys mean.
 """
 
@@ -88,12 +88,14 @@ def dotted(path: Path) -> str:
     return text
 
 
-def load_document(text: str, file: str) -> Document:
+def load_document(
+    text: str, file: str, *, size_max_bytes: int = SIZE_MAX_BYTES, nodes_max: int = NODES_MAX
+) -> Document:
     """Read the text. Never raises: everything wrong is in `problems`, with its place."""
-    if len(text) > SIZE_MAX_BYTES or len(text.encode("utf-8", "replace")) > SIZE_MAX_BYTES:
-        what = f"the file has {len(text)} characters, at most {SIZE_MAX_BYTES // 1024} KiB"
+    if len(text) > size_max_bytes or len(text.encode("utf-8", "replace")) > size_max_bytes:
+        what = f"the file has {len(text)} characters, at most {size_max_bytes // 1024} KiB"
         return Document(file, problems=(Problem(file, 1, 1, "", what),))
-    return _Reading(text, file).document()
+    return _Reading(text, file, nodes_max).document()
 
 
 class _Refused(Exception):
@@ -107,8 +109,8 @@ class _Refused(Exception):
 class _Reading:
     """One pass over the parser's events, which come one by one: bombs end it early."""
 
-    def __init__(self, text: str, file: str) -> None:
-        self._text, self._file = text, file
+    def __init__(self, text: str, file: str, nodes_max: int) -> None:
+        self._text, self._file, self._nodes_max = text, file, nodes_max
         self._keys: dict[Path, Mark] = {}
         self._values: dict[Path, Mark] = {}
         self._problems: list[Problem] = []
@@ -151,8 +153,8 @@ class _Reading:
     def _node(self, event: yaml.Event, events: Iterator[yaml.Event], path: Path) -> Value:
         self._values[path] = _mark(event)
         self._nodes += 1
-        if self._nodes > NODES_MAX:
-            raise _Refused(_mark(event), f"more than {NODES_MAX} values in one file", path)
+        if self._nodes > self._nodes_max:
+            raise _Refused(_mark(event), f"more than {self._nodes_max} values in one file", path)
         if len(path) > DEPTH_MAX:
             raise _Refused(_mark(event), f"nested deeper than {DEPTH_MAX} levels")
         if isinstance(event, yaml.AliasEvent):
@@ -218,8 +220,8 @@ class _Reading:
         depth = 0
         while True:
             self._nodes += 1
-            if self._nodes > NODES_MAX:
-                raise _Refused(_mark(event), f"more than {NODES_MAX} values in one file")
+            if self._nodes > self._nodes_max:
+                raise _Refused(_mark(event), f"more than {self._nodes_max} values in one file")
             depth += isinstance(event, yaml.CollectionStartEvent)
             depth -= isinstance(event, yaml.CollectionEndEvent)
             if depth == 0:

@@ -10,13 +10,13 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from dlsched.estimate.sketch import merge
+from dlsched.estimate.sliding import SlidingSketch
 from dlsched.model import (
     CheckpointAck,
     ContainerFact,
     LatencySketch,
     Limits,
     Progress,
-    Report,
     Sample,
     Usage,
 )
@@ -59,7 +59,12 @@ class Measures:
     usage: Usage = field(default_factory=Usage)
     _counters: _Counters | None = None
     _cpu: deque[tuple[float, float]] = field(default_factory=deque)
-    _reports: deque[Report] = field(default_factory=deque)
+    _recent: SlidingSketch = field(default_factory=SlidingSketch)
+    _recent_at_s: deque[float] = field(default_factory=deque)
+    _window: SlidingSketch = field(default_factory=SlidingSketch)
+    _window_at_s: deque[float] = field(default_factory=deque)
+    _window_since_s: float = 0.0
+    """The change of limits that `_window` begins after."""
     _fresh: LatencySketch = field(default_factory=LatencySketch)
     _writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
     """By writer: when it last wrote, its requests in flight, the oldest one's age."""
@@ -96,13 +101,10 @@ class Measures:
 
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
         """What its sidecar told, as policies see it."""
-        since_s = self.changed_at_s or 0.0
-        told = [(report, report.latency) for report in self._reports if report.latency is not None]
-        window = [latency for report, latency in told if _began_s(report) >= since_s]
         return Progress(
             fresh=self._fresh,
-            window=merge(*window),
-            recent=merge(*(latency for _, latency in told)),
+            window=self._window.total(),
+            recent=self._recent.total(),
             in_flight=sum(count for _, count, _ in self._writers.values()),
             oldest_s=max(
                 (age_s + now_s - at_s for at_s, count, age_s in self._writers.values() if count),
@@ -126,7 +128,9 @@ class Measures:
         self.actual = fact.actual
         self._counters = None
         self._cpu.clear()
-        self._reports.clear()
+        for sketch, times in self._windows():
+            sketch.clear()
+            times.clear()
         self._writers.clear()
 
     def _fold_usage(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
@@ -176,17 +180,39 @@ class Measures:
                 self._samples.append(report.sample)
             if report.checkpoint is not None:
                 self._checkpoint = report.checkpoint
-        self._fresh = merge(*fresh)
+        self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
         buckets = sum(len(one.buckets) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
-            self._reports.append(Report(received_s=now_s, latency=self._fresh))
+            self._slide([(now_s, self._fresh)], now_s, window_s)
         else:
-            self._reports.extend(report for report in fact.reports if report.latency is not None)
-        while self._reports and self._reports[0].received_s < now_s - window_s:
-            self._reports.popleft()
+            told = [(one.received_s, one.latency) for one in fact.reports if one.latency]
+            self._slide(told, now_s, window_s)
         stale_s = now_s - STALE_WRITER_S
         for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
             del self._writers[writer]
+
+    def _slide(
+        self, told: list[tuple[float, LatencySketch]], now_s: float, window_s: float
+    ) -> None:
+        """Take these lines in, and let go of what is too old or of before the last change."""
+        since_s = self.changed_at_s or 0.0
+        if since_s != self._window_since_s:
+            self._window_since_s = since_s
+            self._window.clear()
+            self._window_at_s.clear()
+        for received_s, latency in told:
+            self._recent.add(latency)
+            self._recent_at_s.append(received_s)
+            if _began_s(received_s, latency) >= since_s:
+                self._window.add(latency)
+                self._window_at_s.append(received_s)
+        for sketch, times in self._windows():
+            while times and times[0] < now_s - window_s:
+                times.popleft()
+                sketch.drop()
+
+    def _windows(self) -> tuple[tuple[SlidingSketch, deque[float]], ...]:
+        return (self._recent, self._recent_at_s), (self._window, self._window_at_s)
 
 
 def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:
@@ -199,7 +225,6 @@ def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:
     return min(1.0, max(0.0, hit / periods)) if periods > 0 else 0.0
 
 
-def _began_s(report: Report) -> float:
+def _began_s(received_s: float, latency: LatencySketch) -> float:
     """When the average request that a line tells of began, at the earliest."""
-    mean_s = report.latency.mean_s if report.latency else None
-    return report.received_s - REPORT_INTERVAL_S - (mean_s or 0.0)
+    return received_s - REPORT_INTERVAL_S - (latency.mean_s or 0.0)

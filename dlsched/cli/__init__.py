@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dlsched import __version__
-from dlsched.cli import asking, daemon, doctor, jobs, policies
+from dlsched.cli import asking, daemon, doctor, jobs, policies, simulating
 from dlsched.cli.output import say
 from dlsched.errors import (
     AlreadyRunning,
@@ -86,6 +86,8 @@ for _command in (
     asking.stop,
     asking.why,
     policies.policies,
+    simulating.simulate,
+    simulating.trace,
     doctor.doctor,
 ):
     main.add_command(_command)

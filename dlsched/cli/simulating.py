@@ -1,0 +1,244 @@
+"""Commands on traces: simulate, trace generate.
+
+Owns their options and tables. It must not know how a trace is run: `simulate` does.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlsched.cli import options
+from dlsched.cli.output import say, tell, tell_json
+from dlsched.units import parse_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dlsched.scoring import Row, RunResult
+    from dlsched.trace import Trace
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(short_help="Run a trace under policies, in simulated time.")
+@click.argument("trace", type=_FILE, metavar="TRACE")
+@click.option("--policy", "-p", required=True, help="The policy to run.")
+@click.option("--compare", metavar="NAME,NAME", default="", help="Others, to stand beside it.")
+@click.option(
+    "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many seeds."
+)
+@options.output
+def simulate(trace: Path, policy: str, compare: str, seeds: int, output: str) -> None:
+    """Run a trace under a policy, and others to compare it with, in simulated time.
+
+    The controller, its guards and the policies are the daemon's own; the node is simulated. Plain
+    Docker (the policy none) always runs too: the column "of plain" divides by it. "of optimum"
+    divides by what one who knows all work beforehand would reach. "best" and "worst" are the jobs
+    that gained and lost most beside plain Docker.
+
+    \b
+    Examples:
+      dlsched simulate day.yaml --policy dqoes
+      dlsched simulate day.yaml --policy dqoes --compare fair,dqoes-published --seeds 5 -o json
+    """
+    from dlsched import simulate as simulator
+    from dlsched.scoring import rows as scored
+
+    read = _read(trace)
+    names = [policy, *(name for name in compare.split(",") if name)]
+    runs = simulator.compare(read, names, range(1, seeds + 1))
+    rows = scored(read, runs)
+    for run in runs:
+        for alarm in run.alarms:
+            say(f"{run.policy}, seed {run.seed}: {alarm}")
+    if output == "json":
+        tell_json({"rows": [asdict(row) for row in rows], "runs": [_as_json(run) for run in runs]})
+        return
+    tell(_metrics_table(rows))
+    tell("")
+    tell(_jobs_table(runs, policy))
+
+
+@click.group(short_help="Make traces for simulate.")
+def trace() -> None:
+    """Make traces: stretches of work that `dlsched simulate` runs.
+
+    \b
+    Examples:
+      dlsched trace format
+      dlsched trace generate --jobs 40 --hours 1 --seed 7 > day.yaml
+    """
+
+
+@trace.command("format", short_help="Tell what may stand in a trace.")
+def tell_format() -> None:
+    """Tell what may stand in a trace, by a commented example with every key."""
+    from dlsched import trace as package
+
+    tell((package.__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].rstrip())
+
+
+@trace.command(short_help="Write a trace made to order to stdout.")
+@click.option("--jobs", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option(
+    "--hours", type=click.FloatRange(0.01, 8760), default=1.0, show_default=True, help="Duration."
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--kind",
+    type=click.Choice(["training", "inference", "mixed"]),
+    default="mixed",
+    show_default=True,
+)
+@click.option(
+    "--schedule",
+    type=click.Choice(["burst", "fixed", "random"]),
+    default="random",
+    show_default=True,
+    help="All at once, a gap between two, or at random.",
+)
+@click.option("--gap", default="40s", show_default=True, help="Of the fixed schedule.")
+@click.option("--cores", type=click.FloatRange(0.1, 4096), default=16.0, show_default=True)
+@click.option(
+    "--demand",
+    type=click.FloatRange(0.01, 100),
+    default=0.7,
+    show_default=True,
+    help="What all jobs need, against all cores.",
+)
+@click.option(
+    "--impossible",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Part of the services whose target cannot be met.",
+)
+@click.option("--stay", help="How long services stay, such as 2h; to the end unless given.")
+@click.option("--cycle", default="1s", show_default=True, help="The agent's period.")
+@click.option("--name", default="", help="Of the trace; what it is made of, unless given.")
+def generate(
+    jobs: int,
+    hours: float,
+    seed: int,
+    kind: Any,
+    schedule: Any,
+    gap: str,
+    cores: float,
+    demand: float,
+    impossible: float,
+    stay: str | None,
+    cycle: str,
+    name: str,
+) -> None:
+    """Write a trace made to order to stdout; the same options give the same trace.
+
+    \b
+    Example:
+      dlsched trace generate --jobs 40 --hours 1 --seed 7 > day.yaml
+    """
+    from dlsched.trace import Recipe, render_trace
+    from dlsched.trace import generate as make
+
+    recipe = Recipe(
+        jobs=jobs,
+        duration_s=hours * 3600.0,
+        seed=seed,
+        kind=kind,
+        schedule=schedule,
+        cores=cores,
+        demand=demand,
+        impossible_ratio=impossible,
+        gap_s=_seconds(gap, "--gap"),
+        stay_s=None if stay is None else _seconds(stay, "--stay"),
+        cycle_s=_seconds(cycle, "--cycle"),
+        name=name,
+    )
+    click.echo(render_trace(make(recipe)), nl=False)
+
+
+def _read(path: Path) -> Trace:
+    from dlsched.errors import Problem
+    from dlsched.trace import SIZE_MAX_BYTES, TraceError, parse_trace
+
+    try:
+        with path.open("rb") as stream:
+            text = stream.read(SIZE_MAX_BYTES + 1).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TraceError((Problem(str(path), 0, 0, "", f"is not UTF-8 text: {error}"),)) from error
+    return parse_trace(text, str(path))
+
+
+def _seconds(text: str, option: str) -> float:
+    try:
+        return parse_seconds(text, low=0.001)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from error
+
+
+def _as_json(run: RunResult) -> dict[str, Any]:
+    return {
+        "policy": run.policy,
+        "seed": run.seed,
+        "ended_s": run.ended_s,
+        "cycles": run.cycles,
+        "jobs": [asdict(job) for job in run.jobs],
+    }
+
+
+def _metrics_table(rows: Sequence[Row]) -> str:
+    """A line a metric and policy: means over the seeds."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for metric in dict.fromkeys(row.metric for row in rows):
+        for row in rows:
+            if row.metric == metric:
+                groups.setdefault((metric, row.policy), []).append(row)
+    lines = [("metric", "policy", "value", "of optimum", "of plain")]
+    for (metric, policy), group in groups.items():
+        lines.append(
+            (
+                metric,
+                policy,
+                _number(statistics.fmean(row.value for row in group)),
+                _mean([row.of_optimum for row in group]),
+                _mean([row.of_plain for row in group]),
+            )
+        )
+    return _aligned(lines, words=2)
+
+
+def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
+    """A line a job: means over the seeds under the policy that was asked for."""
+    own = [run for run in runs if run.policy == policy]
+    lines = [("job", "kind", "tier 1 s", "tier 2 s", "completion s", "satisfied", "met")]
+    for jobs in zip(*(run.jobs for run in own), strict=True):
+        parts = ("tier1_s", "tier2_s", "completion_s", "satisfied_ratio", "met_ratio")
+        means = (_mean([getattr(job, part) for job in jobs]) for part in parts)
+        lines.append((jobs[0].name, jobs[0].kind, *means))
+    return _aligned(lines, words=2)
+
+
+def _mean(values: Sequence[float | None]) -> str:
+    """The mean, where every seed has a value."""
+    known = [value for value in values if value is not None]
+    return _number(statistics.fmean(known)) if known and len(known) == len(values) else "-"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def _aligned(lines: Sequence[Sequence[str]], words: int) -> str:
+    """Columns under each other: the first `words` to the left, numbers to the right."""
+    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < words else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    )

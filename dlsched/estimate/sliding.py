@@ -1,0 +1,70 @@
+"""The sum of a sliding window of sketches, at the cost of what comes and goes alone.
+
+Owns the running counts. It must not know the time: the caller says when the oldest goes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from dlsched.model import LatencySketch
+
+
+class SlidingSketch:
+    """What `merge` of the sketches added and not yet dropped would give, to the last digit."""
+
+    def __init__(self) -> None:
+        self._members: deque[LatencySketch] = deque()
+        self._sums_s: deque[float] = deque()
+        self._counts: dict[int, int] = {}
+        self._count = 0
+        self._errors = 0
+        self._total: LatencySketch | None = LatencySketch()
+
+    def __len__(self) -> int:
+        """How many sketches are in it."""
+        return len(self._members)
+
+    def add(self, sketch: LatencySketch) -> None:
+        """One more, the newest."""
+        self._members.append(sketch)
+        self._sums_s.append(sketch.sum_s)
+        self._count += sketch.count
+        self._errors += sketch.errors
+        counts = self._counts
+        for index, count in sketch.buckets:
+            counts[index] = counts.get(index, 0) + count
+        self._total = None
+
+    def drop(self) -> None:
+        """The oldest is no longer in it; IndexError when there is none."""
+        sketch = self._members.popleft()
+        self._sums_s.popleft()
+        self._count -= sketch.count
+        self._errors -= sketch.errors
+        counts = self._counts
+        for index, count in sketch.buckets:
+            left = counts[index] - count
+            if left:
+                counts[index] = left
+            else:
+                del counts[index]
+        self._total = None
+
+    def clear(self) -> None:
+        """None is in it."""
+        while self._members:
+            self.drop()
+
+    def total(self) -> LatencySketch:
+        """All of them as one."""
+        if self._total is None:
+            self._total = LatencySketch(
+                count=self._count,
+                # Anew each time: seconds that are added and subtracted in turn would drift.
+                sum_s=math.fsum(self._sums_s),
+                buckets=tuple(sorted(self._counts.items())),
+                errors=self._errors,
+            )
+        return self._total

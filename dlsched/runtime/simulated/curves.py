@@ -1,0 +1,100 @@
+"""Learning curves: the true value of a metric at a step, in families easy and hard to fit.
+
+Owns the shapes. It must not draw noise: what a validation set adds is the training's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Family = Literal["power", "exponential", "plateau", "drop", "restart"]
+
+_BEFORE_DROP = 0.35
+"""Part of the way that is left, however long one trains, before the learning rate drops."""
+_BUMP, _BUMP_PERIODS = 0.3, 1 / 6
+"""A warm restart throws the curve back by this part, for this part of its period."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """The way from `start` towards `end`, which is reached only in the limit."""
+
+    start: float
+    end: float
+    scale_steps: float
+    family: Family = "power"
+    exponent: float = 1.0
+    """Only of `power`."""
+    at_step: int = 0
+    """Where a plateau begins or the learning rate drops; the period of restarts."""
+    for_steps: int = 0
+    """How long a plateau lasts."""
+
+    def value(self, step: float) -> float:
+        """The metric after so many steps, as an endless validation set would measure it."""
+        return self.end + (self.start - self.end) * self.left(step)
+
+    def left(self, step: float) -> float:
+        """Part of the way that is left, from 1 down."""
+        return _SHAPES[self.family](self, step)
+
+    def first_step(self, value: float, steps: int) -> int | None:
+        """The first step at which the metric is that good; None if it is not within `steps`."""
+        whole = self.start - self.end
+        goal = (value - self.end) / whole if whole else math.inf
+        # The curve falls all along, but where a restart throws it back.
+        period = self.at_step if self.family == "restart" else steps + 1
+        for first in range(0, steps + 1, period):
+            last = min(first + period - 1, steps)
+            if self.left(last) <= goal:
+                return self._first_within(first, last, goal)
+        return None
+
+    def _first_within(self, low: int, high: int, goal: float) -> int:
+        while low < high:
+            middle = (low + high) // 2
+            if self.left(middle) <= goal:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+def _power(curve: Curve, step: float) -> float:
+    return float((1.0 + step / curve.scale_steps) ** -curve.exponent)
+
+
+def _exponential(curve: Curve, step: float) -> float:
+    return math.exp(-step / curve.scale_steps)
+
+
+def _plateau(curve: Curve, step: float) -> float:
+    stood = min(max(0.0, step - curve.at_step), curve.for_steps)
+    return math.exp(-(step - stood) / curve.scale_steps)
+
+
+def _drop(curve: Curve, step: float) -> float:
+    before = min(step, curve.at_step)
+    left = _BEFORE_DROP + (1.0 - _BEFORE_DROP) * math.exp(-before / curve.scale_steps)
+    return left * math.exp(-max(0.0, step - curve.at_step) / curve.scale_steps)
+
+
+def _restart(curve: Curve, step: float) -> float:
+    left = math.exp(-step / curve.scale_steps)
+    began = step // curve.at_step * curve.at_step
+    if not began:
+        return left
+    bump = _BUMP * math.exp(-began / curve.scale_steps)
+    return left + bump * math.exp(-(step - began) / (_BUMP_PERIODS * curve.at_step))
+
+
+_SHAPES: dict[Family, Callable[[Curve, float], float]] = {
+    "power": _power,
+    "exponential": _exponential,
+    "plateau": _plateau,
+    "drop": _drop,
+    "restart": _restart,
+}

@@ -1,0 +1,149 @@
+"""A trace's text to what the simulator runs, or to every problem in it at once.
+
+Owns the crossing from keys to loads, and what only shows when single keys are right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, cast
+
+from pydantic import TypeAdapter
+
+from dlsched.document import Document, load_document
+from dlsched.errors import FileError, Problem
+from dlsched.fields import validate
+from dlsched.model import (
+    AccuracyTarget,
+    Bounds,
+    ContainerSpec,
+    JobSpec,
+    LatencyTarget,
+    NodeFact,
+    Restart,
+    Target,
+)
+from dlsched.runtime.simulated.curves import Curve
+from dlsched.runtime.simulated.workloads import (
+    Fault,
+    HostLoad,
+    Load,
+    ServiceLoad,
+    Shift,
+    SimulatedJob,
+    Trace,
+    TrainingLoad,
+)
+from dlsched.spec_schema import TargetKeys
+from dlsched.trace.schema import TraceJobKeys, TraceKeys, TrainingKeys, known_keys
+
+SIZE_MAX_BYTES = 8 << 20
+NODES_MAX = 200_000
+"""A trace has a thousand jobs, where a job file has one."""
+
+_ADAPTER = TypeAdapter(TraceKeys)
+
+
+class TraceError(FileError):
+    """A trace is wrong: nothing is simulated."""
+
+
+def parse_trace(text: str, file: str) -> Trace:
+    """The trace that the text describes. Raises TraceError with all problems, in their order."""
+    source = load_document(text, file, size_max_bytes=SIZE_MAX_BYTES, nodes_max=NODES_MAX)
+    keys = validate(source, _ADAPTER, known_keys, TraceError, null_ok=False)
+    problems = tuple(_crossing(source, keys))
+    if problems:
+        raise TraceError(problems)
+    return Trace(
+        node=NodeFact(keys.node.cores, keys.node.memory),
+        jobs=tuple(sorted((_job(one) for one in keys.jobs), key=lambda job: job.name)),
+        duration_s=keys.duration,
+        cycle_s=keys.cycle,
+        window_s=keys.window,
+        host=tuple(HostLoad(one.at, one.for_s, one.cores, one.shares) for one in keys.host),
+        name=keys.name,
+    )
+
+
+def _crossing(source: Document, keys: TraceKeys) -> Iterator[Problem]:
+    """Problems that only show when single keys are right."""
+    if not keys.jobs:
+        yield source.problem(("jobs",), "is empty: a trace has at least one job")
+    seen: dict[str, int] = {}
+    for index, job in enumerate(keys.jobs):
+        if job.name in seen:
+            what = f"the name is already that of jobs[{seen[job.name]}]"
+            yield source.problem(("jobs", index, "name"), what)
+        seen.setdefault(job.name, index)
+        late = f"is not before the end of the trace, {keys.duration:g} s"
+        if job.at >= keys.duration:
+            yield source.problem(("jobs", index, "at"), f"{job.at:g} s {late}")
+        for part in ("faults", "shifts"):
+            for place, one in enumerate(getattr(job, part)):
+                if one.at >= keys.duration:
+                    yield source.problem(("jobs", index, part, place, "at"), f"{one.at:g} s {late}")
+
+
+def _job(keys: TraceJobKeys) -> SimulatedJob:
+    name, _, retries = keys.restart.partition(":")
+    restart = Restart(
+        cast(Literal["no", "always", "unless-stopped", "on-failure"], name), int(retries or 0)
+    )
+    spec = JobSpec(
+        name=keys.name,
+        container=ContainerSpec(image="simulated", restart=restart, memory_bytes=keys.memory),
+        bounds=Bounds(keys.cpus.min, keys.cpus.max) if keys.cpus else Bounds(),
+        weight=keys.weight,
+        target=_target(keys.target),
+        container_digest=keys.name,
+        digest=keys.name,
+    )
+    return SimulatedJob(
+        spec=spec,
+        load=_load(keys),
+        arrives_s=keys.at,
+        leaves_s=keys.leaves,
+        start_up_s=keys.start_up,
+        faults=tuple(Fault(one.kind, one.at, one.for_s, one.factor or 1.0) for one in keys.faults),
+        shifts=tuple(Shift(one.at, one.work, one.arrivals) for one in keys.shifts),
+    )
+
+
+def _target(keys: TargetKeys | None) -> Target | None:
+    if keys is None:
+        return None
+    if keys.latency is not None:
+        return LatencyTarget(keys.latency, keys.quantile)
+    assert keys.metric is not None and keys.deliver is not None and keys.finish is not None
+    return AccuracyTarget(keys.metric, keys.deliver, keys.finish, keys.deadline)
+
+
+def _load(keys: TraceJobKeys) -> Load:
+    if keys.training is not None:
+        return _training(keys.training)
+    assert keys.service is not None
+    one = keys.service
+    return ServiceLoad(one.work, one.overhead, one.threads, one.noise, one.arrivals)
+
+
+def _training(keys: TrainingKeys) -> TrainingLoad:
+    curve = keys.curve
+    return TrainingLoad(
+        steps=keys.steps,
+        work_core_s=keys.work,
+        evaluate_every=keys.evaluate_every,
+        curve=Curve(
+            start=curve.start,
+            end=curve.end,
+            scale_steps=curve.scale,
+            family=curve.family,
+            exponent=1.0 if curve.exponent is None else curve.exponent,
+            at_step=curve.at or curve.every or 0,
+            for_steps=curve.for_steps or 0,
+        ),
+        threads=keys.threads,
+        noise=keys.noise,
+        validation_set=keys.validation_set,
+        checkpoint_every=keys.checkpoint_every,
+    )

@@ -1,0 +1,41 @@
+"""A window's running sum is what merging it anew would give."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsched.estimate.sketch import from_latencies, merge
+from dlsched.estimate.sliding import SlidingSketch
+from dlsched.model import LatencySketch
+
+SKETCHES = st.builds(from_latencies, st.lists(st.floats(0.001, 10), max_size=5), st.integers(0, 3))
+
+
+@given(st.lists(st.one_of(SKETCHES, st.none()), max_size=40))
+def test_it_equals_a_merge_of_what_is_in_it(moves: list[LatencySketch | None]) -> None:
+    sliding, members = SlidingSketch(), list[LatencySketch]()
+    for move in moves:
+        if move is not None:
+            sliding.add(move)
+            members.append(move)
+        elif members:
+            sliding.drop()
+            members.pop(0)
+        assert sliding.total() == merge(*members)
+        assert len(sliding) == len(members)
+
+
+def test_cleared_it_is_empty_and_can_be_filled_again() -> None:
+    sliding, sketch = SlidingSketch(), from_latencies([0.1, 0.2])
+    sliding.add(sketch)
+    sliding.clear()
+    assert sliding.total() == LatencySketch()
+    sliding.add(sketch)
+    assert sliding.total() == sketch
+
+
+def test_nothing_can_be_dropped_from_an_empty_one() -> None:
+    with pytest.raises(IndexError):
+        SlidingSketch().drop()

@@ -1,0 +1,173 @@
+"""Reading traces: the whole format, and every problem with its place."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import dlsched.trace
+from dlsched.model import AccuracyTarget, Bounds, LatencyTarget
+from dlsched.runtime.simulated.curves import Curve
+from dlsched.runtime.simulated.workloads import (
+    Fault,
+    HostLoad,
+    ServiceLoad,
+    Shift,
+    Trace,
+    TrainingLoad,
+)
+from dlsched.trace import TraceError, parse_trace
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
+HEAD = "trace: 1\nnode: {cores: 2}\nduration: 1m\njobs:\n"
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(TraceError) as caught:
+        parse_trace(text, "day.yaml")
+    return [str(problem) for problem in caught.value.problems]
+
+
+def documented() -> Trace:
+    """The example in the package's own words."""
+    words = dlsched.trace.__doc__ or ""
+    block = re.search(r"::\n\n((?: {4}.*\n|\n)+)", words)
+    assert block is not None
+    return parse_trace(re.sub(r"^ {4}", "", block[1], flags=re.M), "docstring")
+
+
+def test_the_documented_example_means_what_it_says() -> None:
+    read = documented()
+    assert (read.name, read.node.cores, read.node.memory_bytes) == ("small", 8.0, 64 << 30)
+    assert (read.duration_s, read.cycle_s, read.window_s) == (3600.0, 1.0, 30.0)
+    assert read.host == (HostLoad(600.0, 300.0, 2.0, 1024),)
+    detector, digits = read.jobs
+    assert detector.name == "detector"
+    assert (detector.arrives_s, detector.leaves_s, detector.start_up_s) == (0.0, 1800.0, 1.0)
+    assert detector.spec.target == LatencyTarget(0.05, 0.95)
+    assert detector.spec.bounds == Bounds(0.1, 4.0)
+    assert detector.spec.container.restart.name == "on-failure"
+    assert detector.load == ServiceLoad(0.02, 0.002, 2.0, 0.2, 12.0)
+    assert detector.shifts == (Shift(600.0, 2.0, 0.5),)
+    assert detector.faults == (
+        Fault("silent", 300.0, 60.0),
+        Fault("lying", 480.0, 60.0, 0.5),
+        Fault("crash", 540.0),
+    )
+    assert digits.spec.target == AccuracyTarget("accuracy", 0.9, 0.97, 7200.0)
+    assert digits.load == TrainingLoad(
+        steps=3000,
+        work_core_s=0.5,
+        evaluate_every=50,
+        curve=Curve(0.1, 1.0, 300.0, "power", 1.0),
+        threads=4.0,
+        noise=0.01,
+        validation_set=200,
+        checkpoint_every=500,
+    )
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_examples_are_right_and_named_as_their_files(path: Path) -> None:
+    assert parse_trace(path.read_text(), path.name).name == path.stem
+
+
+def test_all_problems_at_once_each_with_its_place() -> None:
+    text = (
+        "trace: 2\n"
+        "node: {core: 1}\n"
+        "duration: 5\n"
+        "jobs:\n"
+        "  - name: one\n"
+        "    service: {work: 0}\n"
+        "    faults: [{kind: crsh, at: 1s}]\n"
+    )
+    assert problems(text) == [
+        "day.yaml:1:8: trace: 2 is out of bounds: 1 to 1",
+        "day.yaml:2:7: node.cores: is required, but not there",
+        "day.yaml:2:8: node.core: unknown key; did you mean cores?",
+        "day.yaml:3:11: duration: '5' has no unit: write 5s or 5ms",
+        "day.yaml:6:21: jobs[0].service.work: 0 is out of bounds: 1e-06 to 1e+09",
+        "day.yaml:7:21: jobs[0].faults[0].kind: 'crsh' is not one of crash, silent, lying",
+    ]
+
+
+TRAINING = "training: {steps: 9, work: 1, evaluate_every: 1, curve: "
+RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
+
+
+@pytest.mark.parametrize(
+    ("job", "what"),
+    [
+        ("at: 0s", "needs either service or training"),
+        ("service: {work: 1}, leaves: 0s", "leaves at 0 s, but comes at 0 s"),
+        (
+            "service: {work: 1}, target: {metric: accuracy, deliver: 0.5, finish: 0.6}",
+            "a metric is not what a service is asked for",
+        ),
+        (RISING + ", target: {latency: 1s}", "a latency is not what a training is asked for"),
+        (RISING + ", shifts: [{at: 1s}]", "shifts are for services only"),
+        (
+            RISING + ", target: {metric: loss, deliver: 0.6, finish: 0.5}",
+            "its curve rises, its target does not",
+        ),
+        (
+            TRAINING + "{family: drop, start: 0, end: 1, scale: 3}}",
+            "a drop needs at, in steps",
+        ),
+        (
+            TRAINING + "{family: power, start: 0, end: 1, scale: 3, every: 2}}",
+            "every means nothing to the family power",
+        ),
+        (
+            TRAINING + "{family: drop, at: 2, start: 0, end: 1, scale: 3, exponent: 2}}",
+            "exponent means nothing to the family drop",
+        ),
+        (
+            TRAINING + "{family: power, start: 1, end: 1, scale: 3}}",
+            "start and end are both 1: nothing is learnt",
+        ),
+        (
+            "service: {work: 1}, faults: [{kind: lying, at: 1s}]",
+            "a fault of kind lying needs factor",
+        ),
+        (
+            "service: {work: 1}, faults: [{kind: silent, at: 1s, factor: 2}]",
+            "a fault of kind silent has no factor",
+        ),
+        (
+            "service: {work: 1}, faults: [{kind: crash, at: 1s, for: 2s}]",
+            "a crash takes no time: leave for out",
+        ),
+        ("service: {work: 1}, at: 2m", "120 s is not before the end of the trace, 60 s"),
+        (
+            "service: {work: 1}, faults: [{kind: crash, at: 2m}]",
+            "120 s is not before the end of the trace, 60 s",
+        ),
+    ],
+)
+def test_what_only_shows_when_single_keys_are_right(job: str, what: str) -> None:
+    (problem,) = problems(f"{HEAD}  - {{name: one, {job}}}\n")
+    assert problem.startswith("day.yaml:5:")
+    assert problem.endswith(f" {what}")
+
+
+def test_too_many_evaluations_are_refused() -> None:
+    job = RISING.replace("steps: 9", "steps: 1000000000")
+    (problem,) = problems(f"{HEAD}  - {{name: one, {job}}}\n")
+    assert "more than 1000000 evaluations: raise evaluate_every" in problem
+
+
+def test_a_name_is_given_once() -> None:
+    job = "  - {name: one, service: {work: 1}}\n"
+    assert problems(HEAD + job + job) == [
+        "day.yaml:6:12: jobs[1].name: the name is already that of jobs[0]"
+    ]
+
+
+def test_a_trace_without_jobs_is_none() -> None:
+    assert problems("trace: 1\nnode: {cores: 2}\nduration: 1m\njobs: []\n") == [
+        "day.yaml:4:7: jobs: is empty: a trace has at least one job"
+    ]
