@@ -71,7 +71,7 @@ def test_a_stop_with_long_grace_blocks_nothing(rig: Rig) -> None:
     rig.until(lambda _: b"deaf" in rig.client.logs(found.container_id))
     began_s = time.monotonic()
     assert rig.remove(found, grace_s=60, lift=Limits(1.5)).status == "begun"
-    assert time.monotonic() - began_s < 0.2
+    assert time.monotonic() - began_s < 10  # of 60 s of grace
     seen = rig.until(lambda s: (f := fact(s, "deaf")) is not None and f.actual == Limits(1.5))
     now = fact(seen, "deaf")
     assert now is not None and now.operation is not None
@@ -79,7 +79,7 @@ def test_a_stop_with_long_grace_blocks_nothing(rig: Rig) -> None:
     began_s = time.monotonic()
     assert rig.remove(found, grace_s=60).status == "begun"
     rig.observe()
-    assert time.monotonic() - began_s < 0.6
+    assert time.monotonic() - began_s < 10
     assert rig.resize(found, 0.2).detail.startswith("operation under way: stopping")
 
 
