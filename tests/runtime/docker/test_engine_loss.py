@@ -19,7 +19,6 @@ pytestmark = pytest.mark.engine
 WAIT_S = 0.5
 SLACK_S = 0.4
 """Less than a second wait would be; a busy host may take it once, not in every cycle."""
-"""Of a busy machine."""
 
 REPORTS = (
     "import os, time\n"
