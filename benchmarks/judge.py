@@ -13,8 +13,10 @@ from dataclasses import dataclass
 
 from dlsched.estimate.sketch import cv, merge
 from dlsched.model import LatencySketch
+from dlsched.status import BAND_RATIO
 
-BAND_RATIO = 0.10
+__all__ = ["BAND_RATIO", "Judged", "judge", "requests_needed", "rolling", "satisfied", "settle_s"]
+
 _Z = 1.645
 
 Series = Sequence[tuple[float, LatencySketch]]
