@@ -63,4 +63,15 @@ def allotment():  # type: ignore[no-untyped-def]
     """Nothing is known."""
 
 
+class Fit(tuple):  # type: ignore[type-arg]
+    """One thread, and nothing said of cores."""
+
+    threads, cores, workers = 1, 1.0, 0
+
+
+def fit_to_allotment(*_ignored, **_also):  # type: ignore[no-untyped-def]
+    """Change nothing."""
+    return Fit((1, 1.0, 0))
+
+
 latency = Latency()

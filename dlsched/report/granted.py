@@ -23,6 +23,8 @@ class Allotment(NamedTuple):
     """Unix time in seconds."""
     stop_soon: bool = False
     checkpoint_wanted: bool = False
+    deliverable: bool = False
+    """Whether the first tier of the job's target is reached: a good moment to save itself."""
 
 
 def allotment() -> Optional[Allotment]:
@@ -45,6 +47,7 @@ def allotment() -> Optional[Allotment]:
         deadline=_number(told, "deadline"),
         stop_soon=told.get("stop_soon") is True,
         checkpoint_wanted=told.get("checkpoint_wanted") is True,
+        deliverable=told.get("deliverable") is True,
     )
 
 

@@ -13,10 +13,14 @@ import json
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import resources
 from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from dlsched import __version__
 
@@ -28,6 +32,13 @@ ALLOTMENT_FILE = f"{IN}/allotment.json"
 OUT_TMPFS_OPTIONS = "size=1m,nr_inodes=32,mode=1777,noexec,nosuid,nodev"
 
 _UNFINISHED = ".new-"
+_ENTRY_POINTS = b"""\
+[lightning.pytorch.callbacks_factory]
+dlsched = dlsched_report:lightning
+
+[pytorch_lightning.callbacks_factory]
+dlsched = dlsched_report:pytorch_lightning
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +52,13 @@ class Allotment:
     """Unix time in seconds: the job has no other clock in common with the agent."""
     stop_soon: bool = False
     checkpoint_wanted: bool = False
+    deliverable: bool = False
+    """Whether it has reached the first tier of its target: a good moment to save itself."""
+
+
+_WRITTEN = TypeAdapter(Allotment)
+_writing = threading.Lock()
+"""A start, a change of limits and a delivery come from threads of their own."""
 
 
 def job_dir(state_dir: Path, job: str) -> Path:
@@ -56,6 +74,27 @@ def job_dir(state_dir: Path, job: str) -> Path:
 
 def write_allotment(directory: Path, allotment: Allotment) -> None:
     """Replace the allotment in a job's directory, atomically; raises OSError."""
+    with _writing:
+        _replace(directory, allotment)
+
+
+def change_allotment(directory: Path, **changes: Any) -> None:
+    """Replace these fields of the allotment in a job's directory, atomically; raises OSError."""
+    with _writing:
+        before = _read(directory)
+        if (after := replace(before, **changes)) != before:
+            _replace(directory, after)
+
+
+def _read(directory: Path) -> Allotment:
+    """What was written last; nothing is said where that is nothing that an agent writes."""
+    try:
+        return _WRITTEN.validate_json((directory / "allotment.json").read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return Allotment()
+
+
+def _replace(directory: Path, allotment: Allotment) -> None:
     text = json.dumps(asdict(allotment), allow_nan=False) + "\n"
     unfinished = directory / f"{_UNFINISHED}allotment"
     unfinished.write_text(text, encoding="utf-8")
@@ -120,10 +159,12 @@ def _reporter_files() -> dict[str, bytes]:
             "Summary: Reports a job's progress and latency to dlsched\nRequires-Python: >=3.8\n"
         ).encode(),
         f"{dist_info}/INSTALLER": b"dlsched\n",
-        f"{dist_info}/entry_points.txt": b"",
+        f"{dist_info}/entry_points.txt": _ENTRY_POINTS,
     }
     for source in resources.files("dlsched.report").iterdir():
-        if source.name.endswith(".py"):
+        if source.name == "entry_points.py":
+            files["dlsched_report.py"] = source.read_bytes()
+        elif source.name.endswith(".py"):
             files[f"dlsched/report/{source.name}"] = source.read_bytes()
     return files
 

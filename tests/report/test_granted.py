@@ -15,8 +15,8 @@ def test_the_job_reads_what_the_agent_wrote(
 ) -> None:
     monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(tmp_path / "allotment.json"))
     assert report.allotment() is None
-    write_allotment(tmp_path, Allotment(0.5, 0.25, ("GPU-1",), 1760000000.0, True, True))
-    assert report.allotment() == (0.5, 0.25, ("GPU-1",), 1760000000.0, True, True)
+    write_allotment(tmp_path, Allotment(0.5, 0.25, ("GPU-1",), 1760000000.0, True, True, True))
+    assert report.allotment() == (0.5, 0.25, ("GPU-1",), 1760000000.0, True, True, True)
     write_allotment(tmp_path, Allotment())
     assert report.allotment() == report.Allotment()
 

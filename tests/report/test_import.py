@@ -13,12 +13,13 @@ from dlsched.runtime.allotment import install_reporter
 from tests.report.jobs import run_job, told
 
 JOB = """
-from dlsched.report import LatencyMiddleware, Progress, allotment, latency
+from dlsched.report import LatencyMiddleware, Progress, allotment, fit_to_allotment, latency
 Progress().step(5, loss=0.5)
 with latency.measure():
     pass
 latency.error()
 assert allotment() is None
+assert fit_to_allotment(at_most=1).threads == 1
 LatencyMiddleware(print)
 """
 
@@ -44,6 +45,22 @@ def test_the_installed_copy_runs_on_python_3_8(tmp_path: Path) -> None:
     sample, latency = told(metrics)
     assert (sample["step"], sample["loss"]) == (5, 0.5)
     assert (latency["latency"]["count"], latency["latency"]["errors"]) == (1, 1)
+
+
+def test_every_module_of_the_copy_can_be_imported_by_python_3_8(tmp_path: Path) -> None:
+    command = old_python()
+    if command is None:
+        pytest.skip("no python3.8 runs on this host: the reporter was not tried on it")
+    text = """
+import importlib, pkgutil, dlsched.report
+names = [each.name for each in pkgutil.iter_modules(dlsched.report.__path__)]
+assert {"lightning", "transformers", "keras"} <= set(names)
+for name in names:
+    importlib.import_module("dlsched.report." + name)
+import dlsched_report
+"""
+    ended = run_job(text, None, *command, "-W", "error", lib=install_reporter(tmp_path))
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("missing", ["threading", "fcntl", "json", "typing", "queue"])

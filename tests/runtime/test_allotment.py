@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import threading
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from dlsched.runtime import allotment
 from dlsched.runtime.allotment import (
     LIB,
     Allotment,
+    change_allotment,
     container_environment,
     install_reporter,
     job_dir,
@@ -82,6 +86,44 @@ def test_an_allotment_is_replaced_whole_and_readable(tmp_path: Path) -> None:
     assert '"cpu_cores": 1.5' in (directory / "allotment.json").read_text()
     assert mode(directory / "allotment.json") == 0o644
     assert [path.name for path in directory.iterdir()] == ["allotment.json"]
+
+
+def test_a_change_keeps_what_it_does_not_name(tmp_path: Path) -> None:
+    change_allotment(tmp_path, deliverable=True)
+    change_allotment(tmp_path, cpu_cores=0.5)
+    told = json.loads((tmp_path / "allotment.json").read_text())
+    assert told == asdict(Allotment(cpu_cores=0.5, deliverable=True)) | {"gpus": []}
+    written = (tmp_path / "allotment.json").stat().st_ino
+    change_allotment(tmp_path, deliverable=True)
+    assert (tmp_path / "allotment.json").stat().st_ino == written, "nothing new: left alone"
+
+
+@pytest.mark.parametrize("before", ["", "[]", '{"cpu_cores": "x"}'])
+def test_a_change_of_a_broken_file_begins_anew(tmp_path: Path, before: str) -> None:
+    (tmp_path / "allotment.json").write_text(before)
+    change_allotment(tmp_path, deliverable=True)
+    assert json.loads((tmp_path / "allotment.json").read_text())["deliverable"] is True
+
+
+def test_an_allotment_of_an_older_version_is_changed_too(tmp_path: Path) -> None:
+    (tmp_path / "allotment.json").write_text('{"cpu_cores": 0.5, "gpus": [], "stop_soon": true}')
+    change_allotment(tmp_path, deliverable=True)
+    told = json.loads((tmp_path / "allotment.json").read_text())
+    assert (told["cpu_cores"], told["stop_soon"], told["deliverable"]) == (0.5, True, True)
+
+
+def test_changes_from_many_threads_are_all_there(tmp_path: Path) -> None:
+    fields = [{"cpu_cores": 0.5}, {"gpu_share": 0.25}, {"stop_soon": True}, {"deliverable": True}]
+    threads = [
+        threading.Thread(target=change_allotment, args=(tmp_path,), kwargs=change)
+        for change in fields
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    told = json.loads((tmp_path / "allotment.json").read_text())
+    assert told == asdict(Allotment(0.5, 0.25, stop_soon=True, deliverable=True)) | {"gpus": []}
 
 
 @pytest.mark.parametrize("job", ["", ".", "..", "a/b", "/etc", "a\0b"])

@@ -1,0 +1,141 @@
+"""Lightning trainings report by themselves: their step, their metrics, their checkpoints.
+
+Lightning calls `callbacks` through an entry point (see entry_points.py) for every Trainer that it
+makes, so a script needs no change. A Lightning without that hook takes it from the script:
+`Trainer(callbacks=[progress_callback()])`.
+
+Owns the callback. It must not import a framework, raise into the training, add to its checkpoints,
+or read a metric on rank 0 that the other ranks do not read: computing one may be a collective act.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import time
+from typing import Any, Dict, List, Optional, Tuple
+
+from dlsched.report.metric_names import of_evaluation, of_training
+from dlsched.report.progress import Progress
+from dlsched.report.writer import PERIOD_S, current
+
+FAMILIES = ("lightning.pytorch", "pytorch_lightning")
+"""The packages that Lightning comes in; each takes only callbacks of its own base class."""
+
+
+def callbacks(family: str) -> List[Any]:
+    """What Lightning adds to a Trainer of that family: one callback, or none where none is due."""
+    with contextlib.suppress(Exception):
+        if current() is not None:
+            return [_made(family)]
+    return []
+
+
+def progress_callback() -> Any:
+    """A callback for whichever Lightning the script has imported, or for both."""
+    with contextlib.suppress(Exception):
+        return _made(*(family for family in FAMILIES if family in sys.modules))
+    return _Hooks()
+
+
+class _Hooks:
+    """Lightning's hooks. Those that take more or fewer arguments in some version say `*_`."""
+
+    families: Tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress = Progress()
+        self._speaks = False
+        self._read_s: Optional[float] = None
+        self._before: Dict[str, Any] = {}
+        self._evaluated: Dict[str, Any] = {}
+        self._saved: Any = None
+
+    def __reduce__(self) -> Any:
+        # The class is made when it is needed: a Trainer sent to spawned processes finds it so.
+        return _made, self.families
+
+    def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Of several of us in one Trainer the first speaks, and only on rank 0."""
+        with contextlib.suppress(Exception):
+            ours = [each for each in trainer.callbacks if isinstance(each, _Hooks)]
+            self._speaks = ours[0] is self and getattr(trainer, "global_rank", 0) == 0
+
+    def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Tell the step; its metrics once a second, since reading one may wait for a device."""
+        if not self._speaks:
+            return
+        with contextlib.suppress(Exception):
+            now_s = time.monotonic()
+            if self._read_s is not None and now_s - self._read_s < PERIOD_S:
+                self._progress.step(trainer.global_step)
+                return
+            self._read_s = now_s
+            self._tell_training(trainer)
+            self._tell_checkpoint(trainer)
+
+    def on_validation_start(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Keep what is known before, to see what the evaluation adds."""
+        with contextlib.suppress(Exception):
+            self._before = dict(trainer.callback_metrics) if _training(trainer) else {}
+
+    def on_validation_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Tell what the evaluation has added."""
+        with contextlib.suppress(Exception):
+            if not _training(trainer):
+                return
+            known = dict(trainer.callback_metrics)
+            added = {
+                name: value for name, value in known.items() if value is not self._before.get(name)
+            }
+            self._evaluated.update(added)
+            self._before = {}
+            if self._speaks:
+                self._progress.step(trainer.global_step, **of_evaluation(added))
+
+    def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Tell the last step, with what the last epoch gave."""
+        with contextlib.suppress(Exception):
+            self._tell_training(trainer)
+
+    def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
+        """Tell the last checkpoint, which is written after `on_train_end`."""
+        with contextlib.suppress(Exception):
+            self._tell_checkpoint(trainer)
+
+    def _tell_training(self, trainer: Any) -> None:
+        known = dict(trainer.callback_metrics)
+        added = {name: value for name, value in known.items() if name not in self._evaluated}
+        if self._speaks:
+            self._progress.step(trainer.global_step, **of_training(added))
+
+    def _tell_checkpoint(self, trainer: Any) -> None:
+        """Acknowledge what a ModelCheckpoint has saved since: after it is written, not before."""
+        for saver in getattr(trainer, "checkpoint_callbacks", ()):
+            path = getattr(saver, "_last_checkpoint_saved", "") or saver.last_model_path
+            path = path or saver.best_model_path
+            step = getattr(saver, "_last_global_step_saved", trainer.global_step)
+            if path and self._speaks and (path, step) != self._saved:
+                self._saved = (path, step)
+                self._progress.checkpoint(step, path if "://" in path else os.path.abspath(path))  # noqa: PTH100
+                return
+
+
+def _training(trainer: Any) -> bool:
+    """Whether the evaluation is one within a training, and not the check before it."""
+    function = getattr(getattr(trainer, "state", None), "fn", None)
+    return function in (None, "fit") and not getattr(trainer, "sanity_checking", False)
+
+
+_classes: Dict[Tuple[str, ...], type] = {}
+
+
+def _made(*families: str) -> Any:
+    """A callback of those families' own kind."""
+    if families not in _classes:
+        bases = [importlib.import_module(family).Callback for family in families]
+        _classes[families] = type("ProgressCallback", (_Hooks, *bases), {"families": families})
+    return _classes[families]()

@@ -1,0 +1,67 @@
+"""Hugging Face's Trainer reports: `Trainer(..., callbacks=[ProgressCallback()])`.
+
+Owns the callback. It must not raise; without a usable `transformers` it is a class that nobody
+calls.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Any, Dict
+
+from dlsched.report.metric_names import of_evaluation, of_training
+from dlsched.report.progress import Progress
+
+try:
+    from transformers import TrainerCallback  # type: ignore[import-not-found]
+except Exception:  # noqa: BLE001 - a script may import us before it finds out the same
+    TrainerCallback = object
+
+
+class ProgressCallback(TrainerCallback):  # type: ignore[misc]
+    """Tells each step, what is logged, every evaluation within a training, and each checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress = Progress()
+        self._training = False
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """From here on evaluations are this training's."""
+        self._training = True
+
+    def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Tell the step."""
+        self._tell(state, {})
+
+    def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
+        """Tell what a step logs; an evaluation's own values come with `on_evaluate`."""
+        with contextlib.suppress(Exception):
+            self._tell(
+                state,
+                of_training(
+                    {name: logs[name] for name in logs if not name.startswith(("eval_", "test_"))}
+                ),
+            )
+
+    def on_evaluate(
+        self, _args: Any, state: Any, _control: Any, metrics: Any = None, **_: Any
+    ) -> None:
+        """Tell an evaluation."""
+        with contextlib.suppress(Exception):
+            self._tell(state, of_evaluation(metrics))
+
+    def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
+        """Acknowledge a checkpoint, by the name that Trainer gives it."""
+        with contextlib.suppress(Exception):
+            path = os.path.abspath(  # noqa: PTH100 - imports few modules into a job
+                os.path.join(args.output_dir, f"checkpoint-{state.global_step}")  # noqa: PTH118
+            )
+            if state.is_world_process_zero and os.path.isdir(path):  # noqa: PTH112
+                self._progress.checkpoint(state.global_step, path)
+
+    def _tell(self, state: Any, metrics: Dict[str, Any]) -> None:
+        with contextlib.suppress(Exception):
+            if self._training and state.is_world_process_zero:
+                self._progress.step(state.global_step, **metrics)

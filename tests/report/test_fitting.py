@@ -1,0 +1,163 @@
+"""`fit_to_allotment()`: torch's threads follow the granted cores, within what others have set."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from dlsched.report import fitting
+from dlsched.report.fitting import Fit, fit_to_allotment, threads_for
+from dlsched.runtime.allotment import Allotment, write_allotment
+from tests.report.jobs import run_job
+
+Grant = Callable[[float | None], None]
+
+
+class Torch(ModuleType):
+    """As much of torch as is looked at; counts what it is told."""
+
+    def __init__(self, threads: int) -> None:
+        super().__init__("torch")
+        self.threads = threads
+        self.told: list[int] = []
+
+    def get_num_threads(self) -> int:
+        return self.threads
+
+    def set_num_threads(self, threads: int) -> None:
+        self.threads = threads
+        self.told.append(threads)
+
+
+@pytest.fixture(autouse=True)
+def _eight_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fitting, "_fitter", fitting._Fitter())
+    monkeypatch.setattr(fitting, "_usable_cpus", lambda: 8)
+    monkeypatch.delenv("DLSCHED_ALLOTMENT_FILE", raising=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+
+
+@pytest.fixture
+def torch(monkeypatch: pytest.MonkeyPatch) -> Torch:
+    torch = Torch(threads=8)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    return torch
+
+
+@pytest.fixture
+def grant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Grant:
+    monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(tmp_path / "allotment.json"))
+    return lambda cores: write_allotment(tmp_path, Allotment(cpu_cores=cores))
+
+
+@pytest.mark.parametrize(
+    ("cores", "threads"),
+    [(0.0, 1), (0.3, 1), (1.0, 1), (1.01, 1), (1.49, 1), (1.5, 2), (2.0, 2), (3.7, 4)],
+)
+def test_threads_are_the_cores_to_the_nearest(cores: float, threads: int) -> None:
+    assert threads_for(cores) == threads
+
+
+def test_threads_follow_the_allotment_down_and_up(torch: Torch, grant: Grant) -> None:
+    grant(0.3)
+    assert fit_to_allotment() == Fit(threads=1, cores=0.3, workers=0)
+    grant(3.2)
+    assert fit_to_allotment() == Fit(threads=3, cores=3.2, workers=2)
+    grant(None)
+    assert fit_to_allotment() == Fit(threads=8, cores=8.0, workers=7)
+    assert torch.told == [1, 3, 8]
+
+
+def test_an_allotment_that_stays_is_neither_read_nor_set_again(
+    torch: Torch, grant: Grant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant(2.0)
+    fit_to_allotment()
+    torch.set_num_threads(5)
+    monkeypatch.setattr(fitting, "allotment", lambda: pytest.fail("read again"))
+    assert fit_to_allotment().threads == 2
+    assert torch.threads == 5, "the script's own later choice stands until the allotment changes"
+
+
+def test_what_torch_had_is_not_exceeded(torch: Torch, grant: Grant) -> None:
+    torch.threads = 2
+    grant(6.0)
+    assert fit_to_allotment().threads == 2
+    assert torch.told == []
+
+
+@pytest.mark.parametrize(("at_most", "threads"), [(1, 1), (3, 3), (99, 6), (0, 1), (-4, 1)])
+def test_the_callers_bound_holds(torch: Torch, grant: Grant, at_most: int, threads: int) -> None:
+    grant(6.0)
+    assert fit_to_allotment(at_most=at_most).threads == threads
+    assert torch.threads == threads
+
+
+def test_more_than_there_is_is_what_there_is(torch: Torch, grant: Grant) -> None:
+    grant(64.0)
+    assert fit_to_allotment() == Fit(threads=8, cores=8.0, workers=7)
+
+
+def test_outside_of_dlsched_torch_is_left_as_it_is(torch: Torch) -> None:
+    assert fit_to_allotment() == Fit(threads=8, cores=8.0, workers=7)
+    assert fit_to_allotment(at_most=2).threads == 2
+    assert torch.told == []
+
+
+def test_without_torch_the_numbers_are_told_and_torch_is_not_imported(grant: Grant) -> None:
+    grant(2.0)
+    assert fit_to_allotment() == Fit(threads=2, cores=2.0, workers=1)
+    assert "torch" not in sys.modules
+
+
+def test_torch_that_comes_later_is_fitted_then(
+    grant: Grant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grant(2.0)
+    fit_to_allotment()
+    torch = Torch(threads=8)
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    fit_to_allotment()
+    assert torch.told == [2]
+
+
+def test_a_file_that_can_no_longer_be_read_leaves_the_last_grant(
+    torch: Torch, grant: Grant, tmp_path: Path
+) -> None:
+    grant(2.0)
+    fit_to_allotment()
+    (tmp_path / "allotment.json").write_text("{")
+    assert fit_to_allotment().cores == 2.0
+    (tmp_path / "allotment.json").unlink()
+    assert fit_to_allotment().cores == 2.0
+    assert torch.told == [2]
+
+
+@pytest.mark.parametrize("at_most", ["many", object(), float("nan")])
+def test_nothing_is_raised(torch: Torch, grant: Grant, at_most: Any) -> None:
+    grant(2.0)
+    assert fit_to_allotment(at_most) == Fit(1, 1.0, 0)
+
+
+def test_a_torch_that_refuses_is_not_the_jobs_trouble(torch: Torch, grant: Grant) -> None:
+    torch.set_num_threads = None  # type: ignore[assignment, method-assign]
+    grant(2.0)
+    assert fit_to_allotment() == Fit(1, 1.0, 0)
+
+
+def test_the_cpus_of_the_affinity_are_what_is_usable() -> None:
+    ended = run_job(
+        """
+import os
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+from dlsched.report import fit_to_allotment
+assert fit_to_allotment() == (1, 1.0, 0), fit_to_allotment()
+""",
+        None,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")
