@@ -1,7 +1,7 @@
 """One cycle: observe, fold, decide, act, report.
 
-Owns the order of things, and what happens when a policy fails. It must not know Docker, files or
-the clock: it is handed its adapters, and the time comes with the observation.
+Owns the order of things. It must not know Docker, files or the clock: it is handed its adapters,
+and the time comes with the observation.
 """
 
 from __future__ import annotations
@@ -12,30 +12,27 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dlsched.clock import Clock
+from dlsched.deciding import Decider, NamedPolicy, Onlooker
 from dlsched.errors import PolicyError
-from dlsched.guards import Guarded, GuardOptions, guard, refuse_nonsense
-from dlsched.journal import memory_size_check
+from dlsched.guards import Guarded, GuardOptions, guard
 from dlsched.ledger import Folded, Ledger, Wish
 from dlsched.model import (
     Action,
     CycleReport,
     Decision,
     Ended,
-    Limits,
+    HookRun,
     Memory,
     Outcome,
     RejectedFile,
     Remove,
+    Shadow,
     Snapshot,
 )
 from dlsched.planner import ceilings_in_force, may_grow, plan
-from dlsched.policies import Policy
 from dlsched.runtime.base import Runtime
 
 log = logging.getLogger(__name__)
-
-FAILURES_UNTIL_PLAIN = 3
-"""After so many failures in a row the policy is no longer asked, and ceilings are given back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +69,6 @@ class EndedRecords(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class NamedPolicy:
-    """A policy under the name that the operator knows it by."""
-
-    name: str
-    policy: Policy
-
-
 class Controller:
     """Runs cycles. Only the loop's thread calls it; other threads read `last_report`."""
 
@@ -94,26 +83,28 @@ class Controller:
         policy: NamedPolicy,
         guards: GuardOptions,
         memory: Memory | None = None,
+        shadow: Onlooker | None = None,
         dry_run: bool = False,
         publish: Callable[[CycleReport], None] = lambda _: None,
         troubles: Callable[[], Sequence[str]] = tuple,
+        deliver: Callable[[Folded, str], tuple[HookRun, ...]] = lambda *_: (),
     ) -> None:
-        """`publish` is told every report; `troubles` tells what else is wrong, for its alarms."""
+        """`publish` is told every report; `troubles` tells what else is wrong, for its alarms.
+
+        `deliver` keeps and tells what a fold says of deliveries, with the wall time; never raises.
+        """
         self._runtime = runtime
         self._clock = clock
         self._inbox = inbox
         self._records = records
         self._ledger = ledger
-        self._named = policy
+        self._decider = Decider(policy, memory)
+        self._shadow = shadow
         self._guards = guards
-        self._memory = memory
         self._dry_run = dry_run
         self._publish = publish
         self._troubles = troubles
-        self._ask_at_s = 0.0
-        self._why: dict[str, str] = {}
-        self._failures = 0
-        self._failure = ""
+        self._deliver = deliver
         self._undurable: str | None = None
         self.last_report: CycleReport | None = None
 
@@ -127,84 +118,61 @@ class Controller:
         phases.mark("observe")
         folded = self._ledger.fold(seen, inbound.wish, self._records.all())
         phases.mark("fold")
-        decision = self._decide(folded.snapshot)
+        decision = self._decider.decide(folded.snapshot)
+        _log_failure(self._decider)
         phases.mark("decide")
         guarded = self._guard(folded, decision)
         actions = plan(
             folded.snapshot,
             guarded.limits,
-            self._why,
+            self._decider.why,
             folded.starts,
             folded.removals,
-            reserves=self._reserves,
+            reserves=self._decider.reserves,
             sources=inbound.sources,
         )
         phases.mark("plan")
         outcomes = self._act(folded.snapshot, actions, told=decision is not None)
-        self._keep_records(folded)
+        hooks = self._keep_records(folded)
         self._ledger.applied(outcomes, self._clock.now_s())
         phases.mark("act")
+        # After everything is done: no limit of this cycle waits for it.
+        shadow = self._look_on(folded)
+        phases.mark("shadow")
         report = CycleReport(
             snapshot=folded.snapshot,
-            policy=self._named.name,
+            policy=self._decider.name,
             decision=decision,
             limits=guarded.limits,
             guarded=guarded.notes,
             outcomes=outcomes,
             rejected=inbound.rejected,
-            alarms=self._alarms(folded, inbound, seen.engine_trouble),
+            alarms=self._alarms(folded, inbound, seen.engine_trouble, shadow),
             engine_ok=seen.engine_ok,
             wall_time=self._clock.wall_time(),
             phase_s=phases.seconds,
+            shadow=shadow,
+            hooks=hooks,
         )
         _log_alarms(self.last_report.alarms if self.last_report else (), report.alarms)
         self.last_report = report
         self._publish(report)
         return report
 
-    def use(self, policy: NamedPolicy, guards: GuardOptions) -> None:
-        """Another policy or other guards from the next cycle on; past failures are forgiven."""
-        if policy.name != self._named.name:
-            self._memory = None
-        self._named, self._guards = policy, guards
-        self._failures, self._ask_at_s = 0, 0.0
+    def use(
+        self, policy: NamedPolicy, guards: GuardOptions, shadow: NamedPolicy | None = None
+    ) -> None:
+        """Other policies or guards from the next cycle on; past failures are forgiven."""
+        self._decider.use(policy)
+        self._guards = guards
+        if shadow is None:
+            self._shadow = None
+        elif self._shadow is None:
+            self._shadow = Onlooker(shadow)
+        else:
+            self._shadow.use(shadow)
 
     # ------------------------------------------------------------------ decide
-
-    @property
-    def _reserves(self) -> bool:
-        return self._named.policy.reserves and not self._plain
-
-    @property
-    def _plain(self) -> bool:
-        return self._failures >= FAILURES_UNTIL_PLAIN
-
-    def _decide(self, snapshot: Snapshot) -> Decision | None:
-        """Ask the policy when it is time; None when it is not, or when it failed."""
-        if self._plain:
-            return Decision(
-                limits={job.name: Limits() for job in snapshot.running},
-                why={job.name: f"plain Docker: {self._failure}" for job in snapshot.running},
-                memory=self._memory,
-            )
-        if snapshot.now_s < self._ask_at_s and not snapshot.wakes:
-            return None
-        try:
-            decision = self._named.policy.decide(snapshot, self._memory)
-            refuse_nonsense(decision, {job.name for job in snapshot.jobs})
-            memory_size_check(decision.memory, len(snapshot.jobs))
-            why = dict(decision.why)
-        except Exception as error:  # a policy is anybody's code: whatever it does, limits stay
-            self._failures += 1
-            self._failure = f"policy {self._named.name} failed: {type(error).__name__}: {error}"
-            level = logging.ERROR if isinstance(error, PolicyError) else logging.CRITICAL
-            log.log(level, "%s (%d in a row)", self._failure, self._failures, exc_info=error)
-            return None
-        self._failures = 0
-        self._memory = decision.memory
-        self._ask_at_s = snapshot.now_s + decision.next_s
-        self._why = why
-        return decision
 
     def _guard(self, folded: Folded, decision: Decision | None) -> Guarded:
         """Guards hold in every cycle, also when the policy was not asked."""
@@ -212,14 +180,20 @@ class Controller:
             folded.snapshot,
             decision or Decision(),
             self._guards,
-            reserves=self._reserves,
+            reserves=self._decider.reserves,
             starts=folded.starts,
         )
         if decision is not None:
             self._ledger.decided(guarded.limits)
-            if self._plain:
-                self._why = dict(decision.why)
         return guarded
+
+    def _look_on(self, folded: Folded) -> Shadow | None:
+        """What the shadow would have done; it is handed nothing that could do it."""
+        if self._shadow is None:
+            return None
+        seen = self._shadow.look(folded.snapshot, self._guards, folded.starts)
+        _log_failure(self._shadow.decider)
+        return seen
 
     # ------------------------------------------------------------------ act
 
@@ -238,7 +212,7 @@ class Controller:
         in_force = ceilings_in_force(snapshot)
         outcomes: list[Outcome] = []
         for action in actions:
-            if self._reserves and not isinstance(action, Remove):
+            if self._decider.reserves and not isinstance(action, Remove):
                 fits, total = may_grow(action, in_force, capacity)
                 shrinks = action.limits.cpu_cores is not None and (
                     action.limits.cpu_cores <= in_force.get(action.job, 0.0)
@@ -259,9 +233,10 @@ class Controller:
             _log_outcome(outcome)
         return tuple(outcomes)
 
-    def _keep_records(self, folded: Folded) -> None:
+    def _keep_records(self, folded: Folded) -> tuple[HookRun, ...]:
+        """Ends and deliveries made durable; returns what became of the operator's commands."""
         if self._dry_run:
-            return
+            return ()
         try:
             for name in folded.lifts:
                 self._records.lift(name)
@@ -272,8 +247,11 @@ class Controller:
                 self._undurable = None
         except OSError as error:  # a full disk: the word holds until the agent ends
             self._undurable = f"the end of a job cannot be recorded: {error}"
+        return self._deliver(folded, self._clock.wall_time())
 
-    def _alarms(self, folded: Folded, inbound: Inbound, engine: str | None) -> tuple[str, ...]:
+    def _alarms(
+        self, folded: Folded, inbound: Inbound, engine: str | None, shadow: Shadow | None
+    ) -> tuple[str, ...]:
         alarms = [*folded.alarms, *self._troubles()]
         if engine is not None:
             alarms.append(f"engine: {engine}")
@@ -281,10 +259,12 @@ class Controller:
             alarms.append(inbound.trouble)
         if self._undurable is not None:
             alarms.append(self._undurable)
-        if self._plain:
-            alarms.append(f"plain Docker until SIGHUP: {self._failure}")
-        elif self._failures:
-            alarms.append(f"limits stay as they are: {self._failure}")
+        if self._decider.plain:
+            alarms.append(f"plain Docker until SIGHUP: {self._decider.failure}")
+        elif self._decider.failure is not None:
+            alarms.append(f"limits stay as they are: {self._decider.failure}")
+        if shadow is not None and shadow.trouble is not None:
+            alarms.append(f"shadow: {shadow.trouble}")
         return tuple(alarms)
 
 
@@ -301,6 +281,13 @@ class _Phases:
         now_s = self._clock.cpu_s()
         self.seconds[phase] = now_s - self._last_s
         self._last_s = now_s
+
+
+def _log_failure(decider: Decider) -> None:
+    if decider.error is not None:
+        level = logging.ERROR if isinstance(decider.error, PolicyError) else logging.CRITICAL
+        count = decider.failed_in_a_row
+        log.log(level, "%s (%d in a row)", decider.failure, count, exc_info=decider.error)
 
 
 def _log_alarms(before: Sequence[str], now: Sequence[str]) -> None:

@@ -17,28 +17,32 @@ from dataclasses import asdict, replace
 from dlsched import __version__, logs
 from dlsched.api import ApiServer
 from dlsched.clock import SystemClock
-from dlsched.controller import Controller, NamedPolicy
+from dlsched.controller import Controller
+from dlsched.deciding import NamedPolicy, Onlooker
+from dlsched.deliveries import Deliveries
 from dlsched.errors import DlschedError
 from dlsched.folder_watch import FolderWatch
 from dlsched.folder_wish import FolderWish
 from dlsched.guards import GuardOptions
+from dlsched.hook import Hook
 from dlsched.inbox import Inbox
-from dlsched.journal import Journal, JournalReader, load_memory
+from dlsched.journal import (
+    DRY_RUN_JOURNAL_NAME,
+    JOURNAL_NAME,
+    Journal,
+    JournalReader,
+    load_memory,
+    shadow_name,
+)
 from dlsched.ledger import Ledger, LedgerOptions
-from dlsched.model import CycleReport, Ended, JobState, JobView
+from dlsched.model import CycleReport, Ended, JobState, JobView, Memory
 from dlsched.policies import load
-from dlsched.records import Records, lock_state_dir
+from dlsched.records import delivered_records, ended_records, lock_state_dir
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.host import physical_cores
-from dlsched.settings import Settings
+from dlsched.settings import DeliverHook, Settings
 
 log = logging.getLogger(__name__)
-
-JOURNAL_NAME = "journal.db"
-"""The journal in the state directory."""
-
-DRY_RUN_JOURNAL_NAME = "dry-run.db"
-"""What was only thought must not be remembered as done."""
 
 _LEAST_GAP_S = 0.02
 """Between two cycles, however many events wake the loop."""
@@ -93,7 +97,8 @@ class Agent:
         self._settings = settings
         self._dry_run = dry_run
         self._stopping = self._reloading = False
-        policy = load(settings.policy, settings.policy_options)
+        policy, shadow = _policies(settings)
+        hook = Hook(DeliverHook() if dry_run else settings.deliver_hook, self._wake)
         self._journal_path = settings.state_dir / (
             DRY_RUN_JOURNAL_NAME if dry_run else JOURNAL_NAME
         )
@@ -104,31 +109,34 @@ class Agent:
             max_age_s=settings.journal.max_age_s,
         )
         self._clock = SystemClock(not_before_s=self._journal.last_now_s())
-        self._records = Records(settings.state_dir)
+        self._records = ended_records(settings.state_dir)
+        delivered = delivered_records(settings.state_dir)
         folder = settings.watch.resolve()
         self._wish = FolderWish(Inbox(folder), folder)
         engine = _engine_options(settings)
         if dry_run:
             engine = replace(engine, group_weight=None, dry_run=True)
         self._runtime = DockerRuntime(engine, self._clock, self._wake)
-        self._ledger = Ledger(_ledger_options(settings), cycle=self._journal.last_cycle())
-        memory, trouble = load_memory(
-            self._journal.last_memory(settings.policy), type(policy).Memory
+        self._deliveries = Deliveries(delivered, hook, self._runtime.tell_deliverable)
+        self._ledger = Ledger(
+            _ledger_options(settings), self._journal.last_cycle(), delivered.all()
         )
-        if trouble is not None:
-            log.warning("the policy starts without its memory: %s", trouble)
         self._controller = Controller(
             runtime=self._runtime,
             clock=self._clock,
             inbox=self._wish,
             records=self._records,
             ledger=self._ledger,
-            policy=NamedPolicy(settings.policy, policy),
+            policy=policy,
             guards=_guard_options(settings),
-            memory=memory,
+            memory=self._memory(policy, policy.name),
+            shadow=None
+            if shadow is None
+            else Onlooker(shadow, self._memory(shadow, shadow_name(shadow.name))),
             dry_run=dry_run,
             publish=self._journal.write,
             troubles=self._troubles,
+            deliver=self._deliveries.keep,
         )
         self._watch = FolderWatch(folder, self._wake)
         self._api = ApiServer(self, settings.run_dir, settings.socket_group)
@@ -144,10 +152,10 @@ class Agent:
         self._watch.start()
         self._api.start()
         log.info(
-            "dlsched %s: instance %s, policy %s, jobs in %s%s",
+            "dlsched %s: instance %s, %s, jobs in %s%s",
             __version__,
             self._settings.instance,
-            self._settings.policy,
+            _who_decides(self._settings),
             self._settings.watch,
             ", dry run: touches nothing" if self._dry_run else "",
         )
@@ -166,6 +174,7 @@ class Agent:
         """Give own jobs their ceilings, leave them running, write the journal's last words."""
         self._api.stop()
         self._watch.stop()
+        self._deliveries.close()
         failures = () if self._dry_run else self._runtime.release(self._ceilings())
         for failure in failures:
             log.warning("%s", failure)
@@ -188,9 +197,21 @@ class Agent:
             for job in self._jobs()
         }
 
+    def _memory(self, named: NamedPolicy, kept_as: str) -> Memory | None:
+        """What that policy remembers of the runs before."""
+        plain = self._journal.last_memory(kept_as)
+        memory, trouble = load_memory(plain, type(named.policy).Memory)
+        if trouble is not None:
+            log.warning("policy %s starts without its memory: %s", named.name, trouble)
+        return memory
+
     def _troubles(self) -> tuple[str, ...]:
         journal = self._journal.trouble()
-        return (*self._records.trouble, *(() if journal is None else (journal,)))
+        return (
+            *self._records.trouble,
+            *self._deliveries.troubles(),
+            *(() if journal is None else (journal,)),
+        )
 
     def _wake(self, reason: str) -> None:
         log.debug("woken: %s", reason)
@@ -210,7 +231,9 @@ class Agent:
             return
         try:
             settings = reload()
-            policy = load(settings.policy, settings.policy_options)
+            policy, shadow = _policies(settings)
+            if not self._dry_run:
+                self._deliveries.use(settings.deliver_hook)
         except DlschedError as error:
             log.error("the old settings stay in force: %s", error)  # noqa: TRY400
             return
@@ -221,8 +244,8 @@ class Agent:
         self._settings = settings = replace(settings, **in_force)
         logs.set_up(settings.log.level, settings.log.format)
         self._ledger.adopt(_ledger_options(settings))
-        self._controller.use(NamedPolicy(settings.policy, policy), _guard_options(settings))
-        log.info("settings read again: policy %s", settings.policy)
+        self._controller.use(policy, _guard_options(settings), shadow)
+        log.info("settings read again: %s", _who_decides(settings))
 
     # ------------------------------------------------------------------ for the API
 
@@ -285,6 +308,7 @@ class Agent:
             "version": __version__,
             "instance": self._settings.instance,
             "policy": self._settings.policy,
+            "shadow": self._settings.shadow,
             "dry_run": self._dry_run,
             "watch": str(self._settings.watch),
             "pid": os.getpid(),
@@ -293,6 +317,19 @@ class Agent:
     def _jobs(self) -> Sequence[JobView]:
         report = self._controller.last_report
         return report.snapshot.jobs if report is not None else ()
+
+
+def _policies(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
+    """The policy that acts, and the one that looks on. Raises PolicyError."""
+    acting = NamedPolicy(settings.policy, load(settings.policy, settings.policy_options))
+    if settings.shadow is None:
+        return acting, None
+    return acting, NamedPolicy(settings.shadow, load(settings.shadow, settings.shadow_options))
+
+
+def _who_decides(settings: Settings) -> str:
+    beside = "" if settings.shadow is None else f", shadow {settings.shadow}"
+    return f"policy {settings.policy}{beside}"
 
 
 def _engine_options(settings: Settings) -> DockerOptions:
@@ -317,6 +354,7 @@ def _ledger_options(settings: Settings) -> LedgerOptions:
         reserve_memory_bytes=settings.reserve.memory_bytes,
         max_jobs=settings.max_jobs,
         window_s=settings.window_s,
+        tier_evaluations=settings.tier_evaluations,
     )
 
 

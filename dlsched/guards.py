@@ -70,9 +70,12 @@ def guard(
 
 
 def refuse_nonsense(decision: Decision, names: set[str]) -> None:
-    """Raise PolicyError for what no policy may answer: NaN, negative, an unknown job."""
+    """Raise PolicyError for what no policy may answer: NaN, negative, an unknown job, no text."""
     if not (math.isfinite(decision.next_s) and decision.next_s >= 0):
         raise PolicyError(f"decided next_s {decision.next_s!r}; must be 0 or more seconds")
+    for name, reason in decision.why.items():
+        if not isinstance(reason, str):
+            raise PolicyError(f"gave a reason for {name} that is no text: {reason!r}")
     for name, limits in decision.limits.items():
         if name not in names:
             raise PolicyError(f"decided for a job that does not exist: {name!r}")

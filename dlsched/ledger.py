@@ -17,6 +17,7 @@ from dlsched.model import (
     Begun,
     ContainerFact,
     ContainerSpec,
+    Delivered,
     Ended,
     JobSpec,
     JobState,
@@ -30,6 +31,7 @@ from dlsched.model import (
     Snapshot,
     Start,
 )
+from dlsched.tiers import EVALUATIONS, Climbs
 
 _RETRY_FIRST_S = 5.0
 _RETRY_MOST_S = 300.0
@@ -46,6 +48,8 @@ class LedgerOptions:
     reserve_memory_bytes: int = 0
     max_jobs: int = 64
     window_s: float = 30.0
+    tier_evaluations: int = EVALUATIONS
+    """How many evaluations in a row reach a tier."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +75,10 @@ class Folded:
     """Jobs that came to an end by themselves: to be recorded."""
     lifts: tuple[str, ...] = ()
     """Ended jobs whose file changed since, or that run again: their records no longer hold."""
+    delivered: tuple[Delivered, ...] = ()
+    """Jobs that reached a tier: to be recorded and told."""
+    undelivered: tuple[str, ...] = ()
+    """Jobs whose delivery no longer holds: another container, another target, or gone."""
     alarms: tuple[str, ...] = ()
 
 
@@ -89,13 +97,22 @@ class _Record:
     """Why its last start was not even begun."""
     retry_at_s: float = 0.0
     retry_s: float = 0.0
+    view: JobView | None = None
+    """As last told."""
 
 
 class Ledger:
     """The jobs' records, for as long as the agent lives; only the loop's thread uses them."""
 
-    def __init__(self, options: LedgerOptions, cycle: int = 0) -> None:
+    def __init__(
+        self,
+        options: LedgerOptions,
+        cycle: int = 0,
+        delivered: Mapping[str, Delivered] | None = None,
+    ) -> None:
+        """`delivered` are the durable words that an earlier agent left, by job."""
         self._options = options
+        self._climbs = Climbs(delivered or {})
         self._records: dict[str, _Record] = {}
         self._cycle = cycle
         self._arrived = 0
@@ -130,6 +147,7 @@ class Ledger:
             spec = wish.specs.get(name)
             if spec is None and name not in facts:
                 self._note(record, JobState.STOPPED)
+                self._climbs.forget(name)
                 del self._records[name]
             elif name in spared:
                 standings[name] = left_alone(facts[name], spared[name])
@@ -163,6 +181,8 @@ class Ledger:
             lifts=tuple(
                 name for name, word in ended.items() if _lifted(wish, standings.get(name), word)
             ),
+            delivered=self._climbs.deliveries(),
+            undelivered=self._climbs.voided(wish.specs, self._records, settled=wish.settled),
             alarms=tuple(alarms),
         )
 
@@ -218,6 +238,7 @@ class Ledger:
         total = 0.0
         for name, record in self._records.items():
             fact = facts.get(name)
+            self._climbs.observe(record.spec, fact, self._options.tier_evaluations)
             if fact is None:
                 record.measures.absent()
                 continue
@@ -307,9 +328,17 @@ class Ledger:
     def _view(
         self, now_s: float, record: _Record, place: Standing, fact: ContainerFact | None
     ) -> JobView:
-        measures = record.measures
+        measures, last = record.measures, record.view
+        if (
+            measures.rests
+            and last is not None
+            and last.spec is record.spec
+            and (last.state, last.reason) == (place.state, place.reason)
+            and last.desired == record.desired
+        ):
+            return last
         promised = fact is not None or place.state is JobState.STARTING
-        return JobView(
+        record.view = JobView(
             spec=record.spec,
             state=place.state,
             reason=place.reason,
@@ -323,7 +352,9 @@ class Ledger:
             started_at_s=measures.started_at_s,
             changed_at_s=measures.changed_at_s,
             starts=measures.starts,
+            tiers=self._climbs.tiers(record.spec.name),
         )
+        return record.view
 
 
 # ---------------------------------------------------------------------- pure parts

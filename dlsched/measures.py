@@ -14,6 +14,7 @@ from dlsched.estimate.sliding import SlidingSketch
 from dlsched.model import (
     CheckpointAck,
     ContainerFact,
+    ContainerState,
     LatencySketch,
     Limits,
     Progress,
@@ -31,6 +32,8 @@ STALE_WRITER_S = 10.0
 _SAMPLES = 256
 _LINES_APART, _BUCKETS_APART = 64, 1024
 """More than that from one job in a cycle is kept as one line: a flood must cost no more."""
+_ENDED = frozenset({ContainerState.EXITED, ContainerState.DEAD})
+_NONE = LatencySketch()
 _WRITERS = 1024
 """Of more writers than that in one job, the requests in flight of the first ones count."""
 
@@ -57,6 +60,8 @@ class Measures:
     actual: Limits = field(default_factory=Limits)
     attained_core_s: float = 0.0
     usage: Usage = field(default_factory=Usage)
+    rests: bool = False
+    """Whether the last fold changed nothing, and the same facts will change nothing again."""
     _counters: _Counters | None = None
     _cpu: deque[tuple[float, float]] = field(default_factory=deque)
     _recent: SlidingSketch = field(default_factory=SlidingSketch)
@@ -69,8 +74,12 @@ class Measures:
     _writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
     """By writer: when it last wrote, its requests in flight, the oldest one's age."""
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    _samples_told: tuple[Sample, ...] = ()
+    """`_samples` as last told: the same object for as long as they are the same."""
     _checkpoint: CheckpointAck | None = None
     _as_of_s: float | None = None
+    _resting: ContainerFact | None = None
+    """What was told last, once it tells that nothing moves: folded again, it changes nothing."""
 
     def is_new(self, fact: ContainerFact) -> bool:
         """Whether this is another start than the one measured so far."""
@@ -80,7 +89,8 @@ class Measures:
         """There is no container now."""
         self._fresh = LatencySketch()
         self.usage = Usage()
-        self._counters = None
+        self._counters = self._resting = None
+        self.rests = False
         self.container_id = None
 
     def limited(self, limits: Limits, now_s: float) -> bool:
@@ -88,29 +98,40 @@ class Measures:
         if same_cores(self.actual.cpu_cores, limits.cpu_cores):
             return False
         self.actual, self.changed_at_s = limits, now_s
+        self._resting, self.rests = None, False
         return True
 
     def fold(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
         """Take one observation in; returns the core-seconds used since the one before."""
+        self.rests = self._resting is not None and (
+            fact is self._resting or fact == self._resting
+        )
+        if self.rests:
+            return 0.0
         if self.is_new(fact):
             self._begin(fact, now_s)
         self.limited(fact.actual, now_s)
         used_core_s = self._fold_usage(fact, now_s, window_s)
         self._fold_reports(fact, now_s, window_s)
+        self._resting = fact if self._is_still(fact) else None
         return used_core_s
 
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
         """What its sidecar told, as policies see it."""
+        recent = self._recent.total()
+        in_flight, oldest_s = 0, 0.0
+        for at_s, count, age_s in self._writers.values():
+            if count:
+                in_flight += count
+                oldest_s = max(oldest_s, age_s + now_s - at_s)
         return Progress(
             fresh=self._fresh,
-            window=self._window.total(),
-            recent=self._recent.total(),
-            in_flight=sum(count for _, count, _ in self._writers.values()),
-            oldest_s=max(
-                (age_s + now_s - at_s for at_s, count, age_s in self._writers.values() if count),
-                default=0.0,
-            ),
-            samples=tuple(self._samples),
+            # What is in the window is in the recent as well: as many are the same.
+            window=recent if len(self._window) == len(self._recent) else self._window.total(),
+            recent=recent,
+            in_flight=in_flight,
+            oldest_s=oldest_s,
+            samples=self._samples_told,
             as_of_s=self._as_of_s,
             bad_lines=fact.bad_lines if fact else 0,
             checkpoint=self._checkpoint,
@@ -120,6 +141,7 @@ class Measures:
     def _begin(self, fact: ContainerFact, now_s: float) -> None:
         if fact.container_id != self.container_id:
             self._samples.clear()
+            self._samples_told = ()
             self._checkpoint = None
         self.container_id = fact.container_id
         self.starts = fact.starts
@@ -166,7 +188,19 @@ class Measures:
             return None
         return max(0.0, (now.core_s - first_core_s) / (now.at_s - first_s))
 
+    def _is_still(self, fact: ContainerFact) -> bool:
+        """Whether it has ended, and all windows have seen the end."""
+        return (
+            fact.state in _ENDED
+            and not (fact.reports or self._writers or self._recent or self._window)
+            and not self.usage.window_cores
+            and (fact.usage_core_s is None or self.usage.cpu_cores == 0.0)
+        )
+
     def _fold_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:
+        if not (fact.reports or self._writers or self._recent):
+            self._fresh = _NONE
+            return
         fresh: list[LatencySketch] = []
         for report in fact.reports:
             self._as_of_s = report.received_s
@@ -180,6 +214,8 @@ class Measures:
                 self._samples.append(report.sample)
             if report.checkpoint is not None:
                 self._checkpoint = report.checkpoint
+        if fact.reports:
+            self._samples_told = tuple(self._samples)
         self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
         buckets = sum(len(one.buckets) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:

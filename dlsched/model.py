@@ -219,6 +219,24 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """The evaluation with which a tier of an accuracy target was reached."""
+
+    at_s: float
+    """When it was received (monotonic)."""
+    value: float
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Which tiers of its accuracy target a container has reached, for good."""
+
+    delivered: Reached | None = None
+    finished: Reached | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """What a container uses, as the kernel counts it. Each may be None: unread is not zero."""
 
@@ -342,6 +360,23 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
+class Delivered:
+    """A durable word that a job can be delivered, as long as container and target are these."""
+
+    name: str
+    container_id: str
+    metric: str
+    deliver: float
+    finish: float
+    tiers: Tiers
+    checkpoint: CheckpointAck | None = None
+    """What it had acknowledged by then: the container's words."""
+    wall_time: str = ""
+    told: bool = False
+    """Whether the operator's command has run, or none was wanted."""
+
+
+@dataclass(frozen=True, slots=True)
 class NodeFact:
     """What the host has, before any reserve."""
 
@@ -398,6 +433,8 @@ class JobView:
     changed_at_s: float | None = None
     """When its limits were last changed."""
     starts: int = 0
+    tiers: Tiers = Tiers()
+    """Of its accuracy target, whatever the policy."""
 
     @property
     def name(self) -> str:
@@ -439,7 +476,8 @@ class Snapshot:
     @property
     def running(self) -> tuple[JobView, ...]:
         """The jobs whose limits can be decided now."""
-        return tuple(job for job in self.jobs if job.runs)
+        running = JobState.RUNNING
+        return tuple([job for job in self.jobs if job.state is running])
 
 
 Memory = object
@@ -522,6 +560,33 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Shadow:
+    """What a policy that only looks on would have done in this cycle; none of it is ever done."""
+
+    policy: str
+    decision: Decision | None = None
+    """None: it was not asked in this cycle, or failed."""
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    """Its last decision after the guards, from the state that the acting policy brought about."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """The reasons of its last decision, by job."""
+    guarded: Mapping[str, str] = field(default_factory=dict)
+    """What a guard changed, by job, in one sentence."""
+    trouble: str | None = None
+    """How it failed, since its last decision or for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookRun:
+    """What became of the operator's command for one delivery."""
+
+    delivered: Delivered
+    status: Literal["done", "failed", "unstarted", "aborted"]
+    """`unstarted` and `aborted` (by the agent's end) are tried again by the next agent."""
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class CycleReport:
     """One cycle, whole: what journal, API, pages and tests all read."""
 
@@ -541,6 +606,10 @@ class CycleReport:
     """RFC 3339 UTC, for show only."""
     phase_s: Mapping[str, float] = field(default_factory=dict)
     """CPU time of the loop by phase."""
+    shadow: Shadow | None = None
+    """The policy that looks on, where there is one."""
+    hooks: tuple[HookRun, ...] = ()
+    """Runs of the operator's command that ended since the cycle before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""What Docker cannot know of a job, kept over restarts: that it ended, and how; and the lock.
+"""What Docker cannot know of a job, kept over restarts: its end, its delivery; and the lock.
 
-Owns the folder `ended` and the file `lock` in the state directory. It must not decide what counts
-as an end.
+Owns the folders `ended` and `delivered` and the file `lock` in the state directory. It must not
+decide what counts as an end or a delivery.
 """
 
 from __future__ import annotations
@@ -15,31 +15,35 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType, TracebackType
+from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from dlsched.durable import remove, sync_folder, write_whole
 from dlsched.errors import AlreadyRunning
-from dlsched.model import Ended
+from dlsched.model import Delivered, Ended
 from dlsched.spec_schema import NAME
 
-_ADAPTER = TypeAdapter(Ended)
 _RECORD = re.compile(rf"({NAME})\.json")
 
+Word = TypeVar("Word", Ended, Delivered)
 
-class Records:
-    """The records of ended jobs; may be used from any thread. What is read is always in memory."""
 
-    def __init__(self, state_dir: Path) -> None:
-        """Load all records. A broken one is moved aside and told in `trouble`.
+class Records(Generic[Word]):
+    """One record a job; may be used from any thread. What is read is always in memory."""
 
-        Raises OSError when the state directory cannot be used.
+    def __init__(self, folder: Path, kind: type[Word], loss: str) -> None:
+        """Load all records. A broken one is moved aside and told in `trouble`, with the `loss`.
+
+        Raises OSError when the folder cannot be used.
         """
-        self._folder = state_dir / "ended"
+        self._folder = folder
+        self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+        self._loss = loss
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
         self._lock = threading.Lock()
         self._trouble: list[str] = []
-        self._ended: dict[str, Ended] = {}
+        self._words: dict[str, Word] = {}
         for path in sorted(self._folder.iterdir()):
             self._load(path)
 
@@ -48,30 +52,30 @@ class Records:
         """What was wrong with the records at the start, a line each."""
         return tuple(self._trouble)
 
-    def ended(self, name: str) -> Ended | None:
-        """How that job ended; None when no word of it is kept."""
+    def of(self, name: str) -> Word | None:
+        """The word kept of that job; None: none."""
         with self._lock:
-            return self._ended.get(name)
+            return self._words.get(name)
 
-    def all(self) -> Mapping[str, Ended]:
+    def all(self) -> Mapping[str, Word]:
         """All records by job, as they are now."""
         with self._lock:
-            return MappingProxyType(dict(self._ended))
+            return MappingProxyType(dict(self._words))
 
-    def record(self, ended: Ended) -> None:
+    def record(self, word: Word) -> None:
         """Keep it; on return it is on the disk. On OSError it holds until the agent ends."""
-        if not re.fullmatch(NAME, ended.name):
-            raise ValueError(f"{ended.name!r} is no job's name: {NAME}")
+        if not re.fullmatch(NAME, word.name):
+            raise ValueError(f"{word.name!r} is no job's name: {NAME}")
         with self._lock:
-            self._ended[ended.name] = ended
-            write_whole(self._path(ended.name), json.dumps(asdict(ended), sort_keys=True) + "\n")
+            self._words[word.name] = word
+            write_whole(self._path(word.name), json.dumps(asdict(word), sort_keys=True) + "\n")
 
     def lift(self, name: str) -> None:
         """Forget it; nothing happens when there is no record. Raises OSError."""
         with self._lock:
-            if name in self._ended:
+            if name in self._words:
                 remove(self._path(name))
-                del self._ended[name]
+                del self._words[name]
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -84,22 +88,32 @@ class Records:
         if match is None:
             return
         try:
-            ended = _ADAPTER.validate_json(path.read_bytes(), strict=True)
+            word = self._adapter.validate_json(path.read_bytes(), strict=True)
         except ValidationError:
             self._move_aside(path, "is no record")
         except OSError as error:
             self._move_aside(path, f"cannot be read ({error.strerror})")
         else:
-            if ended.name == match[1]:
-                self._ended[ended.name] = ended
+            if word.name == match[1]:
+                self._words[word.name] = word
             else:
-                self._move_aside(path, f"is the record of {ended.name}")
+                self._move_aside(path, f"is the record of {word.name}")
 
     def _move_aside(self, path: Path, why: str) -> None:
         aside = path.with_name(path.name + ".broken")
         path.replace(aside)
         sync_folder(self._folder)
-        self._trouble.append(f"{path} {why}: moved to {aside.name}; the job may run once more")
+        self._trouble.append(f"{path} {why}: moved to {aside.name}; {self._loss}")
+
+
+def ended_records(state_dir: Path) -> Records[Ended]:
+    """How jobs ended. Raises OSError."""
+    return Records(state_dir / "ended", Ended, "the job may run once more")
+
+
+def delivered_records(state_dir: Path) -> Records[Delivered]:
+    """Which jobs can be delivered. Raises OSError."""
+    return Records(state_dir / "delivered", Delivered, "the delivery may be told once more")
 
 
 class Lock:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dlsched.estimate import clairvoyant
@@ -23,6 +23,8 @@ PLAIN = "none"
 
 _GOALS = {"tier1": "tier1", "tier2": "tier2", "completion": "jct"}
 """What a training can reach, and how its metrics are named."""
+
+_TIERS: Mapping[str, int | None] = {"tier1": 0, "tier2": 1, "completion": None}
 
 _WORSE_RATIO = 1.01
 """Beyond so much of plain Docker's time a job got worse."""
@@ -87,7 +89,7 @@ class RunResult:
             reached = [job for job in self.jobs if getattr(job, f"{goal}_s") is not None]
             measured[f"{name}_mean_s"] = statistics.fmean(times)
             measured[f"{name}_median_s"] = statistics.median(times)
-            measured[f"{name}_p95_s"] = times[math.ceil(0.95 * len(times)) - 1]
+            measured[f"{name}_p95_s"] = times[_p95_rank(len(times)) - 1]
             measured[f"{name}_reached_ratio"] = len(reached) / len(times)
         trainings = [job for job in self.jobs if job.kind == "training"]
         ends = [job.arrived_s + (job.completion_s or math.inf) for job in trainings]
@@ -121,7 +123,7 @@ class Row:
 def rows(trace: Trace, runs: Sequence[RunResult]) -> tuple[Row, ...]:
     """Every number of every run. `runs` hold plain Docker under each of their seeds."""
     plain = {run.seed: run for run in runs if run.policy == PLAIN}
-    optimum = optima(trace)
+    optimum, alone = optima(trace), alone_s(trace)
     found: list[Row] = []
     for run in runs:
         base = plain[run.seed].metrics()
@@ -130,7 +132,7 @@ def rows(trace: Trace, runs: Sequence[RunResult]) -> tuple[Row, ...]:
             for metric, value in run.metrics().items()
         ]
         if run.policy != PLAIN:
-            numbers += beside_plain(run, plain[run.seed])
+            numbers += beside_plain(run, plain[run.seed], alone)
         found += [
             Row(trace.name, len(trace.jobs), run.policy, run.seed, metric, value, best, part)
             for metric, value, best, part in numbers
@@ -139,28 +141,30 @@ def rows(trace: Trace, runs: Sequence[RunResult]) -> tuple[Row, ...]:
 
 
 def beside_plain(
-    run: RunResult, plain: RunResult
+    run: RunResult, plain: RunResult, alone: Mapping[str, Mapping[str, float]] | None = None
 ) -> list[tuple[str, float, float | None, float | None]]:
     """By goal: the job that gained most over plain Docker, the one that lost most, how many lost.
 
-    Each as metric, value, None (no bound is known for one job) and the part of plain Docker's.
+    Each as metric, value, the part of what that job takes alone on the node (`alone`, by goal and
+    job) and the part of plain Docker's.
     """
     found: list[tuple[str, float, float | None, float | None]] = []
     for goal, name in _GOALS.items():
         base = plain.times(goal)
         ratios = {
-            job: (time_s / base[job], time_s)
+            job: (time_s / base[job], time_s, job)
             for job, time_s in run.times(goal).items()
             if base.get(job)
         }
         if not ratios:
             continue
-        for word, (ratio, time_s) in (
+        for word, (ratio, time_s, job) in (
             ("best", min(ratios.values())),
             ("worst", max(ratios.values())),
         ):
-            found.append((f"{name}_{word}_s", time_s, None, ratio))
-        worse = sum(ratio > _WORSE_RATIO for ratio, _ in ratios.values())
+            part = _part(time_s, (alone or {}).get(goal, {}).get(job))
+            found.append((f"{name}_{word}_s", time_s, part, ratio))
+        worse = sum(ratio > _WORSE_RATIO for ratio, _, _ in ratios.values())
         found.append((f"{name}_worse_jobs", float(worse), None, None))
     return found
 
@@ -209,13 +213,18 @@ def optima(trace: Trace) -> dict[str, float]:
     """What a clairvoyant would reach, by metric, for the metrics that have a bound."""
     cores = trace.node.cores
     found: dict[str, float] = {}
-    works = [_work(job.load, job) for job in trace.jobs if isinstance(job.load, TrainingLoad)]
+    works = list(_works(trace).values())
     if works:
         found["makespan_s"] = clairvoyant.makespan_s(works, cores)
-        for name, tier in (("tier1_mean_s", 0), ("tier2_mean_s", 1), ("jct_mean_s", None)):
-            bound = clairvoyant.mean_s(works, cores, tier)
-            if bound is not None:
-                found[name] = bound
+    for goal, name in _GOALS.items():
+        wanted = list(clairvoyant.goals(works, _TIERS[goal]).values())
+        if not wanted:
+            continue
+        count = len(wanted)
+        found[f"{name}_mean_s"] = clairvoyant.mean_s(wanted, cores)
+        low, high = (clairvoyant.least_s(wanted, cores, rank) for rank in _middle_ranks(count))
+        found[f"{name}_median_s"] = (low + high) / 2.0
+        found[f"{name}_p95_s"] = clairvoyant.least_s(wanted, cores, _p95_rank(count))
     services = [
         job
         for job in trace.jobs
@@ -232,7 +241,28 @@ def optima(trace: Trace) -> dict[str, float]:
     return found
 
 
-def _work(load: TrainingLoad, job: SimulatedJob) -> clairvoyant.Work:
+def alone_s(trace: Trace) -> dict[str, dict[str, float]]:
+    """What each training would take alone on the node, by goal and job."""
+    works = _works(trace)
+    names = list(works)
+    return {
+        goal: {
+            names[index]: one.alone_s(trace.node.cores)
+            for index, one in clairvoyant.goals(list(works.values()), tier).items()
+        }
+        for goal, tier in _TIERS.items()
+    }
+
+
+def _works(trace: Trace) -> dict[str, clairvoyant.Work]:
+    return {
+        job.name: _work(job.load, job, trace.duration_s)
+        for job in trace.jobs
+        if isinstance(job.load, TrainingLoad)
+    }
+
+
+def _work(load: TrainingLoad, job: SimulatedJob, ended_s: float) -> clairvoyant.Work:
     first, second = tier_steps(load, job.spec.target)
     return clairvoyant.Work(
         arrives_s=job.arrives_s,
@@ -242,7 +272,17 @@ def _work(load: TrainingLoad, job: SimulatedJob) -> clairvoyant.Work:
             None if first is None else first * load.work_core_s,
             None if second is None else second * load.work_core_s,
         ),
+        there_s=max(0.0, _leaves_s(job, ended_s) - job.arrives_s),
     )
+
+
+def _p95_rank(count: int) -> int:
+    return math.ceil(0.95 * count)
+
+
+def _middle_ranks(count: int) -> tuple[int, int]:
+    """The ranks whose mean is the median."""
+    return (count + 1) // 2, count // 2 + 1
 
 
 def _demands(job: SimulatedJob, ended_s: float, band_ratio: float) -> list[clairvoyant.Demand]:

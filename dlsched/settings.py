@@ -7,6 +7,7 @@ on any: no folder is made and no socket opened here.
 from __future__ import annotations
 
 import os
+import pwd
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ from dlsched.fields import (
     whole,
 )
 from dlsched.scalar import read_plain
-from dlsched.units import CORES_MAX
+from dlsched.tiers import EVALUATIONS
+from dlsched.units import CORES_MAX, shown
 
 default_settings_file = Path("/etc/dlsched/dlsched.yaml")
 """Read when no other file is named, if it is there."""
@@ -73,6 +75,14 @@ def _plain(value: Any) -> Any:
 
 
 Folder = Annotated[Path, Reader(_folder, {"type": "string", "pattern": "^/"})]
+PolicyWord = Annotated[
+    str,
+    text(
+        r"[A-Za-z0-9_.-]+(:[A-Za-z_][A-Za-z0-9_]*)?(\?[!-~]+)?",
+        "a policy's name or module:Class, with ?key=value&key=value behind it where wanted",
+    ),
+]
+PolicyOptions = Annotated[Mapping[str, Any], Reader(_options, {"type": "object"})]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +127,21 @@ class Journal:
 
 
 @dataclass(frozen=True, slots=True)
+class DeliverHook:
+    """What is run when a job reaches the first tier of its target."""
+
+    __pydantic_config__ = _STRICT
+    command: Annotated[tuple[Annotated[str, text()], ...], Field(min_length=1)] | None = None
+    """Program and arguments, run without a shell; None: nothing is run."""
+    user: Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?", "a user's name", most=33)] = (
+        "nobody"
+    )
+    """Whom it runs as; never root."""
+    timeout_s: Annotated[float, seconds(0.1, 3600), Field(alias="timeout")] = 30.0
+    """After so long it is killed, with everything that it started."""
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """What is told on stderr, and how."""
 
@@ -138,12 +163,11 @@ class Settings:
     state_dir: Folder = Path("/var/lib/dlsched")
     run_dir: Folder = Path("/run/dlsched")
     watch: Folder = Path("/etc/dlsched/jobs.d")
-    policy: Annotated[
-        str, text(r"[A-Za-z0-9_.-]+(:[A-Za-z_][A-Za-z0-9_]*)?", "a policy's name or module:Class")
-    ] = "dqoes"
-    policy_options: Annotated[Mapping[str, Any], Reader(_options, {"type": "object"})] = field(
-        default_factory=dict
-    )
+    policy: PolicyWord = "dqoes"
+    policy_options: PolicyOptions = field(default_factory=dict)
+    shadow: PolicyWord | None = None
+    """A policy that looks on beside the acting one; None: none does."""
+    shadow_options: PolicyOptions = field(default_factory=dict)
     period_s: Annotated[float, seconds(0.1, 60), Field(alias="period")] = 1.0
     window_s: Annotated[float, seconds(1, 3600), Field(alias="window")] = 30.0
     capacity: Annotated[
@@ -157,6 +181,9 @@ class Settings:
     group_weight: Annotated[float, number(0.01, 100)] | None = 8.0
     """Weight of dlsched's group of containers, as a multiple of one container's default; None
     leaves it."""
+    tier_evaluations: Annotated[int, whole(1, 1000)] = EVALUATIONS
+    """How many evaluations in a row reach a tier of an accuracy target."""
+    deliver_hook: DeliverHook = DeliverHook()
     engine: Engine = Engine()
     journal: Journal = Journal()
     log: Log = Log()
@@ -166,6 +193,12 @@ class Settings:
 
 
 _ADAPTER = TypeAdapter(Settings)
+_LISTED: tuple[Place, ...] = (
+    ("policy_options",),
+    ("shadow_options",),
+    ("deliver_hook", "command"),
+)
+"""Read as YAML also from the environment: a mapping or a list."""
 
 
 def load_settings(
@@ -225,7 +258,7 @@ def _read(file: Path | None) -> Document:
 
 
 def _from_text(place: Place, words: str) -> Value:
-    if place == ("policy_options",):
+    if place in _LISTED:
         return load_document(words, dotted(place)).value
     try:
         return read_plain(words)
@@ -246,6 +279,22 @@ def _crossing(document: Document, settings: Settings) -> Iterator[Problem]:
     if isinstance(settings.capacity, float) and settings.reserve.cpu_cores >= settings.capacity:
         what = f"{settings.reserve.cpu_cores:g} leaves nothing of {settings.capacity:g} cores"
         yield document.problem(("reserve", "cpus"), what)
+    hook = settings.deliver_hook
+    if hook.command is not None:
+        if not hook.command[0].startswith("/"):
+            what = f"{shown(hook.command[0])} is not an absolute path, and no shell looks it up"
+            yield document.problem(("deliver_hook", "command", 0), what)
+        if (unfit := _unfit(hook.user)) is not None:
+            yield document.problem(("deliver_hook", "user"), unfit)
+
+
+def _unfit(user: str) -> str | None:
+    """Why the operator's command cannot run as that user; None: it can."""
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        return f"{shown(user)} is no user of this host"
+    return None if found.pw_uid != 0 else f"{shown(user)} is root: name an unprivileged user"
 
 
 def _places(cls: type, above: Place) -> Iterator[Place]:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dlsched.clock import VirtualClock
-from dlsched.controller import Controller, Inbound, NamedPolicy
+from dlsched.controller import Controller, Inbound
+from dlsched.deciding import NamedPolicy
 from dlsched.guards import GuardOptions
 from dlsched.ledger import Ledger, LedgerOptions, Wish
 from dlsched.model import CycleReport, Ended, Resize

@@ -19,11 +19,14 @@ from dlsched.model import (
     CycleReport,
     JobView,
     LatencyTarget,
+    Reached,
     Remove,
     Resize,
+    Shadow,
     Start,
     Target,
 )
+from dlsched.tiers import in_words
 from dlsched.units import render_seconds
 
 SOCKET_NAME = "dlsched.sock"
@@ -45,6 +48,7 @@ def node_status(report: CycleReport) -> dict[str, Any]:
         "now": report.wall_time,
         "cycle": snapshot.cycle,
         "policy": report.policy,
+        "shadow": None if report.shadow is None else report.shadow.policy,
         "engine": {
             "ok": report.engine_ok,
             "trouble": next((a for a in report.alarms if a.startswith("engine: ")), None),
@@ -74,6 +78,7 @@ def job_status(job: JobView, now_s: float) -> dict[str, Any]:
         "container": None if job.container_id is None else job.container_id[:12],
         "target": _target(job.spec.target),
         **_measured(job),
+        "tiers": _tiers(job, now_s),
         "cpu": {
             "desired_cores": job.desired.cpu_cores,
             "actual_cores": job.actual.cpu_cores,
@@ -95,7 +100,9 @@ def job_status(job: JobView, now_s: float) -> dict[str, Any]:
 
 
 def job_now(name: str, report: CycleReport) -> dict[str, Any]:
-    """What the last cycle made of a job: the decision, the guard's word, and the outcomes."""
+    """What the last cycle made of a job: the decision, the guard's word, the outcomes, and what a
+    shadow would have given it.
+    """
     decision = report.decision
     limits = report.limits.get(name)
     return {
@@ -103,6 +110,18 @@ def job_now(name: str, report: CycleReport) -> dict[str, Any]:
         "guard": report.guarded.get(name),
         "limits": None if limits is None else plain(limits),
         "outcomes": [plain(out) for out in report.outcomes if out.action.job == name],
+        "shadow": None if report.shadow is None else _would(name, report.shadow),
+    }
+
+
+def _would(name: str, shadow: Shadow) -> dict[str, Any]:
+    limits = shadow.limits.get(name)
+    return {
+        "policy": shadow.policy,
+        "why": shadow.why.get(name),
+        "guard": shadow.guarded.get(name),
+        "limits": None if limits is None else plain(limits),
+        "trouble": shadow.trouble,
     }
 
 
@@ -141,6 +160,28 @@ def _target(target: Target | None) -> dict[str, Any] | None:
         text = f"{target.metric} {target.deliver:g}, {target.finish:g}"
         return {"kind": "accuracy", "text": text, **plain(target)}
     return None
+
+
+def _tiers(job: JobView, now_s: float) -> dict[str, Any] | None:
+    """Which tiers of its target the job has reached; None without such a target."""
+    target = job.spec.target
+    if not isinstance(target, AccuracyTarget):
+        return None
+
+    def told(reached: Reached | None, tier: str, asked: float) -> dict[str, Any] | None:
+        if reached is None:
+            return None
+        return {
+            "value": reached.value,
+            "step": reached.step,
+            "age_s": max(now_s - reached.at_s, 0.0),
+            "text": in_words(target.metric, reached, tier, asked),
+        }
+
+    return {
+        "delivered": told(job.tiers.delivered, "deliver", target.deliver),
+        "finished": told(job.tiers.finished, "finish", target.finish),
+    }
 
 
 def _measured(job: JobView) -> dict[str, Any]:

@@ -173,6 +173,7 @@ class FakeSource:
             "version": "0.1.0",
             "instance": "default",
             "policy": "dqoes",
+            "shadow": None,
             "dry_run": False,
             "watch": self.watch,
             "pid": 4711,

@@ -9,24 +9,29 @@ from typing import Any, ClassVar
 import pytest
 
 from dlsched.clock import VirtualClock
-from dlsched.controller import FAILURES_UNTIL_PLAIN, Controller, NamedPolicy
+from dlsched.controller import Controller
+from dlsched.deciding import FAILURES_UNTIL_PLAIN, NamedPolicy, Onlooker
 from dlsched.guards import GuardOptions
-from dlsched.ledger import Ledger, LedgerOptions
+from dlsched.ledger import Folded, Ledger, LedgerOptions
 from dlsched.model import (
     Action,
     Begun,
     Bounds,
     ContainerState,
     Decision,
+    Delivered,
     Ended,
+    HookRun,
     JobState,
     LatencyTarget,
     Limits,
     Outcome,
+    Reached,
     Remove,
     Resize,
     Snapshot,
     Start,
+    Tiers,
 )
 from tests.doubles import FakeInbox, FakeRecords, FakeRuntime, job_spec, running
 
@@ -62,7 +67,14 @@ class Reserving(Scripted):
 class World:
     """A controller with everything around it, and a second that passes when told to."""
 
-    def __init__(self, policy: Scripted, *names: str, dry_run: bool = False, **options: Any):
+    def __init__(
+        self,
+        policy: Scripted,
+        *names: str,
+        dry_run: bool = False,
+        shadow: Scripted | None = None,
+        **options: Any,
+    ):
         self.clock = VirtualClock(1000.0)
         self.runtime = FakeRuntime(cores=4.0)
         self.inbox = FakeInbox(*(job_spec(name) for name in names))
@@ -76,6 +88,7 @@ class World:
             ledger=Ledger(LedgerOptions(**options)),
             policy=NamedPolicy("scripted", policy),
             guards=GuardOptions(),
+            shadow=Onlooker(NamedPolicy("shade", shadow)) if shadow else None,
             dry_run=dry_run,
         )
 
@@ -423,3 +436,132 @@ def test_the_queue_waits_with_its_reason():
     report = world.cycle(2)
     assert [job.state for job in report.snapshot.jobs] == [JobState.RUNNING, JobState.WAITING]
     assert report.snapshot.jobs[1].reason == "1 jobs are present, max_jobs is 1"
+
+
+# ---------------------------------------------------------------------- a shadow
+
+
+def twins(shadow: Scripted, **options: Any) -> tuple[World, World]:
+    """The same world twice, a few cycles long: beside that shadow, and alone."""
+    answers = [Decision(), limits(a=0.5, b=0.7), limits(a=1.5), limits(a=1.0, b=0.25)]
+    return (
+        World(Scripted(*answers), "a", "b", shadow=shadow, **options),
+        World(Scripted(*answers), "a", "b", **options),
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        limits(a=0.1, b=3.0),
+        Decision(next_s=1000.0),
+        ValueError("boom"),
+        limits(ghost=1.0),
+        limits(a=float("nan")),
+        Decision(next_s=float("nan")),
+        Decision(why={"a": object()}),  # type: ignore[dict-item]
+    ],
+)
+def test_whatever_a_shadow_does_the_jobs_get_what_they_would_without_it(answer):
+    beside, alone = twins(Scripted(answer))
+    for _ in range(8):
+        seen, alone_seen = beside.cycle(), alone.cycle()
+        assert replace(seen, shadow=None, alarms=()) == replace(alone_seen, alarms=())
+    assert beside.runtime.applied == alone.runtime.applied
+    assert beside.runtime.containers == alone.runtime.containers
+    assert seen.shadow is not None
+    assert seen.shadow.policy == "shade"
+
+
+def test_a_shadow_is_told_with_limits_reasons_and_its_own_time_to_be_asked():
+    would = replace(limits(a=0.3), why={"a": "enough"}, next_s=2.5)
+    world = World(Scripted(limits(a=2.0)), "a", shadow=Scripted(would))
+    world.policy.answers = [Decision(), limits(a=2.0)]
+    shadows = [world.cycle().shadow for _ in range(6)]
+    assert [one.decision == would for one in shadows] == [True, True, False, False, True, False]
+    assert all(one.limits == {"a": Limits(0.3)} for one in shadows[1:])
+    assert all(one.why == {"a": "enough"} for one in shadows)
+    assert world.runtime.containers["a"].actual == Limits(2.0)
+
+
+def test_a_failing_shadow_is_an_alarm_and_asked_no_more_until_it_is_set_anew():
+    shadow = Scripted(ValueError("boom"))
+    world = World(Scripted(limits(a=0.5)), "a", shadow=shadow)
+    world.policy.answers = [Decision(), limits(a=0.5)]
+    assert world.cycle().alarms == ("shadow: policy shade failed: ValueError: boom",)
+    for _ in range(4):
+        report = world.cycle()
+    told = "no longer asked: policy shade failed: ValueError: boom"
+    assert (report.alarms, report.shadow.trouble) == ((f"shadow: {told}",), told)
+    assert len(shadow.seen) == FAILURES_UNTIL_PLAIN
+    assert world.runtime.containers["a"].actual == Limits(0.5)
+
+    calm = NamedPolicy("shade", Scripted(limits(a=0.3)))
+    acting = NamedPolicy("scripted", world.policy)
+    world.controller.use(acting, GuardOptions(), calm)
+    report = world.cycle()
+    assert (report.alarms, report.shadow.limits) == ((), {"a": Limits(0.3)})
+    world.controller.use(acting, GuardOptions())
+    assert world.cycle().shadow is None
+    world.controller.use(acting, GuardOptions(), calm)
+    assert world.cycle().shadow.limits == {"a": Limits(0.3)}
+
+
+def test_the_time_of_a_slow_shadow_is_told_apart_and_comes_after_what_is_done():
+    world = World(Scripted(limits(a=0.5)), "a")
+    spent_s, applied_then = 0.0, []
+    world.clock.cpu_s = lambda: spent_s
+
+    class Slow(Scripted):
+        def decide(self, snapshot, memory):
+            nonlocal spent_s
+            spent_s += 0.75
+            applied_then.append(list(world.runtime.applied))
+            return super().decide(snapshot, memory)
+
+    shadow = NamedPolicy("shade", Slow(Decision()))
+    world.controller.use(NamedPolicy("scripted", world.policy), GuardOptions(), shadow)
+    world.policy.answers = [Decision(), limits(a=0.5)]
+    world.cycle()
+    report = world.cycle()
+    assert report.phase_s["shadow"] == pytest.approx(0.75)
+    assert sum(report.phase_s.values()) == pytest.approx(0.75)
+    assert [type(action) for action in applied_then[-1]] == [Start, Resize]
+
+
+def test_a_dry_run_has_a_shadow_too():
+    world = World(Scripted(limits(a=0.5)), "a", shadow=Scripted(limits(a=0.3)), dry_run=True)
+    spec = world.inbox.specs["a"]
+    world.runtime.containers["a"] = running("a", container_digest=spec.container_digest)
+    report = world.cycle()
+    assert world.runtime.applied == []
+    assert report.shadow.limits == {"a": Limits(0.3)}
+
+
+# ---------------------------------------------------------------------- deliveries
+
+
+def test_what_a_fold_says_of_deliveries_is_handed_on_and_runs_of_the_hook_are_reported():
+    told: list[tuple[Folded, str]] = []
+    word = Delivered("a", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93)))
+    run = HookRun(word, "done", "exit code 0")
+
+    def deliver(folded: Folded, wall_time: str) -> tuple[HookRun, ...]:
+        told.append((folded, wall_time))
+        return (run,)
+
+    world = World(Scripted(Decision()), "a")
+    world.controller = Controller(
+        runtime=world.runtime,
+        clock=world.clock,
+        inbox=world.inbox,
+        records=world.records,
+        ledger=Ledger(LedgerOptions(), delivered={"b": word}),
+        policy=NamedPolicy("scripted", world.policy),
+        guards=GuardOptions(),
+        deliver=deliver,
+    )
+    assert world.cycle().hooks == (run,)
+    ((folded, wall_time),) = told
+    assert folded.undelivered == ("b",)
+    assert wall_time == "1970-01-01T00:16:40.000Z"

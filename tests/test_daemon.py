@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +18,7 @@ from typing import Any
 import pytest
 
 from benchmarks.session import Session, session, wait_for
+from dlsched.model import Limits, Resize
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -245,6 +249,40 @@ def test_a_dry_run_touches_nothing(node: Session):
     assert inspect(node, "alpha")["HostConfig"] == before
 
 
+def test_a_shadow_is_told_beside_and_never_acts(node: Session, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DLSCHED_SHADOW", "benchmarks.fixed:FixedPolicy?cores=alpha=0.3")
+    node.start("benchmarks.fixed:FixedPolicy", {"cores": "alpha=0.2"})
+    node.drop("alpha", spec("alpha"))
+    reaches(node, "alpha", "running")
+    wait_for(lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000, 15, "the limit")
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 3, 10, "a few cycles")
+    told = command(node, "why", "alpha").stdout
+    assert "shadow benchmarks.fixed:FixedPolicy?cores=alpha=0.3: would give 0.300 cores" in told
+    assert inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000
+    node.stop()
+
+    reports = list(node.reports(1))
+    limits = [
+        outcome.action.limits
+        for report in reports
+        for outcome in report.outcomes
+        if isinstance(outcome.action, Resize)
+    ]
+    assert set(limits) == {Limits(0.2)}
+    last = reports[-1]
+    assert last.shadow is not None
+    assert (last.limits, last.shadow.limits) == (
+        {"alpha": Limits(0.2)},
+        {"alpha": Limits(0.3)},
+    )
+    decided = [one for one in reports if one.decision is not None and one.shadow is not None]
+    assert any(one.shadow.decision is not None for one in decided)
+    again = command(node, "replay", str(node.state_dir), "--policy", "none")
+    assert again.returncode == 0, again.stderr
+    assert "plain Docker: no ceiling" in again.stdout
+
+
 def test_progress_flows_and_dqoes_moves_the_quota_and_why_tells(node: Session):
     node.start("dqoes")
     node.drop("alpha", spec("alpha", SERVE, target="{latency: 100ms}"))
@@ -261,6 +299,113 @@ def test_progress_flows_and_dqoes_moves_the_quota_and_why_tells(node: Session):
     assert told.returncode == 0, told.stderr
     assert "target" in json.dumps(json.loads(told.stdout))
     assert command(node, "ps").stdout.count("alpha") > 0
+    again = command(node, "replay", str(node.state_dir), "--policy", "dqoes", "-o", "json")
+    assert again.returncode == 0, again.stderr
+    summary = json.loads(again.stdout)["summary"]
+    assert (summary["asks"], summary["all"]["agreed_ratio"]) == (summary["recorded"]["dqoes"], 1.0)
+    assert summary["all"]["mean_apart_cores"] == 0.0
+
+
+TRAIN = """
+  - python
+  - -c
+  - |
+    import json, os, time
+    def tell(**line):
+        with open(os.environ["DLSCHED_METRICS_FILE"], "a") as out:
+            out.write(json.dumps(line) + "\\n")
+    tell(checkpoint={"step": 40, "path": "/ckpt/40"})
+    step, delivered = 0, None
+    while True:
+        step += 10
+        tell(step=step, accuracy=0.5 if step < 50 else 0.92)
+        with open(os.environ["DLSCHED_ALLOTMENT_FILE"]) as file:
+            now = json.load(file)["deliverable"]
+        if now != delivered:
+            print("deliverable:", now, flush=True)
+            delivered = now
+        time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that the hook's user can write to."""
+    folder = Path(tempfile.mkdtemp(prefix="dlsched-hook-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def told_events(node: Session, name: str) -> list[str]:
+    events = node.client.why(name, 100)["events"]
+    return [event["kind"] for event in events if event["kind"] in ("deliverable", "hook")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the hook as another user")
+def test_a_job_at_its_first_tier_is_told_everywhere_and_once(node: Session, open_folder: Path):
+    hook = [
+        "/bin/sh",
+        "-c",
+        "env | grep ^DLSCHED_ | sort >> $0; id -un >> $0",
+        open_folder / "told",
+    ]
+    more = {"deliver_hook": {"command": [str(word) for word in hook]}, "tier_evaluations": 3}
+    target = "{metric: accuracy, deliver: 0.9, finish: 0.97}"
+    node.start("fair", more=more)
+    node.drop("train", spec("train", TRAIN, target=target))
+    reaches(node, "train", "running")
+
+    def delivered() -> dict[str, Any] | None:
+        tiers = row(node, "train").get("tiers")
+        return tiers["delivered"] if tiers else None
+
+    wait_for(delivered, 30, "the first tier")
+    reached = delivered()
+    assert reached is not None
+    assert (reached["value"], reached["step"]) == (0.92, 70)
+    wait_for(lambda: sorted(told_events(node, "train")) == ["deliverable", "hook"], 20, "events")
+    container = node.engine.containers.get(f"dlsched-{node.instance}-train").id
+    told = f"""\
+DLSCHED_CHECKPOINT_PATH=/ckpt/40
+DLSCHED_CHECKPOINT_STEP=40
+DLSCHED_CONTAINER={container}
+DLSCHED_DELIVER=0.9
+DLSCHED_JOB=train
+DLSCHED_METRIC=accuracy
+DLSCHED_STEP=70
+DLSCHED_VALUE=0.92
+nobody
+"""
+    assert (open_folder / "told").read_text() == told
+
+    def said() -> list[str]:
+        return b"".join(node.client.logs("train", 10, False)).decode().split("\n")[:-1]
+
+    wait_for(lambda: said() == ["deliverable: False", "deliverable: True"], 20, "the job to know")
+    shown = command(node, "ps").stdout
+    assert "deliver ok" in shown
+    assert "accuracy 0.92 at step 70" in " ".join(shown.split())
+    assert "deliverable for" in command(node, "why", "train").stdout.splitlines()[0]
+    log = (node.root / "daemon.log").read_text()
+    assert log.count("job train is deliverable: accuracy 0.92 at step 70 (deliver 0.9)") == 1
+    assert "deliver_hook for job train: exit code 0" in log
+
+    node.kill()
+    node.start("fair", more=more)
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 4, 20, "a few cycles")
+    again = delivered()
+    assert again is not None
+    assert (again["value"], again["step"]) == (0.92, 70)
+    assert sorted(told_events(node, "train")) == ["deliverable", "hook"]
+    assert (open_folder / "told").read_text() == told
+    assert said() == ["deliverable: False", "deliverable: True"]
+
+    node.drop("train", spec("train", TRAIN, target=target.replace("0.9,", "0.95,")))
+    wait_for(lambda: delivered() is None, 20, "the delivery to be void")
+    wait_for(lambda: said()[2:] == ["deliverable: False"], 20, "the job to know that, too")
+    assert not (node.state_dir / "delivered" / "train.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from dlsched.daemon import Agent, NotOurs
+from dlsched.deciding import NamedPolicy
 from dlsched.errors import EngineUnavailable, SettingsError
-from dlsched.settings import Engine, Settings
+from dlsched.journal import shadow_name
+from dlsched.model import Delivered, Reached, Tiers
+from dlsched.policies import load
+from dlsched.records import delivered_records
+from dlsched.settings import DeliverHook, Engine, Settings
 
 JOB = "name: alpha\nimage: model:1\n"
 Make = Callable[..., Agent]
@@ -105,6 +111,84 @@ def test_a_broken_record_is_an_alarm(agent: Make, settings: Settings) -> None:
     assert any("alpha.json is no record" in alarm for alarm in report.alarms)
 
 
+DELIVERED = Delivered(
+    "alpha", "id", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93, 500)), wall_time="then"
+)
+TRAINING = JOB + "target: {metric: accuracy, deliver: 0.9, finish: 0.97}\n"
+
+
+def test_a_delivery_is_known_again_and_gone_with_its_file(agent: Make, settings: Settings) -> None:
+    delivered_records(settings.state_dir).record(DELIVERED)
+    (settings.watch / "alpha.yaml").write_text(TRAINING)
+    one = agent()
+    cycles(one, lambda: any(job.tiers == DELIVERED.tiers for job in one._jobs()))
+    # Without a command nobody is owed anything.
+    known = delivered_records(settings.state_dir).of("alpha")
+    assert known == replace(DELIVERED, told=True)
+    (settings.watch / "alpha.yaml").unlink()
+    cycles(one, lambda: one._jobs() == ())
+    cycles(one, lambda: delivered_records(settings.state_dir).all() == {})
+
+
+def test_a_dry_run_keeps_no_word_and_runs_no_command(
+    agent: Make, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivered_records(settings.state_dir).record(DELIVERED)
+    hooked = replace(settings, deliver_hook=DeliverHook(("/bin/false",)))
+    (settings.watch / "alpha.yaml").write_text(TRAINING)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    one = Agent(hooked, dry_run=True)
+    cycles(one, lambda: any(job.tiers == DELIVERED.tiers for job in one._jobs()))
+    report = one.last_report()
+    one.close()
+    assert report is not None
+    assert report.hooks == ()
+    assert delivered_records(settings.state_dir).of("alpha") == DELIVERED
+
+
+def test_a_command_that_cannot_change_its_user_ends_the_start_and_leaves_a_reload(
+    agent: Make, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooked = replace(settings, policy="fair", deliver_hook=DeliverHook(("/bin/true",)))
+    one = agent()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(SettingsError, match="only root can run it as user nobody"):
+        Agent(hooked, dry_run=False)
+    one._reload(lambda: hooked)
+    assert one.about()["policy"] == "none"
+
+
 def test_without_an_engine_it_does_not_begin(agent: Make):
     with pytest.raises(EngineUnavailable, match=r"no-engine\.sock"):
         agent().run(None)
+
+
+def test_a_reload_sets_changes_and_removes_the_shadow(agent: Make, settings: Settings) -> None:
+    one = agent()
+    for shadow in ("fair", "dqoes?gain=0.2", None):
+        one._reload(lambda shadow=shadow: replace(settings, shadow=shadow))
+        assert one.about()["shadow"] == shadow
+        seen = one._controller.run_once().shadow
+        assert (seen and seen.policy) == shadow
+
+
+def test_a_reload_with_an_unknown_shadow_changes_nothing(agent: Make, settings: Settings) -> None:
+    one = agent()
+    one._reload(lambda: replace(settings, policy="fair", shadow="ghost"))
+    assert (one.about()["policy"], one.about()["shadow"]) == ("none", None)
+
+
+def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> None:
+    beside = replace(settings, shadow="tradl", shadow_options={"interval_s": 5.0})
+    first = Agent(beside, dry_run=False)
+    decided = first._controller.run_once().shadow
+    first.close()
+    assert decided is not None
+    assert decided.decision is not None
+    second = Agent(beside, dry_run=False)
+    memory = second._memory(NamedPolicy("tradl", load("tradl")), shadow_name("tradl"))
+    kept = second._controller._shadow
+    second.close()
+    assert memory == decided.decision.memory
+    assert kept is not None
+    assert kept.decider._memory == memory

@@ -8,16 +8,19 @@ import pytest
 
 from dlsched.ledger import Ledger, LedgerOptions, Wish
 from dlsched.model import (
+    AccuracyTarget,
     Bounds,
     LatencyTarget,
     Limits,
     NodeFact,
     Observation,
     Outcome,
+    Reached,
     Report,
     Resize,
     Sample,
     Snapshot,
+    Tiers,
 )
 from tests.doubles import FakeRuntime, job_spec, running, sketch
 
@@ -257,3 +260,61 @@ def test_ten_thousand_writers_are_not_all_remembered():
     progress = fold(ledger, 11.0, reports=claims).jobs[0].progress
     assert progress.in_flight == 1024
     assert fold(ledger, 30.0).jobs[0].progress.in_flight == 0
+
+
+# ---------------------------------------------------------------------- tiers
+
+
+def trained(value: float, received_s: float = 20.0, **more: object) -> Report:
+    return Report(received_s, sample=Sample(received_s, None, (("accuracy", value),)), **more)  # type: ignore[arg-type]
+
+
+AIMED = job_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.97))
+
+
+def climbs(ledger: Ledger, now_s: float, *values: float, **fact: object):
+    reports = tuple(trained(value, now_s) for value in values)
+    seen = Observation(now_s, True, containers=(running("a", reports=reports, **fact),))
+    return ledger.fold(seen, Wish(specs={"a": AIMED}), {})
+
+
+def test_a_tier_is_seen_whatever_the_policy_and_however_many_reports_come():
+    ledger = Ledger(LedgerOptions())
+    assert climbs(ledger, 10.0, 0.95, 0.95).delivered == ()
+    folded = climbs(ledger, 11.0, 0.95, *(0.1,) * 1000)
+    (word,) = folded.delivered
+    assert word.tiers == Tiers(Reached(11.0, 0.95))
+    (job,) = climbs(ledger, 12.0).snapshot.jobs
+    assert job.tiers == word.tiers
+    assert all(dict(sample.metrics)["accuracy"] == 0.1 for sample in job.progress.samples)
+
+
+def test_how_many_evaluations_a_tier_takes_is_a_setting():
+    ledger = Ledger(LedgerOptions(tier_evaluations=1))
+    assert len(climbs(ledger, 10.0, 0.95).delivered) == 1
+    ledger = Ledger(LedgerOptions(tier_evaluations=2))
+    assert climbs(ledger, 10.0, 0.95).delivered == ()
+    ledger.adopt(LedgerOptions(tier_evaluations=4))
+    assert climbs(ledger, 11.0, 0.95, 0.95).delivered == ()
+    assert len(climbs(ledger, 12.0, 0.95).delivered) == 1
+
+
+def test_a_restarted_agent_knows_the_delivery_from_its_word():
+    (word,) = climbs(Ledger(LedgerOptions()), 10.0, 0.95, 0.95, 0.95).delivered
+    ledger = Ledger(LedgerOptions(), delivered={"a": word})
+    folded = climbs(ledger, 20.0, 0.1)
+    assert folded.snapshot.jobs[0].tiers == word.tiers
+    assert (folded.delivered, folded.undelivered) == ((), ())
+    assert climbs(ledger, 21.0, container_id="id-new").undelivered == ("a",)
+
+
+def test_a_removed_jobs_word_is_given_up_once_its_container_is_gone_and_not_before():
+    (word,) = climbs(Ledger(LedgerOptions()), 10.0, 0.95, 0.95, 0.95).delivered
+    ledger = Ledger(LedgerOptions(), delivered={"a": word})
+    there = Observation(20.0, True, containers=(running("a"),))
+    assert ledger.fold(there, Wish(settled=False), {}).undelivered == ()
+    assert ledger.fold(there, Wish(), {}).undelivered == ()
+    gone = Observation(21.0, True)
+    assert ledger.fold(gone, Wish(settled=False), {}).undelivered == ()
+    assert ledger.fold(gone, Wish(), {}).undelivered == ("a",)
+    assert ledger.fold(gone, Wish(), {}).undelivered == ()

@@ -1,4 +1,4 @@
-"""Durable records of ended jobs, and the lock on the state directory."""
+"""Durable records of ended and delivered jobs, and the lock on the state directory."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.errors import AlreadyRunning
-from dlsched.model import Ended
-from dlsched.records import Records, lock_state_dir
+from dlsched.model import CheckpointAck, Delivered, Ended, Reached, Tiers
+from dlsched.records import delivered_records, ended_records, lock_state_dir
 from dlsched.spec_schema import NAME
 
 DONE = Ended("face-unlock", "d1", "finished", "exit 0", 0, "2026-01-01T00:00:00Z", 12.5)
 
 
 def test_a_record_outlasts_the_agent(tmp_path: Path) -> None:
-    Records(tmp_path).record(DONE)
-    again = Records(tmp_path)
-    assert again.ended("face-unlock") == DONE
+    ended_records(tmp_path).record(DONE)
+    again = ended_records(tmp_path)
+    assert again.of("face-unlock") == DONE
     assert again.all() == {"face-unlock": DONE}
-    assert again.ended("other") is None
+    assert again.of("other") is None
     assert again.trouble == ()
 
 
 def test_a_later_record_replaces_and_lift_forgets(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = ended_records(tmp_path)
     records.record(DONE)
     stopped = Ended("face-unlock", "d2", "stopped")
     records.record(stopped)
-    assert Records(tmp_path).ended("face-unlock") == stopped
+    assert ended_records(tmp_path).of("face-unlock") == stopped
     records.lift("face-unlock")
     records.lift("face-unlock")
-    assert Records(tmp_path).all() == {}
+    assert ended_records(tmp_path).all() == {}
 
 
 @given(st.builds(
@@ -56,8 +56,38 @@ def test_any_record_reads_back_the_same(
     tmp_path_factory: pytest.TempPathFactory, ended: Ended
 ) -> None:
     folder = tmp_path_factory.mktemp("state")
-    Records(folder).record(ended)
-    assert Records(folder).all() == {ended.name: ended}
+    ended_records(folder).record(ended)
+    assert ended_records(folder).all() == {ended.name: ended}
+
+
+@given(st.builds(
+    Delivered,
+    name=st.from_regex(NAME, fullmatch=True),
+    container_id=st.text(),
+    metric=st.text(),
+    deliver=st.floats(allow_nan=False, allow_infinity=False),
+    finish=st.floats(allow_nan=False, allow_infinity=False),
+    tiers=st.builds(
+        Tiers,
+        st.builds(Reached, st.floats(0, 1e12), st.floats(-1e100, 1e100), st.none() | st.integers()),
+    ),
+    checkpoint=st.none() | st.builds(CheckpointAck, st.integers(0), st.text()),
+    told=st.booleans(),
+))  # fmt: skip
+def test_any_delivery_reads_back_the_same(
+    tmp_path_factory: pytest.TempPathFactory, word: Delivered
+) -> None:
+    folder = tmp_path_factory.mktemp("state")
+    delivered_records(folder).record(word)
+    assert delivered_records(folder).all() == {word.name: word}
+    assert ended_records(folder).all() == {}
+
+
+def test_a_broken_delivery_is_moved_aside_and_told_with_what_it_means(tmp_path: Path) -> None:
+    (tmp_path / "delivered").mkdir()
+    (tmp_path / "delivered" / "ab.json").write_text('{"name": "ab", "tiers": 3}')
+    (trouble,) = delivered_records(tmp_path).trouble
+    assert trouble.endswith("moved to ab.json.broken; the delivery may be told once more")
 
 
 @pytest.mark.parametrize(
@@ -66,39 +96,39 @@ def test_any_record_reads_back_the_same(
      b'{"name": "ab", "digest": "", "kind": "gone"}', b'{"name": "ab", "digest": 3}'],
 )  # fmt: skip
 def test_a_broken_record_is_moved_aside_and_told(tmp_path: Path, content: bytes) -> None:
-    Records(tmp_path).record(DONE)
+    ended_records(tmp_path).record(DONE)
     (tmp_path / "ended" / "ab.json").write_bytes(content)
-    records = Records(tmp_path)
+    records = ended_records(tmp_path)
     assert records.all() == {"face-unlock": DONE}
     (trouble,) = records.trouble
     assert "ab.json" in trouble
     assert (tmp_path / "ended" / "ab.json.broken").read_bytes() == content
-    assert Records(tmp_path).trouble == ()
+    assert ended_records(tmp_path).trouble == ()
 
 
 def test_what_a_power_cut_left_half_written_is_cleared(tmp_path: Path) -> None:
-    Records(tmp_path).record(DONE)
+    ended_records(tmp_path).record(DONE)
     half = tmp_path / "ended" / ".face-unlock.json.x.tmp"
     half.write_text("{")
-    assert Records(tmp_path).ended("face-unlock") == DONE
+    assert ended_records(tmp_path).of("face-unlock") == DONE
     assert not half.exists()
 
 
 def test_a_disk_that_refuses_is_said_and_the_word_holds(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = ended_records(tmp_path)
     (tmp_path / "ended").rmdir()
     with pytest.raises(OSError, match="No such file"):
         records.record(DONE)
-    assert records.ended("face-unlock") == DONE
+    assert records.of("face-unlock") == DONE
 
 
 def test_a_name_that_is_none_never_becomes_a_path(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no job's name"):
-        Records(tmp_path).record(Ended("../../etc/x", "", "failed"))
+        ended_records(tmp_path).record(Ended("../../etc/x", "", "failed"))
 
 
 def test_records_may_be_used_from_many_threads(tmp_path: Path) -> None:
-    records = Records(tmp_path)
+    records = ended_records(tmp_path)
 
     def work(number: int) -> None:
         for _ in range(5):
@@ -111,12 +141,12 @@ def test_records_may_be_used_from_many_threads(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert Records(tmp_path).all() == records.all()
+    assert ended_records(tmp_path).all() == records.all()
     assert len(records.all()) == 8
 
 
 def test_records_are_not_for_everybody(tmp_path: Path) -> None:
-    Records(tmp_path).record(DONE)
+    ended_records(tmp_path).record(DONE)
     mode = (tmp_path / "ended" / "face-unlock.json").stat().st_mode
     assert stat.S_IMODE(mode) == 0o640
 

@@ -8,7 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model import CycleReport, Decision, LatencyTarget, Limits, NodeView, Progress, Snapshot
+from dlsched.model import (
+    AccuracyTarget,
+    CycleReport,
+    Decision,
+    LatencyTarget,
+    Limits,
+    NodeView,
+    Progress,
+    Reached,
+    Shadow,
+    Snapshot,
+    Tiers,
+)
 from dlsched.status import REQUESTS_MIN, job_now, job_status, node_status, plain
 from tests.status_source import NOW_S, example_report, job
 
@@ -66,6 +78,22 @@ def test_an_accuracy_target_shows_the_last_value() -> None:
     assert rows["lenet-train"]["target"]["text"] == "accuracy 0.9, 0.97"
 
 
+def test_reached_tiers_are_told_with_their_age() -> None:
+    view = job("a", target=AccuracyTarget("accuracy", 0.9, 0.97))
+    assert job_status(view, NOW_S)["tiers"] == {"delivered": None, "finished": None}
+    assert job_status(job("b"), NOW_S)["tiers"] is None
+    reached = replace(view, tiers=Tiers(Reached(NOW_S - 90, 0.93, 500)))
+    assert job_status(reached, NOW_S)["tiers"] == {
+        "delivered": {
+            "value": 0.93,
+            "step": 500,
+            "age_s": 90.0,
+            "text": "accuracy 0.93 at step 500 (deliver 0.9)",
+        },
+        "finished": None,
+    }
+
+
 def test_the_row_tells_container_cpu_and_sidecar() -> None:
     row = job_status(job("a"), NOW_S)
     assert row["container"] == "0123456789ab"
@@ -114,3 +142,20 @@ def test_a_policy_that_answers_nan_can_still_be_looked_at() -> None:
     )
     shown = json.loads(json.dumps(plain(report), allow_nan=False))
     assert shown["decision"]["limits"]["a"]["cpu_cores"] == "nan"
+
+
+def test_a_shadow_is_told_beside_what_is_done() -> None:
+    why = {"digits-resnet": "weight 1 of 5"}
+    shadow = Shadow("fair", None, {"digits-resnet": Limits(0.8)}, why, {}, "no longer asked: boom")
+    report = replace(example_report(), shadow=shadow)
+    assert node_status(report)["shadow"] == "fair"
+    assert job_now("digits-resnet", report)["shadow"] == {
+        "policy": "fair",
+        "why": "weight 1 of 5",
+        "guard": None,
+        "limits": {"cpu_cores": 0.8, "gpu_share": None},
+        "trouble": "no longer asked: boom",
+    }
+    assert job_now("queued", report)["shadow"]["limits"] is None
+    assert node_status(example_report())["shadow"] is None
+    assert job_now("queued", example_report())["shadow"] is None

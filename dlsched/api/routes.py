@@ -61,7 +61,7 @@ class StatusSource(Protocol):
         ...
 
     def about(self) -> Mapping[str, object]:
-        """`version`, `instance`, `policy`, `dry_run`, `watch`, `pid`."""
+        """`version`, `instance`, `policy`, `shadow`, `dry_run`, `watch`, `pid`."""
         ...
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from dlsched import __version__
-from dlsched.cli import asking, daemon, doctor, jobs, policies, simulating
+from dlsched.cli import asking, daemon, doctor, jobs, policies, replaying, simulating, tracing
 from dlsched.cli.output import say
 from dlsched.errors import (
     AlreadyRunning,
@@ -87,7 +87,8 @@ for _command in (
     asking.why,
     policies.policies,
     simulating.simulate,
-    simulating.trace,
+    tracing.trace,
+    replaying.replay,
     doctor.doctor,
 ):
     main.add_command(_command)

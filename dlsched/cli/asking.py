@@ -20,7 +20,8 @@ from dlsched.cli.output import LogText, say, tell_json
 def ps(output: str, config: Path | None, run_dir: Path | None) -> None:
     """Show every job, its target, how well it is kept, and why it is as it is.
 
-    OF-TARGET is measured latency over target: `ok` within 10 %, `slow` above, `fast` below.
+    OF-TARGET is measured latency over target: `ok` within 10 %, `slow` above, `fast` below. Of a
+    training it tells the tier: `under` the first, `deliver ok`, `finish ok`.
 
     \b
     Examples:

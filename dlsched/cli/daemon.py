@@ -21,6 +21,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.command(short_help="Run the daemon in the foreground.")
 @options.config
 @click.option("--policy", metavar="NAME", help="Who decides: see `dlsched policies`.")
+@click.option("--shadow", metavar="NAME", help="Who looks on: told beside, never done.")
 @click.option("--watch", metavar="DIR", type=_FOLDER, help="Folder of job files.")
 @click.option("--dry-run", is_flag=True, help="Decide and tell, but touch no container.")
 @click.option("--state-dir", metavar="DIR", type=_FOLDER, help="What must outlive the daemon.")
@@ -34,9 +35,13 @@ def run(config: Path | None, dry_run: bool, log_format: str | None, **flags: Any
     A flag goes before the environment (DLSCHED_POLICY and so on), that before the settings file.
     Containers run on when the daemon ends; they get their full ceilings back.
 
+    A policy's parameters may stand behind its name, as in dqoes?gain=0.1&backoff=1. What the shadow
+    would do, from the state that the policy brought about, is in `dlsched why` and the journal.
+
     \b
     Examples:
       dlsched run --policy dqoes --watch ./jobs
+      dlsched run --policy fair --shadow 'dqoes?gain=0.1'
       dlsched run --config /etc/dlsched/dlsched.yaml --dry-run
     """
 

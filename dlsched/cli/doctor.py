@@ -153,8 +153,7 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
 
 
 def _journal(settings: Settings) -> Finding:
-    from dlsched.daemon import JOURNAL_NAME
-    from dlsched.journal import JournalReader
+    from dlsched.journal import JOURNAL_NAME, JournalReader
 
     path, bound = settings.state_dir / JOURNAL_NAME, settings.journal.max_size_bytes
     if not path.exists():

@@ -105,13 +105,13 @@ def _running_watch(settings: Settings) -> Path:
 def _lift(job: str, settings: Settings) -> None:
     """Through the daemon, which acts at once; without one in the records, which it reads later."""
     from dlsched.client import Refused
-    from dlsched.records import Records
+    from dlsched.records import ended_records
 
     try:
         with options.daemon_of(settings) as daemon:
             daemon.start(job)
     except DaemonUnavailable:
-        Records(settings.state_dir).lift(job)
+        ended_records(settings.state_dir).lift(job)
     except Refused as error:
         if error.status != 404:  # a job that the daemon has not seen yet starts by itself
             raise

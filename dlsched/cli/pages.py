@@ -108,7 +108,11 @@ def _measured(job: Mapping[str, Any]) -> Text:
 
 
 def _standing(job: Mapping[str, Any]) -> Text:
-    ratio = job["ratio"]
+    ratio, tiers = job["ratio"], job["tiers"]
+    if tiers is not None and tiers["delivered"] is not None:
+        return _text("deliver ok" if tiers["finished"] is None else "finish ok", "green")
+    if tiers is not None and job["metric"] is not None:
+        return _text("under", "yellow")
     if ratio is None:
         return _text("-", "dim")
     if job["satisfied_band"]:
@@ -128,7 +132,7 @@ def _cpu(job: Mapping[str, Any]) -> Text:
 
 def _reason(job: Mapping[str, Any]) -> str:
     sidecar, target = job["sidecar"], job["target"]
-    words = [job["reason"], sidecar["trouble"]]
+    words = [_deliverable(job), job["reason"], sidecar["trouble"]]
     if job["state"] == "running" and target is not None and target["kind"] == "latency":
         if sidecar["age_s"] is None:
             words.append("no report yet")
@@ -145,6 +149,13 @@ def _reason(job: Mapping[str, Any]) -> str:
     return "; ".join(word for word in words if word)
 
 
+def _deliverable(job: Mapping[str, Any]) -> str:
+    delivered = job["tiers"] and job["tiers"]["delivered"]
+    if not delivered:
+        return ""
+    return f"deliverable for {render_seconds(delivered['age_s'])}: {delivered['text']}"
+
+
 def _footer(status: Mapping[str, Any]) -> Text:
     node, engine = status["node"], status["engine"]
     judged = [
@@ -155,8 +166,9 @@ def _footer(status: Mapping[str, Any]) -> Text:
     kept = sum(job["satisfied_band"] is True for job in judged)
     unlimited = f" (and {node['unlimited_jobs']} unlimited)" if node["unlimited_jobs"] else ""
     capacity = render_cores(node["capacity_cores"])
+    beside = f", shadow {status['shadow']}" if status["shadow"] else ""
     parts = [
-        f"policy {status['policy']}",
+        f"policy {status['policy']}{beside}",
         f"{kept} of {len(judged)} satisfied",
         f"{node['given_cores']:.2f} of {capacity} given{unlimited}, {node['used_cores']:.2f} used",
         "engine ok" if engine["ok"] else "engine does not answer",
@@ -185,6 +197,8 @@ def show_why(name: str, answer: Mapping[str, Any], out: Console) -> None:
     if job is not None:
         for found in _waits(job, now):
             out.print(_note("now", found, "bold"))
+        if (shadow := now["shadow"]) is not None:
+            out.print(_note(f"shadow {shadow['policy']}", _would(shadow), "dim"))
 
 
 def _headline(job: Mapping[str, Any]) -> Text:
@@ -196,6 +210,8 @@ def _headline(job: Mapping[str, Any]) -> Text:
         line.append(f", measured {measured} over {job['requests']} requests, ")
         line.append_text(_standing(job))
         line.append(" of target")
+    if deliverable := _deliverable(job):
+        line.append(f", {clean(deliverable)}")
     return line
 
 
@@ -233,6 +249,19 @@ def _waits(job: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     if not lines and job["state"] == "running":
         lines.append("waits for the policy's next decision")
     return lines or [job["state"]]
+
+
+def _would(shadow: Mapping[str, Any]) -> str:
+    """What the shadow would give, and why; nothing of it is done."""
+    limits, words = shadow["limits"], []
+    if limits is not None:
+        because = f" because {shadow['why']}" if shadow["why"] else ""
+        words.append(f"would give {_ceiling(limits['cpu_cores'])}{because}")
+        if shadow["guard"]:
+            words.append(f"guard: {shadow['guard']}")
+    if shadow["trouble"]:
+        words.append(shadow["trouble"])
+    return "; ".join(words) or "would give nothing: the job does not run"
 
 
 def _ceiling(cores: float | None) -> str:

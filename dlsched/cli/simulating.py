@@ -1,6 +1,6 @@
-"""Commands on traces: simulate, trace generate.
+"""The command that runs traces: simulate.
 
-Owns their options and tables. It must not know how a trace is run: `simulate` does.
+Owns its options and tables. It must not know how a trace is run: `simulate` does.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import say, tell, tell_json
-from dlsched.units import parse_seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from dlsched.scoring import Row, RunResult
     from dlsched.trace import Trace
 
+_PICTURES = (".png", ".svg", ".pdf")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -32,27 +32,39 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many seeds."
 )
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Also draw a picture: .png, .svg or .pdf.",
+)
 @options.output
-def simulate(trace: Path, policy: str, compare: str, seeds: int, output: str) -> None:
+def simulate(
+    trace: Path, policy: str, compare: str, seeds: int, plot: Path | None, output: str
+) -> None:
     """Run a trace under a policy, and others to compare it with, in simulated time.
 
     The controller, its guards and the policies are the daemon's own; the node is simulated. Plain
     Docker (the policy none) always runs too: the column "of plain" divides by it. "of optimum"
     divides by what one who knows all work beforehand would reach. "best" and "worst" are the jobs
-    that gained and lost most beside plain Docker.
+    that gained and lost most beside plain Docker. A policy's parameters may stand behind its name.
 
     \b
     Examples:
       dlsched simulate day.yaml --policy dqoes
       dlsched simulate day.yaml --policy dqoes --compare fair,dqoes-published --seeds 5 -o json
+      dlsched simulate day.yaml --policy tradl --compare 'tradl?weights=closest' --plot day.png
     """
     from dlsched import simulate as simulator
     from dlsched.scoring import rows as scored
 
+    draw = None if plot is None else _drawer(plot)
     read = _read(trace)
     names = [policy, *(name for name in compare.split(",") if name)]
     runs = simulator.compare(read, names, range(1, seeds + 1))
     rows = scored(read, runs)
+    if draw is not None:
+        draw(read, runs, plot)
     for run in runs:
         for alarm in run.alarms:
             say(f"{run.policy}, seed {run.seed}: {alarm}")
@@ -64,101 +76,17 @@ def simulate(trace: Path, policy: str, compare: str, seeds: int, output: str) ->
     tell(_jobs_table(runs, policy))
 
 
-@click.group(short_help="Make traces for simulate.")
-def trace() -> None:
-    """Make traces: stretches of work that `dlsched simulate` runs.
-
-    \b
-    Examples:
-      dlsched trace format
-      dlsched trace generate --jobs 40 --hours 1 --seed 7 > day.yaml
-    """
-
-
-@trace.command("format", short_help="Tell what may stand in a trace.")
-def tell_format() -> None:
-    """Tell what may stand in a trace, by a commented example with every key."""
-    from dlsched import trace as package
-
-    tell((package.__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].rstrip())
-
-
-@trace.command(short_help="Write a trace made to order to stdout.")
-@click.option("--jobs", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option(
-    "--hours", type=click.FloatRange(0.01, 8760), default=1.0, show_default=True, help="Duration."
-)
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--kind",
-    type=click.Choice(["training", "inference", "mixed"]),
-    default="mixed",
-    show_default=True,
-)
-@click.option(
-    "--schedule",
-    type=click.Choice(["burst", "fixed", "random"]),
-    default="random",
-    show_default=True,
-    help="All at once, a gap between two, or at random.",
-)
-@click.option("--gap", default="40s", show_default=True, help="Of the fixed schedule.")
-@click.option("--cores", type=click.FloatRange(0.1, 4096), default=16.0, show_default=True)
-@click.option(
-    "--demand",
-    type=click.FloatRange(0.01, 100),
-    default=0.7,
-    show_default=True,
-    help="What all jobs need, against all cores.",
-)
-@click.option(
-    "--impossible",
-    type=click.FloatRange(0, 1),
-    default=0.0,
-    show_default=True,
-    help="Part of the services whose target cannot be met.",
-)
-@click.option("--stay", help="How long services stay, such as 2h; to the end unless given.")
-@click.option("--cycle", default="1s", show_default=True, help="The agent's period.")
-@click.option("--name", default="", help="Of the trace; what it is made of, unless given.")
-def generate(
-    jobs: int,
-    hours: float,
-    seed: int,
-    kind: Any,
-    schedule: Any,
-    gap: str,
-    cores: float,
-    demand: float,
-    impossible: float,
-    stay: str | None,
-    cycle: str,
-    name: str,
-) -> None:
-    """Write a trace made to order to stdout; the same options give the same trace.
-
-    \b
-    Example:
-      dlsched trace generate --jobs 40 --hours 1 --seed 7 > day.yaml
-    """
-    from dlsched.trace import Recipe, render_trace
-    from dlsched.trace import generate as make
-
-    recipe = Recipe(
-        jobs=jobs,
-        duration_s=hours * 3600.0,
-        seed=seed,
-        kind=kind,
-        schedule=schedule,
-        cores=cores,
-        demand=demand,
-        impossible_ratio=impossible,
-        gap_s=_seconds(gap, "--gap"),
-        stay_s=None if stay is None else _seconds(stay, "--stay"),
-        cycle_s=_seconds(cycle, "--cycle"),
-        name=name,
-    )
-    click.echo(render_trace(make(recipe)), nl=False)
+def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
+    """What draws; asked for before the runs, which may take long."""
+    if file.suffix not in _PICTURES:
+        hint = f"{file.name!r} does not end in {', '.join(_PICTURES)}"
+        raise click.BadParameter(hint, param_hint="--plot")
+    try:
+        from dlsched.plot import draw
+    except ImportError as error:
+        say(f"--plot needs matplotlib ({error}): pip install 'dlsched[plot]'")
+        raise SystemExit(1) from error
+    return draw
 
 
 def _read(path: Path) -> Trace:
@@ -171,13 +99,6 @@ def _read(path: Path) -> Trace:
     except UnicodeDecodeError as error:
         raise TraceError((Problem(str(path), 0, 0, "", f"is not UTF-8 text: {error}"),)) from error
     return parse_trace(text, str(path))
-
-
-def _seconds(text: str, option: str) -> float:
-    try:
-        return parse_seconds(text, low=0.001)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint=option) from error
 
 
 def _as_json(run: RunResult) -> dict[str, Any]:

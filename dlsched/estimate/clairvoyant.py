@@ -1,14 +1,15 @@
 """What somebody who knows all work beforehand could reach: the measure of every policy.
 
 Owns the bounds. They are optimistic where they cannot be exact: work of others on the host, the
-time that containers take to start, and jobs of the other kind cost a clairvoyant nothing.
+time that containers take to start, and jobs of the other kind cost a clairvoyant nothing. All are
+such that no schedule is better, but for the mean times: those are the best of many tried.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 
@@ -29,6 +30,8 @@ class Work:
     total_core_s: float
     threads: float
     tier_core_s: tuple[float | None, float | None] = (None, None)
+    there_s: float = math.inf
+    """How long the trace has it there."""
 
 
 def satisfied_job_s(demands: Iterable[Demand], cores: float) -> float:
@@ -62,47 +65,116 @@ def makespan_s(jobs: Sequence[Work], cores: float) -> float:
     return max(single, together) - first_s
 
 
-def mean_s(jobs: Sequence[Work], cores: float, tier: int | None) -> float | None:
-    """The least mean time from arrival to a tier (0, 1), or to the end (None).
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """What one job has to do to get somewhere, and how long it has for that."""
 
-    Of the jobs that ever reach it; None when none does. Best of the orders tried: least work left
-    first, shortest time left first, and one in between.
-    """
-    goals = [
-        (job, needed)
-        for job in jobs
+    arrives_s: float
+    needed_core_s: float
+    threads: float
+    there_s: float = math.inf
+    """A goal not reached by then counts with this time, as in what is measured."""
+
+    def alone_s(self, cores: float) -> float:
+        """What it takes with the node to itself: nobody is ever faster."""
+        return min(self.there_s, self.needed_core_s / min(self.threads, cores))
+
+
+def goals(jobs: Sequence[Work], tier: int | None) -> dict[int, Goal]:
+    """By index, the jobs whose work leads to a tier (0, 1), or to the end (None)."""
+    return {
+        index: Goal(job.arrives_s, needed, job.threads, job.there_s)
+        for index, job in enumerate(jobs)
         if (needed := job.total_core_s if tier is None else job.tier_core_s[tier]) is not None
-    ]
-    if not goals:
-        return None
-    return min(_mean_under(power, goals, cores) for power in _WIDTH_POWERS)
+    }
 
 
-_WIDTH_POWERS = (0.0, 0.5, 1.0)
-"""How much a job's width counts for it, in the orders tried."""
+def mean_s(wanted: Sequence[Goal], cores: float) -> float:
+    """The least mean time from arrival to these goals, by the best of the orders tried.
+
+    At any moment those first in order get all that they can use. The orders are by work left, by
+    time left on all the threads that a job has (its remaining critical path), by these with the
+    narrow first (the wide fill what is left), and by something in between; then, where the jobs are
+    few enough for that, whatever exchanges of neighbours make better. No proof says that none is.
+    """
+    best_s, order = min(_under(_by_work_left(power), wanted, cores) for power in _WIDTH_POWERS)
+    tries = int(_TRIES / len(wanted) ** 2)
+    improved = True
+    while improved and tries > 0:
+        improved = False
+        for place in range(len(order) - 1):
+            tries -= 1
+            other = (*order[:place], order[place + 1], order[place], *order[place + 2 :])
+            mean_s, _ = _under(_by_rank(other), wanted, cores)
+            if mean_s < best_s * (1.0 - 1e-12):
+                best_s, order, improved = mean_s, other, True
+    return best_s
 
 
-def _mean_under(power: float, goals: Sequence[tuple[Work, float]], cores: float) -> float:
-    """Mean time when those first in order get all that they can use, at any moment."""
-    left = [needed for _, needed in goals]
-    coming = sorted(range(len(goals)), key=lambda one: goals[one][0].arrives_s, reverse=True)
+def least_s(wanted: Sequence[Goal], cores: float, count: int) -> float:
+    """No schedule has its `count` quickest goals all reached in less time each.
+
+    Each takes what it takes alone; and together they cannot do the work of even the smallest ones
+    before the last of them arrived and that long after.
+    """
+    alone_s = sorted(goal.alone_s(cores) for goal in wanted)[count - 1]
+    arrivals_s = [goal.arrives_s for goal in wanted]
+    work_core_s = math.fsum(sorted(goal.needed_core_s for goal in wanted)[:count])
+    together_s = work_core_s / cores - (max(arrivals_s) - min(arrivals_s))
+    # From `there_s` on a goal may count without being reached.
+    return max(alone_s, min(together_s, *(goal.there_s for goal in wanted)))
+
+
+Rule = Callable[[int, Goal, float], float]
+"""Where a goal (its index, itself, its work left in core-seconds) stands: the least come first."""
+
+_WIDTH_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0, -1.0, -4.0)
+"""How much a job's width counts for it, or against it, in the orders tried."""
+
+_TRIES = 300_000
+"""Exchanges that one job alone would be worth; of n jobs each costs about n squared."""
+
+
+def _by_work_left(power: float) -> Rule:
+    return lambda _index, goal, left: left / goal.threads**power
+
+
+def _by_rank(order: Sequence[int]) -> Rule:
+    rank = {index: float(place) for place, index in enumerate(order)}
+    return lambda index, _goal, _left: rank[index]
+
+
+def _under(rule: Rule, wanted: Sequence[Goal], cores: float) -> tuple[float, tuple[int, ...]]:
+    """The mean time when those first get all that they can use at any moment; who came when."""
+    left = [goal.needed_core_s for goal in wanted]
+    coming = sorted(range(len(wanted)), key=lambda one: wanted[one].arrives_s, reverse=True)
     present: list[int] = []
+    there: list[int] = []
     now_s, total_s = 0.0, 0.0
     while coming or present:
-        while coming and goals[coming[-1]][0].arrives_s <= now_s:
+        while coming and wanted[coming[-1]].arrives_s <= now_s:
             present.append(coming.pop())
-        next_s = goals[coming[-1]][0].arrives_s if coming else math.inf
-        present.sort(key=lambda one: (left[one] / goals[one][0].threads ** power, one))
+        next_s = wanted[coming[-1]].arrives_s if coming else math.inf
+        present.sort(key=lambda one: (rule(one, wanted[one], left[one]), one))
         free, rates = cores, {}
         for one in present:
-            rates[one] = min(goals[one][0].threads, free)
-            free -= rates[one]
-            if rates[one] > 0:
-                next_s = min(next_s, now_s + left[one] / rates[one])
+            rate = min(wanted[one].threads, free)
+            if rate > 0:
+                rates[one] = rate
+                free -= rate
+                next_s = min(next_s, now_s + left[one] / rate)
+            next_s = min(next_s, _leaves_s(wanted[one]))
         for one, rate in rates.items():
             left[one] -= rate * (next_s - now_s)
         now_s = next_s
-        for one in [one for one in present if left[one] <= 1e-9 * goals[one][1] + 1e-12]:
-            present.remove(one)
-            total_s += now_s - goals[one][0].arrives_s
-    return total_s / len(goals)
+        for one in list(present):
+            goal = wanted[one]
+            if left[one] <= 1e-9 * goal.needed_core_s + 1e-12 or _leaves_s(goal) <= now_s:
+                present.remove(one)
+                there.append(one)
+                total_s += min(now_s - goal.arrives_s, goal.there_s)
+    return total_s / len(wanted), tuple(there)
+
+
+def _leaves_s(goal: Goal) -> float:
+    return goal.arrives_s + goal.there_s

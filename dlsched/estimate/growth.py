@@ -7,16 +7,14 @@ It must not judge whether that is enough: policies do. A window without a report
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlsched.model import JobView
+from dlsched.tiers import evaluations
 
 Point = tuple[float, float]
 """When a value was received, in seconds, and the value."""
-
-_MOST = 1e100
-"""A value beyond is no metric; leaving it out keeps all sums and differences finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +39,7 @@ def points(job: JobView, metric: str) -> tuple[Point, ...]:
             if latest_step is not None and sample.step < latest_step:
                 found.clear()
             latest_step = sample.step
-        found.extend(
-            (sample.received_s, value)
-            for name, value in sample.metrics
-            if name == metric and abs(value) <= _MOST
-        )
+        found.extend((sample.received_s, value) for value in evaluations(sample, metric))
     return tuple(found)
 
 
@@ -67,15 +61,3 @@ def usage_ratio(job: JobView, capacity_cores: float) -> float | None:
 def efficiency(progress_per_s: float, used_ratio: float) -> float:
     """Progress a second per part of the node used; 0 for a job that uses next to nothing."""
     return progress_per_s / used_ratio if used_ratio > 1e-6 else 0.0
-
-
-def reached_at_s(
-    given: Sequence[Point], reaches: Callable[[float], bool], times: int
-) -> float | None:
-    """When a value reached what was asked that many times in a row, first; None: never."""
-    row = 0
-    for at_s, value in given:
-        row = row + 1 if reaches(value) else 0
-        if row == times:
-            return at_s
-    return None

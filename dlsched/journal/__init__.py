@@ -6,12 +6,22 @@ running daemon, `coding` turns reports into rows, `frames` tells what changed,
 It must not decide anything: what is lost with it is history, never a job.
 """
 
+from typing import Final
+
 from dlsched.journal.coding import load_memory, memory_size_check
-from dlsched.journal.reader import Growth, JournalReader
+from dlsched.journal.reader import Growth, JournalReader, shadow_name
 from dlsched.journal.told import Change, Event
 from dlsched.journal.writer import Journal
 
+JOURNAL_NAME: Final = "journal.db"
+"""The journal in the state directory."""
+
+DRY_RUN_JOURNAL_NAME: Final = "dry-run.db"
+"""What was only thought must not be remembered as done."""
+
 __all__ = [
+    "DRY_RUN_JOURNAL_NAME",
+    "JOURNAL_NAME",
     "Change",
     "Event",
     "Growth",
@@ -19,4 +29,5 @@ __all__ = [
     "JournalReader",
     "load_memory",
     "memory_size_check",
+    "shadow_name",
 ]

@@ -72,10 +72,11 @@ class Decoder:
 
     def report(self) -> CycleReport:
         """The report as of the last row. Raises ValueError when this version cannot read it."""
-        now = dict(self._now)
         try:
-            if not now.pop("decided"):
-                now["decision"] = None
+            now = _decided(self._now)
+            # One from before there were shadows has none.
+            if now.get("shadow") is not None:
+                now["shadow"] = _decided(now["shadow"])
             snapshot = now["snapshot"]
             jobs = snapshot["jobs"]
             rows = [jobs[name] for name in sorted(jobs)] if isinstance(jobs, dict) else jobs
@@ -125,20 +126,26 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
 
 
 def _plain_report(report: CycleReport, before: Mapping[str, Plain] | None) -> dict[str, Plain]:
-    """Its plain values, with jobs by name.
-
-    A cycle without a decision keeps the last one beside `decided` false, so that the next differs
-    from that one only by what is new in it.
-    """
+    """Its plain values, with jobs by name."""
     plain: dict[str, Plain] = _plain(report)
-    plain["decided"] = report.decision is not None
-    if report.decision is None and before is not None:
-        plain["decision"] = before["decision"]
+    _keep_decision(plain, before)
+    if plain["shadow"] is not None:
+        _keep_decision(plain["shadow"], before["shadow"] if before is not None else None)
     names = [job.name for job in report.snapshot.jobs]
     if sorted(set(names)) == names:
         snapshot = plain["snapshot"]
         snapshot["jobs"] = dict(zip(names, snapshot["jobs"], strict=True))
     return plain
+
+
+def _keep_decision(plain: dict[str, Plain], before: Mapping[str, Plain] | None) -> None:
+    """Without a decision keep the last one beside `decided` false.
+
+    So the next differs from that one only by what is new in it.
+    """
+    plain["decided"] = plain["decision"] is not None
+    if plain["decision"] is None and before is not None:
+        plain["decision"] = before["decision"]
 
 
 def _plain(value: Any) -> Plain:
@@ -192,6 +199,14 @@ def _rendered(value: Any) -> Plain:
 
 
 # ---------------------------------------------------------------------- and back
+
+
+def _decided(kept: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Without the decision that was only kept for the next to differ from."""
+    plain = dict(kept)
+    if not plain.pop("decided"):
+        plain["decision"] = None
+    return plain
 
 
 def _sketches_parsed(job: Mapping[str, Plain]) -> dict[str, Plain]:

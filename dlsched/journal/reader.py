@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dlsched.journal.coding import Decoder
-from dlsched.journal.schema import OtherVersion, open_for_reading
+from dlsched.journal.schema import newer, open_for_reading
 from dlsched.journal.told import Change, Event
 from dlsched.model import CycleReport
 
@@ -37,6 +37,11 @@ class Growth:
     """How much time its bound holds at the present rate."""
 
 
+def shadow_name(policy: str) -> str:
+    """The name under which a shadow's memory is kept: no policy's, for one may act and look on."""
+    return f"shadow {policy}"
+
+
 class JournalReader:
     """A journal opened read-only; used by the thread that opened it.
 
@@ -50,7 +55,10 @@ class JournalReader:
         self._connection: sqlite3.Connection | None = None
         try:
             self._connection = open_for_reading(path)
-        except (sqlite3.Error, OtherVersion) as error:
+            # Schemas are only ever added to, so most of it can be read all the same.
+            if (other := newer(self._connection)) is not None:
+                self.trouble = f"{path}: {other}"
+        except sqlite3.Error as error:
             self.trouble = f"{path}: {error}" if path.exists() else f"{path}: no such journal"
 
     def __enter__(self) -> Self:
@@ -124,7 +132,7 @@ class JournalReader:
                     yield decoder.report()
         except ValueError as error:
             cause = str(error).partition("\n")[0]
-            self.trouble = f"{self._path}: cycle {cycle} cannot be read: {cause}"
+            self._tell(f"cycle {cycle} cannot be read: {cause}")
 
     # ------------------------------------------------------------------ quick questions
 
@@ -137,12 +145,12 @@ class JournalReader:
         return tuple(Event(*row) for row in self._newest("events", job, limit))
 
     def last_memory(self, policy: str) -> object | None:
-        """What that policy last remembered, as plain values."""
+        """What that policy (a shadow by its `shadow_name`) last remembered, as plain values."""
         found = self._one("SELECT memory FROM memories WHERE policy = ?", policy)
         try:
             return json.loads(found[0]) if found else None
         except ValueError as error:
-            self.trouble = f"{self._path}: memory of {policy} cannot be read: {error}"
+            self._tell(f"memory of {policy} cannot be read: {error}")
             return None
 
     def growth(self, max_bytes: int) -> Growth:
@@ -178,5 +186,9 @@ class JournalReader:
             try:
                 rows.extend(self._connection.execute(query, values))
             except sqlite3.Error as error:
-                self.trouble = f"{self._path}: {error}"
+                self._tell(str(error))
         return rows
+
+    def _tell(self, words: str) -> None:
+        """The first trouble is kept: others come of it."""
+        self.trouble = self.trouble or f"{self._path}: {words}"

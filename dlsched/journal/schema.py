@@ -54,7 +54,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
         path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=32
     )
     try:
-        version = _version(connection)
+        version = _known_version(connection)
         if version == 0:
             connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -73,7 +73,7 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """The file as it is, changing nothing. Raises sqlite3.Error and OtherVersion."""
+    """The file as it is, of whatever version, changing nothing. Raises sqlite3.Error."""
     uri = path.absolute().as_uri()
     try:
         return _reading(f"{uri}?mode=ro")
@@ -84,6 +84,12 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
         if not path.is_file() or (wal.exists() and wal.stat().st_size > 0):
             raise
         return _reading(f"{uri}?immutable=1")
+
+
+def newer(connection: sqlite3.Connection) -> OtherVersion | None:
+    """What is to be said when a newer program wrote the file; None: this one knows all of it."""
+    version = _version(connection)
+    return OtherVersion(version) if version > VERSION else None
 
 
 def damaged(error: Exception) -> bool:
@@ -115,8 +121,11 @@ def _reading(uri: str) -> sqlite3.Connection:
     return connection
 
 
+def _known_version(connection: sqlite3.Connection) -> int:
+    if (other := newer(connection)) is not None:
+        raise other
+    return _version(connection)
+
+
 def _version(connection: sqlite3.Connection) -> int:
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    if version > VERSION:
-        raise OtherVersion(version)
-    return version
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

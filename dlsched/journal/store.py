@@ -13,10 +13,10 @@ from dataclasses import astuple
 from pathlib import Path
 
 from dlsched.journal.coding import Encoder, memory_text
-from dlsched.journal.reader import JournalReader
+from dlsched.journal.reader import JournalReader, shadow_name
 from dlsched.journal.schema import open_for_writing
-from dlsched.journal.told import changes, events
-from dlsched.model import CycleReport, JobState
+from dlsched.journal.told import Seen, changes, events, seen
+from dlsched.model import CycleReport
 
 RETENTION_CYCLES = 60
 """Bounds are checked so many cycles apart."""
@@ -34,7 +34,7 @@ class Store:
         self._encoder: Encoder | None = None
         self._whole_at_s = 0.0
         self._last_cycle = 0
-        self._states: dict[str, JobState] = {}
+        self._states: dict[str, Seen] = {}
         self._tries: dict[str, tuple[object, ...]] = {}
         self._since_retention = 0
 
@@ -50,7 +50,7 @@ class Store:
             last_cycle = reader.last_cycle()
             last = reader.cycle(last_cycle)
         if last is not None and not self._states:
-            self._states = {job.name: job.state for job in last.snapshot.jobs}
+            self._states = {job.name: seen(job) for job in last.snapshot.jobs}
         self._last_cycle = max(self._last_cycle, last_cycle)
         self._connection = connection
         self.forget()
@@ -102,15 +102,19 @@ class Store:
         whole = self._encoder is None or now_s - self._whole_at_s >= self._frame_s
         self._encoder = self._encoder or Encoder()
         body = self._encoder.row(report, full=whole)
-        if report.decision is not None:
-            memory = report.decision.memory
-            memories[report.policy] = None if memory is None else memory_text(memory)
+        asked = [(report.policy, report.decision)]
+        if report.shadow is not None:
+            asked.append((shadow_name(report.shadow.policy), report.shadow.decision))
+        for policy, decision in asked:
+            if decision is not None:
+                memory = decision.memory
+                memories[policy] = None if memory is None else memory_text(memory)
         told, self._tries = changes(report, self._tries)
-        seen, self._states = events(report, self._states)
+        happened, self._states = events(report, self._states)
         self._insert("frames", (cycle, whole, now_s, body))
         for change in told:
             self._insert("changes", astuple(change))
-        for event in seen:
+        for event in happened:
             self._insert("events", astuple(event))
         self._last_cycle = cycle
         if whole:

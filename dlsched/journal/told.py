@@ -7,7 +7,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsched.model import CycleReport, JobState, Outcome, Remove, Resize
+from dlsched.model import (
+    AccuracyTarget,
+    CycleReport,
+    JobState,
+    JobView,
+    Outcome,
+    Remove,
+    Resize,
+    Tiers,
+)
+from dlsched.tiers import in_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +41,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A job arrived, left, or went from one state to another."""
+    """A job arrived, left, went from one state to another, or reached a tier of its target."""
 
     cycle: int
     now_s: float
     wall_time: str
     job: str
     kind: str
-    """arrived, left or state."""
+    """arrived, left, state, deliverable, finish, or hook (the operator's command has run)."""
     before: str | None
     after: str | None
     reason: str
@@ -80,14 +90,30 @@ def _change(report: CycleReport, outcome: Outcome) -> Change:
     )
 
 
-def events(
-    report: CycleReport, before: dict[str, JobState]
-) -> tuple[list[Event], dict[str, JobState]]:
-    """What became of the jobs since the states `before`, and the states now."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was told of a job so far."""
+
+    state: JobState
+    tiers: Tiers
+
+
+def seen(job: JobView, before: Seen | None = None) -> Seen:
+    """What is told of a job by now. A tier stays told while its target cannot be read."""
+    tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
+    return Seen(job.state, tiers)
+
+
+def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], dict[str, Seen]]:
+    """What became of the jobs since what was seen `before`, and what is seen now."""
     told: list[Event] = []
 
     def tell(
-        job: str, kind: str, was: JobState | None, state: JobState | None, reason: str | None
+        job: str,
+        kind: str,
+        reason: str | None,
+        was: JobState | None = None,
+        state: JobState | None = None,
     ) -> None:
         snapshot = report.snapshot
         told.append(
@@ -107,9 +133,27 @@ def events(
     for name, job in now.items():
         was = before.get(name)
         if was is None:
-            tell(name, "arrived", None, job.state, job.reason)
-        elif was is not job.state:
-            tell(name, "state", was, job.state, job.reason)
+            tell(name, "arrived", job.reason, None, job.state)
+        elif was.state is not job.state:
+            tell(name, "state", job.reason, was.state, job.state)
+        for kind, reason in _reached(job, was.tiers if was is not None else Tiers()):
+            tell(name, kind, reason)
     for name in sorted(before.keys() - now.keys()):
-        tell(name, "left", before[name], None, None)
-    return told, {name: job.state for name, job in now.items()}
+        tell(name, "left", None, before[name].state)
+    for run in report.hooks:
+        tell(run.delivered.name, "hook", f"{run.status}: {run.detail}")
+    return told, {name: seen(job, before.get(name)) for name, job in now.items()}
+
+
+def _reached(job: JobView, before: Tiers) -> list[tuple[str, str]]:
+    """The tiers that were not told of yet, each with its evaluation."""
+    target, tiers = job.spec.target, job.tiers
+    told = []
+    if isinstance(target, AccuracyTarget):
+        if tiers.delivered is not None and tiers.delivered != before.delivered:
+            reason = in_words(target.metric, tiers.delivered, "deliver", target.deliver)
+            told.append(("deliverable", reason))
+        if tiers.finished is not None and tiers.finished != before.finished:
+            reason = in_words(target.metric, tiers.finished, "finish", target.finish)
+            told.append(("finish", reason))
+    return told

@@ -98,7 +98,10 @@ class Journal:
             return reader.last_now_s()
 
     def last_memory(self, policy: str) -> object | None:
-        """What that policy last remembered, as plain values; `load_memory` makes it its own."""
+        """What that policy (a shadow by its `shadow_name`) last remembered, as plain values.
+
+        `load_memory` makes it its own.
+        """
         with JournalReader(self._path) as reader:
             return reader.last_memory(policy)
 

@@ -1,7 +1,8 @@
 """Policies: pure decisions, one policy a file. This module owns what a policy is, and finds them.
 
 It must not decide anything itself. A user's own policy joins as an entry point of the group
-`dlsched.policies`, or is named `module:Class` in the settings.
+`dlsched.policies`, or is named `module:Class`. Wherever a policy is named, its parameters may stand
+behind the name: `dqoes?gain=0.1&backoff=1`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, ClassVar, Protocol, cast
 from dlsched import model
 from dlsched.errors import PolicyError
 from dlsched.model import Decision, Snapshot
+from dlsched.policies.spelling import split, typed
 
 GROUP = "dlsched.policies"
 
@@ -45,26 +47,39 @@ def known() -> dict[str, str]:
     return {point.name: _summary(point) for point in sorted(_points(), key=lambda p: p.name)}
 
 
-def load(name: str, options: Mapping[str, object] | None = None) -> Policy:
-    """The policy of that name, or of `module:Class`, with these parameters.
+def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
+    """The policy of that name, or of `module:Class`, with these parameters and those in `spelled`.
 
-    Raises PolicyError in one line: an unknown name tells the known ones, an unknown or ill-typed
-    parameter tells the right ones.
+    `spelled` is `NAME` or `NAME?key=value&key=value`. Raises PolicyError in one line: an unknown
+    name tells the known ones, an unknown or ill-typed parameter tells the right ones.
     """
+    name, written = split(spelled)
     cls = _find(name)
-    parameters = cls.Parameters
-    fields = {field.name: field for field in dataclasses.fields(parameters)}
-    for key, value in (options or {}).items():
+    fields = {field.name: field for field in dataclasses.fields(cls.Parameters)}
+    given: dict[str, object] = dict(options or {})
+    for key in (*written, *given):
         if key not in fields:
-            raise PolicyError(f"policy {name}: no parameter {key!r}; it has {', '.join(fields)}")
+            raise PolicyError(f"policy {name}: no parameter {key!r}; {_told(fields)}")
+        if key in written and key in given:
+            raise PolicyError(f"policy {name}: {key} is given twice")
+    for key, value in given.items():
         expected = type(fields[key].default)
         fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
         if not (fits or (expected is float and type(value) is int)):
             raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
+    for key, words in written.items():
+        try:
+            given[key] = typed(words, fields[key].default)
+        except ValueError as error:
+            raise PolicyError(f"policy {name}: {key} is {words!r}, {error}") from error
     try:
-        return cls(parameters(**(options or {})))
+        return cls(cls.Parameters(**given))
     except ValueError as error:
         raise PolicyError(f"policy {name}: {error}") from error
+
+
+def _told(fields: Mapping[str, object]) -> str:
+    return f"it has {', '.join(fields)}" if fields else "it has none"
 
 
 def _find(name: str) -> type[Policy]:

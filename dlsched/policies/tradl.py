@@ -1,6 +1,6 @@
 """The policy `tradl`: models are brought to where they can be delivered first.
 
-Owns the division of CPU by class. It must not judge evaluations: `tradl_standing` does.
+Owns the division of CPU by class. It must not judge evaluations: `tiers` does, for every policy.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ class TradlPolicy:
     - U, below the first tier: shares what D and F leave, by growth efficiency (`growth`) or by one
       over the time to the tier at the present pace (`closest`), times the job's weight. A job not
       measured yet weighs as much as the mean: it is never taken for converged.
-    - D, between the tiers, and F, past the second or without a hope of the first: N/(n+1), and
-      what U cannot use (`headroom_ratio`).
-    - A tier counts as reached after `evaluations` in a row, and for good. A metric whose `finish`
-      is below its `deliver` is better when lower.
+    - D, between the tiers, and F, past the second or without a hope of the first: N/(n+1), or
+      `settled_ratio` of it, and what U cannot use (`headroom_ratio`).
+    - A tier counts as reached after a number of evaluations in a row (the setting
+      `tier_evaluations`), and for good. A metric whose `finish` is below its `deliver` is better
+      when lower.
     - Give-up rule: a job in U that has made no step towards its first tier for `patience_s`, and
       for longer than all its steps so far took, is in F until its next step. That time counts by
       the CPU on offer, so waiting for others is not held against it, but hanging is.
@@ -88,9 +89,9 @@ class TradlPolicy:
             was = known_job(job, targets[job.name], before.jobs if before else ())
             offered_s = _offered_s(job, snapshot, before, pool / len(aimed))
             known[job.name] = now = updated(job, was, offered_s, rule)
-            if was.deliverable_at_s is None and now.deliverable_at_s is not None:
+            if now.delivered and not was.delivered:
                 first.add(job.name)
-        classes = {name: standing(one, rule) for name, one in known.items()}
+        classes = {job.name: standing(job.tiers, known[job.name], rule) for job in aimed}
         under = [job for job in aimed if classes[job.name] is TradlClass.UNDER]
         settled = [job for job in aimed if classes[job.name] is not TradlClass.UNDER]
         lift = bool(aimed) and not under
@@ -110,8 +111,12 @@ class TradlPolicy:
         return Decision(
             limits={name: Limits(cores) for name, cores in limits.items()},
             why={
-                job.name: self._told(
-                    known.get(job.name), weights.get(job.name), snapshot, job.name in first
+                job.name: _told(
+                    job,
+                    known.get(job.name),
+                    weights.get(job.name),
+                    snapshot.now_s,
+                    first=job.name in first,
                 )
                 + ("no ceiling" if lift else f"{limits[job.name]:.3f} cores")
                 for job in jobs
@@ -132,7 +137,7 @@ class TradlPolicy:
         bounds = {job.name: claim(job, pool) for job in (*under, *settled)}
         limits = {
             job.name: min(
-                max(pool / (count + 1), bounds[job.name].floor_cores),
+                max(rule.settled_ratio * pool / (count + 1), bounds[job.name].floor_cores),
                 bounds[job.name].ceiling_cores,
             )
             for job in settled
@@ -161,27 +166,27 @@ class TradlPolicy:
             return math.inf
         return self.parameters.headroom_ratio * used
 
-    def _told(
-        self, job: TradlJob | None, weight: float | None, snapshot: Snapshot, first: bool
-    ) -> str:
-        """Where it stands, in words."""
-        rule = self.parameters
-        if job is None:
-            return "no accuracy target, fair share: "
-        tier = f"{job.metric} {job.deliver:g}"
-        if first:
-            return f"deliverable: {tier} reached in {rule.evaluations} evaluations in a row: "
-        if job.finished_at_s is not None:
-            return f"F, {job.metric} {job.finish:g} reached: "
-        if job.deliverable_at_s is not None:
-            since_s = snapshot.now_s - job.deliverable_at_s
-            return f"D, deliverable for {since_s:.0f} s, on to {job.metric} {job.finish:g}: "
-        if weight is None:
-            stuck_s = job.tried_s - job.stepped_s
-            return f"F, given up: no step towards {tier} in {stuck_s:.0f} s: "
-        if job.missing is None:
-            return f"U, no evaluation yet on the way to {tier}: "
-        return f"U, {job.missing:.3g} missing to {tier} at its last step, weight {weight:.3f}: "
+
+def _told(
+    job: JobView, known: TradlJob | None, weight: float | None, now_s: float, *, first: bool
+) -> str:
+    """Where it stands, in words."""
+    if known is None:
+        return "no accuracy target, fair share: "
+    tiers, tier = job.tiers, f"{known.metric} {known.deliver:g}"
+    if first and tiers.delivered is not None:
+        return f"deliverable: {tier} reached with {tiers.delivered.value:.4g}: "
+    if tiers.finished is not None:
+        return f"F, {known.metric} {known.finish:g} reached: "
+    if tiers.delivered is not None:
+        since_s = now_s - tiers.delivered.at_s
+        return f"D, deliverable for {since_s:.0f} s, on to {known.metric} {known.finish:g}: "
+    if weight is None:
+        stuck_s = known.tried_s - known.stepped_s
+        return f"F, given up: no step towards {tier} in {stuck_s:.0f} s: "
+    if known.missing is None:
+        return f"U, no evaluation yet on the way to {tier}: "
+    return f"U, {known.missing:.3g} missing to {tier} at its last step, weight {weight:.3f}: "
 
 
 def _offered_s(

@@ -13,8 +13,10 @@ class TradlParameters:
     weights: str = "growth"
     """What jobs below their first tier share by: `growth`, growth efficiency; `closest`, one over
     the time to the tier at the present pace."""
-    evaluations: int = 3
-    """How many evaluations in a row have to reach a tier: one alone may be noise."""
+    settled_ratio: float = 1.0
+    """Limit of jobs at their first tier and beyond, as a ratio of N/(n+1). That much for each lets
+    n jobs cut the last one's time by (n-1)/2n at most; less shortens it further, at the cost of
+    those that wait for their second tier."""
     interval_s: float = 10.0
     """Seconds between decisions while a job is below its first tier: how late a reached tier is
     noticed."""
@@ -44,7 +46,9 @@ class TradlParameters:
         for name in ("least_ratio", "step_ratio"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be between 0 and 1")
+        if not 0 < self.settled_ratio <= 1:
+            raise ValueError(f"settled_ratio is {self.settled_ratio}, must be in (0, 1]")
         if not 1.2 <= self.headroom_ratio < math.inf:
             raise ValueError(f"headroom_ratio is {self.headroom_ratio}, must be at least 1.2")
-        if self.evaluations < 1 or self.backoff < 1:
-            raise ValueError("evaluations and backoff must be at least 1")
+        if self.backoff < 1:
+            raise ValueError(f"backoff is {self.backoff}, must be at least 1")

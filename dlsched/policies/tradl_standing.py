@@ -1,6 +1,7 @@
 """Where one job stands between its two tiers, for the policy `tradl`.
 
-Owns what counts as reached, and when a job counts as unable to get there. It must not divide CPU.
+Owns when a job counts as unable to get to its first tier. Whether it is there is the job's own
+fact (`JobView.tiers`). It must not divide CPU.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from dlsched.estimate.growth import Levels, efficiency, levels, points, reached_at_s, usage_ratio
-from dlsched.model import AccuracyTarget, JobView, Snapshot
+from dlsched.estimate.growth import Levels, efficiency, levels, points, usage_ratio
+from dlsched.model import AccuracyTarget, JobView, Snapshot, Tiers
 from dlsched.policies.tradl_parameters import TradlParameters
 
 _NEAREST = 0.01
@@ -34,9 +35,8 @@ class TradlJob:
     metric: str
     deliver: float
     finish: float
-    deliverable_at_s: float | None = None
-    """When its first tier was reached, once and for all."""
-    finished_at_s: float | None = None
+    delivered: bool = False
+    """Whether it had reached its first tier at the last decision."""
     missing: float | None = None
     """What was missing to the first tier at its last step, in the metric's unit."""
     largest: float = 0.0
@@ -54,26 +54,15 @@ def known_job(job: JobView, target: AccuracyTarget, before: tuple[TradlJob, ...]
 
 
 def updated(job: JobView, known: TradlJob, offered_s: float, rule: TradlParameters) -> TradlJob:
-    """What its evaluations tell beside what is known, after so long with CPU on offer.
-
-    A tier is reached by a number of evaluations in a row, and then for good: a dip afterwards does
-    not take the delivery back.
-    """
-    seen = points(job, known.metric)
-    lack = [(at_s, missing(known, value)) for at_s, value in seen]
-    to_finish = abs(known.finish - known.deliver)
-    delivered_s, finished_s = known.deliverable_at_s, known.finished_at_s
-    if delivered_s is None:
-        delivered_s = reached_at_s(lack, lambda left: left <= 0, rule.evaluations)
-    if finished_s is None:
-        finished_s = reached_at_s(lack, lambda left: left <= -to_finish, rule.evaluations)
-    known = replace(known, deliverable_at_s=delivered_s, finished_at_s=finished_s)
-    if delivered_s is None:
+    """What its evaluations tell beside what is known, after so long with CPU on offer."""
+    lack = [missing(known, value) for _, value in points(job, known.metric)]
+    known = replace(known, delivered=job.tiers.delivered is not None)
+    if not known.delivered:
         known = replace(known, tried_s=known.tried_s + offered_s)
     if not lack:
         return known
-    least = min(left for _, left in lack)
-    known = replace(known, largest=max(known.largest, *(left for _, left in lack)))
+    least = min(lack)
+    known = replace(known, largest=max(known.largest, *lack))
     last = known.missing
     if last is None or (last > 0 and least <= (1 - rule.step_ratio) * last):
         known = replace(known, missing=least, stepped_s=known.tried_s)
@@ -98,11 +87,11 @@ def gave_up(job: TradlJob, rule: TradlParameters) -> bool:
     return job.tried_s - job.stepped_s > max(rule.patience_s, job.stepped_s)
 
 
-def standing(job: TradlJob, rule: TradlParameters) -> TradlClass:
+def standing(tiers: Tiers, job: TradlJob, rule: TradlParameters) -> TradlClass:
     """Its class: below its first tier, between its tiers, or past the second or without a hope."""
-    if job.finished_at_s is not None:
+    if tiers.finished is not None:
         return TradlClass.FINISHED
-    if job.deliverable_at_s is not None:
+    if tiers.delivered is not None:
         return TradlClass.DELIVERABLE
     return TradlClass.FINISHED if gave_up(job, rule) else TradlClass.UNDER
 

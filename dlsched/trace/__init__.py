@@ -1,4 +1,4 @@
-"""Traces: a stretch of work on one node, written as YAML, strictly read, written and generated.
+"""Traces: a stretch of work on one node as YAML, strictly read, written, generated, recorded.
 
 Owns the format. It must not simulate.
 
@@ -16,7 +16,9 @@ The format, version 1 (durations with their unit; only what has no default must 
       - name: detector
         at: 0s                       # when its file comes
         leaves: 30m                  # when its file is removed; default: it stays
-        start_up: 1s                 # from its container's start to its first request or step
+        start_up: 1s                 # from its container's start to its process
+        start_up_work: 2.5           # core-seconds on one thread from there to its first request
+                                     # or step, as importing a framework; default: none
         weight: 1
         cpus: {min: 0.1, max: 4}     # as in a job file, and so are target, memory and restart
         restart: on-failure
@@ -32,6 +34,8 @@ The format, version 1 (durations with their unit; only what has no default must 
         faults:
           - {kind: silent, at: 5m, for: 1m}           # no reports; without `for`: to the end
           - {kind: lying, at: 8m, for: 1m, factor: 0.5}   # reports times that
+          - {kind: frozen, at: 20m, for: 1m}          # reports repeat what was told last
+          - {kind: nan, at: 25m, for: 1m}             # reports without a number: all refused
           - {kind: crash, at: 9m}
       - name: digits
         target: {metric: accuracy, deliver: 0.9, finish: 0.97, deadline: 2h}
@@ -47,21 +51,26 @@ The format, version 1 (durations with their unit; only what has no default must 
 
 Families of curves: `power` (1 + k/scale)^-exponent, `exponential` e^(-k/scale), `plateau` (an
 exponential that stands still `at` a step, `for` so many), `drop` (levels off until the learning
-rate drops `at` a step), `restart` (thrown back `every` so many steps). All times count from the
-trace's beginning.
+rate drops `at` a step), `restart` (thrown back `every` so many steps); and `points`, a measured
+one: `{family: points, points: [[50, 0.34], [100, 0.41]]}`, steps and values, linear in between, the
+outermost values held. All times count from the trace's beginning.
 """
 
 from dlsched.runtime.simulated.workloads import Trace
 from dlsched.trace.generating import Recipe, generate
 from dlsched.trace.reading import SIZE_MAX_BYTES, TraceError, parse_trace
+from dlsched.trace.recording import NothingRecorded, Recorded, record
 from dlsched.trace.writing import render_trace
 
 __all__ = [
     "SIZE_MAX_BYTES",
+    "NothingRecorded",
     "Recipe",
+    "Recorded",
     "Trace",
     "TraceError",
     "generate",
     "parse_trace",
+    "record",
     "render_trace",
 ]

@@ -23,7 +23,7 @@ from dlsched.model import (
     Restart,
     Target,
 )
-from dlsched.runtime.simulated.curves import Curve
+from dlsched.runtime.simulated.curves import Curve, Measured
 from dlsched.runtime.simulated.workloads import (
     Fault,
     HostLoad,
@@ -35,7 +35,7 @@ from dlsched.runtime.simulated.workloads import (
     TrainingLoad,
 )
 from dlsched.spec_schema import TargetKeys
-from dlsched.trace.schema import TraceJobKeys, TraceKeys, TrainingKeys, known_keys
+from dlsched.trace.schema import CurveKeys, TraceJobKeys, TraceKeys, TrainingKeys, known_keys
 
 SIZE_MAX_BYTES = 8 << 20
 NODES_MAX = 200_000
@@ -105,6 +105,7 @@ def _job(keys: TraceJobKeys) -> SimulatedJob:
         arrives_s=keys.at,
         leaves_s=keys.leaves,
         start_up_s=keys.start_up,
+        start_up_work_core_s=keys.start_up_work,
         faults=tuple(Fault(one.kind, one.at, one.for_s, one.factor or 1.0) for one in keys.faults),
         shifts=tuple(Shift(one.at, one.work, one.arrivals) for one in keys.shifts),
     )
@@ -121,29 +122,35 @@ def _target(keys: TargetKeys | None) -> Target | None:
 
 def _load(keys: TraceJobKeys) -> Load:
     if keys.training is not None:
-        return _training(keys.training)
+        return _training(keys.training, keys.rises)
     assert keys.service is not None
     one = keys.service
     return ServiceLoad(one.work, one.overhead, one.threads, one.noise, one.arrivals)
 
 
-def _training(keys: TrainingKeys) -> TrainingLoad:
-    curve = keys.curve
+def _training(keys: TrainingKeys, rises: bool) -> TrainingLoad:
     return TrainingLoad(
         steps=keys.steps,
         work_core_s=keys.work,
         evaluate_every=keys.evaluate_every,
-        curve=Curve(
-            start=curve.start,
-            end=curve.end,
-            scale_steps=curve.scale,
-            family=curve.family,
-            exponent=1.0 if curve.exponent is None else curve.exponent,
-            at_step=curve.at or curve.every or 0,
-            for_steps=curve.for_steps or 0,
-        ),
+        curve=_curve(keys.curve, rises),
         threads=keys.threads,
         noise=keys.noise,
         validation_set=keys.validation_set,
         checkpoint_every=keys.checkpoint_every,
+    )
+
+
+def _curve(keys: CurveKeys, rises: bool) -> Curve | Measured:
+    if keys.family == "points":
+        return Measured(keys.points or (), rises)
+    assert keys.start is not None and keys.end is not None and keys.scale is not None
+    return Curve(
+        start=keys.start,
+        end=keys.end,
+        scale_steps=keys.scale,
+        family=keys.family,
+        exponent=1.0 if keys.exponent is None else keys.exponent,
+        at_step=keys.at or keys.every or 0,
+        for_steps=keys.for_steps or 0,
     )

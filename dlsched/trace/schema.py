@@ -6,12 +6,13 @@ models into what it runs.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dlsched.fields import choice, number, seconds, size, text, whole
+from dlsched.fields import Reader, choice, kind, number, seconds, size, text, whole
 from dlsched.spec_schema import NAME, CpusKeys, Keys, TargetKeys
 from dlsched.spec_values import RestartWords
 
@@ -24,6 +25,7 @@ Factor = Annotated[float, number(0.001, 1000)]
 DAY_MAX_S = 366 * 86_400.0
 STEPS_MAX = 1_000_000_000
 EVALUATIONS_MAX = 1_000_000
+POINTS_MAX = 10_000
 
 
 class NodeKeys(Keys):
@@ -42,43 +44,78 @@ class HostKeys(Keys):
     shares: Annotated[int, whole(2, 262_144)] = 1024
 
 
+_POINT_STEP = whole(0, STEPS_MAX)
+_POINT_VALUE = number(-1e15, 1e15)
+
+
+def _point(value: object) -> tuple[object, object]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{kind(value)} is not a step and a value, such as [50, 0.34]")
+    return _POINT_STEP.read(value[0]), _POINT_VALUE.read(value[1])
+
+
+Point = Annotated[
+    tuple[int, float],
+    Reader(_point, {"type": "array", "prefixItems": [_POINT_STEP.schema, _POINT_VALUE.schema]}),
+]
+
+
 class CurveKeys(Keys):
     """A learning curve: the true value of the metric, step by step."""
 
     family: Annotated[
-        Literal["power", "exponential", "plateau", "drop", "restart"],
-        choice("power", "exponential", "plateau", "drop", "restart"),
+        Literal["power", "exponential", "plateau", "drop", "restart", "points"],
+        choice("power", "exponential", "plateau", "drop", "restart", "points"),
     ]
-    start: Annotated[float, number(-1e15, 1e15)]
-    end: Annotated[float, number(-1e15, 1e15)]
-    scale: Annotated[float, number(0.001, 1e9)] = Field(
-        description="Steps after which an exponential has 37 % of the way left, a power half."
+    start: Annotated[float, number(-1e15, 1e15)] | None = None
+    end: Annotated[float, number(-1e15, 1e15)] | None = None
+    scale: Annotated[float, number(0.001, 1e9)] | None = Field(
+        None, description="Steps after which an exponential has 37 % of the way left, a power half."
     )
     exponent: Annotated[float, number(0.01, 10)] | None = None
     at: Annotated[int, whole(1, STEPS_MAX)] | None = None
     for_steps: Annotated[int, whole(1, STEPS_MAX)] | None = Field(None, alias="for")
     every: Annotated[int, whole(1, STEPS_MAX)] | None = None
+    points: tuple[Point, ...] | None = Field(None, max_length=POINTS_MAX)
 
     @model_validator(mode="after")
     def _fits_family(self) -> CurveKeys:
-        own = {
-            "power": set(),
-            "exponential": set(),
-            "plateau": {"at", "for"},
-            "drop": {"at"},
-            "restart": {"every"},
-        }[self.family]
-        given = {"at": self.at, "for": self.for_steps, "every": self.every}
-        for key, value in given.items():
-            if key in own and value is None:
-                raise ValueError(f"a {self.family} needs {key}, in steps")
-            if key not in own and value is not None:
-                raise ValueError(f"{key} means nothing to the family {self.family}")
-        if self.exponent is not None and self.family != "power":
-            raise ValueError(f"exponent means nothing to the family {self.family}")
-        if self.start == self.end:
+        needed, optional = _CURVE_KEYS[self.family]
+        given = {
+            field.alias or name
+            for name, field in type(self).model_fields.items()
+            if getattr(self, name) is not None
+        } - {"family"}
+        for key in needed:
+            if key not in given:
+                steps = ", in steps" if key in ("at", "for", "every") else ""
+                raise ValueError(f"the family {self.family} needs {key}{steps}")
+        for key in sorted(given - {*needed, *optional}):
+            raise ValueError(f"{key} means nothing to the family {self.family}")
+        if self.start is not None and self.start == self.end:
             raise ValueError(f"start and end are both {self.start:g}: nothing is learnt")
+        if self.points is not None and len(self.points) < 2:
+            raise ValueError("a curve has at least two points")
+        for (before, _), (step, _) in itertools.pairwise(self.points or ()):
+            if step <= before:
+                raise ValueError(f"points are in order of their steps: {step} is after {before}")
         return self
+
+    @property
+    def rises(self) -> bool | None:
+        """Whether it leads to higher values; None: its values alone do not tell."""
+        return None if self.start is None or self.end is None else self.end > self.start
+
+
+_CURVE_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "power": (("start", "end", "scale"), ("exponent",)),
+    "exponential": (("start", "end", "scale"), ()),
+    "plateau": (("start", "end", "scale", "at", "for"), ()),
+    "drop": (("start", "end", "scale", "at"), ()),
+    "restart": (("start", "end", "scale", "every"), ()),
+    "points": (("points",), ()),
+}
+"""By family: the keys that it needs, and those that it may have."""
 
 
 class TrainingKeys(Keys):
@@ -115,7 +152,10 @@ class ServiceKeys(Keys):
 class FaultKeys(Keys):
     """Something that goes wrong."""
 
-    kind: Annotated[Literal["crash", "silent", "lying"], choice("crash", "silent", "lying")]
+    kind: Annotated[
+        Literal["crash", "silent", "lying", "frozen", "nan"],
+        choice("crash", "silent", "lying", "frozen", "nan"),
+    ]
     at: Moment
     for_s: Span | None = Field(None, alias="for")
     factor: Factor | None = None
@@ -145,6 +185,7 @@ class TraceJobKeys(Keys):
     at: Moment = 0.0
     leaves: Moment | None = None
     start_up: Moment = 1.0
+    start_up_work: Annotated[float, number(0, 1e9)] = 0.0
     weight: Annotated[float, number(0, 1000, above=True)] = 1.0
     cpus: CpusKeys | None = None
     memory: Annotated[int, size(1 << 20)] | None = None
@@ -167,15 +208,30 @@ class TraceJobKeys(Keys):
         if self.training and self.shifts:
             raise ValueError("shifts are for services only")
         curve = self.training.curve if self.training else None
-        if curve and self.target and self.target.deliver is not None:
-            rises = curve.end > curve.start
-            if rises != ((self.target.finish or 0.0) > self.target.deliver):
-                raise ValueError(f"its curve {'rises' if rises else 'falls'}, its target does not")
+        rises, wanted = curve.rises if curve else None, _wants_more(self.target)
+        if rises is not None and wanted is not None and rises != wanted:
+            raise ValueError(f"its curve {'rises' if rises else 'falls'}, its target does not")
         return self
+
+    @property
+    def rises(self) -> bool:
+        """Whether higher values of its metric are the better ones."""
+        wanted = _wants_more(self.target)
+        if wanted is not None or self.training is None:
+            return bool(wanted)
+        points = self.training.curve.points
+        return points[-1][1] >= points[0][1] if points else bool(self.training.curve.rises)
 
     @property
     def _kind(self) -> str:
         return "training" if self.training else "service"
+
+
+def _wants_more(target: TargetKeys | None) -> bool | None:
+    """Whether higher values of the metric are asked for; None: nothing is asked of a metric."""
+    if target is None or target.deliver is None or target.finish is None:
+        return None
+    return target.finish > target.deliver
 
 
 class TraceKeys(Keys):

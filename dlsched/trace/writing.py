@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from dlsched.model import Bounds, LatencyTarget, Target
+from dlsched.runtime.simulated.curves import Curve, Measured
 from dlsched.runtime.simulated.workloads import Fault, Load, ServiceLoad, SimulatedJob, Trace
 
 
@@ -83,6 +84,7 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
             "at": _seconds(job.arrives_s),
             "leaves": None if job.leaves_s is None else _seconds(job.leaves_s),
             "start_up": _seconds(job.start_up_s),
+            "start_up_work": job.start_up_work_core_s,
             "weight": spec.weight,
             "cpus": cpus,
             "memory": None if memory_bytes is None else _bytes(memory_bytes),
@@ -97,6 +99,7 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
         },
         at="0s",
         start_up="1s",
+        start_up_work=0.0,
         weight=1.0,
         restart="no",
     )
@@ -136,7 +139,22 @@ def _load_keys(load: Load) -> dict[str, Any]:
             "arrivals": load.arrivals_per_s,
         }
         return {"service": _but(keys, overhead="0s", threads=1.0)}
-    curve = load.curve
+    keys = {
+        "steps": load.steps,
+        "work": load.work_core_s,
+        "threads": load.threads,
+        "evaluate_every": load.evaluate_every,
+        "checkpoint_every": load.checkpoint_every,
+        "noise": load.noise,
+        "validation_set": load.validation_set,
+        "curve": _curve_keys(load.curve),
+    }
+    return {"training": _but(keys, threads=1.0, noise=0.0)}
+
+
+def _curve_keys(curve: Curve | Measured) -> dict[str, Any]:
+    if isinstance(curve, Measured):
+        return {"family": "points", "points": [list(point) for point in curve.points]}
     point = {"restart": "every"}.get(curve.family, "at")
     drawn = {
         "family": curve.family,
@@ -147,17 +165,7 @@ def _load_keys(load: Load) -> dict[str, Any]:
         point: curve.at_step or None,
         "for": curve.for_steps or None,
     }
-    keys = {
-        "steps": load.steps,
-        "work": load.work_core_s,
-        "threads": load.threads,
-        "evaluate_every": load.evaluate_every,
-        "checkpoint_every": load.checkpoint_every,
-        "noise": load.noise,
-        "validation_set": load.validation_set,
-        "curve": _but(drawn),
-    }
-    return {"training": _but(keys, threads=1.0, noise=0.0)}
+    return _but(drawn)
 
 
 def _seconds(duration_s: float) -> str:

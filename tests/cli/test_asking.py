@@ -8,7 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model import JobState
+from dlsched.model import (
+    AccuracyTarget,
+    JobState,
+    Limits,
+    Progress,
+    Reached,
+    Sample,
+    Shadow,
+    Tiers,
+)
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, job
 
@@ -81,6 +90,32 @@ def test_colour_comes_with_a_word_and_goes_with_no_color(
     bare = program("ps", env={**terminal, "NO_COLOR": "1"}).stdout
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", bare)
     assert "1.63 slow" in bare
+
+
+@pytest.mark.parametrize(
+    ("tiers", "mark"),
+    [
+        (Tiers(), "under"),
+        (Tiers(Reached(910.0, 0.93, 500)), "deliver ok"),
+        (Tiers(Reached(910.0, 0.93, 500), Reached(990.0, 0.98)), "finish ok"),
+    ],
+)
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_a_training_shows_its_tier_and_since_when(
+    program: Program, daemon: FakeSource, tiers: Tiers, mark: str, columns: int
+) -> None:
+    assert daemon.report is not None
+    progress = Progress(samples=(Sample(990.0, 1200, (("accuracy", 0.94),)),))
+    view = job("lenet", target=AccuracyTarget("accuracy", 0.9, 0.97), progress=progress)
+    snapshot = replace(daemon.report.snapshot, jobs=(replace(view, tiers=tiers),))
+    daemon.report = replace(daemon.report, snapshot=snapshot)
+    shown = program("ps", env={"COLUMNS": str(columns)}).stdout
+    since = "deliverable for 1 min 30 s: accuracy 0.93 at step 500 (deliver 0.9)"
+    assert mark in shown
+    assert max(len(line) for line in shown.splitlines()) <= columns
+    assert ("deliverable" in shown) == (mark != "under")
+    told = program("why", "lenet").stdout
+    assert (since in " ".join(told.splitlines()[0].split())) == (mark != "under")
 
 
 def test_a_stopped_job_is_not_counted(program: Program, daemon: FakeSource) -> None:
@@ -158,3 +193,24 @@ def test_logs_are_bare_text(program: Program, daemon: FakeSource) -> None:
     result = program("logs", "queued", "--tail", "5")
     assert result.stdout == "red\n50%\n100%\ntail €"
     assert ("logs", "queued", 5, False) in daemon.asked
+
+
+def test_a_shadow_is_named_by_ps_and_told_by_why(program: Program, daemon: FakeSource) -> None:
+    assert daemon.report is not None
+    shadow = Shadow(
+        "fair",
+        limits={"digits-resnet": Limits(0.8)},
+        why={"digits-resnet": "weight 1 of 5: 0.9 cores"},
+        guarded={"digits-resnet": "bounds: 0.900 cores becomes 0.800 cores"},
+    )
+    daemon.report = replace(daemon.report, shadow=shadow)
+    assert "policy dqoes, shadow fair | 1 of 7 satisfied" in program("ps").stdout
+    told = " ".join(program("why", "digits-resnet").stdout.split())
+    assert (
+        "shadow fair: would give 0.800 cores because weight 1 of 5: 0.9 cores; "
+        "guard: bounds: 0.900 cores becomes 0.800 cores" in told
+    )
+    waits = program("why", "queued").stdout
+    assert "shadow fair: would give nothing: the job does not run" in waits
+    daemon.report = replace(daemon.report, shadow=replace(shadow, trouble="no longer asked: boom"))
+    assert "no longer asked: boom" in program("why", "digits-resnet").stdout

@@ -79,3 +79,17 @@ def test_the_daemons_code_is_the_programs(
 ) -> None:
     monkeypatch.setattr(fake, "run", lambda *_, **__: 7)
     assert program("run").exit_code == 7
+
+
+def test_a_shadow_comes_by_flag_with_its_parameters(
+    program: Program, fake: FakeDaemon, tmp_path: Path
+) -> None:
+    file = tmp_path / "dlsched.yaml"
+    file.write_text("shadow: fair\nshadow_options: {gain: 0.1}\n")
+    words = ("run", "-c", str(file))
+    for more in ((), ("--shadow", "dqoes?backoff=1")):
+        assert program(*words, *more).exit_code == 0
+    (filed, _), (flagged, _) = fake.runs
+    assert (filed.shadow, filed.shadow_options) == ("fair", {"gain": 0.1})
+    assert flagged.shadow == "dqoes?backoff=1"
+    assert program("run", "--shadow", "no name at all").exit_code == 2

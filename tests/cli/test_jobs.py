@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.model import Ended
-from dlsched.records import Records
+from dlsched.records import ended_records
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 
@@ -119,8 +119,8 @@ def test_start_of_a_job_that_is_new_to_the_daemon(
 def test_start_without_a_daemon_lifts_the_record(
     program: Program, right: Path, folders: Path
 ) -> None:
-    Records(folders / "state").record(Ended("queued", "d", "stopped"))
+    ended_records(folders / "state").record(Ended("queued", "d", "stopped"))
     assert program("submit", str(right)).exit_code == 0
-    assert Records(folders / "state").ended("queued") is not None
+    assert ended_records(folders / "state").of("queued") is not None
     assert program("submit", "--start", str(right)).exit_code == 0
-    assert Records(folders / "state").ended("queued") is None
+    assert ended_records(folders / "state").of("queued") is None

@@ -1,4 +1,4 @@
-"""Traces on the command line."""
+"""The simulator on the command line."""
 
 from __future__ import annotations
 
@@ -7,45 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.trace import Recipe, generate, parse_trace
 from tests.cli.conftest import Program
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 THREE = str(EXAMPLES / "three-jobs.yaml")
-
-
-def test_generate_writes_what_the_recipe_makes(program: Program) -> None:
-    words = ["--jobs", "40", "--hours", "1", "--seed", "7"]
-    result = program("trace", "generate", *words)
-    assert result.exit_code == 0
-    assert result.stderr == ""
-    assert parse_trace(result.stdout, "stdout") == generate(Recipe(jobs=40, seed=7))
-
-
-def test_generate_takes_every_option(program: Program) -> None:
-    words = (
-        "--jobs 3 --hours 0.5 --seed 2 --kind inference --schedule fixed --gap 1m30s "
-        "--cores 8 --demand 1.4 --impossible 0.5 --stay 10m --cycle 2s --name day-1"
-    )
-    made = parse_trace(program("trace", "generate", *words.split()).stdout, "stdout")
-    assert made == generate(
-        Recipe(3, 1800.0, 2, "inference", "fixed", 8.0, 1.4, 0.5, 90.0, 600.0, 2.0, "day-1")
-    )
-
-
-@pytest.mark.parametrize("option", ["--gap", "--stay", "--cycle"])
-def test_a_wrong_duration_is_a_usage_error(program: Program, option: str) -> None:
-    result = program("trace", "generate", option, "40")
-    assert result.exit_code == 2
-    assert "'40' has no unit" in result.stderr
-
-
-def test_format_tells_the_whole_format(program: Program) -> None:
-    result = program("trace", "format")
-    assert result.exit_code == 0
-    assert result.stdout.startswith("The format, version 1")
-    for word in ("evaluate_every: 50", "Families of curves", "kind: lying"):
-        assert word in result.stdout
 
 
 def test_the_table_has_metrics_beside_plain_docker_and_the_jobs(program: Program) -> None:

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlsched.estimate.clairvoyant import Demand, Work, makespan_s, mean_s, satisfied_job_s
+from dlsched.estimate import clairvoyant
+from dlsched.estimate.clairvoyant import (
+    Demand,
+    Goal,
+    Work,
+    goals,
+    least_s,
+    makespan_s,
+    mean_s,
+    satisfied_job_s,
+)
 
 
 def test_the_cheapest_are_packed_first() -> None:
@@ -24,22 +35,50 @@ def test_who_leaves_makes_room_and_what_cannot_be_is_left_out() -> None:
 
 
 def test_the_shortest_first() -> None:
-    jobs = [Work(0, 30, 4), Work(0, 10, 4), Work(0, 20, 4)]
-    assert mean_s(jobs, 2.0, None) == pytest.approx((5 + 15 + 30) / 3)
+    wanted = [Goal(0, 30, 4), Goal(0, 10, 4), Goal(0, 20, 4)]
+    assert mean_s(wanted, 2.0) == pytest.approx((5 + 15 + 30) / 3)
 
 
 def test_a_shorter_one_that_comes_later_goes_before() -> None:
-    assert mean_s([Work(0, 10, 1), Work(2, 1, 1)], 1.0, None) == pytest.approx((11 + 1) / 2)
+    assert mean_s([Goal(0, 10, 1), Goal(2, 1, 1)], 1.0) == pytest.approx((11 + 1) / 2)
 
 
 def test_what_one_cannot_use_goes_to_the_next() -> None:
-    assert mean_s([Work(0, 4, 1), Work(0, 6, 8)], 3.0, None) == pytest.approx((4 + 3) / 2)
+    assert mean_s([Goal(0, 4, 1), Goal(0, 6, 8)], 3.0) == pytest.approx((4 + 3) / 2)
+
+
+def test_the_narrow_may_go_first_so_that_the_wide_fill_what_is_left() -> None:
+    wanted = [Goal(0, 32, 8), Goal(0, 24, 2), Goal(0, 24, 2)]
+    assert mean_s(wanted, 8.0) == pytest.approx((8 + 12 + 12) / 3)
+
+
+def test_neighbours_change_places_where_that_is_better() -> None:
+    wanted = [Goal(0, 6, 1), Goal(0, 5, 2), Goal(1, 4, 4), Goal(2, 9, 3)]
+    orders = itertools.permutations(range(4))
+    every = [clairvoyant._under(clairvoyant._by_rank(one), wanted, 4.0)[0] for one in orders]
+    assert mean_s(wanted, 4.0) <= min(every) + 1e-9
+
+
+def test_who_leaves_makes_room_and_counts_with_the_time_that_it_had() -> None:
+    assert mean_s([Goal(0, 100, 1, 10.0), Goal(0, 200, 1)], 1.0) == pytest.approx((10 + 200) / 2)
 
 
 def test_a_tier_counts_its_own_work_and_only_jobs_that_reach_it() -> None:
     jobs = [Work(0, 30, 1, (3.0, None)), Work(0, 20, 1, (None, None))]
-    assert mean_s(jobs, 1.0, 0) == pytest.approx(3.0)
-    assert mean_s(jobs, 1.0, 1) is None
+    assert goals(jobs, 0) == {0: Goal(0, 3.0, 1)}
+    assert goals(jobs, 1) == {}
+    assert goals(jobs, None) == {0: Goal(0, 30, 1), 1: Goal(0, 20, 1)}
+
+
+def test_the_quickest_take_what_they_take_alone_and_what_all_of_them_take() -> None:
+    wanted = [Goal(0, 8, 1), Goal(0, 8, 1), Goal(0, 30, 8)]
+    assert least_s(wanted, 4.0, 1) == 7.5
+    assert least_s(wanted, 4.0, 2) == 8.0
+    assert least_s(wanted, 4.0, 3) == 11.5
+    # Who comes later leaves time before.
+    assert least_s([*wanted, Goal(2, 100, 8)], 4.0, 3) == 9.5
+    # What is not there so long counts before all of it is done.
+    assert least_s([*wanted, Goal(0, 100, 8, 9.0)], 4.0, 3) == 9.0
 
 
 def test_the_makespan_is_the_longest_of_width_and_work() -> None:
@@ -48,17 +87,30 @@ def test_the_makespan_is_the_longest_of_width_and_work() -> None:
     assert makespan_s([Work(5, 10, 8), Work(100, 40, 8), Work(100, 4, 8)], 4.0) == 106.0
 
 
-WORKS = st.lists(
-    st.builds(Work, st.floats(0, 50), st.floats(0.1, 100), st.sampled_from([1.0, 2.0, 4.0])),
+GOALS = st.lists(
+    st.builds(
+        Goal,
+        st.floats(0, 50),
+        st.floats(0.1, 100),
+        st.sampled_from([1.0, 2.0, 4.0]),
+        st.just(math.inf) | st.floats(1, 100),
+    ),
     min_size=1,
     max_size=8,
 )
 
 
 @settings(max_examples=60, deadline=None)
-@given(WORKS, st.floats(0.5, 8))
-def test_no_mean_is_below_what_each_job_needs_alone(jobs: list[Work], cores: float) -> None:
-    mean = mean_s(jobs, cores, None)
-    alone = [job.total_core_s / min(job.threads, cores) for job in jobs]
-    assert mean is not None and mean >= math.fsum(alone) / len(alone) - 1e-6
-    assert makespan_s(jobs, cores) >= max(alone) - 1e-6
+@given(GOALS, st.floats(0.5, 8))
+def test_no_mean_is_below_what_no_schedule_can_beat(wanted: list[Goal], cores: float) -> None:
+    count = len(wanted)
+    alone = [goal.alone_s(cores) for goal in wanted]
+    least = [least_s(wanted, cores, rank) for rank in range(1, count + 1)]
+    assert least == sorted(least)
+    mean = mean_s(wanted, cores)
+    assert mean >= math.fsum(alone) / count - 1e-6
+    assert mean >= math.fsum(least) / count - 1e-6
+    works = [Work(goal.arrives_s, goal.needed_core_s, goal.threads) for goal in wanted]
+    whole = [min(goal.threads, cores) for goal in wanted]
+    needed = [goal.needed_core_s / width for goal, width in zip(wanted, whole, strict=True)]
+    assert makespan_s(works, cores) >= max(needed) - 1e-6

@@ -7,7 +7,6 @@ from dlsched.estimate.growth import (
     efficiency,
     levels,
     points,
-    reached_at_s,
     usage_ratio,
 )
 from dlsched.model import (
@@ -65,9 +64,3 @@ def test_usage_is_that_under_the_present_limit_and_unread_is_not_zero() -> None:
 def test_efficiency_of_a_job_that_uses_nothing_is_zero_not_infinite() -> None:
     assert efficiency(0.01, 0.25) == 0.04
     assert efficiency(0.01, 0.0) == 0.0
-
-
-def test_reached_takes_so_many_in_a_row() -> None:
-    given = [(float(at), value) for at, value in enumerate((1, 1, 0, 1, 1, 1, 0))]
-    assert reached_at_s(given, lambda value: value == 1, 3) == 5.0
-    assert reached_at_s(given, lambda value: value == 1, 4) is None

@@ -8,9 +8,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dlsched.model import (
+    CheckpointAck,
     ContainerSpec,
     CycleReport,
     Decision,
+    Delivered,
+    HookRun,
     JobSpec,
     JobState,
     JobView,
@@ -19,9 +22,12 @@ from dlsched.model import (
     NodeView,
     Outcome,
     Progress,
+    Reached,
     Resize,
     Sample,
+    Shadow,
     Snapshot,
+    Tiers,
     Usage,
 )
 
@@ -52,12 +58,24 @@ _SKETCHES = whole(
         st.lists(st.tuples(st.integers(-2, 2), st.integers(-1, 2)), max_size=3).map(tuple),
     ),
 )
+_DELIVERED = Delivered(
+    name="a",
+    container_id="c1",
+    metric="accuracy",
+    deliver=0.9,
+    finish=0.97,
+    tiers=Tiers(Reached(1.5, 0.93, 500)),
+    checkpoint=CheckpointAck(480, "/ckpt"),
+    wall_time="then",
+    told=True,
+)
 _SAMPLES = st.lists(whole(Sample), max_size=3).map(tuple)
 _JOBS = whole(
     JobView,
     spec=st.builds(JobSpec) | whole(JobSpec, container=whole(ContainerSpec)),
     desired=whole(Limits),
     usage=whole(Usage),
+    tiers=st.sampled_from([Tiers(), _DELIVERED.tiers]),
     progress=whole(Progress, fresh=_SKETCHES, window=_SKETCHES, recent=_SKETCHES, samples=_SAMPLES),
 )
 _NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -67,10 +85,13 @@ def _named(jobs: dict[str, JobView]) -> tuple[JobView, ...]:
     return tuple(replace(job, spec=replace(job.spec, name=name)) for name, job in jobs.items())
 
 
+_DECISIONS = st.none() | whole(Decision, memory=st.none() | st.just({"a": [1, 2.5, None]}))
 REPORTS = whole(
     CycleReport,
     snapshot=whole(Snapshot, jobs=st.dictionaries(_NAMES, _JOBS, max_size=3).map(_named)),
-    decision=st.none() | whole(Decision, memory=st.none() | st.just({"a": [1, 2.5, None]})),
+    decision=_DECISIONS,
+    shadow=st.none() | whole(Shadow, decision=_DECISIONS),
+    hooks=st.sampled_from([(), (HookRun(_DELIVERED, "failed", "exit code 3"),)]),
     outcomes=st.lists(whole(Outcome), max_size=2).map(tuple),
 )
 

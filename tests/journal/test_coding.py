@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -19,6 +21,7 @@ from dlsched.model import (
     Progress,
     Remove,
     Sample,
+    Shadow,
     Start,
     Stop,
 )
@@ -83,6 +86,34 @@ def test_a_cycle_without_a_decision_stays_without_one() -> None:
     reports = [report(1, decision=decided), report(2), report(3, decision=decided), report(4)]
 
     assert restored(reports, {3}) == reports
+
+
+def test_a_shadows_decision_comes_back_and_is_kept_for_the_next_to_differ_from() -> None:
+    decided = Decision({"alpha": Limits(0.5)}, {"alpha": "on target, and so it may stay as it is"})
+    asked = Shadow("fair", decided, decided.limits, decided.why)
+    waits = replace(asked, decision=None)
+    reports = [
+        replace(report(number), shadow=shadow)
+        for number, shadow in enumerate([None, asked, waits, waits, asked, None, waits])
+    ]
+
+    assert restored(reports, {3}) == reports
+    encoder, stream = Encoder(), zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    told = [stream.decompress(encoder.row(item, full=False)) for item in reports[:5]]
+    assert [b"on target" in text for text in told] == [False, True, False, False, False]
+
+
+def test_a_row_from_before_there_were_shadows_is_read() -> None:
+    encoder = Encoder()
+    text = zlib.decompressobj(wbits=-zlib.MAX_WBITS).decompress(encoder.row(report(1), full=True))
+    plain = json.loads(text)
+    assert plain.pop("shadow", "absent") is None
+    old = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    body = old.compress(json.dumps(plain).encode()) + old.flush(zlib.Z_SYNC_FLUSH)
+
+    decoder = Decoder()
+    decoder.take(body, full=True)
+    assert decoder.report() == report(1)
 
 
 def test_a_second_of_a_busy_job_is_small() -> None:

@@ -101,6 +101,17 @@ def test_a_newer_file_is_told(path: Path) -> None:
         assert "has version 99" in (reader.trouble or "")
 
 
+def test_a_newer_file_is_read_as_far_as_it_is_understood(path: Path, journal: Journal) -> None:
+    put(journal, 1, 12)
+    journal.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+    with JournalReader(path) as reader:
+        assert list(reader.reports()) == [report(n) for n in range(1, 13)]
+        assert "has version 99" in (reader.trouble or "")
+
+
 def test_a_cut_off_file_is_read_as_far_as_it_goes(path: Path, journal: Journal) -> None:
     put(journal, 1, 900)
     journal.close()

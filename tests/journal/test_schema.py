@@ -12,6 +12,7 @@ from dlsched.journal.schema import (
     VERSION,
     OtherVersion,
     damaged,
+    newer,
     open_for_reading,
     open_for_writing,
     set_aside,
@@ -50,13 +51,14 @@ def test_opening_again_keeps_what_is_there(path: Path) -> None:
         assert connection.execute("SELECT policy FROM memories").fetchall() == [("dqoes",)]
 
 
-def test_a_newer_file_is_refused_by_both(path: Path) -> None:
+def test_a_newer_file_is_not_written_to_and_is_read_with_a_word(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
 
-    for opening in (open_for_writing, open_for_reading):
-        with pytest.raises(OtherVersion, match=f"version {VERSION + 1}"):
-            opening(path)
+    with pytest.raises(OtherVersion, match=f"version {VERSION + 1}"):
+        open_for_writing(path)
+    with closing(open_for_reading(path)) as connection:
+        assert f"version {VERSION + 1}" in str(newer(connection))
 
 
 def test_a_reader_cannot_write(path: Path) -> None:

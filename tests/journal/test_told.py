@@ -4,8 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlsched.journal.told import changes, events
-from dlsched.model import Decision, JobState, Limits, Outcome, Remove, Start, Stop
+from dlsched.journal.told import Seen, changes, events
+from dlsched.model import (
+    AccuracyTarget,
+    Decision,
+    Delivered,
+    HookRun,
+    JobState,
+    JobView,
+    Limits,
+    Outcome,
+    Reached,
+    Remove,
+    Start,
+    Stop,
+    Tiers,
+)
 from tests.journal.reports import job, report, resized
 
 
@@ -63,4 +77,41 @@ def test_events_tell_a_jobs_life() -> None:
         ("beta", "arrived", None, "running"),
         ("alpha", "left", "failed", None),
     ]
-    assert states == {"beta": JobState.RUNNING}
+    assert states == {"beta": Seen(JobState.RUNNING, Tiers())}
+
+
+def trainer(tiers: Tiers, target: bool = True) -> JobView:
+    spec = replace(job().spec, target=AccuracyTarget("accuracy", 0.9, 0.97) if target else None)
+    return replace(job(), spec=spec, tiers=tiers)
+
+
+def test_a_reached_tier_is_told_once_with_its_evaluation() -> None:
+    delivered, finished = Reached(5.0, 0.9312345, 500), Reached(9.0, 0.98)
+    _, known = events(report(1, trainer(Tiers())), {})
+    first, known = events(report(2, trainer(Tiers(delivered))), known)
+    again, known = events(report(3, trainer(Tiers(delivered))), known)
+    more, known = events(report(4, trainer(Tiers(delivered, finished))), known)
+
+    assert [(e.cycle, e.job, e.kind, e.reason) for e in (*first, *again, *more)] == [
+        (2, "alpha", "deliverable", "accuracy 0.9312 at step 500 (deliver 0.9)"),
+        (4, "alpha", "finish", "accuracy 0.98 (finish 0.97)"),
+    ]
+
+
+def test_a_tier_is_not_told_again_when_its_target_can_be_read_again() -> None:
+    delivered = Tiers(Reached(5.0, 0.93))
+    _, known = events(report(1, trainer(delivered)), {})
+    unread, known = events(report(2, trainer(Tiers(), target=False)), known)
+    back, known = events(report(3, trainer(delivered)), known)
+    anew, _ = events(report(4, trainer(Tiers(Reached(9.0, 0.94)))), known)
+
+    assert unread == back == []
+    assert [e.kind for e in anew] == ["deliverable"]
+
+
+def test_what_became_of_the_operators_command_is_told() -> None:
+    word = Delivered("alpha", "id", "accuracy", 0.9, 0.97, Tiers())
+    run = HookRun(word, "failed", "exit code 3")
+    _, known = events(report(1), {})
+    [event], _ = events(replace(report(2), hooks=(run,)), known)
+    assert (event.job, event.kind, event.reason) == ("alpha", "hook", "failed: exit code 3")

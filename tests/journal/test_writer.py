@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from dlsched.journal import Journal, JournalReader
-from dlsched.model import CycleReport, Decision, JobState
+from dlsched.journal import Journal, JournalReader, shadow_name
+from dlsched.model import CycleReport, Decision, JobState, Shadow
 from tests.journal.reports import Remembered, job, report
 
 
@@ -108,6 +108,20 @@ class _Stalled:
     def __exit__(self, *_: object) -> None:
         self._connection.execute("ROLLBACK")
         self._connection.close()
+
+
+def test_a_shadows_memory_is_not_that_of_the_same_policy_acting(path: Path) -> None:
+    own, acting = Remembered(interval_s=5.0), Remembered(interval_s=7.0)
+    asked = report(1, decision=Decision(memory=acting))
+    with opened(path) as journal:
+        put(
+            journal,
+            replace(asked, shadow=Shadow("dqoes", Decision(memory=own))),
+            replace(report(2), shadow=Shadow("dqoes")),
+        )
+        assert journal.last_memory("dqoes") == {"wants": [], "interval_s": 7.0}
+        assert journal.last_memory(shadow_name("dqoes")) == {"wants": [], "interval_s": 5.0}
+        assert journal.last_memory(shadow_name("fair")) is None
 
 
 def test_a_memory_that_is_garbled_is_none(path: Path) -> None:

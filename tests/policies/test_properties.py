@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plant import job, snapshot
 
-from dlsched.model import AccuracyTarget, Bounds, JobView, Progress, Sample, Snapshot
+from dlsched.model import (
+    AccuracyTarget,
+    Bounds,
+    JobView,
+    Progress,
+    Reached,
+    Sample,
+    Snapshot,
+    Tiers,
+)
 from dlsched.policies import load
 
 POLICIES: tuple[tuple[str, dict[str, object]], ...] = (
@@ -23,6 +32,7 @@ POLICIES: tuple[tuple[str, dict[str, object]], ...] = (
     ("tradl", {"weights": "growth"}),
     ("tradl", {"weights": "closest"}),
 )
+REACHED = Reached(5.0, 0.9)
 maybe_cores = st.none() | st.floats(0, 4)
 finite = st.floats(allow_nan=False, allow_infinity=False)
 tiers = st.builds(
@@ -68,6 +78,7 @@ def views(draw: st.DrawFn) -> JobView:
         spec=replace(view.spec, target=draw(st.none() | tiers)),
         progress=Progress(samples=draw(samples)),
         started_at_s=draw(st.none() | st.floats(-100, 10)),
+        tiers=draw(st.sampled_from((Tiers(), Tiers(REACHED), Tiers(REACHED, REACHED)))),
     )
 
 

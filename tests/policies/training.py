@@ -16,8 +16,10 @@ from dlsched.model import (
     Progress,
     Sample,
     Target,
+    Tiers,
     Usage,
 )
+from dlsched.tiers import Climb, climbed
 
 UNBOUNDED = Bounds()
 TARGET = AccuracyTarget("accuracy", 0.9, 0.97)
@@ -36,8 +38,9 @@ def trainer(
     state: JobState = JobState.RUNNING,
     container_id: str = "c1",
     starts: int = 1,
+    in_a_row: int = 3,
 ) -> JobView:
-    """A job that reported these (time, value) pairs of one metric."""
+    """A job that reported these (time, value) pairs of one metric, with the tiers they reach."""
     spec = JobSpec(
         name, ContainerSpec(image="trainer"), bounds=bounds, weight=weight, target=target
     )
@@ -52,7 +55,17 @@ def trainer(
         progress=Progress(samples=samples),
         started_at_s=0.0,
         starts=starts,
+        tiers=_reached(samples, target, in_a_row),
     )
+
+
+def _reached(samples: Iterable[Sample], target: Target | None, in_a_row: int) -> Tiers:
+    if not isinstance(target, AccuracyTarget):
+        return Tiers()
+    climb = Climb("c1", target)
+    for sample in samples:
+        climb = climbed(climb, sample, in_a_row)
+    return climb.tiers
 
 
 def cores(decision: Decision) -> list[float | None]:

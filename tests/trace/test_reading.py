@@ -9,7 +9,7 @@ import pytest
 
 import dlsched.trace
 from dlsched.model import AccuracyTarget, Bounds, LatencyTarget
-from dlsched.runtime.simulated.curves import Curve
+from dlsched.runtime.simulated.curves import Curve, Measured
 from dlsched.runtime.simulated.workloads import (
     Fault,
     HostLoad,
@@ -18,7 +18,7 @@ from dlsched.runtime.simulated.workloads import (
     Trace,
     TrainingLoad,
 )
-from dlsched.trace import TraceError, parse_trace
+from dlsched.trace import TraceError, parse_trace, render_trace
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
 HEAD = "trace: 1\nnode: {cores: 2}\nduration: 1m\njobs:\n"
@@ -46,6 +46,7 @@ def test_the_documented_example_means_what_it_says() -> None:
     detector, digits = read.jobs
     assert detector.name == "detector"
     assert (detector.arrives_s, detector.leaves_s, detector.start_up_s) == (0.0, 1800.0, 1.0)
+    assert (detector.start_up_work_core_s, digits.start_up_work_core_s) == (2.5, 0.0)
     assert detector.spec.target == LatencyTarget(0.05, 0.95)
     assert detector.spec.bounds == Bounds(0.1, 4.0)
     assert detector.spec.container.restart.name == "on-failure"
@@ -54,6 +55,8 @@ def test_the_documented_example_means_what_it_says() -> None:
     assert detector.faults == (
         Fault("silent", 300.0, 60.0),
         Fault("lying", 480.0, 60.0, 0.5),
+        Fault("frozen", 1200.0, 60.0),
+        Fault("nan", 1500.0, 60.0),
         Fault("crash", 540.0),
     )
     assert digits.spec.target == AccuracyTarget("accuracy", 0.9, 0.97, 7200.0)
@@ -90,7 +93,7 @@ def test_all_problems_at_once_each_with_its_place() -> None:
         "day.yaml:2:8: node.core: unknown key; did you mean cores?",
         "day.yaml:3:11: duration: '5' has no unit: write 5s or 5ms",
         "day.yaml:6:21: jobs[0].service.work: 0 is out of bounds: 1e-06 to 1e+09",
-        "day.yaml:7:21: jobs[0].faults[0].kind: 'crsh' is not one of crash, silent, lying",
+        "day.yaml:7:21: jobs[0].faults[0].kind: 'crsh' is not one of crash, silent, lying, frozen, nan",
     ]
 
 
@@ -115,7 +118,7 @@ RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
         ),
         (
             TRAINING + "{family: drop, start: 0, end: 1, scale: 3}}",
-            "a drop needs at, in steps",
+            "the family drop needs at, in steps",
         ),
         (
             TRAINING + "{family: power, start: 0, end: 1, scale: 3, every: 2}}",
@@ -128,6 +131,31 @@ RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
         (
             TRAINING + "{family: power, start: 1, end: 1, scale: 3}}",
             "start and end are both 1: nothing is learnt",
+        ),
+        (
+            TRAINING + "{family: power, start: 1, end: 2}}",
+            "the family power needs scale",
+        ),
+        (TRAINING + "{family: points}}", "the family points needs points"),
+        (
+            TRAINING + "{family: points, points: [[0, 1], [5, 2]], scale: 3}}",
+            "scale means nothing to the family points",
+        ),
+        (
+            TRAINING + "{family: points, points: [[5, 1], [5, 2]]}}",
+            "points are in order of their steps: 5 is after 5",
+        ),
+        (
+            TRAINING + "{family: points, points: [[5, 1]]}}",
+            "a curve has at least two points",
+        ),
+        (
+            TRAINING + "{family: points, points: [[5, 1], 6]}}",
+            "6 is not a step and a value, such as [50, 0.34]",
+        ),
+        (
+            TRAINING + "{family: points, points: [[5, 1], [-6, 2]]}}",
+            "-6 is out of bounds: 0 to 1000000000",
         ),
         (
             "service: {work: 1}, faults: [{kind: lying, at: 1s}]",
@@ -152,6 +180,25 @@ def test_what_only_shows_when_single_keys_are_right(job: str, what: str) -> None
     (problem,) = problems(f"{HEAD}  - {{name: one, {job}}}\n")
     assert problem.startswith("day.yaml:5:")
     assert problem.endswith(f" {what}")
+
+
+MEASURED = "{family: points, points: [[5, 0.5], [9, 0.25], [20, 1]]}}"
+
+
+@pytest.mark.parametrize(
+    ("target", "rises"),
+    [
+        ("", True),
+        (", target: {metric: accuracy, deliver: 0.5, finish: 0.6}", True),
+        (", target: {metric: loss, deliver: 0.5, finish: 0.3}", False),
+    ],
+)
+def test_a_measured_curve_rises_as_its_target_does(target: str, rises: bool) -> None:
+    trace = parse_trace(f"{HEAD}  - {{name: one, {TRAINING}{MEASURED}{target}}}\n", "day.yaml")
+    load = trace.jobs[0].load
+    assert isinstance(load, TrainingLoad)
+    assert load.curve == Measured(((5, 0.5), (9, 0.25), (20, 1.0)), rises)
+    assert parse_trace(render_trace(trace), "again") == trace
 
 
 def test_too_many_evaluations_are_refused() -> None:

@@ -28,7 +28,7 @@ from dlsched.model import (
     Start,
 )
 from dlsched.runtime import host
-from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
+from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.base import Wake
 from dlsched.runtime.cgroup import CgroupReader
 from dlsched.runtime.docker.background import Patience, begin
@@ -198,6 +198,10 @@ class DockerRuntime:
                 failures.append(f"{job}: keeps its limit: {error}")
         return tuple(failures)
 
+    def tell_deliverable(self, job: str, deliverable: bool) -> None:
+        """Say in the job's allotment whether it can be delivered; raises OSError, ValueError."""
+        change_allotment(job_dir(self._options.state_dir, job), deliverable=deliverable)
+
     def check_engine(self) -> None:
         """Raise EngineUnavailable when the engine does not answer now."""
         self._engine.info()
@@ -263,7 +267,7 @@ class DockerRuntime:
             began_s = self._clock.now_s()
             self._engine.update(container, body)
             inside = job_dir(self._options.state_dir, job)
-            write_allotment(inside, Allotment(cpu_cores=limits.cpu_cores))
+            change_allotment(inside, cpu_cores=limits.cpu_cores)
             return self._clock.now_s() - began_s
 
         began_s = self._clock.now_s()

@@ -1,17 +1,22 @@
-"""Learning curves: the true value of a metric at a step, in families easy and hard to fit.
+"""Learning curves: the true value of a metric at a step, in families easy and hard to fit, or as
+measured.
 
 Owns the shapes. It must not draw noise: what a validation set adds is the training's.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 Family = Literal["power", "exponential", "plateau", "drop", "restart"]
 
+_ROUNDING = 1e-6
+"""Of a step: what is a whole step but for the last digits is that step."""
 _BEFORE_DROP = 0.35
 """Part of the way that is left, however long one trains, before the learning rate drops."""
 _BUMP, _BUMP_PERIODS = 0.3, 1 / 6
@@ -61,6 +66,44 @@ class Curve:
             else:
                 low = middle + 1
         return low
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A curve through measured values: linear between two, the outermost ones held.
+
+    It need not be monotone.
+    """
+
+    points: tuple[tuple[int, float], ...]
+    """(step, value): at least one, steps strictly growing."""
+    rises: bool = True
+    """Whether higher values are the better ones."""
+
+    def value(self, step: float) -> float:
+        """The metric after so many steps."""
+        after = bisect_right(self.points, step, key=lambda point: point[0])
+        if after == 0 or after == len(self.points):
+            return self.points[max(0, after - 1)][1]
+        (step0, value0), (step1, value1) = self.points[after - 1 : after + 1]
+        return value0 + (value1 - value0) * (step - step0) / (step1 - step0)
+
+    def first_step(self, value: float, steps: int) -> int | None:
+        """The first step at which the metric is that good; None if it is not within `steps`.
+
+        Never before the first point: nobody has measured what was there.
+        """
+        sign = 1.0 if self.rises else -1.0
+        (first, at_first), goal = self.points[0], sign * value
+        if sign * at_first >= goal:
+            return first if first <= steps else None
+        for (step0, value0), (step1, value1) in itertools.pairwise(self.points):
+            if sign * value1 >= goal:
+                # Below the goal until here, so that this line is the first to cross it.
+                part = (value - value0) / (value1 - value0)
+                step = min(step1, step0 + math.ceil(part * (step1 - step0) - _ROUNDING))
+                return step if step <= steps else None
+        return None
 
 
 def _power(curve: Curve, step: float) -> float:

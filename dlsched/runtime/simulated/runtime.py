@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dlsched.model import (
@@ -17,18 +16,17 @@ from dlsched.model import (
     ContainerFact,
     ContainerState,
     JobSpec,
-    LatencySketch,
     Limits,
     Observation,
     Outcome,
     Remove,
     Report,
     Resize,
-    Sample,
     Start,
 )
-from dlsched.report.buckets import GROWTH, LAST_BUCKET
+from dlsched.runtime.simulated.falsehood import falsified, repeated
 from dlsched.runtime.simulated.service import Service
+from dlsched.runtime.simulated.starting import StartUp
 from dlsched.runtime.simulated.training import Training
 from dlsched.runtime.simulated.workloads import Fault, ServiceLoad, SimulatedJob, Trace
 from dlsched.runtime.simulated.world import Process, World
@@ -57,6 +55,10 @@ class _Container:
     throttled_before_s: float = 0.0
     begun: bool = True
     """Its first start is still under way: an engine lists no container yet."""
+    bad_lines: int = 0
+    """Lines that an agent refuses, over this container's life."""
+    told: Report | None = None
+    """The last line that came through: kept only where faults are planned."""
     last: ContainerFact | None = None
     """What was told of it since it exited: nothing changes any more."""
 
@@ -133,7 +135,7 @@ class SimulatedRuntime:
             spec=action.spec,
             container_id=f"{self._made:012x}",
             source=action.source,
-            process=Process(job.name, self.loads[job.name], lambda: self._exit(job.name, 0)),
+            process=Process(job.name, self.loads[job.name], lambda: self._ended(job.name)),
             limits=action.limits,
         )
         self._containers[job.name] = container
@@ -155,9 +157,13 @@ class SimulatedRuntime:
         container.starts += 1
         container.started_at_s = self.world.now_s
         container.exit_code = None
+        container.bad_lines = 0
         container.used_before_core_s = process.load.usage_core_s
         container.ran_before_s = process.ran_s
         container.throttled_before_s = process.throttled_s
+        work_core_s = container.job.start_up_work_core_s
+        if work_core_s:
+            process.load = StartUp(work_core_s, self.loads[container.job.name])
         self.world.begin(process)
         self.world.tell()
 
@@ -169,6 +175,15 @@ class SimulatedRuntime:
         container.process.quota_cores = math.inf if cores is None else limits.cpu_cores or grain
         container.process.cpu_shares = cpu_shares
         self.world.changed()
+
+    def _ended(self, name: str) -> None:
+        """Its load came to its end by itself."""
+        process = self._containers[name].process
+        if isinstance(process.load, StartUp):
+            process.load = process.load.load
+            self.world.begin(process)
+        else:
+            self._exit(name, 0)
 
     def _exit(self, name: str, exit_code: int) -> None:
         container = self._containers[name]
@@ -241,6 +256,7 @@ class SimulatedRuntime:
             periods=int((process.ran_s - one.ran_before_s) / PERIOD_S),
             throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),
             reports=self._reports(one, now_s),
+            bad_lines=one.bad_lines,
         )
 
     def _reports(self, one: _Container, now_s: float) -> tuple[Report, ...]:
@@ -250,7 +266,22 @@ class SimulatedRuntime:
         lines = load.lines(now_s)
         if not one.job.faults:
             return tuple(lines)
-        return tuple(_told(lines, one.job.faults))
+        told: list[Report] = []
+        for line in lines:
+            in_force = [fault for fault in one.job.faults if _holds(fault, line.received_s)]
+            kinds = {fault.kind for fault in in_force}
+            if "silent" in kinds:
+                continue
+            if "nan" in kinds:
+                one.bad_lines += 1
+                continue
+            factor = math.prod(fault.factor for fault in in_force if fault.kind == "lying")
+            true = line if factor == 1.0 else falsified(line, factor)
+            if "frozen" in kinds:
+                true = repeated(one.told or true, line.received_s)
+            one.told = true
+            told.append(true)
+        return tuple(told)
 
 
 def _loaded(job: SimulatedJob, seed: int) -> Service | Training:
@@ -261,33 +292,5 @@ def _loaded(job: SimulatedJob, seed: int) -> Service | Training:
     return Training(job.load, job.spec.target, chance)
 
 
-def _told(lines: Iterable[Report], faults: tuple[Fault, ...]) -> Iterator[Report]:
-    """The lines that come through, as they come through."""
-    for line in lines:
-        in_force = [
-            fault
-            for fault in faults
-            if fault.at_s <= line.received_s
-            and (fault.for_s is None or line.received_s < fault.at_s + fault.for_s)
-        ]
-        if any(fault.kind == "silent" for fault in in_force):
-            continue
-        factor = math.prod(fault.factor for fault in in_force if fault.kind == "lying")
-        yield line if factor == 1.0 else _falsified(line, factor)
-
-
-def _falsified(line: Report, factor: float) -> Report:
-    latency, sample = line.latency, line.sample
-    if latency is not None:
-        shift = round(math.log(factor) / math.log(GROWTH))
-        moved: dict[int, int] = {}
-        for bucket, count in latency.buckets:
-            there = min(LAST_BUCKET, max(0, bucket + shift))
-            moved[there] = moved.get(there, 0) + count
-        latency = LatencySketch(
-            latency.count, latency.sum_s * factor, tuple(sorted(moved.items())), latency.errors
-        )
-    if sample is not None:
-        metrics = tuple((name, value * factor) for name, value in sample.metrics)
-        sample = Sample(sample.received_s, sample.step, metrics)
-    return replace(line, latency=latency, sample=sample)
+def _holds(fault: Fault, at_s: float) -> bool:
+    return fault.at_s <= at_s and (fault.for_s is None or at_s < fault.at_s + fault.for_s)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from statistics import NormalDist
 
+from dlsched.estimate.sliding import in_order
 from dlsched.model import LatencySketch, LatencyTarget, Report, Target
 from dlsched.report.buckets import LONGEST_S, bucket_index
 from dlsched.runtime.simulated.training import LINE_INTERVAL_S
@@ -142,7 +143,7 @@ class Service:
         self._close()
         latency = None
         if self._count:
-            latency = LatencySketch(self._count, self._sum_s, tuple(sorted(self._buckets.items())))
+            latency = LatencySketch(self._count, self._sum_s, in_order(self._buckets))
             self._count, self._sum_s = 0, 0.0
             self._buckets.clear()
         oldest_s = self._answered * self._pace_s if self._pace_s < math.inf else 0.0
@@ -192,28 +193,30 @@ class Service:
             return
         self._answered = max(0.0, self._answered - count)
         self._count += count
-        chance, factors = self._chance.random, self._factors
+        chance, factors, buckets = self._chance.random, self._factors, self._buckets
         a, busy_s = self.load.overhead_s, self._pace_s - self.load.overhead_s
         wait_s = self._backlog * self._pace_s
         draws = min(count, _DRAWS)
         many = count > _DRAWS
-        stretch, turn = 1.0, 0
+        turn = 0
         if many:
             # A draw from each part has hardly any noise in its mean: add that of all requests.
             noise = self._chance.gauss(0.0, self.load.noise / math.sqrt(count))
-            stretch, turn = max(0.1, 1.0 + noise), int(chance() * draws)
-        buckets = self._buckets
+            busy_s *= max(0.1, 1.0 + noise)
+            turn = int(chance() * draws)
+        # What does not divide evenly falls to no part more often than to another.
+        before = turn // draws
         for index in range(draws):
             part = (index + chance()) / draws if many else chance()
-            latency_s = a + busy_s * stretch * factors[int(part * _TABLE)] + wait_s
+            latency_s = a + busy_s * factors[int(part * _TABLE)] + wait_s
             if self._wait_s:
                 latency_s += self._wait(chance())
             latency_s = min(latency_s, LONGEST_S)
-            # What does not divide evenly falls to no part more often than to another.
-            stands_for = ((index + 1) * count + turn) // draws - (index * count + turn) // draws
-            self._sum_s += stands_for * latency_s
+            upto = ((index + 1) * count + turn) // draws
+            self._sum_s += (upto - before) * latency_s
             bucket = bucket_index(latency_s)
-            buckets[bucket] = buckets.get(bucket, 0) + stands_for
+            buckets[bucket] = buckets.get(bucket, 0) + upto - before
+            before = upto
 
 
 @lru_cache(maxsize=64)

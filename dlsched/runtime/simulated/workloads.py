@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlsched.model import JobSpec, NodeFact
-from dlsched.runtime.simulated.curves import Curve
+from dlsched.runtime.simulated.curves import Curve, Measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class TrainingLoad:
     work_core_s: float
     """CPU work of a step."""
     evaluate_every: int
-    curve: Curve
+    curve: Curve | Measured
     threads: float = 1.0
     noise: float = 0.0
     """Standard deviation of an evaluation, in the metric's unit."""
@@ -53,7 +53,9 @@ Load = ServiceLoad | TrainingLoad
 class Fault:
     """Something that goes wrong with one job at a time of the trace."""
 
-    kind: Literal["crash", "silent", "lying"]
+    kind: Literal["crash", "silent", "lying", "frozen", "nan"]
+    """`frozen`: its reports repeat the values of the last one before; `nan`: they hold no number,
+    so that an agent refuses and counts them."""
     at_s: float
     for_s: float | None = None
     """None: until the end. A crash takes no time."""
@@ -90,7 +92,9 @@ class SimulatedJob:
     leaves_s: float | None = None
     """When its file is removed; None: it stays to the end."""
     start_up_s: float = 1.0
-    """From the start of its container to the first request or step."""
+    """From the start of its container to its process."""
+    start_up_work_core_s: float = 0.0
+    """What its process computes, on one thread, before its first request or step."""
     faults: tuple[Fault, ...] = ()
     shifts: tuple[Shift, ...] = ()
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from dlsched.runtime.simulated.cores import divide
 from dlsched.runtime.simulated.service import Service
+from dlsched.runtime.simulated.starting import StartUp
 from dlsched.runtime.simulated.training import Training
 from dlsched.runtime.simulated.workloads import HostLoad
 
@@ -25,7 +26,7 @@ class Process:
     """What runs in one container, under its limits."""
 
     name: str
-    load: Service | Training
+    load: Service | Training | StartUp
     on_end: Callable[[], None]
     quota_cores: float = math.inf
     cpu_shares: int = DEFAULT_SHARES

@@ -1,0 +1,66 @@
+"""What commands on a journal share: which one, and from when to when.
+
+Owns the argument, the two options and what they lead to. It must not know what is done with the
+cycles.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from dlsched.journal import JournalReader
+
+_LAST = (1 << 63) - 1
+
+argument = click.argument(
+    "journal", metavar="JOURNAL", type=click.Path(exists=True, path_type=Path)
+)
+first = click.option("--from", "first", metavar="WHEN", help="First cycle: its number, or a time.")
+last = click.option("--to", "last", metavar="WHEN", help="Last cycle: its number, or a time.")
+
+
+def file(journal: Path) -> Path:
+    """The journal's file, where it or its directory was named."""
+    from dlsched.journal import JOURNAL_NAME
+
+    if not journal.is_dir():
+        return journal
+    if not (journal / JOURNAL_NAME).is_file():
+        raise click.BadParameter(f"{journal} holds no {JOURNAL_NAME}", param_hint="JOURNAL")
+    return journal / JOURNAL_NAME
+
+
+def within(reader: JournalReader, first: str | None, last: str | None) -> tuple[int, int]:
+    """Numbers of the first and the last cycle that `--from` and `--to` ask for."""
+    from dlsched.replay import first_cycle_from, last_cycle_until
+
+    begin, end = 0, _LAST
+    if first is not None:
+        moment = _moment(first, "--from")
+        begin = moment if isinstance(moment, int) else first_cycle_from(reader, moment)
+    if last is not None:
+        moment = _moment(last, "--to")
+        end = moment if isinstance(moment, int) else last_cycle_until(reader, moment)
+    return begin, end
+
+
+def _moment(when: str, option: str) -> int | datetime:
+    """A cycle's number, or a time."""
+    if when.isascii() and when.isdigit() and len(when) < 19:
+        return int(when)
+    try:
+        moment = datetime.fromisoformat(when)
+    except ValueError:
+        what = f"{when!r} is neither a cycle's number nor a time such as 2026-11-21T14:30"
+        raise click.BadParameter(what, param_hint=option) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def told(kept: range) -> str:
+    """A range of cycles in words."""
+    return f"cycles {kept.start} to {kept.stop - 1}" if kept else "none"

@@ -1,0 +1,166 @@
+"""The command that asks a recorded day again: replay.
+
+Owns its options, and how its rows and its summary are told as they come. It must not know how a
+policy is asked: `replay` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlsched.cli import journals, options
+from dlsched.cli.output import say, tell
+
+if TYPE_CHECKING:
+    from dlsched.model import CycleReport
+    from dlsched.replay import Beside, Replay, Tally
+
+FAILURE = 1
+
+_HEAD = f"{'CYCLE':>8}  {'TIME':<24}  {'JOB':<20}  {'DONE':>8}  {'WOULD':>8}  {'DIFF':>8}  WHY"
+
+
+@click.command(short_help="Tell what a policy would have decided in recorded cycles.")
+@journals.argument
+@click.option("--policy", "-p", required=True, metavar="NAME", help="Who is asked again.")
+@journals.first
+@journals.last
+@click.option("--job", metavar="NAME", help="Rows and figures of this job only.")
+@click.option(
+    "--changes-only/--all",
+    default=True,
+    show_default=True,
+    help="Rows in which either limit is another than in the job's row before, or every row.",
+)
+@click.option("--dead-band", metavar="RATIO", help="Of the guards; the settings' unless given.")
+@click.option("--cooldown", metavar="TIME", help="Of the guards; the settings' unless given.")
+@options.output
+@options.config
+def replay(
+    journal: Path,
+    policy: str,
+    first: str | None,
+    last: str | None,
+    job: str | None,
+    changes_only: bool,
+    dead_band: str | None,
+    cooldown: str | None,
+    output: str,
+    config: Path | None,
+) -> None:
+    """Tell what a policy would have decided in recorded cycles, beside what was done.
+
+    JOURNAL is a journal file, or the state directory that holds one; a daemon may be writing it.
+    A policy's parameters may stand behind its name, as in dqoes?gain=0.1&backoff=1. A time is such
+    as 2026-11-21T14:30, in UTC unless it says otherwise. DONE and WOULD are ceilings in cores after
+    the guards, WHY is the policy's word.
+
+    The policy remembers nothing before the first cycle, and each of its decisions starts from what
+    was really measured, under the limits that were really in force. What the containers would have
+    done under its own limits a journal cannot know: `dlsched simulate` on a recorded trace runs on
+    from them.
+
+    \b
+    Examples:
+      dlsched replay /var/lib/dlsched --policy dqoes
+      dlsched replay journal.db -p 'tradl?interval_s=5' --from 2026-11-21T14:30 --job vae -o json
+    """
+    from dlsched import replay as replaying
+    from dlsched.deciding import NamedPolicy
+    from dlsched.guards import GuardOptions
+    from dlsched.journal import JournalReader
+    from dlsched.policies import load
+
+    named = NamedPolicy(policy, load(policy))
+    settings = options.settings(config, {"dead_band": dead_band, "cooldown": cooldown})
+    again = replaying.Replay(named, GuardOptions(settings.dead_band_ratio, settings.cooldown_s))
+    news = replaying.News()
+    trouble: str | None = None
+
+    def rows(reports: Iterator[CycleReport]) -> Iterator[Beside]:
+        nonlocal trouble
+        for report in reports:
+            would, found = again.take(report)
+            trouble = would.trouble or trouble
+            for row in found:
+                if job in (None, row.job) and (news.tells(row) or not changes_only):
+                    yield row
+
+    with JournalReader(journals.file(journal)) as reader:
+        within = journals.within(reader, first, last)
+        show = _show_json if output == "json" else _show_table
+        show(rows(reader.reports(*within)), again, policy, job)
+        kept = reader.cycles()
+    if trouble is not None:
+        say(f"failed {again.failures} times, the last: {trouble}")
+    if reader.trouble is not None:
+        say(f"error: {reader.trouble}; shown is what could be read")
+    elif not again.cycles:
+        say(f"error: {journal}: no cycle in that range; it holds {journals.told(kept)}")
+    elif job is not None and job not in again.jobs:
+        say(f"error: no job {job!r} ran in these cycles; known are {', '.join(sorted(again.jobs))}")
+    else:
+        return
+    raise SystemExit(FAILURE)
+
+
+# --------------------------------------------------------------------------- what is told
+
+
+def _show_table(rows: Iterator[Beside], again: Replay, policy: str, job: str | None) -> None:
+    """Row after row as it is read: a day need not fit into memory."""
+    tell(_HEAD)
+    for row in rows:
+        guard = f" (guard: {row.guard})" if row.guard else ""
+        tell(
+            f"{row.cycle:>8}  {row.wall_time:<24}  {row.job:<20}  {_cores(row.done_cores):>8}"
+            f"  {_cores(row.would_cores):>8}  {row.difference_cores:>+8.3f}"
+            f"  {row.would_why}{guard}".rstrip()
+        )
+    tell("")
+    tell(f"{'JOB':<20}  {'CYCLES':>8}  {'MEAN DIFF':>9}  {'AGREED':>7}")
+    lines = [*_tallies(again, job).items(), *([("all jobs", again.all)] if job is None else [])]
+    for name, tally in lines:
+        ratio = f"{tally.agreed_ratio:.1%}"
+        tell(f"{name:<20}  {tally.cycles:>8}  {tally.mean_apart_cores:>9.3f}  {ratio:>7}")
+    done = ", ".join(f"{name} decided {count} times" for name, count in again.recorded.items())
+    tell(f"{policy}: asked {again.asks} times, failed {again.failures}; recorded: {done or 'none'}")
+
+
+def _show_json(rows: Iterator[Beside], again: Replay, policy: str, job: str | None) -> None:
+    """One object, written piece by piece."""
+    click.echo(f'{{"policy": {json.dumps(policy)}, "rows": [', nl=False)
+    for number, row in enumerate(rows):
+        click.echo(f"{',' if number else ''}\n  {json.dumps(asdict(row))}", nl=False)
+    summary = {
+        "cycles": again.cycles,
+        "asks": again.asks,
+        "failures": again.failures,
+        "recorded": again.recorded,
+        "jobs": {name: _figures(tally) for name, tally in _tallies(again, job).items()},
+        "all": _figures(again.all),
+    }
+    click.echo(f'\n], "summary": {json.dumps(summary, indent=2)}}}')
+
+
+def _tallies(again: Replay, job: str | None) -> dict[str, Tally]:
+    """That job's, or everybody's."""
+    return {name: again.jobs[name] for name in sorted(again.jobs) if job in (None, name)}
+
+
+def _figures(tally: Tally) -> dict[str, Any]:
+    return {
+        "cycles": tally.cycles,
+        "mean_apart_cores": tally.mean_apart_cores,
+        "agreed_ratio": tally.agreed_ratio,
+    }
+
+
+def _cores(cores: float | None) -> str:
+    return "none" if cores is None else f"{cores:.3f}"

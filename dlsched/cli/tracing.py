@@ -1,0 +1,165 @@
+"""Commands that make traces: trace format, generate, record.
+
+Owns their options. It must not know how a trace is made or run: `trace` and `simulate` do.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from dlsched.cli import journals
+from dlsched.cli.output import say, tell
+from dlsched.units import parse_seconds
+
+FAILURE = 1
+
+
+@click.group(short_help="Make traces for simulate.")
+def trace() -> None:
+    """Make traces: stretches of work that `dlsched simulate` runs.
+
+    \b
+    Examples:
+      dlsched trace format
+      dlsched trace generate --jobs 40 --hours 1 --seed 7 > day.yaml
+      dlsched trace record /var/lib/dlsched > yesterday.yaml
+    """
+
+
+@trace.command("format", short_help="Tell what may stand in a trace.")
+def tell_format() -> None:
+    """Tell what may stand in a trace, by a commented example with every key."""
+    from dlsched import trace as package
+
+    tell((package.__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].rstrip())
+
+
+@trace.command(short_help="Write a trace made to order to stdout.")
+@click.option("--jobs", type=click.IntRange(1, 1000), default=10, show_default=True)
+@click.option(
+    "--hours", type=click.FloatRange(0.01, 8760), default=1.0, show_default=True, help="Duration."
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--kind",
+    type=click.Choice(["training", "inference", "mixed"]),
+    default="mixed",
+    show_default=True,
+)
+@click.option(
+    "--schedule",
+    type=click.Choice(["burst", "fixed", "random"]),
+    default="random",
+    show_default=True,
+    help="All at once, a gap between two, or at random.",
+)
+@click.option("--gap", default="40s", show_default=True, help="Of the fixed schedule.")
+@click.option("--cores", type=click.FloatRange(0.1, 4096), default=16.0, show_default=True)
+@click.option(
+    "--demand",
+    type=click.FloatRange(0.01, 100),
+    default=0.7,
+    show_default=True,
+    help="What all jobs need, against all cores.",
+)
+@click.option(
+    "--impossible",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Part of the services whose target cannot be met.",
+)
+@click.option("--stay", help="How long services stay, such as 2h; to the end unless given.")
+@click.option("--cycle", default="1s", show_default=True, help="The agent's period.")
+@click.option("--name", default="", help="Of the trace; what it is made of, unless given.")
+def generate(
+    jobs: int,
+    hours: float,
+    seed: int,
+    kind: Any,
+    schedule: Any,
+    gap: str,
+    cores: float,
+    demand: float,
+    impossible: float,
+    stay: str | None,
+    cycle: str,
+    name: str,
+) -> None:
+    """Write a trace made to order to stdout; the same options give the same trace.
+
+    \b
+    Example:
+      dlsched trace generate --jobs 40 --hours 1 --seed 7 > day.yaml
+    """
+    from dlsched.trace import Recipe, render_trace
+    from dlsched.trace import generate as make
+
+    recipe = Recipe(
+        jobs=jobs,
+        duration_s=hours * 3600.0,
+        seed=seed,
+        kind=kind,
+        schedule=schedule,
+        cores=cores,
+        demand=demand,
+        impossible_ratio=impossible,
+        gap_s=_seconds(gap, "--gap"),
+        stay_s=None if stay is None else _seconds(stay, "--stay"),
+        cycle_s=_seconds(cycle, "--cycle"),
+        name=name,
+    )
+    click.echo(render_trace(make(recipe)), nl=False)
+
+
+@trace.command(short_help="Write a recorded day as a trace to stdout.")
+@journals.argument
+@journals.first
+@journals.last
+@click.option("--name", default="recorded", show_default=True, help="Of the trace.")
+def record(journal: Path, first: str | None, last: str | None, name: str) -> None:
+    """Write what a daemon recorded as a trace to stdout, for `dlsched simulate`.
+
+    JOURNAL is a journal file, or the state directory that holds one; a daemon may be writing it.
+    A time is such as 2026-11-21T14:30, in UTC unless it says otherwise.
+
+    What each job computes is fitted from what was seen: CPU time by step, latency by cores, the
+    values that it reported. What the record does not show is said on stderr.
+
+    \b
+    Examples:
+      dlsched trace record /var/lib/dlsched > yesterday.yaml
+      dlsched trace record journal.db --from 2026-11-21T08:00 --to 2026-11-21T12:00 --name morning
+    """
+    from dlsched.journal import JournalReader
+    from dlsched.spec_schema import NAME
+    from dlsched.trace import NothingRecorded, render_trace
+    from dlsched.trace import record as recorded
+
+    if not re.fullmatch(NAME, name):
+        raise click.BadParameter(f"{name!r} is not a name: {NAME}", param_hint="--name")
+    with JournalReader(journals.file(journal)) as reader:
+        begin, end = journals.within(reader, first, last)
+        try:
+            found = recorded(reader.reports(begin, end), name)
+        except NothingRecorded as error:
+            kept = f"the journal holds {journals.told(reader.cycles())}"
+            say(f"error: {reader.trouble or f'{journal}: {error}; {kept}'}")
+            raise SystemExit(FAILURE) from None
+    for remark in found.remarks:
+        say(remark)
+    click.echo(render_trace(found.trace), nl=False)
+    if reader.trouble is not None:
+        say(f"error: {reader.trouble}; the trace is of what could be read")
+        raise SystemExit(FAILURE)
+
+
+def _seconds(text: str, option: str) -> float:
+    try:
+        return parse_seconds(text, low=0.001)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=option) from error

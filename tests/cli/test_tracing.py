@@ -1,0 +1,145 @@
+"""Making traces on the command line."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from dlsched.deciding import NamedPolicy
+from dlsched.journal import Journal
+from dlsched.policies import load
+from dlsched.simulate import simulate
+from dlsched.trace import Recipe, generate, parse_trace
+from tests.cli.conftest import Program
+
+
+def test_generate_writes_what_the_recipe_makes(program: Program) -> None:
+    words = ["--jobs", "40", "--hours", "1", "--seed", "7"]
+    result = program("trace", "generate", *words)
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    assert parse_trace(result.stdout, "stdout") == generate(Recipe(jobs=40, seed=7))
+
+
+def test_generate_takes_every_option(program: Program) -> None:
+    words = (
+        "--jobs 3 --hours 0.5 --seed 2 --kind inference --schedule fixed --gap 1m30s "
+        "--cores 8 --demand 1.4 --impossible 0.5 --stay 10m --cycle 2s --name day-1"
+    )
+    made = parse_trace(program("trace", "generate", *words.split()).stdout, "stdout")
+    assert made == generate(
+        Recipe(3, 1800.0, 2, "inference", "fixed", 8.0, 1.4, 0.5, 90.0, 600.0, 2.0, "day-1")
+    )
+
+
+@pytest.mark.parametrize("option", ["--gap", "--stay", "--cycle"])
+def test_a_wrong_duration_is_a_usage_error(program: Program, option: str) -> None:
+    result = program("trace", "generate", option, "40")
+    assert result.exit_code == 2
+    assert "'40' has no unit" in result.stderr
+
+
+def test_format_tells_the_whole_format(program: Program) -> None:
+    result = program("trace", "format")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("The format, version 1")
+    for word in ("evaluate_every: 50", "Families of curves", "kind: lying", "family: points"):
+        assert word in result.stdout
+
+
+# ------------------------------------------------------------------ record
+
+# Simulated time begins with the epoch, and so does the journal's.
+SECOND_30 = "1970-01-01T00:00:30"
+
+
+@pytest.fixture
+def journal(folders: Path) -> Path:
+    """Two minutes of three services under `fair`, in the state directory."""
+    path = folders / "state" / "journal.db"
+    trace = generate(Recipe(3, 120.0, 3, "inference", "burst", cores=2.0))
+    journal = Journal(path, frame_s=10.0, queue_reports=1000)
+    simulate(trace, NamedPolicy("fair", load("fair")), 1, publish=journal.write)
+    journal.close()
+    return path
+
+
+def test_record_writes_what_was_recorded(program: Program, journal: Path) -> None:
+    result = program("trace", "record", str(journal), "--name", "day-1")
+    assert result.exit_code == 0, result.stderr
+    trace = parse_trace(result.stdout, "stdout")
+    assert (trace.name, trace.node.cores, trace.duration_s, trace.cycle_s) == ("day-1", 2.0, 120, 1)
+    assert [job.name for job in trace.jobs] == [f"inference-{number}" for number in range(3)]
+    assert all(": taken for " in line for line in result.stderr.splitlines())
+
+
+def test_a_state_directory_stands_for_its_journal(program: Program, journal: Path) -> None:
+    named = program("trace", "record", str(journal))
+    assert program("trace", "record", str(journal.parent)).stdout == named.stdout
+
+
+def test_record_takes_the_cycles_asked_for(program: Program, journal: Path) -> None:
+    result = program("trace", "record", str(journal), "--from", SECOND_30, "--to", "90")
+    assert result.exit_code == 0, result.stderr
+    trace = parse_trace(result.stdout, "stdout")
+    assert 50.0 <= trace.duration_s <= 62.0
+    assert "inference-0: ran already when the record begins" in result.stderr
+
+
+def test_record_says_when_no_cycle_is_in_the_range(program: Program, journal: Path) -> None:
+    result = program("trace", "record", str(journal), "--from", "9000")
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {journal}: no cycle could be read; the journal holds cycles 1 ")
+
+
+def test_a_cut_off_journal_gives_what_could_be_read(program: Program, journal: Path) -> None:
+    whole = parse_trace(program("trace", "record", str(journal)).stdout, "stdout")
+    with journal.open("r+b") as file:
+        file.truncate(journal.stat().st_size * 2 // 3)
+    result = program("trace", "record", str(journal))
+    assert result.exit_code == 1
+    part = parse_trace(result.stdout, "stdout")
+    assert part.duration_s < whole.duration_s
+    assert [job.spec for job in part.jobs] == [job.spec for job in whole.jobs]
+    assert result.stderr.splitlines()[-1].startswith(f"error: {journal}: ")
+    assert result.stderr.endswith("; the trace is of what could be read\n")
+
+
+def test_a_journal_of_another_version_gives_what_could_be_read(
+    program: Program, journal: Path
+) -> None:
+    whole = parse_trace(program("trace", "record", str(journal)).stdout, "stdout")
+    with closing(sqlite3.connect(journal)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    result = program("trace", "record", str(journal))
+    assert result.exit_code == 1
+    assert parse_trace(result.stdout, "stdout") == whole
+    assert "has version 99" in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all " * 100])
+def test_what_is_no_journal_is_told_in_one_line(
+    program: Program, tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "other.db"
+    path.write_bytes(content)
+    result = program("trace", "record", str(path))
+    assert (result.exit_code, result.stdout) == (1, "")
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"error: {path}: ")
+
+
+def test_a_missing_journal_and_a_wrong_name_are_usage_errors(
+    program: Program, tmp_path: Path, journal: Path
+) -> None:
+    assert program("trace", "record", str(tmp_path / "absent.db")).exit_code == 2
+    assert program("trace", "record", str(tmp_path / "run")).exit_code == 2
+    result = program("trace", "record", str(journal), "--name", "Day 1")
+    assert result.exit_code == 2
+    assert "'Day 1' is not a name" in result.stderr
+    result = program("trace", "record", str(journal), "--from", "noon")
+    assert result.exit_code == 2

@@ -1,0 +1,81 @@
+"""A policy with its parameters in one word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from dlsched.errors import PolicyError
+from dlsched.policies import load
+from dlsched.policies.fair import FairPolicy
+from dlsched.policies.spelling import split
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """One of every kind."""
+
+    wide: bool = False
+    count: int = 1
+    ratio: float = 0.5
+    reading: str = "own"
+
+
+class Choosy(FairPolicy):
+    """Has something to choose."""
+
+    Parameters = Parameters  # type: ignore[assignment,misc]
+
+
+OWN = f"{__name__}:Choosy"
+
+
+def chosen(spelled: str, **options: object) -> Any:
+    return load(spelled, options).parameters  # type: ignore[attr-defined]
+
+
+def test_values_are_typed_by_the_defaults() -> None:
+    assert chosen(f"{OWN}?wide=true&count=3&ratio=1e-3&reading=a=b") == Parameters(
+        True, 3, 0.001, "a=b"
+    )
+    assert chosen(f"{OWN}?ratio=2") == Parameters(ratio=2.0)
+    assert chosen(OWN) == Parameters()
+    assert split("fair") == ("fair", {})
+
+
+def test_options_of_the_settings_stand_beside() -> None:
+    assert chosen(f"{OWN}?count=3", ratio=0.1) == Parameters(count=3, ratio=0.1)
+    with pytest.raises(PolicyError, match="count is given twice"):
+        chosen(f"{OWN}?count=3", count=3)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("wide=yes", "wide is 'yes', must be true or false"),
+        ("count=1.5", "count is '1.5', must be a whole number"),
+        ("count=1_0", "count is '1_0', must be a whole number"),
+        ("ratio=half", "ratio is 'half', must be a number"),
+        ("ratio=nan", "ratio is 'nan', must be a number"),
+        ("ratio=inf", "ratio is 'inf', must be a number"),
+        ("gain=1", "no parameter 'gain'; it has wide, count, ratio, reading"),
+        ("count=1&count=2", "count is given twice"),
+        ("count", "'count' is no parameter; write NAME?key=value&key=value"),
+        ("=3", "'=3' is no parameter"),
+        ("", "'' is no parameter"),
+    ],
+)
+def test_what_cannot_be_read_is_told_in_one_line(query: str, said: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        load(f"{OWN}?{query}")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_the_policy_itself_refuses_names_it() -> None:
+    with pytest.raises(PolicyError, match=r"policy tradl: .*patience_s"):
+        load("tradl?patience_s=0")
+    with pytest.raises(PolicyError, match="it has none"):
+        load("fair?gain=1")

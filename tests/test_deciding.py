@@ -1,0 +1,189 @@
+"""A policy being asked: when, with what memory, what its failures end in; and one that looks on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from dlsched.deciding import FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, Onlooker
+from dlsched.guards import GuardOptions
+from dlsched.model import Decision, JobState, Limits, Snapshot
+from tests.doubles import decide, job_spec, snapshot, view
+
+
+@dataclass(frozen=True)
+class Count:
+    """What `Counting` remembers."""
+
+    asked: int
+
+
+class Counting:
+    """Remembers how often it was asked, and answers what a test wrote."""
+
+    Parameters: ClassVar[type[Any]] = object
+    Memory: ClassVar[type[Any] | None] = Count
+    reserves: ClassVar[bool] = False
+
+    def __init__(self, *answers: Decision | Exception) -> None:
+        self.answers = list(answers)
+        self.seen: list[Snapshot] = []
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        self.seen.append(snapshot)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return replace(answer, memory=Count(memory.asked + 1 if memory else 1))
+
+
+class Reserving(Counting):
+    reserves: ClassVar[bool] = True
+
+
+def at(passed_s: float, *jobs: Any, wakes: tuple[str, ...] = ()) -> Snapshot:
+    """One job with a core, so many seconds after the first snapshot."""
+    return replace(snapshot(*(jobs or (view("a"),))), now_s=100.0 + passed_s, wakes=wakes)
+
+
+def decider(*answers: Decision | Exception) -> Decider:
+    return Decider(NamedPolicy("counting", Counting(*answers)))
+
+
+def test_it_is_asked_when_due_and_on_a_wake() -> None:
+    one = decider(replace(decide(a=0.5), next_s=10.0))
+    assert one.decide(at(0.0)) is not None
+    assert one.decide(at(9.9)) is None
+    assert one.decide(at(5.0, wakes=("b: arrived",))) is not None
+    assert one.decide(at(14.9)) is None
+    assert one.decide(at(15.0)) is not None
+    assert (one.asks, one.failures) == (3, 0)
+
+
+def test_its_memory_is_its_own_last_one() -> None:
+    one = decider(decide(a=0.5))
+    memories = [one.decide(at(now_s)).memory for now_s in (1.0, 2.0)]  # type: ignore[union-attr]
+    assert memories == [Count(1), Count(2)]
+    one.use(NamedPolicy("counting", Counting(decide(a=0.7))))
+    assert one.decide(at(3.0)) == replace(decide(a=0.7), memory=Count(3))
+    one.use(NamedPolicy("another", Counting(decide(a=0.7))))
+    assert one.decide(at(4.0)) == replace(decide(a=0.7), memory=Count(1))
+
+
+def test_reasons_hold_until_the_next_decision() -> None:
+    one = decider(Decision(why={"a": "late"}, next_s=10.0))
+    one.decide(at(1.0))
+    one.decide(at(2.0))
+    assert one.why == {"a": "late"}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ValueError("boom"),
+        decide(ghost=1.0),
+        decide(a=float("nan")),
+        Decision(next_s=float("nan")),
+        Decision(next_s=-1.0),
+        Decision(why={"a": 3}),  # type: ignore[dict-item]
+        Decision(why=None),  # type: ignore[arg-type]
+    ],
+)
+def test_a_failure_is_told_and_the_third_in_a_row_ends_in_plain_docker(bad: Any) -> None:
+    good = replace(decide(a=0.5), why={"a": "late"})
+    policy = Reserving(good, bad, bad, good, *([bad] * FAILURES_UNTIL_PLAIN))
+    one = Decider(NamedPolicy("counting", policy))
+    one.decide(at(1.0))
+    for now_s in (2.0, 3.0):
+        assert one.decide(at(now_s)) is None
+        assert one.error is not None
+        assert (one.failure or "").startswith("policy counting failed: ")
+    assert (one.why, one.reserves) == ({"a": "late"}, True)
+    assert one.decide(at(4.0)) is not None
+    assert (one.failure, one.error, one.plain) == (None, None, False)
+
+    for now_s in (5.0, 6.0, 7.0):
+        assert one.decide(at(now_s)) is None
+    assert (one.plain, one.reserves, one.asks, one.failures) == (True, False, 7, 5)
+    plain = one.decide(at(8.0))
+    assert plain is not None
+    assert plain.limits == {"a": Limits()}
+    assert plain.why == {"a": f"plain Docker: {one.failure}"}
+    assert plain.memory == Count(2)
+    assert len(policy.seen) == 7
+
+    one.use(NamedPolicy("counting", Counting(good)))
+    assert one.decide(at(9.0)) == replace(good, memory=Count(3))
+    assert (one.plain, one.failure) == (False, None)
+
+
+# ---------------------------------------------------------------------- looking on
+
+
+def onlooker(*answers: Decision | Exception, kind: type[Counting] = Counting) -> Onlooker:
+    return Onlooker(NamedPolicy("counting", kind(*answers)))
+
+
+def test_an_onlooker_keeps_its_own_limits_where_it_decides_nothing() -> None:
+    one = onlooker(replace(decide(a=0.5), why={"a": "late"}, next_s=10.0))
+    first = one.look(at(1.0), GuardOptions())
+    assert (first.policy, first.limits, first.trouble) == ("counting", {"a": Limits(0.5)}, None)
+    # In force is 1 core all the time: the one that acts decided so.
+    second = one.look(at(2.0), GuardOptions())
+    assert (second.decision, second.limits) == (None, {"a": Limits(0.5)})
+    assert second.why == {"a": "late"}
+
+
+def test_an_onlooker_sees_what_is_measured_and_its_own_last_wish() -> None:
+    policy = Counting(decide(a=0.5))
+    one = Onlooker(NamedPolicy("counting", policy))
+    for now_s in (1.0, 2.0):
+        one.look(at(now_s, view("a", 1.0), view("b", 2.0)), GuardOptions())
+    first, second = policy.seen
+    assert first == at(1.0, view("a", 1.0), view("b", 2.0))
+    assert [job.desired for job in second.jobs] == [Limits(0.5), Limits(2.0)]
+    assert [job.actual for job in second.jobs] == [Limits(1.0), Limits(2.0)]
+
+
+def test_a_container_that_starts_again_is_nobodys_decision_yet() -> None:
+    one = onlooker(replace(decide(a=0.5), next_s=60.0))
+    one.look(at(1.0), GuardOptions())
+    one.look(at(2.0, replace(view("a"), state=JobState.STARTING)), GuardOptions())
+    assert one.look(at(3.0, view("a", 2.0)), GuardOptions()).limits == {"a": Limits(2.0)}
+
+
+def test_an_onlooker_is_guarded_as_the_one_that_acts() -> None:
+    beyond = onlooker(decide(a=9.0)).look(at(1.0, view("a", ceiling=2.0)), GuardOptions())
+    assert beyond.limits == {"a": Limits(2.0)}
+    assert beyond.guarded == {"a": "bounds: 9.000 cores becomes 2.000 cores"}
+    steady = onlooker(decide(a=1.01)).look(at(1.0), GuardOptions(dead_band_ratio=0.02))
+    assert steady.limits == {"a": Limits(1.0)}
+    full = onlooker(decide(a=4.0), kind=Reserving)
+    held = full.look(at(1.0), GuardOptions(), [job_spec("new")])
+    assert held.limits["a"] == Limits(3.99)  # of 4, less the floor of the one about to start
+
+
+def test_an_onlooker_that_fails_keeps_its_limits_until_it_is_not_asked_any_more() -> None:
+    policy = Counting(decide(a=0.5), ValueError("boom"))
+    one = Onlooker(NamedPolicy("counting", policy))
+    one.look(at(1.0), GuardOptions())
+    for now_s in (2.0, 3.0):
+        failed = one.look(at(now_s), GuardOptions())
+        assert (failed.decision, failed.limits) == (None, {"a": Limits(0.5)})
+        assert failed.trouble == "policy counting failed: ValueError: boom"
+    for now_s in (4.0, 5.0, 6.0):
+        over = one.look(at(now_s), GuardOptions())
+    assert over.trouble == "no longer asked: policy counting failed: ValueError: boom"
+    assert over.limits == {"a": Limits(None)}  # what a daemon would do then
+    assert len(policy.seen) == 4
+    one.use(NamedPolicy("another", Counting(decide(a=0.7))))
+    assert one.look(at(7.0), GuardOptions()).trouble is None
+
+
+def test_another_policy_does_not_inherit_the_last_ones_wishes() -> None:
+    one = onlooker(decide(a=0.5))
+    one.look(at(1.0), GuardOptions())
+    one.use(NamedPolicy("another", Counting(Decision())))
+    assert one.look(at(2.0), GuardOptions()).limits == {"a": Limits(1.0)}
