@@ -8,14 +8,14 @@ SHELL := /bin/sh
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
 ENGINE := $(PYTHON) -m tools.engine run
-# Makes sure of the images, then becomes the command.
+# Makes sure of the images named, or of all, then becomes the command.
 IMAGES := $(PYTHON) -m tools.images
 
 help:  ## what can be made
 	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "make %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: environment  ## eight inference containers under plain Docker and under dlsched
-	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks.demo
+	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks.demo
 
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had
 	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m pytest

@@ -105,5 +105,12 @@ def base_image(docker_host: str) -> str:
 @pytest.fixture(scope="session")
 def inference_image(docker_host: str) -> str:
     """Name of the inference example's image, which the engine has."""
-    ensure_all(docker_host)
+    ensure_all(docker_host, ["inference"])
     return "dlsched-examples/inference:latest"
+
+
+@pytest.fixture(scope="session")
+def training_image(docker_host: str) -> str:
+    """Name of the training example's image, which the engine has."""
+    ensure_all(docker_host, ["training"])
+    return "dlsched-examples/training:latest"

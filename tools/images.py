@@ -4,19 +4,21 @@ Packages are filled in from outside (`pip install --target`, for the image's Pyt
 host's), so that a build needs no network. An image is built again only when the digest of what
 goes into it, kept in a label, has changed.
 
-    python -m tools.images [-- COMMAND...]      makes the images, then becomes COMMAND
+    python -m tools.images [NAME...] [-- COMMAND...]    makes those images (all, if none is named),
+                                                        then becomes COMMAND
 """
 
 from __future__ import annotations
 
-import io
 import os
 import shutil
 import sys
 import tarfile
+import tempfile
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import IO
 
 import docker
 from docker.errors import DockerException
@@ -38,6 +40,8 @@ ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 # Debian 12 has glibc 2.36; pip takes each name literally, so every older one is named, too.
 GLIBC_MINORS = range(36, 16, -1)
 NOT_NEEDED = ("tests", "__pycache__")
+# Beside requirements.txt: what of the packages an image does without, one glob a line.
+SURPLUS = "surplus.txt"
 
 
 def platforms(architecture: str) -> list[str]:
@@ -68,12 +72,41 @@ def digest_of_folder(folder: Path, *more: str) -> str:
     return digest_of(parts)
 
 
+def surplus_of(source: Path) -> list[str]:
+    """Globs of what an image of this folder does without, within its packages."""
+    listed = source / SURPLUS
+    lines = listed.read_text(encoding="utf-8").splitlines() if listed.is_file() else []
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def remove_surplus(packages: Path, globs: Sequence[str]) -> None:
+    """Remove what no image needs, and what these globs name.
+
+    Raises SetupError for a glob that names nothing: the package has changed, the list has not.
+    """
+    surplus = [path for path in packages.rglob("*") if path.is_dir() and path.name in NOT_NEEDED]
+    surplus += packages.glob("bin")
+    for glob in globs:
+        named = list(packages.glob(glob))
+        if not named:
+            raise SetupError(f"{SURPLUS}: {glob}: matches nothing in the packages")
+        surplus += named
+    for path in surplus:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def fill_packages(requirements: Path, architecture: str) -> Path:
     """Folder with the packages of a requirements file for the image's Python; cached by content.
 
     Raises SetupError.
     """
-    digest = digest_of([requirements.read_bytes(), architecture.encode()])[:16]
+    surplus = surplus_of(requirements.parent)
+    digest = digest_of(
+        [requirements.read_bytes(), architecture.encode(), *(glob.encode() for glob in surplus)]
+    )[:16]
     name = requirements.parent.name
     filled = PACKAGES / name / f"packages-{digest}"
     if filled.is_dir():
@@ -94,17 +127,17 @@ def fill_packages(requirements: Path, architecture: str) -> Path:
     command += ["--target", str(partial_folder), "-r", str(requirements)]
     partial_folder.mkdir(parents=True)
     run_step(f"image {name}: packages for Python {PYTHON_VERSION}", command)
-    for surplus in [path for path in partial_folder.rglob("*") if path.name in NOT_NEEDED]:
-        if surplus.is_dir():
-            shutil.rmtree(surplus)
-    shutil.rmtree(partial_folder / "bin", ignore_errors=True)
+    remove_surplus(partial_folder, surplus)
     partial_folder.rename(filled)
     return filled
 
 
-def build_context(source: Path, packages: Path | None) -> io.BytesIO:
-    """Archive to build from: the folder's files, and the packages as site-packages/."""
-    context = io.BytesIO()
+def build_context(source: Path, packages: Path | None) -> IO[bytes]:
+    """Archive to build from: the folder's files, and the packages as site-packages/.
+
+    A file of its own without a name: it can be larger than the memory at hand.
+    """
+    context = tempfile.TemporaryFile()  # noqa: SIM115 - who asked for it closes it
     with tarfile.open(fileobj=context, mode="w") as archive:
         for path in files_of(source):
             archive.add(path, arcname=str(path.relative_to(source)))
@@ -134,9 +167,12 @@ def ensure_image(client: docker.APIClient, source: Path, base_id: str) -> str:
     requirements = source / "requirements.txt"
     packages = fill_packages(requirements, architecture) if requirements.is_file() else None
     said: list[str] = []
-    with step(f"image {source.name}: building") as note:
+    with (
+        step(f"image {source.name}: building") as note,
+        build_context(source, packages) as context,
+    ):
         events = client.build(
-            fileobj=build_context(source, packages),
+            fileobj=context,
             custom_context=True,
             tag=tag,
             rm=True,
@@ -156,28 +192,32 @@ def ensure_image(client: docker.APIClient, source: Path, base_id: str) -> str:
     return tag
 
 
-def ensure_all(host: str, sources: Path = SOURCES) -> list[str]:
-    """Make sure of the base image and of every example image; returns their tags.
+def ensure_all(host: str, names: Sequence[str] = (), sources: Path = SOURCES) -> list[str]:
+    """Make sure of the base image and of these example images, or of all; returns their tags.
 
-    Raises SetupError.
+    Raises SetupError, also for a name that no folder has.
     """
+    folders = {path.parent.name: path.parent for path in sorted(sources.glob("*/Dockerfile"))}
+    for name in names:
+        if name not in folders:
+            raise SetupError(f"images: {name!r} is none of {', '.join(folders)}")
     try:
         base_id = ensure_base(host)
-        folders = [path.parent for path in sorted(sources.glob("*/Dockerfile"))]
         with closing(connect(host, BUILD_TIMEOUT_S)) as client:
-            return [BASE, *(ensure_image(client, folder, base_id) for folder in folders)]
+            tags = [ensure_image(client, folders[name], base_id) for name in names or folders]
+            return [BASE, *tags]
     except (DockerException, RequestException) as error:
         raise SetupError(f"images: the engine at {host} fails: {error}") from error
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make the images on DOCKER_HOST's engine, then become the command, if one is given."""
-    command = list(sys.argv[1:] if arguments is None else arguments)
-    if command[:1] == ["--"]:
-        command = command[1:]
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    at = given.index("--") if "--" in given else len(given)
+    names, command = given[:at], given[at + 1 :]
     try:
         if MISSING not in os.environ:
-            ensure_all(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+            ensure_all(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"), names)
     except SetupError as error:
         say(f"error: {error}")
         return 1

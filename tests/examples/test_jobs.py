@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.session import wait_for
-from tests.test_daemon import Session, node, reaches, row
+from tests.test_daemon import Session, command, node, reaches, row
 
 __all__ = ["node"]
 
@@ -31,6 +31,26 @@ def test_a_closed_loop_example_starts_and_reports(
     reaches(node, name, "running", 60)
     wait_for(lambda: row(node, name)["requests"] >= 5, 60, "requests")
     assert row(node, name)["sidecar"]["bad_lines"] == 0
+
+
+@pytest.mark.engine
+def test_the_training_example_reports_its_accuracy_and_saves_itself_when_it_is_stopped(
+    node: Session,
+    training_image: str,
+    tmp_path: Path,
+):
+    saved = tmp_path / "checkpoints"
+    saved.mkdir()
+    saved.chmod(0o777)
+    text = (JOBS / "digit-training.yaml").read_text()
+    node.start("tradl")
+    node.drop("digit-training", text.replace("digit-training-checkpoints", str(saved)))
+    reaches(node, "digit-training", "running", 60)
+    wait_for(lambda: row(node, "digit-training")["metric"] is not None, 120, "an accuracy")
+    assert 0 < row(node, "digit-training")["metric"] <= 1
+    assert row(node, "digit-training")["sidecar"]["bad_lines"] == 0
+    command(node, "stop", "digit-training")
+    wait_for(lambda: any(saved.glob("step-*.ckpt")), 60, "a checkpoint")
 
 
 @pytest.mark.engine

@@ -54,6 +54,32 @@ def test_packages_are_those_of_the_image_and_not_of_the_host(
     assert fill_packages(requirements, "arm64") == filled
 
 
+def test_what_an_image_does_without_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "PACKAGES", tmp_path / "packages")
+    source = tmp_path / "demo"
+    source.mkdir()
+    requirements = source / "requirements.txt"
+    requirements.write_text(f"{write_wheel(tmp_path)}\n", encoding="utf-8")
+    whole = fill_packages(requirements, "arm64")
+    surplus = source / "surplus.txt"
+    surplus.write_text("# a comment\ntinypack-*.dist-info/REC*\n", encoding="utf-8")
+    filled = fill_packages(requirements, "arm64")
+    assert filled != whole
+    left = {path.name for path in (filled / "tinypack-1.0.dist-info").iterdir()}
+    assert "METADATA" in left
+    assert "RECORD" not in left
+    surplus.write_text("tinypack/*.so\n", encoding="utf-8")
+    with pytest.raises(SetupError, match=r"surplus\.txt: tinypack/\*\.so: matches nothing"):
+        fill_packages(requirements, "arm64")
+
+
+def test_a_name_that_no_image_has_is_refused_before_the_engine_is_asked() -> None:
+    with pytest.raises(SetupError, match="'trainign' is none of inference, training"):
+        images.ensure_all("unix:///nowhere", ["trainign"])
+
+
 def test_platforms_name_the_architecture_and_every_older_glibc() -> None:
     names = platforms("amd64")
     assert names[0] == "manylinux_2_36_x86_64"

@@ -1,0 +1,320 @@
+"""examples/images/training: data, options and checkpoint files here, trainings in containers."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import numpy as np
+import pytest
+
+from dlsched.runtime.allotment import LIB, install_reporter
+
+FOLDER = Path(__file__).parents[2] / "examples" / "images" / "training"
+DEADLINE_S = 120.0
+
+
+@pytest.fixture(autouse=True)
+def example_on_path(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example's modules are found as in its container, and forgotten afterwards."""
+    monkeypatch.syspath_prepend(FOLDER)
+    yield
+    for path in FOLDER.glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+# ---- data
+
+
+def test_the_bundle_is_every_digit_between_0_and_1() -> None:
+    import digits
+
+    everything = digits.load()
+    assert everything.images.shape == (1797, 1, 16, 16)
+    assert everything.images.dtype == np.float32
+    assert (everything.images.min(), everything.images.max()) == (0, 1)
+    # The counts that the set's description gives for 0 to 9.
+    counts = [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]
+    assert np.bincount(everything.labels).tolist() == counts
+
+
+def test_the_split_is_stratified_complete_and_the_same_whatever_the_seed() -> None:
+    import digits
+
+    everything = digits.load()
+    np.random.seed(3)
+    learn, held_out = digits.split(everything)
+    assert (len(learn.labels), len(held_out.labels)) == (1347, 450)
+    assert set(np.bincount(held_out.labels)) <= {44, 45, 46}
+    both = np.concatenate([learn.images, held_out.images])
+    assert sorted(map(bytes, both)) == sorted(map(bytes, everything.images))
+    assert np.array_equal(digits.split(everything)[1].images, held_out.images)
+
+
+def test_enlarging_keeps_flat_images_flat_and_ramps_straight() -> None:
+    import digits
+
+    assert np.allclose(digits.enlarge(np.full((1, 8, 8), 16)), 1)
+    ramp = digits.enlarge(np.tile(np.arange(8), (1, 8, 1)))[0, 0] * 16
+    assert np.allclose(np.diff(ramp[:, 1:-1], axis=1), 0.5)
+
+
+# ---- options
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--model", "resnet"], "argument --model: invalid choice: 'resnet'"),
+        (["--steps", "0"], "argument --steps: '0' is not a whole number, 1 to 1000000000"),
+        (["--batch", "9" * 5000], "is not a whole number, 1 to 4096"),
+        (["--lr", "nan"], "argument --lr: 'nan' is not a number above 0, up to 10"),
+        (["--threads", "two"], "argument --threads: 'two' is not a whole number, 1 to 256"),
+        (["--checkpoint-dir", "/nowhere"], "argument --checkpoint-dir: /nowhere is not a directo"),
+    ],
+)
+def test_bad_option_gets_one_line_and_exit_code_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import train
+
+    with pytest.raises(SystemExit) as ended:
+        train.parse(arguments)
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_what_is_not_asked_for_is_the_models_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import train
+
+    chosen = train.parse(["--model", "gru", "--steps", "7"])
+    own = train.DEFAULTS["gru"]
+    assert (chosen.steps, chosen.batch, chosen.rate) == (7, own.batch, own.rate)
+    assert (chosen.checkpoint_dir, chosen.threads) == (None, None)
+    monkeypatch.setattr(train, "CHECKPOINTS", tmp_path)
+    assert train.parse([]).checkpoint_dir is None
+    monkeypatch.setattr(train, "CHECKPOINTS", Path("/proc"))
+    assert train.parse([]).checkpoint_dir == Path("/proc")
+
+
+# ---- checkpoint files
+
+
+def test_the_newest_two_checkpoints_are_kept_and_nothing_else_of_ours(tmp_path: Path) -> None:
+    import checkpoints
+
+    (tmp_path / "step-x.ckpt").write_text("another's")
+    for step in (9, 10, 100):
+        checkpoints.save(tmp_path, step, b"at %d" % step)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["step-10.ckpt", "step-100.ckpt", "step-x.ckpt"]
+    told: list[str] = []
+    stored = [content for _, content in checkpoints.newest_first(tmp_path, told.append)]
+    assert (stored, told) == ([b"at 100", b"at 10"], [])
+
+
+@pytest.mark.parametrize("keep_bytes", [0, 20, 36])
+def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_used(
+    tmp_path: Path, keep_bytes: int
+) -> None:
+    import checkpoints
+
+    checkpoints.save(tmp_path, 1, b"older")
+    newest = checkpoints.save(tmp_path, 2, b"newer")
+    newest.write_bytes(newest.read_bytes()[:keep_bytes])
+    told: list[str] = []
+    stored = [content for _, content in checkpoints.newest_first(tmp_path, told.append)]
+    assert stored == [b"older"]
+    assert told == [f"checkpoint {newest}: damaged: leaving it out"]
+
+
+def test_a_save_that_fails_leaves_the_older_one_and_no_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import checkpoints
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    checkpoints.save(tmp_path, 1, b"older")
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save(tmp_path, 2, b"newer")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-1.ckpt"]
+
+
+# ---- in containers
+
+Start = Callable[..., str]
+
+
+@pytest.fixture
+def start(
+    docker_client: docker.APIClient,
+    training_image: str,
+    instance: str,
+    cgroup_parent: str,
+    tmp_path: Path,
+) -> Start:
+    """Start a strict container with the reporter in it, which reports to a file of that name."""
+    reporter = install_reporter(tmp_path / "state")
+    out = tmp_path / "out"
+    out.mkdir()
+    out.chmod(0o777)
+
+    def start(command: list[str], name: str, checkpoints: Path | None = None) -> str:
+        binds = [f"{reporter}:{LIB}:ro", f"{out}:/out"]
+        if checkpoints is not None:
+            checkpoints.mkdir(exist_ok=True)
+            checkpoints.chmod(0o777)
+            binds.append(f"{checkpoints}:/ckpt")
+        made = docker_client.create_container(
+            training_image,
+            ["python", *command],
+            environment={
+                "PYTHONPATH": f"/opt/site-packages:{LIB}",
+                "DLSCHED_METRICS_FILE": f"/out/{name}.jsonl",
+            },
+            host_config=docker_client.create_host_config(
+                network_mode="none",
+                read_only=True,
+                tmpfs={"/tmp": ""},
+                cap_drop=["ALL"],
+                binds=binds,
+                cgroup_parent=cgroup_parent,
+            ),
+            labels={"dlsched.instance": instance},
+        )
+        docker_client.start(made["Id"])
+        return str(made["Id"])
+
+    return start
+
+
+def ended(client: docker.APIClient, container: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of a container, waited for."""
+    code = client.wait(container, timeout=int(DEADLINE_S))["StatusCode"]
+    stdout = client.logs(container, stderr=False).decode()
+    return code, stdout, client.logs(container, stdout=False).decode()
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    """Poll until it is true; fail after the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < deadline, "not so within the deadline"
+        time.sleep(0.05)
+
+
+def reported(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What the container of that name has reported so far."""
+    lines = (folder / "out" / f"{name}.jsonl").read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def tensors(checkpoint: Path) -> dict[str, bytes]:
+    """The tensors of a checkpoint (weights, optimiser, random numbers), as bytes by number."""
+    import checkpoints
+
+    content = checkpoint.read_bytes()[checkpoints.DIGEST_BYTES :]
+    with zipfile.ZipFile(io.BytesIO(content)) as stored:
+        found = {name: stored.read(name) for name in stored.namelist() if "/data/" in name}
+    assert len(found) > 20
+    return found
+
+
+ALL_MODELS = """
+import json, torch, train
+torch.set_num_threads(1)
+told = {}
+for model in train.DEFAULTS:
+    chosen = train.parse(["--model", model, "--steps", "60", "--width", "24", "--lr", "0.005"])
+    training = train.Training(chosen)
+    before = training.evaluate()
+    while training.step < 60:
+        training.advance()
+    metric = training.network.metric
+    told[model] = [metric, before[metric], training.evaluate()[metric]]
+print(json.dumps(told))
+"""
+
+
+@pytest.mark.engine
+def test_every_model_learns(docker_client: docker.APIClient, start: Start) -> None:
+    code, stdout, stderr = ended(docker_client, start(["-c", ALL_MODELS], "all"))
+    assert code == 0, stderr
+    told = json.loads(stdout)
+    assert sorted(told) == ["birnn", "cnn", "gru", "lstm", "mlp", "vae"]
+    for model, (metric, before, after) in told.items():
+        if model == "vae":
+            assert metric == "elbo"
+            assert 0 < after < before - 20, model
+        else:
+            assert metric == "accuracy"
+            assert before < 0.25, model
+            assert before + 0.1 < after <= 1, model
+
+
+@pytest.mark.engine
+def test_a_stopped_training_acknowledges_and_resumes_as_if_it_had_not_been_stopped(
+    docker_client: docker.APIClient, start: Start, tmp_path: Path
+) -> None:
+    steps = ["--steps", "300", "--evaluate-every", "30"]
+    command = ["train.py", "--model", "mlp", "--width", "256", "--threads", "1", *steps]
+    whole = start(command, "whole", tmp_path / "whole")
+    parts = start(command, "parts", tmp_path / "parts")
+    wait_until(lambda: b"step 30 " in docker_client.logs(parts, stderr=False))
+    docker_client.kill(parts, "SIGTERM")
+    code, before, stderr = ended(docker_client, parts)
+    assert code == 143, stderr
+    saved = [line["checkpoint"] for line in reported(tmp_path, "parts") if "checkpoint" in line][-1]
+    step = saved["step"]
+    assert 30 <= step < 300
+    assert saved["path"] == f"/ckpt/step-{step}.ckpt"
+
+    code, after, stderr = ended(docker_client, start(command, "rest", tmp_path / "parts"))
+    assert code == 0, stderr
+    assert stderr == f"checkpoint {saved['path']}: resuming at step {step}\n"
+    code, uninterrupted, stderr = ended(docker_client, whole)
+    assert code == 0, stderr
+    assert before + after == uninterrupted
+    final = [tensors(tmp_path / folder / "step-300.ckpt") for folder in ("whole", "parts")]
+    assert final[0] == final[1]
+
+
+@pytest.mark.engine
+def test_lightning_without_a_word_of_ours_and_trainer_with_one_line_report(
+    docker_client: docker.APIClient, start: Start, tmp_path: Path
+) -> None:
+    assert "dlsched" not in (FOLDER / "lightning_digits.py").read_text()
+    lines = (FOLDER / "transformers_digits.py").read_text().splitlines()
+    code = [line.strip() for line in lines if "ProgressCallback" in line]
+    assert code == [
+        "from dlsched.report.transformers import ProgressCallback",
+        "callbacks=[ProgressCallback()],",
+    ]
+    short = ["--steps", "22", "--evaluate-every", "11", "--width", "16"]
+    runs = {
+        "lightning": start(["lightning_digits.py", "--epochs", "2", "--width", "4"], "lightning"),
+        "trainer": start(["transformers_digits.py", *short], "trainer"),
+    }
+    for name, container in runs.items():
+        exit_code, stdout, stderr = ended(docker_client, container)
+        assert exit_code == 0, stderr
+        assert "accuracy" in stdout
+        told = reported(tmp_path, name)
+        assert max(line["step"] for line in told) == 22
+        values = [line["accuracy"] for line in told if "accuracy" in line]
+        assert values
+        assert all(0 < value <= 1 for value in values)
