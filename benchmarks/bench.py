@@ -1,13 +1,14 @@
-"""`make bench`: the demo's comparison over several seeds, the loop's cost, its reaction times.
+"""`make bench`: policies compared on real services and trainings, and simulated; what they cost.
 
-Prints each table, writes `satisfied`, `mends`, `loop` and `reaction` as JSON to benchmarks/results,
-and the tables as Markdown to `TABLES.md` there, which README quotes. Seeds are 1, 2, 3, ...; none
-is chosen.
+Prints each table, writes each part's result as JSON to benchmarks/results, and all tables as
+Markdown to `TABLES.md` there, which README quotes. Seeds are 1, 2, 3, ...; none is chosen.
+`--only training,sim-vs-real` runs some of the parts, in that order.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import statistics
 import sys
@@ -15,7 +16,17 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from benchmarks import loop_cost, plot, reaction, results
+from benchmarks import (
+    loop_cost,
+    plot,
+    reaction,
+    results,
+    sim_vs_real,
+    simulated,
+    simulator_cost,
+    training,
+    training_set,
+)
 from benchmarks.comparison import Comparison, Plan, compare
 from benchmarks.demo import Screen, by_model, summary
 from benchmarks.session import session
@@ -179,12 +190,48 @@ def part_reaction(console: Console, chosen: argparse.Namespace) -> None:
     results.save("reaction", host_facts(), [], rows, title="Reaction", table=rows)
 
 
+def part_training(console: Console, chosen: argparse.Namespace) -> None:
+    """Every policy on the training schedules; runs that are kept are not run again."""
+    seeds = range(1, chosen.repetitions + 1)
+    training.run_missing(console, training_set.POLICIES, seeds, fresh=False)
+    training.judge_kept(console, training_set.POLICIES, seeds)
+
+
+def part_simulated(console: Console, _: argparse.Namespace) -> None:
+    """Every policy on generated traces."""
+    seeds = simulated.SEEDS
+    rows = simulated.run(console, simulated.COUNTS, seeds, len(os.sched_getaffinity(0)))
+    simulated.save(rows, seeds)
+
+
+def part_sim_vs_real(console: Console, _: argparse.Namespace) -> None:
+    """The kept journals of `training` and `satisfied`, simulated."""
+    sim_vs_real.run(console)
+
+
+def part_simulator(console: Console, _: argparse.Namespace) -> None:
+    """What the simulator costs."""
+    rows = []
+    for row in simulator_cost.rows():
+        console.print(row, highlight=False)
+        rows.append(row)
+    title = "What simulating costs, on one core"
+    results.save("simulator", host_facts(), [], rows, title=title, table=rows)
+
+
 PARTS = {
     "satisfied": part_satisfied,
     "mends": part_mends,
     "loop": part_loop,
     "reaction": part_reaction,
+    "training": part_training,
+    "simulated": part_simulated,
+    "sim-vs-real": part_sim_vs_real,
+    "simulator": part_simulator,
 }
+
+SAVED_AS = {"training": training.NAME, "simulated": simulated.NAME, "sim-vs-real": sim_vs_real.NAME}
+"""The result files that are not called as their part."""
 
 
 def host_facts() -> dict[str, object]:
@@ -201,6 +248,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--demand", type=float, default=0.7, help="of capacity (default 0.7)")
     parser.add_argument("--settle", type=float, default=60.0, help="seconds before judging")
     parser.add_argument("--idle", type=int, default=100, help="idle containers in the loop's cost")
+    parser.add_argument("--repetitions", type=int, default=2, help="of the training schedules")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of the reaction times")
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -209,7 +257,9 @@ def main(arguments: list[str] | None = None) -> int:
         if name not in PARTS:
             parser.error(f"no part {name!r}; there are {', '.join(PARTS)}")
         PARTS[name](console, chosen)
-    TABLES.write_text("\n\n".join(results.tables(PARTS)) + "\n")
+    TABLES.write_text(
+        "\n\n".join(results.tables(SAVED_AS.get(part, part) for part in PARTS)) + "\n"
+    )
     console.print(TABLES.read_text(), markup=False, soft_wrap=True)
     return 0
 

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import yaml
-
+from benchmarks import kept_services
 from benchmarks.demo_set import DemoJob, draw, spec_text
-from benchmarks.judge import Judged, judge, rolling, satisfied, settle_s
+from benchmarks.judge import Judged, arrived, judge, rolling, satisfied, settle_s
 from benchmarks.session import Session, wait_for
 from dlsched.model import LatencySketch, Resize
 
@@ -128,13 +127,6 @@ def compare(session: Session, plan: Plan, watcher: Watcher) -> Comparison:
     return Comparison(plan, jobs, capacity, shares, targets, runs)
 
 
-def parse_policy(text: str) -> tuple[str, dict[str, object]]:
-    """A policy's name and its parameters, whose values are YAML scalars."""
-    name, _, query = text.partition("?")
-    pairs = (item.partition("=") for item in query.split("&") if item)
-    return name, {key: yaml.safe_load(value) for key, _, value in pairs}
-
-
 def _reporting(session: Session) -> int:
     return sum(row["requests"] > 0 for row in session.client.jobs()["jobs"])
 
@@ -183,9 +175,8 @@ def _targets(
 def _run(
     session: Session, plan: Plan, watcher: Watcher, policy: str, targets: Mapping[str, float]
 ) -> PolicyRun:
-    name, options = parse_policy(policy)
     session.forget()
-    session.start(name, options)
+    session.start(policy)
     first, began_s = session.cycle(), time.monotonic()
     agent, engines = session.process, session.engine_processes()
     agent_s, engine_s = _cpu_s([agent]), _cpu_s(engines)
@@ -203,6 +194,7 @@ def _run(
     session.stop()
     reports = list(session.reports(first))
     series = _series(session, first)
+    kept_services.keep(session, plan.seed, policy, first, targets, judged_from_s)
     updates = sum(
         isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
         for report in reports
@@ -223,14 +215,7 @@ def _run(
 
 def _series(session: Session, first: int) -> dict[str, list[tuple[float, LatencySketch]]]:
     """What arrived, job by job, with seconds since that cycle."""
-    series: dict[str, list[tuple[float, LatencySketch]]] = {}
-    began_s: float | None = None
-    for report in session.reports(first):
-        began_s = report.snapshot.now_s if began_s is None else began_s
-        for job in report.snapshot.jobs:
-            arrived = (report.snapshot.now_s - began_s, job.progress.fresh)
-            series.setdefault(job.name, []).append(arrived)
-    return series
+    return arrived(session.reports(first))
 
 
 def _judged(

@@ -12,10 +12,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlsched.estimate.sketch import cv, merge
-from dlsched.model import LatencySketch
+from dlsched.model import CycleReport, LatencySketch
 from dlsched.status import BAND_RATIO
 
-__all__ = ["BAND_RATIO", "Judged", "judge", "requests_needed", "rolling", "satisfied", "settle_s"]
+__all__ = [
+    "BAND_RATIO",
+    "Judged",
+    "arrived",
+    "judge",
+    "requests_needed",
+    "rolling",
+    "satisfied",
+    "settle_s",
+]
 
 _Z = 1.645
 
@@ -52,6 +61,18 @@ class Judged:
     def slo(self) -> bool:
         """One-sided: not slower than the target."""
         return self.ratio is not None and self.ratio <= 1
+
+
+def arrived(reports: Iterable[CycleReport]) -> dict[str, list[tuple[float, LatencySketch]]]:
+    """What arrived, job by job, with seconds since the first of these cycles."""
+    series: dict[str, list[tuple[float, LatencySketch]]] = {}
+    began_s: float | None = None
+    for report in reports:
+        began_s = report.snapshot.now_s if began_s is None else began_s
+        for job in report.snapshot.jobs:
+            at_s = report.snapshot.now_s - began_s
+            series.setdefault(job.name, []).append((at_s, job.progress.fresh))
+    return series
 
 
 def requests_needed(variation: float) -> int:

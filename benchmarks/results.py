@@ -60,16 +60,25 @@ def tables(names: Iterable[str]) -> list[str]:
     texts = []
     for saved in filter(None, map(load, names)):
         facts = ", ".join(f"{name} {value}" for name, value in saved["host"].items())
-        texts.append(f"**{saved['title']}**\n\n{markdown(saved['table'])}\n\nHost: {facts}.")
+        # A result with one table has a title beside it, one with several has them by title.
+        by_title = saved.get("tables") or {saved["title"]: saved["table"]}
+        texts += [f"**{title}**\n\n{markdown(rows)}" for title, rows in by_title.items()]
+        texts += ["\n\n".join(saved.get("headlines", ()))] if saved.get("headlines") else []
+        texts.append(f"Host: {facts}.")
     return texts
 
 
+def known(row: Mapping[str, object]) -> dict[str, object]:
+    """The row without what is not known: None would be shown as never."""
+    return {column: value for column, value in row.items() if value is not None}
+
+
 def markdown(rows: Sequence[Mapping[str, object]]) -> str:
-    """The rows as a Markdown table; numbers to three digits."""
+    """The rows as a Markdown table; numbers to three digits, `-` for what a row does not have."""
     columns = list(dict.fromkeys(column for row in rows for column in row))
     lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
     lines += [
-        "| " + " | ".join(_cell(row.get(column)) for column in columns) + " |" for row in rows
+        "| " + " | ".join(_cell(row.get(column, "-")) for column in columns) + " |" for row in rows
     ]
     return "\n".join(lines)
 

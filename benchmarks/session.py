@@ -33,6 +33,10 @@ from tools.engine_remains import cgroup_mounts
 _CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"
 
+JOURNAL = "journal.db"
+KEPT = Path(__file__).parent.parent / ".build" / "bench"
+"""Where journals of runs are kept for parts that read them again."""
+
 
 class Session:
     """One instance: start and stop its daemon, drop files, read its reports."""
@@ -107,8 +111,9 @@ class Session:
         options: Mapping[str, object] | None = None,
         *,
         dry_run: bool = False,
+        more: Mapping[str, object] | None = None,
     ) -> None:
-        """The daemon under that policy; returns when it answers."""
+        """The daemon under that policy, with `more` settings; returns when it answers."""
         settings: dict[str, object] = {
             "instance": self.instance,
             "state_dir": str(self.state_dir),
@@ -119,6 +124,7 @@ class Session:
             "max_jobs": 256,
             "reserve": {"cpus": 0, "memory": "256MiB"},
             "engine": {"host": self._host, "cgroup_parent": _CGROUP_PARENT},
+            **(more or {}),
         }
         if self._capacity is not None:
             settings["capacity"] = self._capacity
@@ -134,9 +140,16 @@ class Session:
         )
         wait_for(self._answers, 30, "the daemon to answer")
 
+    def keep(self, folder: Path) -> None:
+        """A copy of the journal into that folder, made anew; the daemon must have stopped."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for file in self.state_dir.glob(f"{JOURNAL}*"):
+            shutil.copy(file, folder / file.name)
+
     def forget(self) -> None:
         """Between two daemons: the next one's policy remembers nothing of the one before."""
-        for file in self.state_dir.glob("journal.db*"):
+        for file in self.state_dir.glob(f"{JOURNAL}*"):
             file.unlink()
 
     def stop(self) -> None:
@@ -159,7 +172,7 @@ class Session:
 
     def reports(self, first_cycle: int) -> Iterator[CycleReport]:
         """The journal's cycles from that one on."""
-        with JournalReader(self.state_dir / "journal.db") as reader:
+        with JournalReader(self.state_dir / JOURNAL) as reader:
             yield from reader.reports(first_cycle, reader.last_cycle())
 
     def cycle(self) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.comparison import parse_policy
 from benchmarks.demo_set import MODELS, SPREAD, draw, spec_text
 from dlsched.model import LatencyTarget
 from dlsched.spec import parse_spec
@@ -29,10 +28,3 @@ def test_the_job_files_are_valid():
         spec = parse_spec(spec_text(job, 0.0421), "demo.yaml")
         assert spec.target == LatencyTarget(0.0421)
         assert spec.name == job.name
-
-
-def test_a_policy_may_carry_parameters():
-    assert parse_policy("none") == ("none", {})
-    name, options = parse_policy("dqoes-published?reading=pool&floor_ratio=0.05&backoff=1")
-    assert name == "dqoes-published"
-    assert options == {"reading": "pool", "floor_ratio": 0.05, "backoff": 1}

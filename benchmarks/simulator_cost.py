@@ -1,0 +1,84 @@
+"""What simulating costs: CPU seconds and memory of the traces that the figures name.
+
+Each run is a process of its own, so that one's memory is not another's; CPU time, since a host may
+be busy with other work.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+from dlsched.controller import NamedPolicy
+from dlsched.policies import load
+from dlsched.simulate import simulate
+from dlsched.trace import Recipe, generate
+
+HOUR = Recipe(jobs=40, duration_s=3600.0, seed=7)
+"""`dlsched trace generate --jobs 40 --hours 1 --seed 7`; a cycle is 1 s."""
+DAY_JOBS = (250, 500, 1000)
+POLICIES = ("dqoes", "tradl", "fair")
+
+
+def day(jobs: int) -> Recipe:
+    """`dlsched trace generate --jobs N --hours 24 --cycle 10s --seed 7`."""
+    return Recipe(jobs=jobs, duration_s=86_400.0, cycle_s=10.0, seed=7)
+
+
+def rows() -> Iterator[dict[str, object]]:
+    """A row a run as it is done; takes some minutes."""
+    for policy in POLICIES:
+        yield _in_own_process("hour", 40, policy)
+    for jobs in DAY_JOBS:
+        yield _in_own_process("day", jobs, "dqoes")
+
+
+def measured(length: str, jobs: int, policy: str) -> dict[str, object]:
+    """One run in this process."""
+    trace = generate(HOUR if length == "hour" else day(jobs))
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began_s = time.process_time()
+    result = simulate(trace, NamedPolicy(policy, load(policy)), seed=1)
+    return {
+        "trace": f"{jobs} jobs, 1 {length}",
+        "policy": policy,
+        "jobs": jobs,
+        "cycles": result.cycles,
+        "cpu_s": round(time.process_time() - began_s, 2),
+        "memory_mib": round(
+            (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib) / 1024, 1
+        ),
+    }
+
+
+def _in_own_process(length: str, jobs: int, policy: str) -> dict[str, object]:
+    words = [sys.executable, "-m", "benchmarks.simulator_cost", "--one", length, str(jobs), policy]
+    done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+    row: dict[str, object] = json.loads(done.stdout)
+    return row
+
+
+def main() -> None:
+    """Print the table; `--one` prints one run as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--one", nargs=3, metavar=("LENGTH", "JOBS", "POLICY"))
+    one = parser.parse_args().one
+    if one is not None:
+        print(json.dumps(measured(one[0], int(one[1]), one[2])))
+        return
+    print(f"{'trace':<18} {'policy':<8} {'cycles':>7} {'CPU s':>8} {'memory MiB':>11}")
+    for row in rows():
+        print(
+            f"{row['trace']:<18} {row['policy']:<8} {row['cycles']:>7} {row['cpu_s']:>8} "
+            f"{row['memory_mib']:>11}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
