@@ -6,12 +6,12 @@ It must not know policies, nor whether what they settled on is good.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from dlsched.model import CycleReport
 
-MOVED_RATIO = 0.10
-"""A limit that changes by more than that, as a ratio of what it was, has not settled."""
+BAND_RATIO = 0.10
+"""A limit further than that from where it ends, as a ratio of it, has not settled yet."""
 
 
 class Settling:
@@ -19,8 +19,9 @@ class Settling:
 
     def __init__(self) -> None:
         self._counts: list[int] = []
-        self._before: dict[str, float | None] = {}
-        self._decisions = self._last = 0
+        self._decisions = 0
+        # Decisions of this stretch that changed something, and what held before the first.
+        self._course: list[tuple[int, Mapping[str, float | None]]] = [(0, {})]
 
     def add(self, report: CycleReport) -> None:
         """The next cycle."""
@@ -34,20 +35,20 @@ class Settling:
         if not limits:
             return
         if report.snapshot.wakes and self._decisions:
-            self._counts.append(self._last)
-            self._decisions = self._last = 0
+            self._counts.append(_settled_at(self._course))
+            self._decisions, self._course = 0, [(0, self._course[-1][1])]
         self._decisions += 1
-        if any(_moved(self._before.get(name), now) for name, now in limits.items()):
-            self._last = self._decisions
-        self._before = limits
+        if limits != self._course[-1][1]:
+            self._course.append((self._decisions, limits))
 
     @property
     def steps(self) -> float:
-        """Decisions up to the last that moved a running job's limit, mean over the stretches.
+        """Decisions until every running job's limit stays where it ends, mean over the stretches.
 
-        0 for a policy that changes nothing.
+        By where it ends and not by single steps: many small ones lead far. 0 for a policy that
+        changes nothing.
         """
-        return statistics.fmean([*self._counts, self._last])
+        return statistics.fmean([*self._counts, _settled_at(self._course)])
 
 
 def settling_steps(reports: Iterable[CycleReport]) -> float:
@@ -58,7 +59,17 @@ def settling_steps(reports: Iterable[CycleReport]) -> float:
     return settling.steps
 
 
-def _moved(before: float | None, now: float | None) -> bool:
-    if before is None or now is None:
-        return before is not now
-    return abs(now - before) > MOVED_RATIO * before
+def _settled_at(course: list[tuple[int, Mapping[str, float | None]]]) -> int:
+    """The decision from which on every limit was within the band around its last."""
+    settled, end = course[-1]
+    for decision, limits in reversed(course):
+        if any(_off(limits.get(name), cores) for name, cores in end.items()):
+            break
+        settled = decision
+    return settled
+
+
+def _off(cores: float | None, end: float | None) -> bool:
+    if cores is None or end is None:
+        return cores is not end
+    return abs(cores - end) > BAND_RATIO * end

@@ -128,8 +128,11 @@ def _training_line(by_metric: dict[str, list[Row]]) -> dict[str, object]:
             line[f"{words} best job of plain"] = _mean(by_metric, f"{goal}_best_s", "of_plain")
             line[f"{words} worst job of plain"] = _mean(by_metric, f"{goal}_worst_s", "of_plain")
             line[f"{words} jobs worse"] = _mean(by_metric, f"{goal}_worse_jobs")
-    line["makespan of optimum"] = _mean(by_metric, "makespan_s", "of_optimum")
-    line["makespan of plain"] = _mean(by_metric, "makespan_s", "of_plain")
+    line["jobs that ended"] = _mean(by_metric, "jct_reached_ratio")
+    # A run whose jobs did not all end has no makespan: the others' mean would flatter.
+    if len(by_metric.get("makespan_s", ())) == len(by_metric["jct_mean_s"]):
+        line["makespan of optimum"] = _mean(by_metric, "makespan_s", "of_optimum")
+        line["makespan of plain"] = _mean(by_metric, "makespan_s", "of_plain")
     return line
 
 

@@ -25,9 +25,20 @@ DAY_JOBS = (250, 500, 1000)
 POLICIES = ("dqoes", "tradl", "fair")
 
 
-def day(jobs: int) -> Recipe:
-    """`dlsched trace generate --jobs N --hours 24 --cycle 10s --seed 7`."""
-    return Recipe(jobs=jobs, duration_s=86_400.0, cycle_s=10.0, seed=7)
+STAYS_S = 7200.0
+
+
+def recipe(length: str, jobs: int) -> Recipe:
+    """What is generated for a length.
+
+    `hour`: HOUR. `day`, jobs that come and go: `dlsched trace generate --jobs N --hours 24
+    --cycle 10s --stay 2h --seed 7`. `day, all stay`: without `--stay`, so that half of the jobs are
+    services that all run at once until the end.
+    """
+    if length == "hour":
+        return HOUR
+    stay_s = STAYS_S if length == "day" else None
+    return Recipe(jobs=jobs, duration_s=86_400.0, cycle_s=10.0, stay_s=stay_s, seed=7)
 
 
 def rows() -> Iterator[dict[str, object]]:
@@ -36,11 +47,12 @@ def rows() -> Iterator[dict[str, object]]:
         yield _in_own_process("hour", 40, policy)
     for jobs in DAY_JOBS:
         yield _in_own_process("day", jobs, "dqoes")
+    yield _in_own_process("day, all stay", DAY_JOBS[-1], "dqoes")
 
 
 def measured(length: str, jobs: int, policy: str) -> dict[str, object]:
     """One run in this process."""
-    trace = generate(HOUR if length == "hour" else day(jobs))
+    trace = generate(recipe(length, jobs))
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began_s = time.process_time()
     result = simulate(trace, NamedPolicy(policy, load(policy)), seed=1)

@@ -131,8 +131,17 @@ def judged(
         jobs=tuple(_job_result(found[name], began_s, last_s) for name in sorted(found)),
         alarms=tuple(alarms),
     )
+    # The same training takes more CPU time on a host that others slow down, or when throttled.
+    work_core_s = math.fsum(one.attained[-1][1] for one in found.values() if one.attained)
     return Measured(
-        run, found, {**extra, "settling_steps": settling_steps(reports), "alarms": len(alarms)}
+        run,
+        found,
+        {
+            **extra,
+            "settling_steps": settling_steps(reports),
+            "work_core_s": work_core_s,
+            "alarms": len(alarms),
+        },
     )
 
 

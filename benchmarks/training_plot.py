@@ -13,6 +13,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
 
 from benchmarks.training_judge import Measured
 from benchmarks.training_set import Schedule, TrainingJob
@@ -20,8 +21,14 @@ from dlsched.scoring import PLAIN
 
 
 def draw(schedule: Schedule, runs: Sequence[Measured], path: Path) -> None:
-    """One panel a job, both tiers as dashed lines; of the first seed that all policies ran."""
-    seed = min(one.run.seed for one in runs)
+    """One panel a job, both tiers as dashed lines; of the first seed that all policies ran.
+
+    Without one, of the first seed.
+    """
+    seeds: dict[str, set[int]] = {}
+    for one in runs:
+        seeds.setdefault(one.run.policy, set()).add(one.run.seed)
+    seed = min(set.intersection(*seeds.values()) or set.union(*seeds.values()))
     shown = [one for one in runs if one.run.seed == seed]
     jobs = schedule.jobs
     figure, axes = plt.subplots(
@@ -40,7 +47,7 @@ def draw(schedule: Schedule, runs: Sequence[Measured], path: Path) -> None:
     plt.close(figure)
 
 
-def _panel(axis: plt.Axes, job: TrainingJob, runs: Sequence[Measured]) -> None:
+def _panel(axis: Axes, job: TrainingJob, runs: Sequence[Measured]) -> None:
     for tier in (job.model.deliver, job.model.finish):
         axis.axhline(tier, color="0.5", linewidth=0.8, linestyle="--")
     for index, one in enumerate(runs):

@@ -22,6 +22,9 @@ from dlsched.model import CycleReport, JobState
 
 KEPT = session_module.KEPT / "training"
 
+_WHOLE = "run.json"
+"""Written last: a folder with this file is a whole run."""
+
 _POLL_S = 1.0
 _OVER = {JobState.FINISHED, JobState.FAILED, JobState.STOPPED}
 
@@ -68,10 +71,15 @@ def digest_of(schedule: Schedule, spelled: str, seed: int) -> str:
 
 def load(folder: Path) -> Kept | None:
     """The run kept there; None without one."""
-    file = folder / "run.json"
+    file = folder / _WHOLE
     if not file.exists():
         return None
     return Kept(**json.loads(file.read_text()), folder=folder)
+
+
+def void(kept: Kept) -> None:
+    """It does not count: its journal stays for whoever wants to know, but nobody judges it."""
+    (kept.folder / _WHOLE).unlink()
 
 
 def run(
@@ -114,9 +122,8 @@ def run(
         host=dict(host),
         folder=folder,
     )
-    # Last: a folder with this file is a whole run.
     written: dict[str, Any] = {k: v for k, v in asdict(kept).items() if k != "folder"}
-    (folder / "run.json").write_text(json.dumps(written, indent=1) + "\n")
+    (folder / _WHOLE).write_text(json.dumps(written, indent=1) + "\n")
     return kept
 
 

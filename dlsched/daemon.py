@@ -145,6 +145,8 @@ class Agent:
 
     def run(self, reload: Reload | None) -> None:
         """Cycle after cycle, each a period after the last or at once on a wake."""
+        # Ignored, as a parent may leave it, it hides how the operator's command ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._runtime.check_engine()
         signal.signal(signal.SIGTERM, self._on_stop)
         signal.signal(signal.SIGINT, self._on_stop)

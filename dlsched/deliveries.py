@@ -35,15 +35,21 @@ class Deliveries:
         self._offered: dict[str, Delivered] = {}
         """Words that are with the hook, or that it could not run for."""
         self._failed: dict[str, str] = {}
-        self._undurable: str | None = None
+        self._unwritten: set[str] = set()
+        """Jobs whose word is not on the disk as it is in memory."""
+        self._unlifted: set[str] = set()
+        """Jobs whose word no longer holds, but is still on the disk."""
+        self._undurable = ""
+        """Why, the last time."""
         self._unallotted: str | None = None
 
     def keep(self, folded: Folded, wall_time: str) -> tuple[HookRun, ...]:
         """Record and tell what a fold called for; returns the runs of the hook that ended."""
-        for name in folded.undelivered:
+        for name in (*self._unlifted, *folded.undelivered):
             self._void(name)
         for word in folded.delivered:
             self._deliver(word, wall_time)
+        self._write_again()
         runs = self._hook.ended()
         self._settle(runs)
         self._offer()
@@ -53,7 +59,8 @@ class Deliveries:
     def troubles(self) -> Sequence[str]:
         """What could not be kept or told, a line each."""
         hooks = [f"deliver_hook failed for {name}: {why}" for name, why in self._failed.items()]
-        others = (self._undurable, self._unallotted)
+        undurable = self._undurable if self._unwritten or self._unlifted else None
+        others = (undurable, self._unallotted)
         return [*self._records.trouble, *hooks, *(line for line in others if line is not None)]
 
     def use(self, hook: DeliverHook) -> None:
@@ -85,17 +92,31 @@ class Deliveries:
     def _void(self, name: str) -> None:
         self._offered.pop(name, None)
         self._failed.pop(name, None)
+        self._unwritten.discard(name)
         try:
             self._records.lift(name)
+            self._unlifted.discard(name)
         except OSError as error:
+            self._unlifted.add(name)
             self._undurable = f"the delivery of a job cannot be taken back: {error}"
 
     def _record(self, word: Delivered) -> None:
+        self._unlifted.discard(word.name)
         try:
             self._records.record(word)
-            self._undurable = None
-        except OSError as error:  # a full disk: the word holds until the agent ends
+            self._unwritten.discard(word.name)
+        except OSError as error:  # a full disk: the word holds in memory, and is written later
+            self._unwritten.add(word.name)
             self._undurable = f"the delivery of a job cannot be recorded: {error}"
+
+    def _write_again(self) -> None:
+        """In every cycle, until the disk takes one; then all of them."""
+        for name in sorted(self._unwritten):
+            word = self._records.of(name)
+            if word is not None:
+                self._record(word)
+            if name in self._unwritten:
+                break
 
     # ------------------------------------------------------------------ the operator's command
 
@@ -104,7 +125,7 @@ class Deliveries:
         owed = [
             word
             for name, word in self._records.all().items()
-            if not word.told and not _same(word, self._offered.get(name))
+            if not (word.told or name in self._unlifted or _same(word, self._offered.get(name)))
         ]
         for word in sorted(owed, key=_delivered_s):
             if not self._hook.wanted:
@@ -117,7 +138,7 @@ class Deliveries:
     def _settle(self, runs: Sequence[HookRun]) -> None:
         for run in runs:
             name = run.delivered.name
-            known = self._records.of(name)
+            known = None if name in self._unlifted else self._records.of(name)
             if not _same(run.delivered, known) or known is None:
                 continue  # it no longer holds: nobody waits for this
             if run.status == "done":
@@ -130,8 +151,10 @@ class Deliveries:
     # ------------------------------------------------------------------ the job itself
 
     def _tell(self, jobs: Sequence[JobView]) -> None:
+        self._unallotted = None
         for job in jobs:
-            if job.container_id is None or job.state is JobState.UNMANAGED:
+            left_alone = job.state is JobState.UNMANAGED or not job.state.holds
+            if job.container_id is None or left_alone:
                 continue
             now = (job.container_id, job.tiers.delivered is not None)
             if self._allotted.get(job.name) == now:
@@ -139,7 +162,6 @@ class Deliveries:
             try:
                 self._allot(job.name, now[1])
                 self._allotted[job.name] = now
-                self._unallotted = None
             except (OSError, ValueError) as error:
                 self._unallotted = f"{job.name} cannot be told of its delivery: {error}"
         for gone in self._allotted.keys() - {job.name for job in jobs}:

@@ -14,6 +14,9 @@ from dlsched.model import Decision, JobSpec, JobView, Limits, Snapshot
 from dlsched.planner import ceilings_in_force
 from dlsched.units import same_cores
 
+_MOST = 1e9
+"""Nobody means more cores than that, and what is reckoned with them stays finite."""
+
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
@@ -70,7 +73,7 @@ def guard(
 
 
 def refuse_nonsense(decision: Decision, names: set[str]) -> None:
-    """Raise PolicyError for what no policy may answer: NaN, negative, an unknown job, no text."""
+    """Raise PolicyError for what no policy may answer: NaN, negative, huge, an unknown job."""
     if not (math.isfinite(decision.next_s) and decision.next_s >= 0):
         raise PolicyError(f"decided next_s {decision.next_s!r}; must be 0 or more seconds")
     for name, reason in decision.why.items():
@@ -80,8 +83,9 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
         if name not in names:
             raise PolicyError(f"decided for a job that does not exist: {name!r}")
         for what, value in (("cpu_cores", limits.cpu_cores), ("gpu_share", limits.gpu_share)):
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise PolicyError(f"decided {what} {value!r} for {name}; must be 0 or more")
+            if value is not None and not 0 <= value <= _MOST:
+                bound = f"must be 0 or more, at most {_MOST:g}"
+                raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
 
 
 def _within_bounds(job: JobView, cores: float | None) -> float | None:
@@ -153,6 +157,8 @@ def _beside_kept(
     Where that does not do (a start needs room, or capacity shrank), nothing is kept: a dead-band
     must not hold a job back for ever.
     """
+    if room_cores == math.inf:
+        return dict(kept)
     before = {name: job.actual.cpu_cores or 0.0 for name, job in running.items()}
     after = {name: value or 0.0 for name, value in kept.items()}
     excess = math.fsum(after.values()) - room_cores

@@ -65,15 +65,19 @@ class Hook:
         self._options = _possible(options)
 
     def offer(self, word: Delivered) -> bool:
-        """Take it into the queue; False: the queue is full."""
+        """Take it into the queue; False: not now, as the queue is full."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="hook", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the host has no thread to spare now
+                return False
+            self._thread = thread
         with self._changed:
             if len(self._queue) >= QUEUE_MOST:
                 return False
             self._queue.append(word)
             self._changed.notify_all()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="hook", daemon=True)
-            self._thread.start()
         return True
 
     def ended(self) -> tuple[HookRun, ...]:
@@ -84,7 +88,7 @@ class Hook:
         return runs
 
     def close(self) -> None:
-        """Kill what runs, with all that it started, and run nothing more; again does nothing."""
+        """Kill what runs, with its process group, and run nothing more; again does nothing."""
         with self._changed:
             if self._closing:
                 return
@@ -106,7 +110,7 @@ class Hook:
             try:
                 run = _run(options, word, self._stop)
             except Exception as error:  # noqa: BLE001  the thread outlives whatever goes wrong
-                run = _told(HookRun(word, "failed", f"{type(error).__name__}: {error}"), b"")
+                run = _told(HookRun(word, "unstarted", f"{type(error).__name__}: {error}"), b"")
             with self._changed:
                 self._ended.append(run)
             self._wake(f"hook of {word.name}: {run.status}")
@@ -165,7 +169,7 @@ def _run(options: DeliverHook, word: Delivered, stop: int) -> HookRun:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.stdout.close()  # type: ignore[union-attr]
-    code = child.wait(_KILLED_WITHIN_S)
+        code = child.wait(_KILLED_WITHIN_S)
     took_s = time.monotonic() - began_s
     if verdict == "stopped":
         run = HookRun(word, "aborted", "killed, since the agent ends")

@@ -122,8 +122,7 @@ class Ledger:
     def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
         """One observation, the wish and the durable records become one snapshot."""
         self._cycle += 1
-        known = {name: record.measures.container_id for name, record in self._records.items()}
-        facts, doubles = _by_job(seen.containers, known)
+        facts, doubles = _by_job(seen.containers, self._known)
         begun = {item.job: item for item in seen.begun}
         # A job's container has one name, so this agent never makes a second: it is somebody else's,
         # as one made from a committed image, which inherits the labels.
@@ -227,7 +226,7 @@ class Ledger:
                 self._records[name] = _Record(
                     spec=known, order=self._arrived, forgiven=begun.get(name)
                 )
-            elif spec is not None and spec != record.spec:
+            elif spec is not None and spec is not record.spec and spec != record.spec:
                 if record.state is JobState.RUNNING:
                     self._wakes += _changes(name, record.spec, spec)
                 record.spec = spec
@@ -274,6 +273,8 @@ class Ledger:
         node: NodeView,
     ) -> tuple[JobSpec, ...]:
         """Admit what wants to start; rewrites the standings of what has to wait."""
+        if all(place.call != "start" for place in standings.values()):
+            return ()
         order = sorted(standings, key=lambda name: self._records[name].order)
         queue = [
             self._records[name].spec
@@ -307,6 +308,11 @@ class Ledger:
                     record.retry_at_s = seen.now_s + record.retry_s
                 starts.append(record.spec)
         return tuple(starts)
+
+    def _known(self, name: str) -> str | None:
+        """The container that stood for that job so far."""
+        record = self._records.get(name)
+        return record.measures.container_id if record is not None else None
 
     def _backs_off(self, record: _Record, now_s: float) -> bool:
         """Whether its failed start is not tried again yet; so long it holds back nobody."""
@@ -361,17 +367,20 @@ class Ledger:
 
 
 def _by_job(
-    containers: Sequence[ContainerFact], known: Mapping[str, str | None]
+    containers: Sequence[ContainerFact], known: Callable[[str], str | None]
 ) -> tuple[dict[str, ContainerFact], list[ContainerFact]]:
     """The container that stands for each job, and the others.
 
     The one `known` so far stays; else a running one, then the first by id.
     """
-    facts: dict[str, ContainerFact] = {}
+    facts = {fact.job: fact for fact in containers}
+    if len(facts) == len(containers):
+        return facts, []
+    facts.clear()
     doubles: list[ContainerFact] = []
 
     def rank(fact: ContainerFact) -> tuple[bool, bool, str]:
-        new = known.get(fact.job) != fact.container_id
+        new = known(fact.job) != fact.container_id
         return new, fact.state != "running", fact.container_id
 
     for fact in sorted(containers, key=lambda fact: (fact.job, rank(fact))):

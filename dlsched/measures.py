@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dlsched.estimate.sketch import merge
 from dlsched.estimate.sliding import SlidingSketch
@@ -38,8 +39,7 @@ _WRITERS = 1024
 """Of more writers than that in one job, the requests in flight of the first ones count."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Counters:
+class _Counters(NamedTuple):
     """The kernel's counts of one start at one moment."""
 
     at_s: float
@@ -70,7 +70,7 @@ class Measures:
     _window_at_s: deque[float] = field(default_factory=deque)
     _window_since_s: float = 0.0
     """The change of limits that `_window` begins after."""
-    _fresh: LatencySketch = field(default_factory=LatencySketch)
+    _fresh: LatencySketch = _NONE
     _writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
     """By writer: when it last wrote, its requests in flight, the oldest one's age."""
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
@@ -78,6 +78,8 @@ class Measures:
     """`_samples` as last told: the same object for as long as they are the same."""
     _checkpoint: CheckpointAck | None = None
     _as_of_s: float | None = None
+    _told: Progress | None = None
+    """As last told, while nothing of it has changed."""
     _resting: ContainerFact | None = None
     """What was told last, once it tells that nothing moves: folded again, it changes nothing."""
 
@@ -87,7 +89,7 @@ class Measures:
 
     def absent(self) -> None:
         """There is no container now."""
-        self._fresh = LatencySketch()
+        self._fresh, self._told = _NONE, None
         self.usage = Usage()
         self._counters = self._resting = None
         self.rests = False
@@ -103,9 +105,7 @@ class Measures:
 
     def fold(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
         """Take one observation in; returns the core-seconds used since the one before."""
-        self.rests = self._resting is not None and (
-            fact is self._resting or fact == self._resting
-        )
+        self.rests = self._resting is not None and (fact is self._resting or fact == self._resting)
         if self.rests:
             return 0.0
         if self.is_new(fact):
@@ -118,13 +118,18 @@ class Measures:
 
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
         """What its sidecar told, as policies see it."""
+        bad_lines = fact.bad_lines if fact else 0
+        trouble = fact.sidecar_trouble if fact else None
+        told = self._told
+        if told is not None and told.bad_lines == bad_lines and told.trouble == trouble:
+            return told
         recent = self._recent.total()
         in_flight, oldest_s = 0, 0.0
         for at_s, count, age_s in self._writers.values():
             if count:
                 in_flight += count
                 oldest_s = max(oldest_s, age_s + now_s - at_s)
-        return Progress(
+        self._told = Progress(
             fresh=self._fresh,
             # What is in the window is in the recent as well: as many are the same.
             window=recent if len(self._window) == len(self._recent) else self._window.total(),
@@ -133,16 +138,18 @@ class Measures:
             oldest_s=oldest_s,
             samples=self._samples_told,
             as_of_s=self._as_of_s,
-            bad_lines=fact.bad_lines if fact else 0,
+            bad_lines=bad_lines,
             checkpoint=self._checkpoint,
-            trouble=fact.sidecar_trouble if fact else None,
+            trouble=trouble,
         )
+        return self._told
 
     def _begin(self, fact: ContainerFact, now_s: float) -> None:
         if fact.container_id != self.container_id:
             self._samples.clear()
             self._samples_told = ()
             self._checkpoint = None
+        self._told = None
         self.container_id = fact.container_id
         self.starts = fact.starts
         self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
@@ -199,8 +206,10 @@ class Measures:
 
     def _fold_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:
         if not (fact.reports or self._writers or self._recent):
-            self._fresh = _NONE
+            if self._fresh is not _NONE:
+                self._fresh, self._told = _NONE, None
             return
+        self._told = None
         fresh: list[LatencySketch] = []
         for report in fact.reports:
             self._as_of_s = report.received_s

@@ -26,6 +26,9 @@ from dlsched.units import same_cores
 DEFAULT_SHARES = 1024
 """The engine's weight of a container that asks for none."""
 
+_HOLDS_CEILING = frozenset(
+    state for state in JobState if state.holds and state is not JobState.PULLING
+)
 _LEAST_SHARES, _MOST_SHARES = 2, 262144
 _SHARES_BAND_RATIO = 0.25
 """Shares follow a changed limit at once, and otherwise only when they are off by so much."""
@@ -86,7 +89,7 @@ def ceilings_in_force(snapshot: Snapshot) -> dict[str, float]:
     return {
         job.name: capacity if job.actual.cpu_cores is None else job.actual.cpu_cores
         for job in snapshot.jobs
-        if job.state.holds and job.state is not JobState.PULLING
+        if job.state in _HOLDS_CEILING
     }
 
 

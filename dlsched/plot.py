@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
+from matplotlib.ticker import MaxNLocator
 
 from dlsched.scoring import PLAIN, RunResult, alone_s, optima
 
@@ -76,6 +77,8 @@ def draw(trace: Trace, runs: Sequence[RunResult], file: Path) -> None:
                 axis.set_title(f"time to {_GOALS[goal]}")
                 axis.set_xlim(left=0.0)
                 axis.set_xlabel(f"{unit[1]} since the job's arrival")
+            if many:
+                axes[0].set_ylabel("trainings that got there (%)")
             part.legend(*_unique(axes), loc="outside lower center", ncols=len(colours) + 2)
         seeds = len({run.seed for run in runs})
         figure.suptitle(
@@ -87,7 +90,7 @@ def draw(trace: Trace, runs: Sequence[RunResult], file: Path) -> None:
         plt.close(figure)
 
 
-_STYLE: Mapping[str, Any] = {
+_STYLE: dict[Any, Any] = {
     "font.size": 9.5,
     "axes.titlesize": 10.5,
     "axes.spines.top": False,
@@ -224,8 +227,6 @@ def _parts_by_time(
         label="mean (diamonds) by the best order known",
     )  # fmt: skip
     axis.set_ylim(0.0, 102.0)
-    if axis.get_subplotspec().is_first_col():
-        axis.set_ylabel("trainings that got there (%)")
 
 
 def _services(
@@ -240,13 +241,15 @@ def _services(
         for policy, colour in colours.items():
             parts = _means(runs, policy, f"{key}_ratio")
             ranked = sorted(parts, reverse=True)
+            # As the metric has it, by the time that each was there: so the bound holds for it.
+            own = [run.metrics()[f"{key}_mean_ratio"] for run in runs if run.policy == policy]
             axis.step(
                 range(len(ranked) + 1),
                 [*(100.0 * part for part in ranked), 100.0 * ranked[-1]],
                 where="post",
                 color=colour,
                 linewidth=2.4 if policy == PLAIN else 1.8,
-                label=f"{_shown(policy)} (mean {100.0 * sum(parts) / len(parts):.0f} %)",
+                label=f"{_shown(policy)} (mean {100.0 * fmean(own):.0f} %)",
             )
         optimum = best.get(f"{key}_mean_ratio")
         if optimum is not None:
@@ -258,7 +261,8 @@ def _services(
         axis.set_xlabel("services, the best kept first")
         axis.set_ylim(0.0, 102.0)
         axis.set_xlim(left=0.0)
-        axis.legend(loc="best")
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axis.legend(loc="upper left", bbox_to_anchor=(0.0, -0.16), ncols=2)
     axes[0].set_ylabel("part of their time (%)")
 
 

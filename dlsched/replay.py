@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dlsched.deciding import NamedPolicy, Onlooker
+from dlsched.errors import DlschedError
 from dlsched.guards import GuardOptions
 from dlsched.journal import JournalReader
 from dlsched.model import CycleReport, Limits, Shadow, Start
@@ -166,7 +167,14 @@ def last_cycle_until(reader: JournalReader, moment: datetime) -> int:
 def _wall_time(reader: JournalReader, number: int) -> datetime:
     """Of that cycle, or of the next that was kept. Wall time is for show: it may have jumped."""
     report = next(reader.reports(number), None)
-    return _LAST if report is None else datetime.fromisoformat(report.wall_time)
+    if report is None:
+        return _LAST
+    try:
+        moment = datetime.fromisoformat(report.wall_time)
+    except ValueError:
+        cycle = report.snapshot.cycle
+        raise DlschedError(f"cycle {cycle} tells no time: name cycles by their numbers") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _cores(limits: Limits, capacity_cores: float) -> float:

@@ -138,7 +138,7 @@ class DeliverHook:
     )
     """Whom it runs as; never root."""
     timeout_s: Annotated[float, seconds(0.1, 3600), Field(alias="timeout")] = 30.0
-    """After so long it is killed, with everything that it started."""
+    """After so long it is killed, with its whole process group."""
 
 
 @dataclass(frozen=True, slots=True)

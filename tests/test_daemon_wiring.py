@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -161,6 +162,16 @@ def test_a_command_that_cannot_change_its_user_ends_the_start_and_leaves_a_reloa
 def test_without_an_engine_it_does_not_begin(agent: Make):
     with pytest.raises(EngineUnavailable, match=r"no-engine\.sock"):
         agent().run(None)
+
+
+def test_a_parent_that_ignores_its_children_hides_no_commands_end(agent: Make) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(EngineUnavailable):
+            agent().run(None)
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGCHLD, before)
 
 
 def test_a_reload_sets_changes_and_removes_the_shadow(agent: Make, settings: Settings) -> None:

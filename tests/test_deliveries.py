@@ -215,6 +215,38 @@ def test_a_full_disk_is_an_alarm_and_the_word_holds(tmp_path: Path) -> None:
     assert delivered_records(tmp_path).all().keys() == {"ab"}
 
 
+def test_what_a_full_disk_refused_is_written_as_soon_as_it_takes_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "delivered").rmdir()
+    world.keep(WORD, LATER)
+    world.keep()
+    assert len(list(world.deliveries.troubles())) == 1
+    (tmp_path / "delivered").mkdir()
+    world.keep()
+    assert list(world.deliveries.troubles()) == []
+    assert delivered_records(tmp_path).all().keys() == {"ab", "bc"}
+    assert len(world.hook.offered) == 2
+
+
+def test_a_word_that_the_disk_does_not_let_go_of_is_told_to_nobody_and_tried_again(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, FakeHook(room=1))
+    world.keep(WORD, LATER)
+    (tmp_path / "delivered").rename(tmp_path / "away")
+    world.keep(undelivered=("ab", "bc"))
+    world.hook.room = 9
+    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.keep()
+    assert [word.name for word in world.hook.offered] == ["ab"]
+    (alarm,) = world.deliveries.troubles()
+    assert alarm.startswith("the delivery of a job cannot be taken back: ")
+    (tmp_path / "away").rename(tmp_path / "delivered")
+    world.keep()
+    assert list(world.deliveries.troubles()) == []
+    assert delivered_records(tmp_path).all() == {}
+
+
 def test_each_tier_is_one_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     world = World(tmp_path)
@@ -258,7 +290,9 @@ def test_a_restarted_agent_tells_it_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "left", [{"container_id": None}, {"state": JobState.UNMANAGED}], ids=["no container", "alone"]
+    "left",
+    [{"container_id": None}, {"state": JobState.UNMANAGED}, {"state": JobState.STOPPED}],
+    ids=["no container", "alone", "over"],
 )
 def test_a_job_without_container_or_left_alone_is_told_nothing(
     tmp_path: Path, left: dict[str, object]
@@ -277,4 +311,12 @@ def test_an_allotment_that_cannot_be_written_is_an_alarm_and_tried_again(tmp_pat
     world.refuses = None
     shown(world, view(True))
     assert world.allotted == [("ab", True)]
+    assert list(world.deliveries.troubles()) == []
+
+
+def test_nobody_is_alarmed_for_a_job_that_is_gone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.refuses = OSError(28, "No space left on device")
+    shown(world, view(True))
+    shown(world)
     assert list(world.deliveries.troubles()) == []

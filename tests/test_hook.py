@@ -341,3 +341,36 @@ def test_a_run_that_ends_wakes_the_loop() -> None:
     runs(hook)
     hook.close()
     assert woken == ["hook of lenet: done"]
+
+
+@needs_root
+def test_a_host_without_a_thread_to_spare_is_asked_again(
+    hooks: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    hook = hooks("/bin/true")
+    with monkeypatch.context() as patched:
+        patched.setattr(hook_module.threading.Thread, "start", refuse)
+        assert not hook.offer(WORD)
+    assert hook.offer(WORD)
+    assert [run.status for run in runs(hook)] == ["done"]
+
+
+@needs_root
+def test_what_the_agent_itself_lacks_is_no_end_of_the_command(
+    hooks: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[int] = []
+
+    def refuse(pid: int) -> int:
+        begun.append(pid)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(hook_module.os, "pidfd_open", refuse)
+    hook = hooks("/bin/sleep", "1000")
+    hook.offer(WORD)
+    (run,) = runs(hook)
+    assert (run.status, run.detail) == ("unstarted", "OSError: [Errno 24] Too many open files")
+    assert not Path(f"/proc/{begun[0]}").exists()

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from dlsched.deciding import NamedPolicy
+from dlsched.errors import DlschedError
 from dlsched.guards import GuardOptions
 from dlsched.journal import Journal, JournalReader
 from dlsched.journal.coding import memory_text
@@ -201,3 +202,16 @@ def test_cycles_are_found_by_time_also_where_some_were_lost(tmp_path: Path) -> N
                 first,
                 last,
             )
+
+
+@pytest.mark.parametrize("told", ["", "yesterday", "\x1b[2J"])
+def test_a_journal_that_tells_no_time_is_said_to(tmp_path: Path, told: str) -> None:
+    path = tmp_path / "journal.db"
+    journal = Journal(path)
+    journal.write(replace(cycle(3), wall_time=told))
+    journal.close()
+    with (
+        JournalReader(path) as reader,
+        pytest.raises(DlschedError, match="cycle 3 tells no time: name cycles by their numbers"),
+    ):
+        first_cycle_from(reader, datetime.fromtimestamp(0, UTC))

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.model import LatencyTarget
+from dlsched.runtime.simulated.workloads import ServiceLoad
 from dlsched.scoring import JobResult, RunResult, beside_plain, optima, rows
 from dlsched.simulate import compare
 from dlsched.trace import Recipe, generate, parse_trace
@@ -20,6 +22,19 @@ def test_a_clairvoyant_packs_what_fits() -> None:
     assert optima(easy)["satisfied_mean_ratio"] == pytest.approx(1.0)
     assert 0.6 < optima(tight)["satisfied_mean_ratio"] < 1.0
     assert optima(tight)["met_mean_ratio"] <= optima(tight)["satisfied_mean_ratio"]
+
+
+def test_no_queue_that_a_target_allows_beats_the_bound() -> None:
+    trace = generate(Recipe(jobs=2, kind="inference", schedule="burst", duration_s=10, cores=1))
+    load = ServiceLoad(0.01, arrivals_per_s=90.0)  # for both, 1.8 of one core
+    jobs = tuple(
+        replace(job, load=load, spec=replace(job.spec, target=LatencyTarget(8.0)), start_up_s=0.0)
+        for job in trace.jobs
+    )
+    trace = replace(trace, jobs=jobs)
+    found = {row.metric: row for row in rows(trace, compare(trace, [], [1]))}
+    assert found["met_mean_ratio"].value == pytest.approx(1.0)
+    assert found["met_mean_ratio"].of_optimum == pytest.approx(1.0)
 
 
 def test_a_goal_not_reached_counts_with_the_time_that_it_had() -> None:

@@ -140,10 +140,14 @@ def test_options_come_typed_or_as_text(tmp_path: Path, monkeypatch: pytest.Monke
         ("deliver_hook: {command: [/bin/a, [b]]}", "1:34: deliver_hook.command[1]: a list"),
         ("deliver_hook: {timeout: 2h}", "1:25: deliver_hook.timeout: '2h' is out of bounds"),
         ("deliver_hook: {user: a b}", "1:22: deliver_hook.user: 'a b' is not a user's name"),
-        ("deliver_hook: {command: [/bin/a], user: root}",
-         "1:41: deliver_hook.user: 'root' is root: name an unprivileged user"),
-        ("deliver_hook: {command: [/bin/a], user: no-such-user}",
-         "1:41: deliver_hook.user: 'no-such-user' is no user of this host"),
+        (
+            "deliver_hook: {command: [/bin/a], user: root}",
+            "1:41: deliver_hook.user: 'root' is root: name an unprivileged user",
+        ),
+        (
+            "deliver_hook: {command: [/bin/a], user: no-such-user}",
+            "1:41: deliver_hook.user: 'no-such-user' is no user of this host",
+        ),
         ("- a", "1:1: a list stands where a mapping is meant"),
         ("a: [", "2:1: "),
     ],

@@ -27,6 +27,11 @@ def clean(text: str) -> str:
     return re.sub(r"[^\n\t]+", lambda match: plain_text(match[0]), bare)
 
 
+def one_line(text: str) -> str:
+    """`text` without control characters, newlines and tabs among them: it forges no line."""
+    return plain_text(clean(text))
+
+
 def say(text: str) -> None:
     """A word to whoever called, on stderr."""
     click.echo(clean(text), err=True)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dlsched.cli import journals, options
-from dlsched.cli.output import say, tell
+from dlsched.cli.output import one_line, say, tell
 
 if TYPE_CHECKING:
     from dlsched.model import CycleReport
@@ -82,11 +81,18 @@ def replay(
     again = replaying.Replay(named, GuardOptions(settings.dead_band_ratio, settings.cooldown_s))
     news = replaying.News()
     trouble: str | None = None
+    senseless: str | None = None
 
     def rows(reports: Iterator[CycleReport]) -> Iterator[Beside]:
-        nonlocal trouble
+        nonlocal trouble, senseless
         for report in reports:
-            would, found = again.take(report)
+            try:
+                would, found = again.take(report)
+            except (ArithmeticError, ValueError) as error:  # no agent writes such a report
+                cycle = report.snapshot.cycle
+                what = f"{journal}: the numbers of cycle {cycle} make no sense: {error}"
+                senseless = senseless or what
+                continue
             trouble = would.trouble or trouble
             for row in found:
                 if job in (None, row.job) and (news.tells(row) or not changes_only):
@@ -99,12 +105,13 @@ def replay(
         kept = reader.cycles()
     if trouble is not None:
         say(f"failed {again.failures} times, the last: {trouble}")
-    if reader.trouble is not None:
-        say(f"error: {reader.trouble}; shown is what could be read")
+    if (unread := reader.trouble or senseless) is not None:
+        say(f"error: {unread}; shown is what could be read")
     elif not again.cycles:
         say(f"error: {journal}: no cycle in that range; it holds {journals.told(kept)}")
     elif job is not None and job not in again.jobs:
-        say(f"error: no job {job!r} ran in these cycles; known are {', '.join(sorted(again.jobs))}")
+        known = one_line(", ".join(sorted(again.jobs)))
+        say(f"error: no job {job!r} ran in these cycles; known are {known}")
     else:
         return
     raise SystemExit(FAILURE)
@@ -118,26 +125,30 @@ def _show_table(rows: Iterator[Beside], again: Replay, policy: str, job: str | N
     tell(_HEAD)
     for row in rows:
         guard = f" (guard: {row.guard})" if row.guard else ""
-        tell(
+        told = (
             f"{row.cycle:>8}  {row.wall_time:<24}  {row.job:<20}  {_cores(row.done_cores):>8}"
             f"  {_cores(row.would_cores):>8}  {row.difference_cores:>+8.3f}"
             f"  {row.would_why}{guard}".rstrip()
         )
+        tell(one_line(told))
     tell("")
     tell(f"{'JOB':<20}  {'CYCLES':>8}  {'MEAN DIFF':>9}  {'AGREED':>7}")
     lines = [*_tallies(again, job).items(), *([("all jobs", again.all)] if job is None else [])]
     for name, tally in lines:
         ratio = f"{tally.agreed_ratio:.1%}"
-        tell(f"{name:<20}  {tally.cycles:>8}  {tally.mean_apart_cores:>9.3f}  {ratio:>7}")
+        tell(one_line(f"{name:<20}  {tally.cycles:>8}  {tally.mean_apart_cores:>9.3f}  {ratio:>7}"))
     done = ", ".join(f"{name} decided {count} times" for name, count in again.recorded.items())
-    tell(f"{policy}: asked {again.asks} times, failed {again.failures}; recorded: {done or 'none'}")
+    asked = f"{policy}: asked {again.asks} times, failed {again.failures}"
+    tell(one_line(f"{asked}; recorded: {done or 'none'}"))
 
 
 def _show_json(rows: Iterator[Beside], again: Replay, policy: str, job: str | None) -> None:
     """One object, written piece by piece."""
+    from dlsched.status import plain
+
     click.echo(f'{{"policy": {json.dumps(policy)}, "rows": [', nl=False)
     for number, row in enumerate(rows):
-        click.echo(f"{',' if number else ''}\n  {json.dumps(asdict(row))}", nl=False)
+        click.echo(f"{',' if number else ''}\n  {json.dumps(plain(row))}", nl=False)
     summary = {
         "cycles": again.cycles,
         "asks": again.asks,
@@ -146,7 +157,7 @@ def _show_json(rows: Iterator[Beside], again: Replay, policy: str, job: str | No
         "jobs": {name: _figures(tally) for name, tally in _tallies(again, job).items()},
         "all": _figures(again.all),
     }
-    click.echo(f'\n], "summary": {json.dumps(summary, indent=2)}}}')
+    click.echo(f'\n], "summary": {json.dumps(plain(summary), indent=2)}}}')
 
 
 def _tallies(again: Replay, job: str | None) -> dict[str, Tally]:

@@ -63,7 +63,7 @@ def simulate(
     names = [policy, *(name for name in compare.split(",") if name)]
     runs = simulator.compare(read, names, range(1, seeds + 1))
     rows = scored(read, runs)
-    if draw is not None:
+    if draw is not None and plot is not None:
         draw(read, runs, plot)
     for run in runs:
         for alarm in run.alarms:
@@ -118,17 +118,16 @@ def _metrics_table(rows: Sequence[Row]) -> str:
         for row in rows:
             if row.metric == metric:
                 groups.setdefault((metric, row.policy), []).append(row)
+    seeds = len({row.seed for row in rows})
     lines = [("metric", "policy", "value", "of optimum", "of plain")]
     for (metric, policy), group in groups.items():
-        lines.append(
-            (
-                metric,
-                policy,
-                _number(statistics.fmean(row.value for row in group)),
-                _mean([row.of_optimum for row in group]),
-                _mean([row.of_plain for row in group]),
-            )
+        # A run whose trainings did not all end has no makespan.
+        lacks = [None] * (seeds - len(group))
+        value, of_optimum, of_plain = (
+            _mean([*(getattr(row, of) for row in group), *lacks])
+            for of in ("value", "of_optimum", "of_plain")
         )
+        lines.append((metric, policy, value, of_optimum, of_plain))
     return _aligned(lines, words=2)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from dlsched.cli import journals
-from dlsched.cli.output import say, tell
+from dlsched.cli.output import one_line, say, tell
 from dlsched.units import parse_seconds
 
 FAILURE = 1
@@ -148,10 +148,10 @@ def record(journal: Path, first: str | None, last: str | None, name: str) -> Non
             found = recorded(reader.reports(begin, end), name)
         except NothingRecorded as error:
             kept = f"the journal holds {journals.told(reader.cycles())}"
-            say(f"error: {reader.trouble or f'{journal}: {error}; {kept}'}")
+            say(one_line(f"error: {reader.trouble or f'{journal}: {error}; {kept}'}"))
             raise SystemExit(FAILURE) from None
     for remark in found.remarks:
-        say(remark)
+        say(one_line(remark))
     click.echo(render_trace(found.trace), nl=False)
     if reader.trouble is not None:
         say(f"error: {reader.trouble}; the trace is of what could be read")

@@ -34,8 +34,12 @@ class Work:
     """How long the trace has it there."""
 
 
-def satisfied_job_s(demands: Iterable[Demand], cores: float) -> float:
-    """The most job-seconds in which a service is satisfied: at any time, the cheapest first."""
+def satisfied_job_s(demands: Iterable[Demand], cores: float, deferred_s: float = 0.0) -> float:
+    """The most job-seconds in which a service is satisfied: at any time, the cheapest first.
+
+    `deferred_s` are job-seconds more, of services whose requests queue: a target lets them wait so
+    long, and at the end what waits need not be done any more.
+    """
     wanted = [one for one in demands if one.cores <= cores and one.to_s > one.from_s]
     times = sorted({one.from_s for one in wanted} | {one.to_s for one in wanted})
     total = 0.0
@@ -47,7 +51,7 @@ def satisfied_job_s(demands: Iterable[Demand], cores: float) -> float:
             if left < -1e-9:
                 break
             total += end_s - begin_s
-    return total
+    return min(total + deferred_s, math.fsum(one.to_s - one.from_s for one in wanted))
 
 
 def makespan_s(jobs: Sequence[Work], cores: float) -> float:

@@ -71,10 +71,10 @@ def cv(sketch: LatencySketch) -> float | None:
 
     None without a counted bucket. What varies by less than a bucket's width reads as 0.
     """
-    total = sum(count for _, count in sketch.buckets)
+    total = sum([count for _, count in sketch.buckets])
     if not total:
         return None
     values = [(bucket_value_s(index), count) for index, count in sketch.buckets]
-    mean_s = math.fsum(value * count for value, count in values) / total
-    variance = math.fsum(count * (value - mean_s) ** 2 for value, count in values) / total
+    mean_s = math.fsum([value * count for value, count in values]) / total
+    variance = math.fsum([count * (value - mean_s) ** 2 for value, count in values]) / total
     return math.sqrt(variance) / mean_s

@@ -21,6 +21,9 @@ from dlsched.model import CycleReport, JobSpec, LatencySketch, Sample
 
 MEMORY_BYTES_PER_JOB = 4096
 
+_ROW_BYTES_MAX = 256 << 20
+"""Inflated: a journal may come from anybody, and a few bytes could stand for any number."""
+
 _REPORTS = TypeAdapter(CycleReport)
 _SCALARS = frozenset({type(None), bool, int, float, str})
 _UNCHANGING = frozenset({JobSpec, Sample})
@@ -64,10 +67,9 @@ class Decoder:
         try:
             if full:
                 self._stream = _inflater()
-                self._now = json.loads(self._stream.decompress(body))
-            else:
-                self._now = patch(self._now, json.loads(self._stream.decompress(body)))
-        except (zlib.error, LookupError, TypeError, AttributeError) as error:
+            told = json.loads(self._inflated(body))
+            self._now = told if full else patch(self._now, told)
+        except (zlib.error, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(str(error)) from error
 
     def report(self) -> CycleReport:
@@ -84,6 +86,12 @@ class Decoder:
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a report: {error!r}") from error
         return _REPORTS.validate_python(now)
+
+    def _inflated(self, body: bytes) -> bytes:
+        text = self._stream.decompress(body, _ROW_BYTES_MAX)
+        if self._stream.unconsumed_tail:
+            raise ValueError(f"a row of more than {_ROW_BYTES_MAX >> 20} MiB")
+        return text
 
 
 def memory_text(memory: object) -> str:

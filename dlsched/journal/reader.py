@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dlsched.journal.coding import Decoder
-from dlsched.journal.schema import newer, open_for_reading
+from dlsched.journal.schema import foreign, newer, open_for_reading
 from dlsched.journal.told import Change, Event
 from dlsched.model import CycleReport
 
@@ -58,6 +58,9 @@ class JournalReader:
             # Schemas are only ever added to, so most of it can be read all the same.
             if (other := newer(self._connection)) is not None:
                 self.trouble = f"{path}: {other}"
+            if foreign(self._connection):
+                self.close()
+                self.trouble = f"{path}: not a journal of dlsched's"
         except sqlite3.Error as error:
             self.trouble = f"{path}: {error}" if path.exists() else f"{path}: no such journal"
 
@@ -82,7 +85,8 @@ class JournalReader:
 
     def cycles(self) -> range:
         """From the first cycle kept to the last; a cycle between may have been lost."""
-        first, last = self._one("SELECT min(cycle), max(cycle) FROM frames") or (None, None)
+        found = self._one("SELECT min(cycle), max(cycle) FROM frames WHERE cycle > 0")
+        first, last = found or (None, None)
         return range(0) if first is None else range(first, last + 1)
 
     def last_cycle(self) -> int:

@@ -35,6 +35,8 @@ MIGRATIONS: Sequence[str] = (
 )
 VERSION = len(MIGRATIONS)
 
+_FRAMES = {"cycle": "INTEGER", "whole": "INTEGER", "now_s": "REAL", "body": "BLOB"}
+
 _PAGE_BYTES = 8192
 """Rows of one to two KiB leave less of a page empty than in SQLite's 4 KiB."""
 _WAL_BYTES = 4 << 20
@@ -90,6 +92,19 @@ def newer(connection: sqlite3.Connection) -> OtherVersion | None:
     """What is to be said when a newer program wrote the file; None: this one knows all of it."""
     version = _version(connection)
     return OtherVersion(version) if version > VERSION else None
+
+
+def foreign(connection: sqlite3.Connection) -> bool:
+    """Whether its frames are no table as a journal has, which keeps every value's type.
+
+    Raises sqlite3.Error.
+    """
+    tables = connection.execute("PRAGMA table_list(frames)").fetchall()
+    if not tables:
+        return False  # a file that is not begun yet: it holds nothing
+    columns = {row[1]: row[2] for row in connection.execute("PRAGMA table_info(frames)")}
+    strict = all(kind == "table" and is_strict for _, _, kind, _, _, is_strict in tables)
+    return not strict or not _FRAMES.items() <= columns.items()
 
 
 def damaged(error: Exception) -> bool:

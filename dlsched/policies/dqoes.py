@@ -88,8 +88,11 @@ class DqoesPolicy:
         aimed = [job for job in jobs if job.name in targets]
         others = [job for job in jobs if job.name not in targets]
 
-        readings = {job.name: read(job, targets[job.name], snapshot, rule) for job in aimed}
-        capacity = self._capacity(snapshot, readings, before)
+        full = is_saturated(snapshot, rule)
+        readings = {
+            job.name: read(job, targets[job.name], snapshot, rule, full=full) for job in aimed
+        }
+        capacity = self._capacity(snapshot, readings, before, full)
         shares = fair_shares(jobs, capacity)
         wants = {
             job.name: self._want(
@@ -103,6 +106,7 @@ class DqoesPolicy:
                 ),
                 targets[job.name].seconds,
                 snapshot,
+                full,
             )
             for job in aimed
         }
@@ -140,10 +144,13 @@ class DqoesPolicy:
         )
 
     def _capacity(
-        self, snapshot: Snapshot, readings: Mapping[str, Reading], before: DqoesMemory | None
+        self,
+        snapshot: Snapshot,
+        readings: Mapping[str, Reading],
+        before: DqoesMemory | None,
+        full: bool,
     ) -> float:
         """What can really be had: less while others saturate the host, given back by and by."""
-        full = is_saturated(snapshot, self.parameters)
         capacity = snapshot.node.capacity_cores
         if before is not None:
             capacity = min(capacity, (1.02 if full else 1.1) * before.capacity_cores)
@@ -168,6 +175,7 @@ class DqoesPolicy:
         known: DqoesJob,
         target_s: float,
         snapshot: Snapshot,
+        full: bool,
     ) -> DqoesJob:
         """The limit that would satisfy the job, one step nearer: G gives, B takes, S stays."""
         rule = self.parameters
@@ -182,9 +190,9 @@ class DqoesPolicy:
         elif known.hopeless_until_s > snapshot.now_s:
             return known
         wanted, until_s = max(known.wanted_cores, _LEAST_CORES), known.hopeless_until_s
-        spare = reading.is_denied and not is_saturated(snapshot, rule)
-        full = reading.base_cores >= 0.99 * bounds.ceiling_cores
-        if spare or (full and reading.standing is Standing.WORSE):
+        spare = reading.is_denied and not full
+        widest = reading.base_cores >= 0.99 * bounds.ceiling_cores
+        if spare or (widest and reading.standing is Standing.WORSE):
             wanted = min(wanted, 1.1 * reading.base_cores)
             if reading.requests >= rule.min_requests:
                 until_s = snapshot.now_s + rule.retry_s

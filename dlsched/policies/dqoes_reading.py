@@ -38,8 +38,13 @@ class Reading:
         return self.standing is Standing.WORSE and not self.binds
 
 
-def read(job: JobView, target: LatencyTarget, snapshot: Snapshot, rule: DqoesParameters) -> Reading:
-    """What the requests made wholly under the present limit say, if they are enough."""
+def read(
+    job: JobView, target: LatencyTarget, snapshot: Snapshot, rule: DqoesParameters, *, full: bool
+) -> Reading:
+    """What the requests made wholly under the present limit say, if they are enough.
+
+    `full`: the host has no idle CPU left.
+    """
     window = job.progress.window
     aim_s = rule.aim_ratio * target.seconds
     since = [at for at in (job.started_at_s, job.changed_at_s) if at is not None]
@@ -67,7 +72,7 @@ def read(job: JobView, target: LatencyTarget, snapshot: Snapshot, rule: DqoesPar
     if serving is None:
         return Reading("neither limit nor usage is known")
     # On a full host a job that gets less than its limit has lost it to others.
-    bound = 0.9 if is_saturated(snapshot, rule) else rule.binding_ratio
+    bound = 0.9 if full else rule.binding_ratio
     binds = limit is not None and (throttled or serving > bound * limit)
     base = serving if limit is None else limit if binds else min(serving, limit)
     noise = 1.5 if target.quantile is not None else 1.0

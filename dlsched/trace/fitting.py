@@ -6,6 +6,7 @@ becomes of the numbers.
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
 import statistics
@@ -16,8 +17,12 @@ from dlsched.trace.seen import Attempt, Window
 
 _PAIRS_OF = 150
 """So many points of an attempt are paired with each other."""
+_ATTEMPTS_MAX = 10
+"""Of more attempts than that, those with the most points tell."""
 _LEAST_S = 3.0
 """Shorter windows tell nothing of the cores used."""
+_LEAST_LATENCY_S = 1e-9
+"""Nothing answers faster, whatever a container says."""
 _LEVEL_CORES = 0.05
 """Ceilings that differ by less are one level."""
 _FREE_RATIO = 0.9
@@ -26,6 +31,8 @@ _WHOLE_RATIO = 0.05
 """Threads so near to a whole number are that number."""
 _SHIFT_RATIO, _SHIFT_LEAST_S = 1.25, 60.0
 """A load is another one when it differs by that factor, for at least so long."""
+SHIFTS_MAX = 100
+"""A load that comes and goes all day long is cut no more often than that."""
 _BUCKET_CV = 0.02 / math.sqrt(12.0)
 """What counting in buckets 2 % wide adds to a coefficient of variation, in quadrature."""
 _ALMOST_BEST, _ALMOST_BEST_RATIO = 1.1, 0.01
@@ -55,7 +62,7 @@ def step_work(attempts: Sequence[Attempt]) -> tuple[float, float] | None:
     median of what is left.
     """
     slopes: list[tuple[float, float]] = []
-    for one in attempts:
+    for one in sorted(attempts, key=lambda one: len(one.points))[-_ATTEMPTS_MAX:]:
         stride = max(1, math.ceil(len(one.points) / _PAIRS_OF))
         pairs = itertools.combinations(one.points[::stride], 2)
         slopes += [
@@ -85,9 +92,12 @@ def threads(windows: Sequence[Window]) -> tuple[float, bool] | None:
     used in any one window, and then on to the next whole number: threads are whole.
     """
     levels: dict[float | None, list[Window]] = {}
+    brief: dict[float, list[Window]] = {}
     held = 0.0
     for one in windows:
         if one.length_s < _LEAST_S:
+            # A policy that acts every few seconds leaves no others: together they tell.
+            brief.setdefault(math.ceil(one.ceiling_cores or 0.0), []).append(one)
             continue
         if one.contended:
             held = max(held, one.used_cores)
@@ -103,6 +113,11 @@ def threads(windows: Sequence[Window]) -> tuple[float, bool] | None:
             free = max(free, mean)
         else:
             held = max(held, *(one.used_cores for one in group))
+    for group in brief.values():
+        length_s = math.fsum(one.length_s for one in group)
+        mean = math.fsum(one.used_core_s for one in group) / length_s
+        if length_s >= _LEAST_S and mean > free * (1.0 + _WHOLE_RATIO):
+            held = max(held, mean)
     if max(free, held) <= 0:
         return None
     if _snapped(free) >= _snapped(held):
@@ -160,7 +175,11 @@ class Law:
 
 def service_law(windows: Sequence[Window], cores: float) -> Law | None:
     """The law of these windows on a node of so many cores; None without a request."""
-    told = [one for one in windows if one.count and one.latency_s > 0 and one.used_core_s > 0]
+    told = [
+        one
+        for one in windows
+        if one.count and one.mean_s >= _LEAST_LATENCY_S and one.used_core_s > 0
+    ]
     if not told:
         return None
     clients = _clients(told)
@@ -218,29 +237,38 @@ def _phases(told: Sequence[Window], *, open_loop: bool) -> tuple[Phase, ...]:
     return tuple(found)
 
 
-def _cuts(told: Sequence[Window], logs: Sequence[float], offset: int = 0) -> list[int]:
+def _cuts(told: Sequence[Window], logs: Sequence[float]) -> list[int]:
     """Where the level of a series changes for long, by splitting it where that explains most."""
-    if len(told) < 4:
+    cuts: list[int] = []
+    splits = _split(told, logs, 0, len(told))
+    while splits and len(cuts) < SHIFTS_MAX:
+        _, begin, cut, end = heapq.heappop(splits)
+        cuts.append(cut)
+        for split in (*_split(told, logs, begin, cut), *_split(told, logs, cut, end)):
+            heapq.heappush(splits, split)
+    return cuts
+
+
+def _split(
+    told: Sequence[Window], logs: Sequence[float], begin: int, end: int
+) -> list[tuple[float, int, int, int]]:
+    """The best cut between two places, if there is one: less what it explains, begin, cut, end."""
+    size = end - begin
+    if size < 4:
         return []
-    ordered = sorted(logs)
-    low, high = ordered[len(logs) // 20], ordered[-1 - len(logs) // 20]
-    sums = [0.0, *itertools.accumulate(min(high, max(low, log)) for log in logs)]
-    times = [0.0, *itertools.accumulate(one.length_s for one in told)]
-    total, best, cut = sums[-1], 0.0, 0
-    for at in range(1, len(told)):
+    ordered = sorted(logs[begin:end])
+    low, high = ordered[size // 20], ordered[-1 - size // 20]
+    sums = [0.0, *itertools.accumulate(min(high, max(low, log)) for log in logs[begin:end])]
+    times = [0.0, *itertools.accumulate(one.length_s for one in told[begin:end])]
+    best, cut = 0.0, 0
+    for at in range(1, size):
         if min(times[at], times[-1] - times[at]) < _SHIFT_LEAST_S:
             continue
-        left, right = sums[at] / at, (total - sums[at]) / (len(told) - at)
-        explained = at * (len(told) - at) * (left - right) ** 2
+        left, right = sums[at] / at, (sums[-1] - sums[at]) / (size - at)
+        explained = at * (size - at) * (left - right) ** 2
         if abs(left - right) >= math.log(_SHIFT_RATIO) and explained > best:
             best, cut = explained, at
-    if not cut:
-        return []
-    return [
-        *_cuts(told[:cut], logs[:cut], offset),
-        offset + cut,
-        *_cuts(told[cut:], logs[cut:], offset + cut),
-    ]
+    return [(-best / size, begin, begin + cut, end)] if cut else []
 
 
 def _at(phases: Sequence[Phase], at_s: float) -> Phase:

@@ -21,14 +21,23 @@ from dlsched.runtime.simulated.workloads import (
     SimulatedJob,
     TrainingLoad,
 )
-from dlsched.trace.fitting import Law, curve_points, service_law, step_work, threads
+from dlsched.trace.fitting import (
+    SHIFTS_MAX,
+    Law,
+    curve_points,
+    service_law,
+    step_work,
+    threads,
+)
 from dlsched.trace.schema import EVALUATIONS_MAX, STEPS_MAX
 from dlsched.trace.seen import JobSeen
 
 _START_UP_S, _START_UP_MOST_S = 1.0, 60.0
 """Unless seen; and no start takes longer, other than by what the start itself computes."""
 _LEAST_WORK_CORE_S = 1e-6
-_LEFT_OUT = "left out; its CPU time stands as work of others on the host"
+_FAULTS_MAX = 200
+"""Of one job: a container may crash all day long."""
+LEFT_OUT = "left out; its CPU time stands as work of others on the host"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ def simulated_job(
         leaves_s=_leaves_s(job, load, frame),
         start_up_s=start_up_s,
         start_up_work_core_s=round(start_up_core_s, 3),
-        faults=_faults(job, frame),
+        faults=_faults(job, frame, say),
         shifts=shifts,
     )
 
@@ -116,10 +125,13 @@ def _leaves_s(job: JobSeen, load: TrainingLoad | ServiceLoad, frame: Frame) -> f
     return max(leaves_s, round(frame.at_s(job.first_s) + 0.001, 3))
 
 
-def _faults(job: JobSeen, frame: Frame) -> tuple[Fault, ...]:
+def _faults(job: JobSeen, frame: Frame, say: Callable[[str], None]) -> tuple[Fault, ...]:
     times_s = [frame.at_s(time_s) for time_s in job.crashes_s]
     if job.ended_s is not None and not job.finished:
         times_s.append(frame.at_s(job.ended_s))
+    if len(times_s) > _FAULTS_MAX:
+        say(f"crashed {len(times_s)} times: the first {_FAULTS_MAX} are told")
+        del times_s[_FAULTS_MAX:]
     return tuple(Fault("crash", time_s) for time_s in times_s if time_s < frame.duration_s)
 
 
@@ -134,7 +146,7 @@ def _training(
     values = job.values.get(metric or "", [])
     fitted = step_work(job.attempts)
     if fitted is None or not values:
-        say(f"reported no steps with {metric or 'a metric'}: {_LEFT_OUT}")
+        say(f"reported no steps with {metric or 'a metric'}: {LEFT_OUT}")
         return None, 0.0
     work_core_s, start_up_core_s = fitted
     work_core_s = max(_LEAST_WORK_CORE_S, round(work_core_s, 9))
@@ -205,7 +217,7 @@ def _service(
 ) -> tuple[ServiceLoad | None, tuple[Shift, ...], float]:
     law = service_law(job.windows, frame.cores)
     if law is None:
-        say(f"no request of it was seen answered: {_LEFT_OUT}")
+        say(f"no request of it was seen answered: {LEFT_OUT}")
         return None, (), 0.0
     if not law.known:
         say(
@@ -217,6 +229,8 @@ def _service(
             f"{law.clients:.1f} requests were under way at once: they stand as one client, whose"
             " requests carry the work of all of them"
         )
+    if len(law.phases) > SHIFTS_MAX:
+        say(f"its load kept changing: it is told in {len(law.phases)} levels, and not all of it")
     first = law.phases[0]
     load = ServiceLoad(
         work_core_s=max(_LEAST_WORK_CORE_S, round(first.work_core_s, 9)),

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from dlsched.errors import DlschedError
 from dlsched.model import CycleReport, JobState, NodeFact, Snapshot, Start
 from dlsched.runtime.simulated.workloads import HostLoad, SimulatedJob, Trace
-from dlsched.trace.recorded_job import Frame, simulated_job
+from dlsched.trace.recorded_job import LEFT_OUT, Frame, simulated_job
+from dlsched.trace.schema import DAY_MAX_S
 from dlsched.trace.seen import SLICE_S, JobSeen
+from dlsched.units import CORES_MAX
 
 ROOM_RATIO = 0.5
 """A trace lasts longer than its record by this part, where trainings ended in it."""
@@ -50,6 +53,13 @@ class NothingRecorded(DlschedError):
 
 def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
     """The trace of these cycles, in their order. Raises NothingRecorded without a usable job."""
+    try:
+        return _recorded(reports, name)
+    except (ArithmeticError, ValueError) as error:  # no agent writes such a record
+        raise NothingRecorded(f"its numbers make no trace: {error}") from error
+
+
+def _recorded(reports: Iterable[CycleReport], name: str) -> Recorded:
     seen = _Record()
     for report in reports:
         seen.take(report)
@@ -79,16 +89,21 @@ def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
 
 
 def _jobs(seen: _Record, frame: Frame, say: Callable[[str], None]) -> Iterator[SimulatedJob]:
-    taken: set[str] = set()
-    first = {job.name for job in seen.jobs}
+    taken = {job.name for job in seen.jobs}
+    lives: Counter[str] = Counter()
     for job in seen.jobs:
         name = job.name
-        if name in taken:
-            others = (f"{job.name[: _NAME_MAX - 7]}-{life}" for life in itertools.count(2))
-            name = next(other for other in others if other not in taken | first)
+        lives[name] += 1
+        if lives[name] > 1:
+            others = (f"{job.name[: _NAME_MAX - 7]}-{n}" for n in itertools.count(lives[name]))
+            name = next(other for other in others if other not in taken)
+            taken.add(name)
             say(f"{name}: {job.name}, which came again or was made anew")
-        taken.add(name)
-        found = simulated_job(job, name, frame, lambda what, name=name: say(f"{name}: {what}"))  # type: ignore[misc]
+        try:
+            found = simulated_job(job, name, frame, lambda what, name=name: say(f"{name}: {what}"))  # type: ignore[misc]
+        except (ArithmeticError, ValueError) as error:
+            say(f"{name}: its numbers make no sense ({error}): {LEFT_OUT}")
+            found = None
         if found is not None:
             yield found
         else:
@@ -103,6 +118,7 @@ class _Record:
         self.last: Snapshot | None = None
         self.jobs: list[JobSeen] = []
         self._first_s = 0.0
+        self._astray = 0
         self._capacities: dict[float, None] = {}
         self._periods_s: list[float] = []
         self._present: dict[str, JobSeen] = {}
@@ -110,11 +126,12 @@ class _Record:
         """Others' CPU time beyond the cores that are kept for them, by slice."""
 
     def take(self, report: CycleReport) -> None:
-        """One more cycle; one that is not later than the last is left out."""
+        """One more cycle; one not later than the last, or too late for a trace, is left out."""
         snapshot = report.snapshot
         if self.last is None:
             self._first_s = snapshot.now_s
-        elif snapshot.now_s <= self.last.now_s:
+        elif not self.last.now_s < snapshot.now_s <= self._first_s + DAY_MAX_S:
+            self._astray += 1
             return
         else:
             self._periods_s.append(snapshot.now_s - self.last.now_s)
@@ -159,6 +176,8 @@ class _Record:
         if len(self._capacities) > 1:
             told = ", ".join(f"{cores:g}" for cores in self._capacities)
             yield f"the node's capacity changed ({told} cores): the last one holds throughout"
+        if self._astray:
+            yield f"{self._astray} cycles left out: not after the one before, or a year late"
         gaps_s = [one for one in self._periods_s if one > _GAP_S]
         if gaps_s:
             yield f"{len(gaps_s)} gaps in the record, of {math.fsum(gaps_s):.0f} s in all"
@@ -171,8 +190,8 @@ class _Record:
         return Frame(
             origin_s=self._first_s,
             recorded_s=recorded_s,
-            duration_s=float(math.ceil(recorded_s * (1.0 + ROOM_RATIO * room))),
-            cores=max(0.01, round(self.last.node.capacity_cores, 6)),
+            duration_s=min(DAY_MAX_S, float(math.ceil(recorded_s * (1.0 + ROOM_RATIO * room)))),
+            cores=min(CORES_MAX, max(0.01, round(self.last.node.capacity_cores, 6))),
             points_max=max(10, min(_POINTS_MAX, _POINTS_ALL_MAX // max(1, len(self.jobs)))),
         )
 

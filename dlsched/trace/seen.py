@@ -130,6 +130,8 @@ class JobSeen:
     _sampled_s: float = -1.0
     _begun_core_s: float | None = None
     """What it had used before its present start, until that start's first step."""
+    _kept: int = 0
+    """Points of all attempts."""
     _stride: int = 1
     _skipped: int = 0
 
@@ -266,10 +268,12 @@ class JobSeen:
             attempts.append(Attempt(self._begun_core_s))
             self._begun_core_s = None
         attempts[-1].points.append((step, core_s))
-        if sum(len(one.points) for one in attempts) > _POINTS_MAX:
+        self._kept += 1
+        if self._kept > _POINTS_MAX:
             self._stride *= 2
             for one in attempts:
                 one.points = one.points[::2]
+            self._kept = sum(len(one.points) for one in attempts)
 
     def _core_s_at(self, sample: Sample, view: JobView, before: JobView, now_s: float) -> float:
         """CPU time that its job had when the line came.

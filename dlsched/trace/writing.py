@@ -59,7 +59,14 @@ def _number(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
     return dumper.represent_scalar("tag:yaml.org,2002:float", digits + "0" * digits.endswith("."))
 
 
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
+    # To the strict reader 0o17 is a number, as in YAML 1.2; to this library it is a text.
+    style = "'" if value.startswith("0o") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
+
+
 _Plain.add_representer(float, _number)
+_Plain.add_representer(str, _text)
 
 
 def _but(keys: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:

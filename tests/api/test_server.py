@@ -143,8 +143,9 @@ def test_half_asked_questions_neither_pile_up_nor_stay(
     try:
         asking = [socket.socket(socket.AF_UNIX) for _ in range(CONNECTIONS_MAX + 50)]
         for one in asking:
-            one.settimeout(10.0)
+            # Without a timeout: then it waits while others still queue to be let in.
             one.connect(str(server.path))
+            one.settimeout(10.0)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 one.sendall(b"GET /v1/jo")
         for one in asking:

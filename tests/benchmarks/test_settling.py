@@ -45,10 +45,15 @@ def test_decisions_count_up_to_the_last_change_of_each_stretch():
     assert settling_steps(reports) == pytest.approx((2 + 1) / 2)
 
 
-def test_small_steps_do_not_unsettle_but_a_large_one_does():
-    assert settling_steps([report({"a": cores}) for cores in (1.0, 1.09, 1.18)]) == 1
+def test_what_stays_within_a_tenth_of_where_it_ends_has_settled():
+    assert settling_steps([report({"a": cores}) for cores in (1.0, 1.09, 1.0, 1.05)]) == 1
     assert settling_steps([report({"a": cores}) for cores in (1.0, 1.0, 1.2)]) == 3
     assert settling_steps([report({"a": cores}) for cores in (1.0, None)]) == 2
+
+
+def test_small_steps_that_lead_far_are_all_counted():
+    creeping = [report({"a": 1.09**step}) for step in range(20)]
+    assert settling_steps([*creeping, *[creeping[-1]] * 5]) == 19
 
 
 def test_a_policy_that_sets_nothing_has_settled_from_the_start():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -58,22 +58,44 @@ def test_an_error_is_a_ratio_of_the_real_time_and_of_the_number_of_services():
     assert TIME.error_ratio == pytest.approx(0.1)
     assert COUNT.error_ratio == pytest.approx(-0.25)
     assert replace(TIME, simulated=None).error_ratio is None
+    assert replace(TIME, real=None).error_ratio is None
 
 
-def test_a_time_that_was_not_reached_is_never_within():
-    pairs = [TIME, replace(TIME, job="b", simulated=30.0), replace(TIME, job="c", simulated=None)]
+def test_a_time_that_was_reached_in_one_alone_is_never_within():
+    pairs = [
+        TIME,
+        replace(TIME, job="b", simulated=30.0),
+        replace(TIME, job="c", simulated=None),
+        replace(TIME, job="d", real=None),
+    ]
     (line,) = table_of(pairs)
-    assert line["within 15 %"] == "1 of 3"
+    assert line["within 15 %"] == "1 of 4"
     assert line["largest error, %"] is None
     (told,) = verdicts(pairs)
-    assert "1 of 3 within 15%" in told
-    assert "1 not reached" in told
+    assert "1 of 4 within 15%" in told
+    assert "2 reached in one alone" in told
+
+
+def test_what_only_the_simulation_reached_is_a_pair_too():
+    class Unreached(KeptInMemory):
+        def reports(self) -> list[CycleReport]:
+            """Cut off before all is reached; plain Docker's run was whole."""
+            whole = super().reports()
+            return whole[: len(whole) // 3]
+
+    plain = kept("none")
+    cut = Unreached(**{field.name: getattr(kept("fair"), field.name) for field in fields(Kept)})
+    pairs, _ = training_pairs([plain, cut])
+    told = {(p.job, p.what): p for p in pairs if (p.policy, p.variant) == ("fair", FROM_PLAIN)}
+    assert len(told) == 9, "three jobs, three goals each"
+    assert told["training-2", "completion"].real is None
+    assert told["training-2", "completion"].simulated is not None
 
 
 def test_times_and_counts_are_told_apart():
     assert [line.partition(":")[0] for line in verdicts([TIME, COUNT])] == [
         "same run, times to tier 1 and 2",
-        "same run, satisfied counts",
+        "same run, satisfied counts (of all services)",
     ]
     assert verdicts([replace(TIME, what="completion")]) == []
 

@@ -34,6 +34,21 @@ def test_every_policy_has_its_numbers_beside_plain_docker():
     assert compare(scenario, 3, seed=1) == found
 
 
+def test_a_seed_in_which_a_job_did_not_end_leaves_no_makespan_to_tell():
+    mean = Row("training-x", 3, "tradl", 1, "jct_mean_s", 10.0, 1.0, 1.0)
+    reached = dataclasses.replace(mean, metric="jct_reached_ratio", value=1.0)
+    makespan = dataclasses.replace(mean, metric="makespan_s", of_plain=0.9)
+    (whole,) = table_of([mean, reached, makespan], "training")
+    assert (whole["makespan of plain"], whole["jobs that ended"]) == (0.9, 1.0)
+    other = [
+        dataclasses.replace(mean, seed=2),
+        dataclasses.replace(reached, seed=2, value=0.5),
+    ]
+    (part,) = table_of([mean, reached, makespan, *other], "training")
+    assert "makespan of plain" not in part
+    assert part["jobs that ended"] == 0.75
+
+
 def test_the_table_takes_means_over_seeds_and_the_worst_of_them():
     plain = Row("inference-x", 10, PLAIN, 1, "satisfied_mean_ratio", 0.0, 0.0, None)
     met = dataclasses.replace(plain, metric="met_mean_ratio", value=0.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from io import StringIO
 from pathlib import Path
 
@@ -62,6 +63,8 @@ def home(docker_host: str, base_image: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(training_run, "KEPT", tmp_path / "kept")
     monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
     monkeypatch.setattr(training_set, "SCHEDULES", (PAIR,))
+    # Whoever tests may have other work on the host.
+    monkeypatch.setattr(training, "FOREIGN_MOST_CORES", math.inf)
     return tmp_path
 
 

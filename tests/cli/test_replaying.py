@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import math
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from dlsched.deciding import NamedPolicy
 from dlsched.journal import Journal
+from dlsched.model import CycleReport, Limits
 from dlsched.policies import load
 from dlsched.simulate import simulate
 from dlsched.trace import Recipe, generate
 from tests.cli.conftest import Program
+from tests.doubles import snapshot, view
 
 # Simulated time begins with the epoch, and so does the journal's.
 MINUTE_1 = "1970-01-01T00:01:00"
@@ -232,3 +236,38 @@ def test_a_policy_that_fails_is_said_and_counted(
     )
     assert "asked 3 times, failed 3" in result.stdout
     assert "\x1b" not in result.stdout
+
+
+@pytest.fixture
+def forged(folders: Path) -> Path:
+    """What no agent writes: lines in names, and a node without a number."""
+    path = folders / "forged.db"
+    journal = Journal(path)
+    for number, grain_cores in enumerate((0.001, 0.0, math.nan, 0.001), 1):
+        seen = snapshot(view("ab\x1b[2J\nFAKE", actual=1.0))
+        node = replace(seen.node, grain_cores=grain_cores)
+        seen = replace(seen, cycle=number, node=node)
+        limits = {"ab\x1b[2J\nFAKE": Limits(math.inf)}
+        journal.write(CycleReport(seen, "fair\nFAKE", limits=limits, wall_time="now\nFAKE"))
+    journal.close()
+    assert journal.lost_cycles == 0
+    return path
+
+
+def test_senseless_numbers_cost_their_cycle_alone(program: Program, forged: Path) -> None:
+    result = program("replay", str(forged), "-p", "fair", "--all", "-o", "json")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"error: {forged}: the numbers of cycle 2 make no sense: float division by zero;"
+        " shown is what could be read\n"
+    )
+    told = json.loads(result.stdout, parse_constant=pytest.fail)
+    assert [(row["cycle"], row["done_cores"]) for row in told["rows"]] == [(1, "inf"), (4, "inf")]
+
+
+def test_a_forged_name_forges_no_line(program: Program, forged: Path) -> None:
+    for words in (["--all"], ["--job", "web", "--to", "1"]):
+        result = program("replay", str(forged), "-p", "fair", *words)
+        assert not any(line.startswith("FAKE") for line in result.output.splitlines())
+        assert "\x1b" not in result.output
+        assert "ab FAKE" in result.output

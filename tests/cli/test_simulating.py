@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dlsched.cli.simulating import _metrics_table
+from dlsched.scoring import Row
 from tests.cli.conftest import Program
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
@@ -34,6 +38,16 @@ def test_json_has_a_row_a_number(program: Program) -> None:
         ("none", 1), ("none", 2), ("fair", 1), ("fair", 2),
     }  # fmt: skip
     assert [len(run["jobs"]) for run in found["runs"]] == [3, 3, 3, 3]
+
+
+def test_a_seed_that_lacks_a_number_leaves_no_mean_of_the_others() -> None:
+    rows = [Row("day", 3, "none", seed, "jct_mean_s", 10.0, 2.0, 1.0) for seed in (1, 2)]
+    rows.append(replace(rows[0], metric="makespan_s", value=30.0))
+    lines = [line.split() for line in _metrics_table(rows).splitlines()]
+    assert lines[1:] == [
+        ["jct_mean_s", "none", "10", "2", "1"],
+        ["makespan_s", "none", "-", "-", "-"],
+    ]
 
 
 def test_policies_to_compare_run_too(program: Program) -> None:
@@ -65,3 +79,47 @@ def test_a_wrong_trace_is_refused_with_every_problem(
     result = program("simulate", str(path), "-p", "fair")
     assert (result.exit_code, result.stdout) == (2, "")
     assert said in result.stderr
+
+
+def test_a_policy_may_carry_parameters(program: Program) -> None:
+    result = program("simulate", THREE, "-p", "tradl?weights=closest&backoff=2", "-o", "json")
+    runs = json.loads(result.stdout)["runs"]
+    assert [run["policy"] for run in runs] == ["none", "tradl?weights=closest&backoff=2"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("tradl?pace=1", "no parameter 'pace'; it has weights,"),
+        ("tradl?backoff=often", "backoff is 'often', must be a whole number"),
+        ("tradl?weights=best", "must be growth or closest"),
+    ],
+)
+def test_a_wrong_parameter_is_a_usage_error(program: Program, policy: str, said: str) -> None:
+    result = program("simulate", THREE, "-p", policy)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr
+
+
+def test_a_picture_is_drawn_where_one_is_asked_for(program: Program, tmp_path: Path) -> None:
+    file = tmp_path / "day.png"
+    assert program("simulate", THREE, "-p", "fair", "--plot", str(file)).exit_code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_of_no_known_kind_is_refused_before_anything_runs(
+    program: Program, tmp_path: Path
+) -> None:
+    result = program("simulate", THREE, "-p", "fair", "--plot", str(tmp_path / "day.gif"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'day.gif' does not end in .png, .svg, .pdf" in result.stderr
+
+
+def test_without_matplotlib_one_line_tells_how_to_have_it(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "dlsched.plot", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = program("simulate", THREE, "-p", "fair", "--plot", str(tmp_path / "day.png"))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "pip install 'dlsched[plot]'" in result.stderr

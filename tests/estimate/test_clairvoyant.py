@@ -34,6 +34,13 @@ def test_who_leaves_makes_room_and_what_cannot_be_is_left_out() -> None:
     assert satisfied_job_s([], 2.0) == 0.0
 
 
+def test_what_may_queue_costs_nothing_so_long_but_nobody_is_there_for_longer() -> None:
+    demands = [Demand(0, 10, 0.9), Demand(0, 10, 0.9)]
+    assert satisfied_job_s(demands, 1.0) == 10.0
+    assert satisfied_job_s(demands, 1.0, deferred_s=4.0) == 14.0
+    assert satisfied_job_s(demands, 1.0, deferred_s=16.0) == 20.0
+
+
 def test_the_shortest_first() -> None:
     wanted = [Goal(0, 30, 4), Goal(0, 10, 4), Goal(0, 20, 4)]
     assert mean_s(wanted, 2.0) == pytest.approx((5 + 15 + 30) / 3)

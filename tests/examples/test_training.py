@@ -139,6 +139,33 @@ def test_a_damaged_checkpoint_is_told_of_and_the_one_before_it_used(
     assert told == [f"checkpoint {newest}: damaged: leaving it out"]
 
 
+def test_what_is_saved_is_kept_beside_damaged_ones_of_later_steps(tmp_path: Path) -> None:
+    import checkpoints
+
+    for step in (180, 200):
+        (tmp_path / f"step-{step}.ckpt").write_bytes(b"damaged")
+    saved = checkpoints.save(tmp_path, 160, b"whole")
+    stored = checkpoints.newest_first(tmp_path, lambda _: None)
+    assert list(stored) == [(saved, b"whole")]
+
+
+def test_what_killed_containers_left_half_written_does_not_pile_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import checkpoints
+
+    def killed(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", killed)
+        for step in (1, 2, 3):
+            with pytest.raises(KeyboardInterrupt):
+                checkpoints.save(tmp_path, step, b"half")
+    checkpoints.save(tmp_path, 4, b"whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["step-4.ckpt"]
+
+
 def test_a_save_that_fails_leaves_the_older_one_and_no_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,27 @@ def test_what_is_no_journal_answers_nothing_and_says_so(path: Path, content: byt
         assert str(path) in (reader.trouble or "")
 
 
+ENDLESS = "WITH RECURSIVE n(c) AS (SELECT 1 UNION ALL SELECT c + 1 FROM n)"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        f"VIEW frames AS {ENDLESS} SELECT c AS cycle, 1 AS whole, 1.0 AS now_s, x'' AS body FROM n",
+        "TABLE frames (cycle, whole, now_s, body)",
+        "TABLE frames (cycle TEXT, whole INTEGER, now_s REAL, body BLOB) STRICT",
+        "TABLE frames (cycle INTEGER, whole INTEGER, now_s REAL) STRICT",
+    ],
+)
+def test_tables_that_are_no_journals_are_not_asked(path: Path, frames: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE {frames}")
+
+    with JournalReader(path) as reader:
+        assert reader.cycles() == range(0)
+        assert reader.trouble == f"{path}: not a journal of dlsched's"
+
+
 def test_a_newer_file_is_told(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")

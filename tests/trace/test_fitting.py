@@ -7,6 +7,7 @@ import math
 import pytest
 
 from dlsched.trace.fitting import (
+    SHIFTS_MAX,
     curve_points,
     service_law,
     step_work,
@@ -50,6 +51,12 @@ def test_a_second_attempt_adds_to_the_slope_and_not_to_the_intercept() -> None:
     assert step_work([first, second]) == (pytest.approx(0.5), pytest.approx(2.0))
 
 
+def test_of_very_many_attempts_the_longest_tell() -> None:
+    crashing = [Attempt(None, [(step, 9.0 * step) for step in range(30)])] * 200
+    steady = [Attempt(None, [(step, 0.5 * step) for step in range(200)])] * 10
+    assert step_work([*crashing, *steady, *crashing]) == (pytest.approx(0.5), 0.0)
+
+
 def test_without_a_known_beginning_there_is_no_intercept() -> None:
     assert step_work([Attempt(None, [(10, 9.0), (20, 14.0)])]) == (pytest.approx(0.5), 0.0)
 
@@ -77,6 +84,9 @@ def used(cores: float, ceiling: float | None = None, *, full: bool = False) -> W
         ([used(1.5), used(2.5, 2.5)], (3.0, False)),
         ([], None),
         ([Window(0.0, None, 2.0, 4.0)], None),
+        ([used(0.6, full=True), *[Window(0.0, 1.5, 1.0, 1.3)] * 3], (2.0, False)),
+        ([used(0.6, full=True), *[Window(0.0, 1.5, 1.0, 1.3)] * 2], (1.0, False)),
+        ([used(1.3), *[Window(0.0, 1.5, 1.0, 1.32)] * 3], (1.3, True)),
     ],
 )
 def test_threads_are_what_it_uses_when_nothing_holds_it_and_whole_when_something_does(
@@ -165,3 +175,19 @@ def test_what_counting_in_buckets_adds_is_no_noise() -> None:
     one.squares_s2 = count * (latency**2 + spread**2)
     law = service_law([one], cores=1.0)
     assert law is not None and law.noise == pytest.approx(0.0, abs=1e-3)
+
+
+def test_a_load_that_comes_and_goes_all_day_is_cut_only_so_often() -> None:
+    day = [
+        window(10.0 * at, 0.005, 0.006, rate=40.0 if at // 7 % 2 else 10.0) for at in range(8640)
+    ]
+    law = service_law(day, 4.0)
+    assert law is not None
+    assert len(law.phases) == SHIFTS_MAX + 1
+
+
+def test_requests_answered_faster_than_anything_can_be_do_not_count() -> None:
+    true = [window(10.0 * at, 0.03, 0.04) for at in range(6)]
+    lie = Window(60.0, None, 10.0, 3.0, 10**9, 5e-324)
+    assert service_law([*true, lie], 4.0) == service_law(true, 4.0)
+    assert service_law([lie], 4.0) is None

@@ -93,7 +93,10 @@ def test_all_problems_at_once_each_with_its_place() -> None:
         "day.yaml:2:8: node.core: unknown key; did you mean cores?",
         "day.yaml:3:11: duration: '5' has no unit: write 5s or 5ms",
         "day.yaml:6:21: jobs[0].service.work: 0 is out of bounds: 1e-06 to 1e+09",
-        "day.yaml:7:21: jobs[0].faults[0].kind: 'crsh' is not one of crash, silent, lying, frozen, nan",
+        (
+            "day.yaml:7:21: jobs[0].faults[0].kind: "
+            "'crsh' is not one of crash, silent, lying, frozen, nan"
+        ),
     ]
 
 

@@ -250,6 +250,19 @@ def test_a_crash_is_a_fault_and_the_checkpoint_is_found() -> None:
     assert load.steps == pytest.approx(400, abs=2)
 
 
+def test_of_a_container_that_crashes_all_day_the_first_crashes_are_told() -> None:
+    times_s = [2.0 + 0.5 * number for number in range(300)]
+    faults = tuple(Fault("crash", time_s) for time_s in times_s)
+    one = job("vae", TRAINING, faults=faults, start_up_s=0.0)
+    always = replace(one.spec.container, restart=Restart("always"))
+    found = recorded(day(replace(one, spec=replace(one.spec, container=always)), cycle_s=0.1))
+    assert len(only(found).faults) == 200
+    assert any(
+        re.fullmatch(r"vae: crashed \d+ times: the first 200 are told", remark)
+        for remark in found.remarks
+    )
+
+
 def test_a_training_that_did_not_end_gets_more_steps_than_its_time_has_room_for() -> None:
     endless = replace(TRAINING, steps=100_000)
     found = recorded(day(job("vae", endless), duration_s=100.0))
@@ -331,6 +344,45 @@ def _later(report: CycleReport, by_s: float) -> CycleReport:
         )
     now_s = report.snapshot.now_s + by_s
     return replace(report, snapshot=replace(report.snapshot, now_s=now_s, jobs=tuple(views)))
+
+
+def test_a_job_that_came_hundreds_of_times_is_as_many_jobs() -> None:
+    reports = run(day(job("vae", TRAINING), duration_s=100.0))[1]
+    some = [*reports[:2], replace(reports[2], snapshot=replace(reports[2].snapshot, jobs=()))]
+    lives = [_later(one, 200.0 * life) for life in range(300) for one in some]
+    found = record([*reports, *(_later(one, 200.0) for one in lives)])
+    assert "vae-300: vae, which came again or was made anew" in found.remarks
+
+
+def test_cycles_that_are_out_of_order_or_centuries_late_are_left_out() -> None:
+    reports = run(day(job("vae", TRAINING), duration_s=100.0))[1]
+    late = [_later(reports[-1], by_s) for by_s in (-50.0, 1e9, 1e308, math.inf, math.nan)]
+    plain, found = record(reports), record([*reports[:50], *late, *reports[50:]])
+    assert found.trace == plain.trace
+    assert set(found.remarks) - set(plain.remarks) == {
+        "5 cycles left out: not after the one before, or a year late"
+    }
+
+
+def test_a_record_that_begins_at_no_time_is_none() -> None:
+    reports = run(day(job("vae", TRAINING), duration_s=30.0))[1]
+    for by_s in (math.nan, math.inf):
+        with pytest.raises(NothingRecorded):
+            record([_later(reports[0], by_s), *reports])
+
+
+def test_one_jobs_senseless_numbers_do_not_spoil_the_others() -> None:
+    def spoilt(report: CycleReport) -> CycleReport:
+        views = [
+            replace(view, attained_core_s=math.nan) if view.name == "vae" else view
+            for view in report.snapshot.jobs
+        ]
+        return replace(report, snapshot=replace(report.snapshot, jobs=tuple(views)))
+
+    reports = run(day(job("vae", TRAINING), job("web", SERVICE), duration_s=60.0))[1]
+    found = record([spoilt(report) for report in reports])
+    assert "web" in [one.name for one in found.trace.jobs]
+    assert parse_trace(render_trace(found.trace), "yaml") == found.trace
 
 
 def test_a_record_that_begins_in_the_midst_begins_its_jobs_anew() -> None:

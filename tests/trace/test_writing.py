@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,11 @@ def test_what_has_its_default_is_left_out() -> None:
 def test_a_thousand_jobs_come_back_the_same() -> None:
     trace = generate(Recipe(jobs=1000, duration_s=86_400.0, stay_s=3600.0))
     assert parse_trace(render_trace(trace), "again") == trace
+
+
+@pytest.mark.parametrize(
+    "name", ["0o17", "0x1f", "010", "1e3", "1_000", "2026-11-21", "no", "null"]
+)
+def test_a_name_that_could_be_read_as_something_else_comes_back_the_same(name: str) -> None:
+    trace = replace(generate(Recipe(jobs=1)), name=name)
+    assert parse_trace(render_trace(trace), "again").name == name

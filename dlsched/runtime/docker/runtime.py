@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -295,6 +296,14 @@ class DockerRuntime:
         return call is not None
 
     def _give_back(self, watch: Watch, ceiling_cores: float | None) -> None:
+        self._unlimit(watch, ceiling_cores)
+        # A job that fits its threads to its allotment would keep them few while nobody is here.
+        # That it cannot be told (a full disk) is no failure: its limit is given back.
+        with suppress(OSError, ValueError):
+            inside = job_dir(self._options.state_dir, watch.described.job)
+            change_allotment(inside, cpu_cores=ceiling_cores)
+
+    def _unlimit(self, watch: Watch, ceiling_cores: float | None) -> None:
         container, reader = watch.described.container_id, watch.reader
         limits = Limits(ceiling_cores)
         if reader is None or not reader.v2:

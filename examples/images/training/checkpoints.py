@@ -19,9 +19,13 @@ NAME = re.compile(r"step-(\d{1,12})\.ckpt", re.ASCII)
 
 
 def save(folder: Path, step: int, content: bytes) -> Path:
-    """Store the content as the checkpoint of that step; the newest two are kept. Raises OSError."""
+    """Store the content as the checkpoint of that step. Raises OSError.
+
+    It and the newest of the others are kept: one of a later step can only be a damaged one.
+    """
     path = folder / f"step-{step}.ckpt"
-    partial = folder / f".{path.name}.{os.getpid()}"
+    # One name: what a killed container leaves is replaced by the next, which has the same PID.
+    partial = folder / f".partial.{os.getpid()}"
     try:
         with partial.open("wb") as file:
             file.write(hashlib.sha256(content).digest())
@@ -34,7 +38,8 @@ def save(folder: Path, step: int, content: bytes) -> Path:
             partial.unlink(missing_ok=True)
         raise
     _sync(folder)
-    for _, old in _stored(folder)[KEPT:]:
+    others = [other for _, other in _stored(folder) if other != path]
+    for old in others[KEPT - 1 :]:
         with suppress(OSError):
             old.unlink()
     return path

@@ -112,6 +112,8 @@ def test_release_gives_ceilings_and_default_shares_back(rig: Rig) -> None:
         assert now is not None
         assert now.actual == Limits(cores)
         assert now.state is ContainerState.RUNNING
+        allotment = rig.options.state_dir / "in" / found.job / "allotment.json"
+        assert json.loads(allotment.read_text())["cpu_cores"] == cores
         files = cpu_files(rig.client, found.container_id)
         assert files.get("cpu.shares", "1024") == "1024"
         assert files.get("cpu.weight", "100") == "100"
