@@ -23,7 +23,7 @@ from rich.table import Table
 
 from benchmarks import results, training_run, training_set
 from benchmarks.session import session
-from benchmarks.training_judge import Measured, by_job, judged, rows
+from benchmarks.training_judge import Measured, by_job, foreign_cores, judged, rows
 from benchmarks.training_run import Kept, digest_of, folder_of
 from benchmarks.training_set import Model, Schedule, TrainingJob
 from dlsched.scoring import PLAIN, WORSE_RATIO, Row
@@ -47,9 +47,6 @@ TRIES = 3
 def measured(kept: Kept) -> Measured:
     """The run, judged."""
     reports = kept.reports()
-    foreign = [
-        cores for report in reports if (cores := report.snapshot.node.foreign_cores) is not None
-    ]
     return judged(
         kept.policy,
         kept.seed,
@@ -58,7 +55,7 @@ def measured(kept: Kept) -> Measured:
         training_set.EVALUATIONS,
         {
             "daemon_core_ratio": kept.daemon_core_ratio,
-            "foreign_cores": statistics.fmean(foreign) if foreign else math.nan,
+            "foreign_cores": foreign_cores(reports),
         },
     )
 
@@ -198,11 +195,11 @@ def _undisturbed(
     for _ in range(TRIES):
         kept = training_run.run(schedule, policy, spelled, seed, host)
         one = measured(kept)
-        foreign_cores = one.extra["foreign_cores"]
-        if not foreign_cores > FOREIGN_MOST_CORES:
+        others_cores = one.extra["foreign_cores"]
+        if not others_cores > FOREIGN_MOST_CORES:
             return one
         training_run.void(kept)
-        console.print(f"   void: others used {foreign_cores:.2f} cores", highlight=False)
+        console.print(f"   void: others used {others_cores:.2f} cores", highlight=False)
     raise RuntimeError(
         f"others use more than {FOREIGN_MOST_CORES} cores of this host: it would judge them, too"
     )

@@ -154,6 +154,20 @@ def updates(reports: Iterable[CycleReport]) -> int:
     )
 
 
+def foreign_cores(reports: Sequence[CycleReport]) -> float:
+    """Cores that others on the host used, mean over the time; NaN when it was never read.
+
+    By time and not by cycle: a cycle that an exit wakes is a few ms long, and what the container
+    used last, nobody can count any more.
+    """
+    used_core_s = passed_s = 0.0
+    for before, after in pairwise(report.snapshot for report in reports):
+        if after.node.foreign_cores is not None:
+            used_core_s += after.node.foreign_cores * (after.now_s - before.now_s)
+            passed_s += after.now_s - before.now_s
+    return used_core_s / passed_s if passed_s > 0 else math.nan
+
+
 def rows(scenario: str, cores: float, runs: Sequence[Measured]) -> list[Row]:
     """Every number of every run, beside plain Docker under the same seed and the optimum."""
     plain = {one.run.seed: one for one in runs if one.run.policy == scoring.PLAIN}

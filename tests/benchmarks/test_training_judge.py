@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +13,7 @@ from benchmarks.training_judge import (
     Measured,
     by_job,
     courses,
+    foreign_cores,
     judged,
     optima,
     rows,
@@ -230,3 +233,13 @@ def test_the_optimum_takes_the_least_work_seen_of_each_job():
     # Tier 1 takes each 10 core-seconds, one after the other on both cores: 5 and 10 s.
     assert best["tier1_mean_s"] == pytest.approx(7.5)
     assert "tier2_mean_s" not in best, "nobody reached it"
+
+
+def test_what_others_use_is_a_mean_over_the_time_and_not_over_cycles() -> None:
+    def at(now_s: float, cores: float | None) -> CycleReport:
+        node = replace(NODE, foreign_cores=cores)
+        return CycleReport(Snapshot(cycle=1, now_s=now_s, node=node), policy="none")
+
+    seen = [at(0.0, 9.0), at(1.0, 0.1), at(1.01, 9.0), at(2.01, 0.1), at(3.01, None)]
+    assert foreign_cores(seen) == pytest.approx((0.1 + 0.09 + 0.1) / 2.01)
+    assert math.isnan(foreign_cores(seen[:1]))
