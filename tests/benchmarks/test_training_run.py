@@ -81,7 +81,8 @@ def test_runs_are_kept_judged_and_not_run_again(home: Path):
     late = {job.name: job for job in run.jobs}["late"]
     assert late.arrived_s == pytest.approx(3.0, abs=1.0)
     assert late.tier1_s is not None and late.tier2_s is not None
-    assert 0 < late.tier1_s < late.tier2_s < (late.completion_s or 0) < 40
+    # A slow host may let the agent see the last evaluations and the exit in one cycle.
+    assert 0 < late.tier1_s <= late.tier2_s <= (late.completion_s or 0) <= PAIR.deadline_s
     assert run.updates > 0
 
     (line,) = training.judge_kept(console, policies, [1])
