@@ -19,8 +19,8 @@ from dlsched.model import AccuracyTarget, CycleReport, JobState, Resize, Sample
 from dlsched.scoring import JobResult, Row, RunResult
 from dlsched.tiers import Climb, climbed, evaluations
 
-_TIERS = {("tier1", "tier1"): 0, ("tier2", "tier2"): 1, ("completion", "jct"): None}
-"""Goals as a run's results call them and as metrics do, and which tier each is."""
+_TIERS = {"tier1": 0, "tier2": 1, "jct": None}
+"""Goals as metrics call them, and which tier each is."""
 
 
 @dataclass(frozen=True)
@@ -175,19 +175,10 @@ def rows(scenario: str, cores: float, runs: Sequence[Measured]) -> list[Row]:
     for seed, base in plain.items():
         same = [one for one in runs if one.run.seed == seed]
         known = works(same, cores)
-        optimum, alone = optima(known, cores), alone_s(known, cores)
-        beside = {**base.run.metrics(), **base.extra}
+        optimum, alone = optima(known, cores), scoring.alone_s(known, cores)
         for one in same:
-            numbers = [
-                (metric, value, _part(value, optimum.get(metric)), _part(value, beside.get(metric)))
-                for metric, value in {**one.run.metrics(), **one.extra}.items()
-            ]
-            if one is not base:
-                numbers += scoring.beside_plain(one.run, base.run, alone)
-            found += [
-                Row(scenario, len(one.run.jobs), one.run.policy, seed, metric, value, best, part)
-                for metric, value, best, part in numbers
-            ]
+            more = (one.extra, base.extra)
+            found += scoring.run_rows(scenario, one.run, base.run, optimum, alone, more)
     return found
 
 
@@ -217,22 +208,10 @@ def optima(known: Mapping[str, clairvoyant.Work], cores: float) -> dict[str, flo
     """What one who knows all work beforehand would reach, by metric."""
     jobs = list(known.values())
     best = {"makespan_s": clairvoyant.makespan_s(jobs, cores)}
-    for (_, metric), tier in _TIERS.items():
+    for metric, tier in _TIERS.items():
         if wanted := list(clairvoyant.goals(jobs, tier).values()):
             best[f"{metric}_mean_s"] = clairvoyant.mean_s(wanted, cores)
     return best
-
-
-def alone_s(known: Mapping[str, clairvoyant.Work], cores: float) -> dict[str, dict[str, float]]:
-    """What each job would take with the node to itself, by goal and job."""
-    names = list(known)
-    return {
-        goal: {
-            names[index]: one.alone_s(cores)
-            for index, one in clairvoyant.goals(list(known.values()), tier).items()
-        }
-        for (goal, _), tier in _TIERS.items()
-    }
 
 
 def by_job(runs: Sequence[Measured], policy: str, goal: str) -> dict[str, float]:
@@ -282,7 +261,3 @@ def _least(values: Iterable[float | None]) -> float | None:
 
 def _since(at_s: float | None, arrived_s: float) -> float | None:
     return None if at_s is None else at_s - arrived_s
-
-
-def _part(value: float, of: float | None) -> float | None:
-    return value / of if of and math.isfinite(of) else None

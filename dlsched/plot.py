@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 from matplotlib.ticker import MaxNLocator
 
-from dlsched.scoring import PLAIN, RunResult, alone_s, optima
+from dlsched.scoring import PLAIN, RunResult, alone_s, optima, works_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def draw(trace: Trace, runs: Sequence[RunResult], file: Path) -> None:
     }
     rows = [row for row, there in (("trainings", goals), ("services", services)) if there]
     sizes = [heights[row] for row in rows] or [1.0]
-    best, alone = optima(trace), alone_s(trace)
+    best, alone = optima(trace), alone_s(works_of(trace), trace.node.cores)
     with mpl.rc_context(_STYLE):
         figure = plt.figure(figsize=(12.0, 0.5 + sum(sizes)), layout="constrained")
         parts = figure.subfigures(len(sizes), 1, squeeze=False, height_ratios=sizes)[:, 0]

@@ -123,21 +123,32 @@ class Row:
 def rows(trace: Trace, runs: Sequence[RunResult]) -> tuple[Row, ...]:
     """Every number of every run. `runs` hold plain Docker under each of their seeds."""
     plain = {run.seed: run for run in runs if run.policy == PLAIN}
-    optimum, alone = optima(trace), alone_s(trace)
-    found: list[Row] = []
-    for run in runs:
-        base = plain[run.seed].metrics()
-        numbers = [
-            (metric, value, _part(value, optimum.get(metric)), _part(value, base.get(metric)))
-            for metric, value in run.metrics().items()
-        ]
-        if run.policy != PLAIN:
-            numbers += beside_plain(run, plain[run.seed], alone)
-        found += [
-            Row(trace.name, len(trace.jobs), run.policy, run.seed, metric, value, best, part)
-            for metric, value, best, part in numbers
-        ]
-    return tuple(found)
+    optimum, alone = optima(trace), alone_s(works_of(trace), trace.node.cores)
+    return tuple(
+        row for run in runs for row in run_rows(trace.name, run, plain[run.seed], optimum, alone)
+    )
+
+
+def run_rows(
+    scenario: str,
+    run: RunResult,
+    plain: RunResult,
+    optimum: Mapping[str, float],
+    alone: Mapping[str, Mapping[str, float]],
+    more: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {}),
+) -> list[Row]:
+    """Every number of one run, and `more` numbers of it and of plain Docker's under its seed."""
+    own, base = ({**one.metrics(), **also} for one, also in zip((run, plain), more, strict=True))
+    numbers = [
+        (metric, value, _part(value, optimum.get(metric)), _part(value, base.get(metric)))
+        for metric, value in own.items()
+    ]
+    if run.policy != PLAIN:
+        numbers += beside_plain(run, plain, alone)
+    return [
+        Row(scenario, len(run.jobs), run.policy, run.seed, metric, value, best, part)
+        for metric, value, best, part in numbers
+    ]
 
 
 def beside_plain(
@@ -213,7 +224,7 @@ def optima(trace: Trace) -> dict[str, float]:
     """What a clairvoyant would reach, by metric, for the metrics that have a bound."""
     cores = trace.node.cores
     found: dict[str, float] = {}
-    works = list(_works(trace).values())
+    works = list(works_of(trace).values())
     if works:
         found["makespan_s"] = clairvoyant.makespan_s(works, cores)
     for goal, name in _GOALS.items():
@@ -242,20 +253,20 @@ def optima(trace: Trace) -> dict[str, float]:
     return found
 
 
-def alone_s(trace: Trace) -> dict[str, dict[str, float]]:
+def alone_s(works: Mapping[str, clairvoyant.Work], cores: float) -> dict[str, dict[str, float]]:
     """What each training would take alone on the node, by goal and job."""
-    works = _works(trace)
     names = list(works)
     return {
         goal: {
-            names[index]: one.alone_s(trace.node.cores)
+            names[index]: one.alone_s(cores)
             for index, one in clairvoyant.goals(list(works.values()), tier).items()
         }
         for goal, tier in _TIERS.items()
     }
 
 
-def _works(trace: Trace) -> dict[str, clairvoyant.Work]:
+def works_of(trace: Trace) -> dict[str, clairvoyant.Work]:
+    """What each training of the trace computes, by job."""
     return {
         job.name: _work(job.load, job, trace.duration_s)
         for job in trace.jobs

@@ -36,7 +36,7 @@ from dlsched.model import (
     Target,
     Ulimit,
 )  # fmt: skip
-from dlsched.spec_schema import JobKeys, json_schema, known_keys
+from dlsched.spec_schema import CpusKeys, JobKeys, TargetKeys, json_schema, known_keys
 from dlsched.spec_values import RESERVED_VARIABLE, Pairs
 from dlsched.units import shown
 
@@ -58,9 +58,9 @@ def parse_spec(text: str, file: str, read_file: Callable[[str], str] | None = No
     spec = JobSpec(
         name=keys.name,
         container=_container(keys, finding, read_file),
-        bounds=_bounds(keys),
+        bounds=bounds_of(keys.cpus),
         weight=keys.weight,
-        target=_target(keys),
+        target=target_of(keys.target),
         stop=Stop(keys.stop.signal, keys.stop.grace) if keys.stop else Stop(),
         checkpoint=_checkpoint(keys),
     )
@@ -117,7 +117,7 @@ def _container(
         entrypoint=keys.entrypoint,
         environment=_environment(keys, finding, read_file),
         volumes=keys.volumes,
-        restart=_restart(keys.restart),
+        restart=restart_of(keys.restart),
         memory_bytes=keys.memory,
         gpus=keys.gpus or 0,
         ports=keys.ports,
@@ -208,7 +208,8 @@ def _refuse_twice(
         seen.setdefault(path, index)
 
 
-def _restart(words: str) -> Restart:
+def restart_of(words: str) -> Restart:
+    """The restart policy of these checked words, such as `on-failure:3`."""
     name, _, retries = words.partition(":")
     known = cast(Literal["no", "always", "unless-stopped", "on-failure"], name)
     return Restart(known, int(retries or 0))
@@ -239,12 +240,13 @@ def _logging(keys: JobKeys) -> Logging:
     return Logging(given.driver, tuple(sorted((given.options or {}).items())))
 
 
-def _bounds(keys: JobKeys) -> Bounds:
-    return Bounds(keys.cpus.min, keys.cpus.max) if keys.cpus else Bounds()
+def bounds_of(given: CpusKeys | None) -> Bounds:
+    """Floor and ceiling of checked keys."""
+    return Bounds(given.min, given.max) if given else Bounds()
 
 
-def _target(keys: JobKeys) -> Target | None:
-    given = keys.target
+def target_of(given: TargetKeys | None) -> Target | None:
+    """The target of checked keys."""
     if given is None:
         return None
     if given.latency is not None:

@@ -14,6 +14,7 @@ import click
 
 from dlsched import __version__
 from dlsched.cli import asking, daemon, doctor, jobs, policies, replaying, simulating, tracing
+from dlsched.cli.exits import FAILURE, INVALID, UNREACHABLE
 from dlsched.cli.output import say
 from dlsched.errors import (
     AlreadyRunning,
@@ -23,10 +24,6 @@ from dlsched.errors import (
     FileError,
     PolicyError,
 )
-
-FAILURE = 1
-INVALID = 2
-UNREACHABLE = 3
 
 
 class _Program(click.Group):

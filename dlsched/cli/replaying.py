@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import journals, options
+from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, say, tell
 
 if TYPE_CHECKING:
     from dlsched.model import CycleReport
     from dlsched.replay import Beside, Replay, Tally
-
-FAILURE = 1
 
 _HEAD = f"{'CYCLE':>8}  {'TIME':<24}  {'JOB':<20}  {'DONE':>8}  {'WOULD':>8}  {'DIFF':>8}  WHY"
 

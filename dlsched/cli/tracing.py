@@ -12,10 +12,9 @@ from typing import Any
 import click
 
 from dlsched.cli import journals
+from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, say, tell
 from dlsched.units import parse_seconds
-
-FAILURE = 1
 
 
 @click.group(short_help="Make traces for simulate.")

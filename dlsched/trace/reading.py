@@ -6,7 +6,6 @@ Owns the crossing from keys to loads, and what only shows when single keys are r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal, cast
 
 from pydantic import TypeAdapter
 
@@ -14,14 +13,9 @@ from dlsched.document import Document, load_document
 from dlsched.errors import FileError, Problem
 from dlsched.fields import validate
 from dlsched.model import (
-    AccuracyTarget,
-    Bounds,
     ContainerSpec,
     JobSpec,
-    LatencyTarget,
     NodeFact,
-    Restart,
-    Target,
 )
 from dlsched.runtime.simulated.curves import Curve, Measured
 from dlsched.runtime.simulated.workloads import (
@@ -34,7 +28,7 @@ from dlsched.runtime.simulated.workloads import (
     Trace,
     TrainingLoad,
 )
-from dlsched.spec_schema import TargetKeys
+from dlsched.spec import bounds_of, restart_of, target_of
 from dlsched.trace.schema import CurveKeys, TraceJobKeys, TraceKeys, TrainingKeys, known_keys
 
 SIZE_MAX_BYTES = 8 << 20
@@ -86,16 +80,13 @@ def _crossing(source: Document, keys: TraceKeys) -> Iterator[Problem]:
 
 
 def _job(keys: TraceJobKeys) -> SimulatedJob:
-    name, _, retries = keys.restart.partition(":")
-    restart = Restart(
-        cast(Literal["no", "always", "unless-stopped", "on-failure"], name), int(retries or 0)
-    )
+    restart = restart_of(keys.restart)
     spec = JobSpec(
         name=keys.name,
         container=ContainerSpec(image="simulated", restart=restart, memory_bytes=keys.memory),
-        bounds=Bounds(keys.cpus.min, keys.cpus.max) if keys.cpus else Bounds(),
+        bounds=bounds_of(keys.cpus),
         weight=keys.weight,
-        target=_target(keys.target),
+        target=target_of(keys.target),
         container_digest=keys.name,
         digest=keys.name,
     )
@@ -109,15 +100,6 @@ def _job(keys: TraceJobKeys) -> SimulatedJob:
         faults=tuple(Fault(one.kind, one.at, one.for_s, one.factor or 1.0) for one in keys.faults),
         shifts=tuple(Shift(one.at, one.work, one.arrivals) for one in keys.shifts),
     )
-
-
-def _target(keys: TargetKeys | None) -> Target | None:
-    if keys is None:
-        return None
-    if keys.latency is not None:
-        return LatencyTarget(keys.latency, keys.quantile)
-    assert keys.metric is not None and keys.deliver is not None and keys.finish is not None
-    return AccuracyTarget(keys.metric, keys.deliver, keys.finish, keys.deadline)
 
 
 def _load(keys: TraceJobKeys) -> Load:
