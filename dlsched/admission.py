@@ -1,14 +1,15 @@
 """Who may start: a queue in order of arrival, bounded by job count, memory and floors.
 
-Owns the admission rule. It must not start anything, and must not look at latency or progress.
+Owns the admission rule, for the node and for each owner. It must not start anything, and must not
+look at latency or progress.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dlsched.model import JobSpec, NodeView
+from dlsched.model import JobSpec, NodeView, OwnerCeilings
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,30 +21,42 @@ class Verdict:
 
 
 def admit(
-    queue: Sequence[JobSpec], present: Sequence[JobSpec], node: NodeView, max_jobs: int
+    queue: Sequence[JobSpec],
+    present: Sequence[JobSpec],
+    node: NodeView,
+    max_jobs: int,
+    ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
 ) -> dict[str, Verdict]:
     """A verdict for each job in `queue`, which is in order of arrival.
 
     `present` are the jobs that hold their resources already. The first that does not fit holds back
     all behind it, so that a stream of small jobs starves no large one; a job that cannot fit even
-    on an empty node is told so and holds back nobody. A job without `memory` counts as 0 bytes.
+    on an empty node is told so and holds back nobody. One of an owner with ceilings holds back that
+    owner's alone, and one that its owner's ceilings keep out nobody else's: nobody stops the others
+    by asking for much. A job without `memory` counts as 0 bytes.
     """
+    here = list(present)
     count = len(present)
     memory_bytes = sum(spec.container.memory_bytes or 0 for spec in present)
     floor_cores = sum(spec.bounds.floor_cores for spec in present)
     verdicts: dict[str, Verdict] = {}
-    first: str | None = None
+    first: dict[int | None, str] = {}
     for spec in queue:
+        ceilings = ceilings_of(spec.owner)
+        queue_of = None if ceilings is None else spec.owner
         needs_bytes = spec.container.memory_bytes or 0
         never = _never(spec, node)
         if never is not None:
             verdicts[spec.name] = Verdict(False, never)
             continue
-        if first is not None:
-            verdicts[spec.name] = Verdict(False, f"waits behind {first}")
+        ahead = first.get(queue_of, first.get(None))
+        if ahead is not None:
+            verdicts[spec.name] = Verdict(False, f"waits behind {ahead}")
             continue
-        reason = None
-        if count >= max_jobs:
+        reason = None if ceilings is None else _above(spec, here, ceilings)
+        if reason is not None:
+            pass
+        elif count >= max_jobs:
             reason = f"{count} jobs are present, max_jobs is {max_jobs}"
         elif memory_bytes + needs_bytes > node.memory_bytes:
             free = _mib(node.memory_bytes - memory_bytes)
@@ -56,13 +69,37 @@ def admit(
             )
         if reason is not None:
             verdicts[spec.name] = Verdict(False, reason)
-            first = spec.name
+            first[queue_of] = spec.name
             continue
+        here.append(spec)
         count += 1
         memory_bytes += needs_bytes
         floor_cores += spec.bounds.floor_cores
         verdicts[spec.name] = Verdict(True)
     return verdicts
+
+
+def _above(spec: JobSpec, present: Sequence[JobSpec], ceilings: OwnerCeilings) -> str | None:
+    """Why the job does not fit beside what its owner's others hold; None: it does."""
+    others = [one for one in present if one.owner == spec.owner]
+    whose = f"uid {spec.owner}"
+    if len(others) >= ceilings.jobs:
+        return f"{len(others)} jobs of {whose} are present, {ceilings.jobs} may be"
+    gpus = sum(one.container.gpus for one in others)
+    if gpus + spec.container.gpus > ceilings.gpus:
+        return f"needs {spec.container.gpus} GPUs, {whose} holds {gpus} of {ceilings.gpus}"
+    if ceilings.memory_bytes is not None:
+        held = sum(one.container.memory_bytes or 0 for one in others)
+        needs = spec.container.memory_bytes or 0
+        if held + needs > ceilings.memory_bytes:
+            bound = f"{whose} holds {_mib(held)} of {_mib(ceilings.memory_bytes)}"
+            return f"needs {_mib(needs)} of memory, {bound}"
+    if ceilings.cpu_cores is not None:
+        floors = sum(one.bounds.floor_cores for one in others)
+        if floors + spec.bounds.floor_cores > ceilings.cpu_cores + 1e-9:
+            held_cores = f"floors of {whose} hold {floors:.2f} of {ceilings.cpu_cores:.2f}"
+            return f"its floor is {spec.bounds.floor_cores:.2f} cores, {held_cores}"
+    return None
 
 
 def _never(spec: JobSpec, node: NodeView) -> str | None:

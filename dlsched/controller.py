@@ -42,7 +42,8 @@ class Inbound:
     wish: Wish = field(default_factory=Wish)
     sources: Mapping[str, str] = field(default_factory=dict)
     rejected: tuple[RejectedFile, ...] = ()
-    trouble: str | None = None
+    troubles: tuple[str, ...] = ()
+    """What is wrong with where wishes come from, a line each."""
 
 
 class WishSource(Protocol):
@@ -61,7 +62,11 @@ class EndedRecords(Protocol):
         ...
 
     def record(self, ended: Ended) -> None:
-        """Keep it, durably."""
+        """Keep it, durably. On OSError it holds, and `write_again` makes it durable."""
+        ...
+
+    def write_again(self) -> None:
+        """Make durable what was not. Raises OSError."""
         ...
 
     def lift(self, name: str) -> None:
@@ -106,6 +111,9 @@ class Controller:
         self._troubles = troubles
         self._deliver = deliver
         self._undurable: str | None = None
+        self._failing: dict[tuple[str, str], str] = {}
+        """By kind of action and job, what was last told of its failing."""
+        self._held: str | None = None
         self.last_report: CycleReport | None = None
 
     def run_once(self) -> CycleReport:
@@ -130,6 +138,8 @@ class Controller:
             folded.removals,
             reserves=self._decider.reserves,
             sources=inbound.sources,
+            ceilings_of=self._guards.ceilings_of,
+            burst_ratio=self._guards.burst_ratio,
         )
         phases.mark("plan")
         outcomes = self._act(folded.snapshot, actions, told=decision is not None)
@@ -159,6 +169,10 @@ class Controller:
         self._publish(report)
         return report
 
+    def hold(self, why: str | None) -> None:
+        """Do nothing of what is decided, and tell why; None: do it."""
+        self._held = why
+
     def use(
         self, policy: NamedPolicy, guards: GuardOptions, shadow: NamedPolicy | None = None
     ) -> None:
@@ -181,6 +195,7 @@ class Controller:
             decision or Decision(),
             self._guards,
             reserves=self._decider.reserves,
+            heeds_progress=self._decider.heeds_progress,
             starts=folded.starts,
         )
         if decision is not None:
@@ -202,14 +217,16 @@ class Controller:
     ) -> tuple[Outcome, ...]:
         """Apply in order; growth that does not fit beside what is truly in force is withheld.
 
-        A dry run tells its actions when the policy was asked (`told`), not again in every cycle.
+        What is only told (a dry run, or while it is held) is told when the policy was asked
+        (`told`), not again in every cycle.
         """
-        if self._dry_run and not told:
-            return ()
-        if self._dry_run:
-            return tuple(Outcome(action, "withheld", "dry run") for action in actions)
+        why = "dry run" if self._dry_run else self._held
+        if why is not None:
+            return tuple(Outcome(action, "withheld", why) for action in actions if told)
         capacity = snapshot.node.capacity_cores
         in_force = ceilings_in_force(snapshot)
+        names = {job.name for job in snapshot.jobs}
+        self._failing = {key: told for key, told in self._failing.items() if key[1] in names}
         outcomes: list[Outcome] = []
         for action in actions:
             if self._decider.reserves and not isinstance(action, Remove):
@@ -230,8 +247,21 @@ class Controller:
                 in_force[action.job] = (
                     wanted if done else max(wanted, in_force.get(action.job, 0.0))
                 )
-            _log_outcome(outcome)
+            self._tell(outcome)
         return tuple(outcomes)
+
+    def _tell(self, outcome: Outcome) -> None:
+        """In the log; what fails in the same way again and again is told once."""
+        action = outcome.action
+        kind = type(action).__name__.lower()
+        known = self._failing.pop((kind, action.job), None)
+        level = logging.INFO
+        if outcome.status == "failed":
+            level = logging.DEBUG if known == outcome.detail else logging.WARNING
+            self._failing[kind, action.job] = outcome.detail
+        elif kind == "resize" and outcome.status == "done":
+            level = logging.DEBUG
+        log.log(level, "%s %s: %s %s", kind, action.job, outcome.status, outcome.detail)
 
     def _keep_records(self, folded: Folded) -> tuple[HookRun, ...]:
         """Ends and deliveries made durable; returns what became of the operator's commands."""
@@ -241,11 +271,11 @@ class Controller:
             for name in folded.lifts:
                 self._records.lift(name)
             for ended in folded.ended:
-                self._records.record(replace(ended, wall_time=self._clock.wall_time()))
                 log.info("job %s ended: %s: %s", ended.name, ended.kind, ended.detail)
-            if folded.lifts or folded.ended:
-                self._undurable = None
-        except OSError as error:  # a full disk: the word holds until the agent ends
+                self._records.record(replace(ended, wall_time=self._clock.wall_time()))
+            self._records.write_again()
+            self._undurable = None
+        except OSError as error:  # a full disk: the word holds, and is written in a later cycle
             self._undurable = f"the end of a job cannot be recorded: {error}"
         return self._deliver(folded, self._clock.wall_time())
 
@@ -255,8 +285,7 @@ class Controller:
         alarms = [*folded.alarms, *self._troubles()]
         if engine is not None:
             alarms.append(f"engine: {engine}")
-        if inbound.trouble is not None:
-            alarms.append(inbound.trouble)
+        alarms += inbound.troubles
         if self._undurable is not None:
             alarms.append(self._undurable)
         if self._decider.plain:
@@ -298,12 +327,3 @@ def _log_alarms(before: Sequence[str], now: Sequence[str]) -> None:
     for alarm in before:
         if alarm not in now:
             log.info("over: %s", alarm)
-
-
-def _log_outcome(outcome: Outcome) -> None:
-    action = outcome.action
-    kind = type(action).__name__.lower()
-    level = logging.WARNING if outcome.status == "failed" else logging.INFO
-    if kind == "resize" and outcome.status == "done":
-        level = logging.DEBUG
-    log.log(level, "%s %s: %s %s", kind, action.job, outcome.status, outcome.detail)

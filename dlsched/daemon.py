@@ -7,11 +7,13 @@ last report, or wake the loop.
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
 import resource
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 
 from dlsched import __version__, logs
@@ -26,6 +28,7 @@ from dlsched.folder_wish import FolderWish
 from dlsched.guards import GuardOptions
 from dlsched.hook import Hook
 from dlsched.inbox import Inbox
+from dlsched.job_files import is_operator
 from dlsched.journal import (
     DRY_RUN_JOURNAL_NAME,
     JOURNAL_NAME,
@@ -35,12 +38,16 @@ from dlsched.journal import (
     shadow_name,
 )
 from dlsched.ledger import Ledger, LedgerOptions
-from dlsched.model import CycleReport, Ended, JobState, JobView, Memory
+from dlsched.model import CycleReport, Ended, JobSpec, JobState, JobView, Memory
+from dlsched.notify import Notify
 from dlsched.policies import load
-from dlsched.records import delivered_records, ended_records, lock_state_dir
+from dlsched.records import claim_records, delivered_records, ended_records, lock_state_dir
+from dlsched.releasing import Release
+from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.host import physical_cores
-from dlsched.settings import DeliverHook, Settings
+from dlsched.settings import DeliverHook, Settings, kept_out
+from dlsched.tenants import Rules, allowed_roots, owner_of, resolve
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +65,9 @@ _AT_START = (
     "engine",
     "journal",
     "group_weight",
-    "socket_group",
+    "status_group",
+    "control_group",
+    "listen",
 )
 """Settings that a reload cannot change."""
 
@@ -78,6 +87,8 @@ def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = No
     instance holds the state directory, PolicyError or EngineUnavailable when it cannot begin.
     """
     logs.set_up(settings.log.level, settings.log.format)
+    # A watchdog ends what hangs with SIGABRT: the log then shows where it hung.
+    faulthandler.enable()
     # A container takes ten descriptors: the usual 1024 would be spent by a hundred of them.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -97,6 +108,7 @@ class Agent:
         self._settings = settings
         self._dry_run = dry_run
         self._stopping = self._reloading = False
+        self._notify = Notify(os.environ)
         policy, shadow = _policies(settings)
         hook = Hook(DeliverHook() if dry_run else settings.deliver_hook, self._wake)
         self._journal_path = settings.state_dir / (
@@ -112,11 +124,16 @@ class Agent:
         self._records = ended_records(settings.state_dir)
         delivered = delivered_records(settings.state_dir)
         folder = settings.watch.resolve()
-        self._wish = FolderWish(Inbox(folder), folder)
-        engine = _engine_options(settings)
+        tenants = resolve(settings.tenants)
+        claims = claim_records(settings.state_dir)
+        inbox = Inbox(folder, tenants, {job: claim.file for job, claim in claims.all().items()})
+        self._wish = FolderWish(inbox, folder, None if dry_run else claims)
+        engine = engine_options(settings)
         if dry_run:
             engine = replace(engine, group_weight=None, dry_run=True)
+        engine = replace(engine, confine=lambda spec: _confined(spec, self._settings))
         self._runtime = DockerRuntime(engine, self._clock, self._wake)
+        self._release = Release(settings.state_dir, self._clock, self._wake)
         self._deliveries = Deliveries(delivered, hook, self._runtime.tell_deliverable)
         self._ledger = Ledger(
             _ledger_options(settings), self._journal.last_cycle(), delivered.all()
@@ -139,7 +156,13 @@ class Agent:
             deliver=self._deliveries.keep,
         )
         self._watch = FolderWatch(folder, self._wake)
-        self._api = ApiServer(self, settings.run_dir, settings.socket_group)
+        self._api = ApiServer(
+            self,
+            settings.run_dir,
+            settings.status_group,
+            settings.control_group,
+            settings.listen,
+        )
 
     # ------------------------------------------------------------------ the loop
 
@@ -165,39 +188,69 @@ class Agent:
             began_s = self._clock.now_s()
             if self._reloading:
                 self._reloading = False
+                self._notify.reloading()
                 self._reload(reload)
-            self._controller.run_once()
+            self._see_to_release()
+            report = self._controller.run_once()
+            self._api.keep()
+            self._notify.ready()
+            self._notify.status(_in_one_line(report))
             due_s = began_s + self._settings.period_s
             if self._wish.next_s is not None:
                 due_s = min(due_s, self._wish.next_s)
             self._sleep(began_s, due_s)
+        self._notify.stopping()
 
     def close(self) -> None:
-        """Give own jobs their ceilings, leave them running, write the journal's last words."""
+        """Give everything back, leave containers running, write the journal's last words."""
+        self._release.close()
         self._api.stop()
         self._watch.stop()
         self._deliveries.close()
-        failures = () if self._dry_run else self._runtime.release(self._ceilings())
-        for failure in failures:
-            log.warning("%s", failure)
+        for back in () if self._dry_run else self._runtime.release(self._ceilings()):
+            if back.failure is not None:
+                log.warning("%s: its limits are not given back: %s", back.job, back.failure)
         self._runtime.close()
         self._journal.close()
-        log.info("ended; containers run on%s", "" if self._dry_run else " under their ceilings")
+        log.info("ended; containers run on%s", "" if self._dry_run else " under their own limits")
 
     def _sleep(self, began_s: float, due_s: float) -> None:
-        """Until it is due or something happens; a storm of events is taken as one."""
-        if not self._stopping and self._clock.sleep_until(due_s):
-            while not self._stopping and self._clock.sleep_until(began_s + _LEAST_GAP_S):
-                pass
+        """Until it is due or something happens; a storm of events is taken as one.
+
+        However long that is, the watchdog hears of it: it is for cycles that do not end.
+        """
+        until_s = began_s
+        while not self._stopping and until_s < due_s:
+            self._notify.alive()
+            until_s = min(due_s, self._clock.now_s() + self._notify.feed_s)
+            if self._clock.sleep_until(until_s):
+                while not self._stopping and self._clock.sleep_until(began_s + _LEAST_GAP_S):
+                    pass
+                return
+
+    def _see_to_release(self) -> None:
+        """Give everything back where that was asked for, and hold still as long as it holds."""
+        if self._dry_run:
+            return
+        if self._controller.last_report is not None:
+            managed = {job.container_id for job in self._jobs() if job.container_id is not None}
+            self._runtime.expect(self._ceilings(), managed)
+        self._release.answer(lambda: self._runtime.release(self._ceilings()))
+        why = self._release.why
+        self._runtime.hold(why is not None)
+        self._controller.hold(why)
 
     def _ceilings(self) -> dict[str, float | None]:
-        """What each job's container runs on under; one whose file is not known keeps its own."""
+        """What each job's container runs on under, where its file is known."""
         return {
-            job.name: job.actual.cpu_cores
-            if job.state is JobState.UNMANAGED
-            else job.spec.bounds.ceiling_cores
+            job.name: job.spec.bounds.ceiling_cores
             for job in self._jobs()
+            if job.state is not JobState.UNMANAGED
         }
+
+    def _released(self) -> tuple[str, ...]:
+        why = None if self._dry_run else self._release.why
+        return () if why is None else (why,)
 
     def _memory(self, named: NamedPolicy, kept_as: str) -> Memory | None:
         """What that policy remembers of the runs before."""
@@ -208,11 +261,13 @@ class Agent:
         return memory
 
     def _troubles(self) -> tuple[str, ...]:
-        journal = self._journal.trouble()
+        others = (self._journal.trouble(), self._api.trouble)
         return (
             *self._records.trouble,
             *self._deliveries.troubles(),
-            *(() if journal is None else (journal,)),
+            *self._runtime.troubles(),
+            *self._released(),
+            *(trouble for trouble in others if trouble is not None),
         )
 
     def _wake(self, reason: str) -> None:
@@ -229,6 +284,9 @@ class Agent:
 
     def _reload(self, reload: Reload | None) -> None:
         """Take new settings into force where they can change while running; else keep the old."""
+        if not self._dry_run:
+            with suppress(OSError):  # the alarm stays, and says that nothing is changed
+                self._release.resume()
         if reload is None:
             return
         try:
@@ -245,6 +303,7 @@ class Agent:
                 log.warning("a changed %s is taken into force by a restart only", name)
         self._settings = settings = replace(settings, **in_force)
         logs.set_up(settings.log.level, settings.log.format)
+        self._wish.use(resolve(settings.tenants))
         self._ledger.adopt(_ledger_options(settings))
         self._controller.use(policy, _guard_options(settings), shadow)
         log.info("settings read again: %s", _who_decides(settings))
@@ -267,11 +326,7 @@ class Agent:
 
     def stop(self, job: str) -> None:
         """Record that the job shall not run. Raises KeyError, NotOurs, NotDurable."""
-        view = next((view for view in self._jobs() if view.name == job), None)
-        if view is None:
-            raise KeyError(job)
-        if self._dry_run:
-            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
+        view = self._ours(job)
         if view.state is JobState.UNMANAGED:
             raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
         word = Ended(
@@ -283,22 +338,32 @@ class Agent:
             attained_core_s=view.attained_core_s,
         )
         try:
-            self._records.record(word)
+            self._records.secure(word)
         except OSError as error:
             raise NotDurable(f"{job}: the stop cannot be recorded: {error}") from error
         self._wake(f"stop {job}")
 
     def start(self, job: str) -> None:
         """Lift what ended the job. Raises KeyError, NotOurs, NotDurable."""
-        if all(view.name != job for view in self._jobs()):
-            raise KeyError(job)
-        if self._dry_run:
-            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
+        self._ours(job)
         try:
             self._records.lift(job)
         except OSError as error:
             raise NotDurable(f"{job}: its end cannot be lifted: {error}") from error
         self._wake(f"start {job}")
+
+    def release(self) -> Sequence[Mapping[str, object]]:
+        """Give everything back, then change nothing more. Raises NotOurs, NotReleased."""
+        if self._dry_run:
+            raise NotOurs("this daemon is a dry run: it has changed nothing")
+        return [asdict(back) for back in self._release.ask()]
+
+    def resume(self) -> None:
+        """Work again. Raises NotDurable."""
+        try:
+            self._release.resume()
+        except OSError as error:
+            raise NotDurable(f"nothing is resumed: {error}") from error
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         """The job's output."""
@@ -315,6 +380,17 @@ class Agent:
             "watch": str(self._settings.watch),
             "pid": os.getpid(),
         }
+
+    def _ours(self, job: str) -> JobView:
+        """The job, if it is this agent's to stop and to start. Raises KeyError, NotOurs."""
+        view = next((view for view in self._jobs() if view.name == job), None)
+        if view is None:
+            raise KeyError(job)
+        if self._dry_run:
+            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
+        if view.adopted:
+            raise NotOurs(f"{job} is adopted: only its limits are dlsched's, see `docker stop`")
+        return view
 
     def _jobs(self) -> Sequence[JobView]:
         report = self._controller.last_report
@@ -334,7 +410,17 @@ def _who_decides(settings: Settings) -> str:
     return f"policy {settings.policy}{beside}"
 
 
-def _engine_options(settings: Settings) -> DockerOptions:
+def _in_one_line(report: CycleReport) -> str:
+    """For `systemctl status`."""
+    jobs = report.snapshot.jobs
+    running = sum(job.state is JobState.RUNNING for job in jobs)
+    engine = "" if report.engine_ok else ", the engine does not answer"
+    alarms = f", {len(report.alarms)} alarms" if report.alarms else ""
+    return f"{running} of {len(jobs)} jobs run, policy {report.policy}{engine}{alarms}"
+
+
+def engine_options(settings: Settings) -> DockerOptions:
+    """How these settings reach the engine."""
     return DockerOptions(
         instance=settings.instance,
         state_dir=settings.state_dir,
@@ -357,8 +443,23 @@ def _ledger_options(settings: Settings) -> LedgerOptions:
         max_jobs=settings.max_jobs,
         window_s=settings.window_s,
         tier_evaluations=settings.tier_evaluations,
+        blind_after_s=settings.blind_after_s,
+        ceilings_of=resolve(settings.tenants).ceilings_of,
     )
 
 
+def _confined(spec: JobSpec, settings: Settings) -> Confinement | None:
+    """What the container of a user's job is held to; None: it is the operator's."""
+    if spec.owner is None or is_operator(spec.owner):
+        return None
+    rules = resolve(settings.tenants).rules_of(spec.owner) or Rules()
+    return Confinement(rules.pids, allowed_roots(rules, owner_of(spec.owner)), kept_out(settings))
+
+
 def _guard_options(settings: Settings) -> GuardOptions:
-    return GuardOptions(settings.dead_band_ratio, settings.cooldown_s)
+    return GuardOptions(
+        settings.dead_band_ratio,
+        settings.cooldown_s,
+        settings.burst_ratio,
+        resolve(settings.tenants).ceilings_of,
+    )

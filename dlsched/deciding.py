@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dlsched.guards import GuardOptions, guard, refuse_nonsense
 from dlsched.journal import memory_size_check
 from dlsched.model import Decision, JobSpec, Limits, Memory, Shadow, Snapshot
-from dlsched.policies import Policy
+from dlsched.policies import Policy, heeds_progress
 
 FAILURES_UNTIL_PLAIN = 3
 """After so many failures in a row the policy is no longer asked, and ceilings are given back."""
@@ -58,6 +58,11 @@ class Decider:
     def reserves(self) -> bool:
         """Whether the sum of ceilings is held within capacity."""
         return self._named.policy.reserves and not self.plain
+
+    @property
+    def heeds_progress(self) -> bool:
+        """Whether a blind job gets a stated share instead of what is decided for it."""
+        return heeds_progress(self._named.policy) and not self.plain
 
     def use(self, named: NamedPolicy) -> None:
         """Another policy from now on; past failures are forgiven, memory is kept under one name."""
@@ -125,7 +130,12 @@ class Onlooker:
         asked = self.decider
         decision = asked.decide(seen)
         guarded = guard(
-            seen, decision or Decision(), options, reserves=asked.reserves, starts=starts
+            seen,
+            decision or Decision(),
+            options,
+            reserves=asked.reserves,
+            heeds_progress=asked.heeds_progress,
+            starts=starts,
         )
         if decision is not None:
             self._desired = guarded.limits

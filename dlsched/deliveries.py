@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from dlsched.hook import Hook
 from dlsched.ledger import Folded
 from dlsched.model import Delivered, HookRun, JobState, JobView
-from dlsched.records import Records
+from dlsched.record_folder import Records
 from dlsched.settings import DeliverHook
 from dlsched.tiers import in_words
 
@@ -35,12 +36,10 @@ class Deliveries:
         self._offered: dict[str, Delivered] = {}
         """Words that are with the hook, or that it could not run for."""
         self._failed: dict[str, str] = {}
-        self._unwritten: set[str] = set()
-        """Jobs whose word is not on the disk as it is in memory."""
-        self._unlifted: set[str] = set()
-        """Jobs whose word no longer holds, but is still on the disk."""
-        self._undurable = ""
-        """Why, the last time."""
+        self._unwritten: str | None = None
+        """Why words are not on the disk as they are in memory."""
+        self._unlifted: dict[str, str] = {}
+        """Jobs whose word no longer holds, but is still on the disk, and why."""
         self._unallotted: str | None = None
 
     def keep(self, folded: Folded, wall_time: str) -> tuple[HookRun, ...]:
@@ -59,8 +58,8 @@ class Deliveries:
     def troubles(self) -> Sequence[str]:
         """What could not be kept or told, a line each."""
         hooks = [f"deliver_hook failed for {name}: {why}" for name, why in self._failed.items()]
-        undurable = self._undurable if self._unwritten or self._unlifted else None
-        others = (undurable, self._unallotted)
+        unlifted = next(iter(self._unlifted.values()), None)
+        others = (self._unwritten, unlifted, self._unallotted)
         return [*self._records.trouble, *hooks, *(line for line in others if line is not None)]
 
     def use(self, hook: DeliverHook) -> None:
@@ -92,31 +91,24 @@ class Deliveries:
     def _void(self, name: str) -> None:
         self._offered.pop(name, None)
         self._failed.pop(name, None)
-        self._unwritten.discard(name)
         try:
             self._records.lift(name)
-            self._unlifted.discard(name)
+            self._unlifted.pop(name, None)
         except OSError as error:
-            self._unlifted.add(name)
-            self._undurable = f"the delivery of a job cannot be taken back: {error}"
+            self._unlifted[name] = f"the delivery of a job cannot be taken back: {error}"
 
     def _record(self, word: Delivered) -> None:
-        self._unlifted.discard(word.name)
-        try:
+        self._unlifted.pop(word.name, None)
+        with suppress(OSError):  # a full disk: the word holds in memory, and is written later
             self._records.record(word)
-            self._unwritten.discard(word.name)
-        except OSError as error:  # a full disk: the word holds in memory, and is written later
-            self._unwritten.add(word.name)
-            self._undurable = f"the delivery of a job cannot be recorded: {error}"
 
     def _write_again(self) -> None:
-        """In every cycle, until the disk takes one; then all of them."""
-        for name in sorted(self._unwritten):
-            word = self._records.of(name)
-            if word is not None:
-                self._record(word)
-            if name in self._unwritten:
-                break
+        """In every cycle, until the disk takes all of them."""
+        try:
+            self._records.write_again()
+            self._unwritten = None
+        except OSError as error:
+            self._unwritten = f"the delivery of a job cannot be recorded: {error}"
 
     # ------------------------------------------------------------------ the operator's command
 

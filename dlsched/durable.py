@@ -9,6 +9,8 @@ import os
 import tempfile
 from pathlib import Path
 
+_SUFFIX = ".tmp"
+
 
 def write_whole(path: Path, text: str, *, mode: int = 0o640) -> None:
     """Put the text at that path: on return it is on the disk; on OSError the old file is whole.
@@ -16,7 +18,7 @@ def write_whole(path: Path, text: str, *, mode: int = 0o640) -> None:
     The temporary name begins with a dot, in the same folder.
     """
     prefix = f".{path.name}."
-    descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=".tmp", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             stream.write(text)
@@ -28,6 +30,12 @@ def write_whole(path: Path, text: str, *, mode: int = 0o640) -> None:
         Path(temporary).unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def clear_unfinished(folder: Path) -> None:
+    """Remove what a writer that was killed has left there; nobody else may be writing to it."""
+    for left in folder.glob(f".*{_SUFFIX}"):
+        left.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:

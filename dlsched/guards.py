@@ -1,4 +1,5 @@
-"""What holds for every policy alike: bounds, capacity, and steadiness.
+"""What holds for every policy alike: a share for the blind, bounds, owners' ceilings, capacity,
+and steadiness.
 
 Owns the guards, in that order. It must not prefer one job to another: that is the policy's.
 """
@@ -6,12 +7,13 @@ Owns the guards, in that order. It must not prefer one job to another: that is t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from dlsched.division import fair_shares
 from dlsched.errors import PolicyError
-from dlsched.model import Decision, JobSpec, JobView, Limits, Snapshot
-from dlsched.planner import ceilings_in_force
+from dlsched.model import Decision, JobSpec, JobView, Limits, OwnerCeilings, Snapshot
+from dlsched.planner import ceilings_in_force, owner_rooms
 from dlsched.units import same_cores
 
 _MOST = 1e9
@@ -20,10 +22,14 @@ _MOST = 1e9
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """The operator's settings for the guards."""
+    """The operator's settings that hold for whatever a policy decides."""
 
     dead_band_ratio: float = 0.02
     cooldown_s: float = 0.0
+    burst_ratio: float = 0.0
+    """How much of its ceiling a job with a latency target may save up and use beyond it."""
+    ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
+    """What one owner's jobs may have together; None: nothing bounds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +46,13 @@ def guard(
     options: GuardOptions,
     *,
     reserves: bool = False,
+    heeds_progress: bool = True,
     starts: Sequence[JobSpec] = (),
 ) -> Guarded:
     """The decision within bounds, within capacity where the policy reserves, and steady.
+
+    Where the policy heeds progress, a job that is blind gets an even share by weight instead: what
+    is decided without the facts that it is decided by is nobody's wish.
 
     Jobs that the decision leaves out keep what was desired last. Under a policy that reserves, room
     is kept for containers that do not run yet and for `starts`. What no policy may answer is taken
@@ -51,16 +61,26 @@ def guard(
     running = {job.name: job for job in snapshot.running}
     notes: dict[str, str] = {}
     cores: dict[str, float | None] = {}
+    shares = _blind_shares(snapshot) if heeds_progress else {}
     for name, job in running.items():
         wanted = decision.limits.get(name, job.desired).cpu_cores
-        cores[name] = _within_bounds(job, wanted)
-        if name in decision.limits and not same_cores(cores[name], wanted):
+        cores[name] = shares[name] if name in shares else _within_bounds(job, wanted)
+        if name not in shares and name in decision.limits and not same_cores(cores[name], wanted):
             notes[name] = f"bounds: {_cores(wanted)} becomes {_cores(cores[name])}"
+    owners = owner_rooms(snapshot, starts, options.ceilings_of)
+    for owner, owners_room in owners.items():
+        theirs = {name: job for name, job in running.items() if job.spec.owner == owner}
+        asked = {name: cores[name] for name in theirs}
+        cores |= _fitted(f"owner uid {owner}", owners_room, theirs, asked, notes)
     room = math.inf
     if reserves:
         room = max(0.0, snapshot.node.capacity_cores - _held_cores(snapshot, starts))
-        cores = _within_capacity(room, running, cores, notes)
+        cores = _fitted("capacity", room, running, cores, notes)
     kept = _kept(snapshot.now_s, running, cores, options, notes)
+    for owner, owners_room in owners.items():
+        theirs = {name: job for name, job in running.items() if job.spec.owner == owner}
+        if math.fsum(kept[name] or 0.0 for name in theirs) > owners_room + 1e-9:
+            kept |= {name: cores[name] for name in theirs}
     kept = _beside_kept(room, running, cores, kept, options, notes)
     limits: dict[str, Limits] = {}
     for name, job in running.items():
@@ -69,6 +89,12 @@ def guard(
         stays = same_cores(kept[name], actual)
         rounded = _on_grain(kept[name], floor, snapshot.node.grain_cores)
         limits[name] = Limits(actual if stays else rounded, share)
+    for name, cores_given in shares.items():
+        word = (
+            f"blind, {running[name].blind}: an even share by weight instead, {cores_given:.3f} "
+            f"of {snapshot.node.capacity_cores:.3f} cores"
+        )
+        notes[name] = f"{word}; {notes[name]}" if name in notes else word
     return Guarded(limits, notes)
 
 
@@ -88,6 +114,16 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
                 raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
 
 
+def _blind_shares(snapshot: Snapshot) -> dict[str, float]:
+    """What blind jobs get: their share if capacity were divided by weight, within their bounds."""
+    running = snapshot.running
+    blind = {job.name for job in running if job.blind is not None}
+    if not blind:
+        return {}
+    shares = fair_shares(running, snapshot.node.capacity_cores)
+    return {name: cores for name, cores in shares.items() if name in blind}
+
+
 def _within_bounds(job: JobView, cores: float | None) -> float | None:
     floor, ceiling = job.spec.bounds.floor_cores, job.spec.bounds.ceiling_cores
     if cores is None:
@@ -104,7 +140,8 @@ def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
     return held + sum(spec.bounds.floor_cores for spec in starts)
 
 
-def _within_capacity(
+def _fitted(
+    what: str,
     capacity: float,
     running: Mapping[str, JobView],
     cores: Mapping[str, float | None],
@@ -122,7 +159,7 @@ def _within_capacity(
     for name, value in asked.items():
         fitted[name] = floors[name] + (value - floors[name]) * ratio
         notes[name] = (
-            f"capacity: {value:.3f} becomes {fitted[name]:.3f} cores, "
+            f"{what}: {value:.3f} becomes {fitted[name]:.3f} cores, "
             f"all asked for {total:.3f} of {capacity:.3f}"
         )
     return fitted

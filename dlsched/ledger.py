@@ -7,11 +7,12 @@ It must not decide limits, and must not act: what facts call for is returned, no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlsched.admission import admit
-from dlsched.lifecycle import Standing, left_alone, standing
+from dlsched.claimants import claimants
+from dlsched.lifecycle import Standing, adopted_standing, left_alone, standing
 from dlsched.measures import Measures
 from dlsched.model import (
     Begun,
@@ -26,11 +27,14 @@ from dlsched.model import (
     NodeView,
     Observation,
     Outcome,
+    OwnerCeilings,
+    Progress,
     Remove,
     Resize,
     Snapshot,
     Start,
 )
+from dlsched.sight import BLIND_AFTER_S, blindness
 from dlsched.tiers import EVALUATIONS, Climbs
 
 _RETRY_FIRST_S = 5.0
@@ -50,6 +54,10 @@ class LedgerOptions:
     window_s: float = 30.0
     tier_evaluations: int = EVALUATIONS
     """How many evaluations in a row reach a tier."""
+    blind_after_s: float = BLIND_AFTER_S
+    """A running job with a target that told nothing for so long is blind."""
+    ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
+    """What one owner's jobs may have together; None: nothing bounds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,8 @@ class Wish:
     """Why a container without a spec must be left alone; None: its file was removed."""
     settled: bool = True
     """The folder was listed, and no file in it is rejected or still being written."""
+    claimed: Collection[str] = ()
+    """Names of jobs whose file is there, whether in force or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +99,8 @@ class _Record:
     spec: JobSpec
     order: int
     state: JobState | None = None
+    runs_since_s: float = 0.0
+    """When it last became RUNNING."""
     desired: Limits = field(default_factory=Limits)
     measures: Measures = field(default_factory=Measures)
     forgiven: Begun | None = None
@@ -122,44 +134,42 @@ class Ledger:
     def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
         """One observation, the wish and the durable records become one snapshot."""
         self._cycle += 1
-        facts, doubles = _by_job(seen.containers, self._known)
+        found = claimants(seen.containers, wish.specs, self._known)
+        facts, specs = found.facts, {**found.adopted, **wish.specs}
         begun = {item.job: item for item in seen.begun}
-        # A job's container has one name, so this agent never makes a second: it is somebody else's,
-        # as one made from a committed image, which inherits the labels.
-        alarms = [
-            f"{fact.job}: left alone: {fact.container_id[:12]} carries the labels of its container"
-            for fact in doubles
-        ]
+        alarms = [*found.alarms, *seen.left_alone]
         removals: list[Remove] = []
         spared = {
             name: why
             for name, fact in facts.items()
-            if name not in wish.specs and (why := wish.spares(fact)) is not None
+            if name not in specs and (why := wish.spares(fact)) is not None
         }
         alarms += [f"{name}: left alone: {why}" for name, why in sorted(spared.items())]
-        self._take_in(wish, facts, begun)
+        self._take_in(specs, facts, begun)
         used_core_s = self._measure(seen, facts)
         node = self._node(seen, used_core_s)
 
         standings: dict[str, Standing] = {}
         for name, record in list(self._records.items()):
-            spec = wish.specs.get(name)
-            if spec is None and name not in facts:
-                self._note(record, JobState.STOPPED)
+            spec, fact = specs.get(name), facts.get(name)
+            if spec is None and fact is None:
+                self._note(record, JobState.STOPPED, seen.now_s)
                 self._climbs.forget(name)
                 del self._records[name]
             elif name in spared:
                 standings[name] = left_alone(facts[name], spared[name])
+            elif fact is not None and fact.adopted is not None:
+                standings[name] = adopted_standing(fact.adopted, fact)
             else:
                 started = begun.get(name) if begun.get(name) != record.forgiven else None
-                standings[name] = standing(spec, facts.get(name), started, ended.get(name))
+                standings[name] = standing(spec, fact, started, ended.get(name))
 
         starts = self._starts(seen, standings, node)
         endings: list[Ended] = []
         views: list[JobView] = []
         for name in sorted(standings):
             record, place, fact = self._records[name], standings[name], facts.get(name)
-            self._note(record, place.state)
+            self._note(record, place.state, seen.now_s)
             if place.call == "remove" and fact is not None:
                 removals.append(_removal(fact, record.spec, place.reason or ""))
             if place.call == "record":
@@ -181,7 +191,9 @@ class Ledger:
                 name for name, word in ended.items() if _lifted(wish, standings.get(name), word)
             ),
             delivered=self._climbs.deliveries(),
-            undelivered=self._climbs.voided(wish.specs, self._records, settled=wish.settled),
+            undelivered=self._climbs.voided(
+                specs, {*self._records, *wish.claimed}, settled=wish.settled
+            ),
             alarms=tuple(alarms),
         )
 
@@ -214,11 +226,14 @@ class Ledger:
     # ------------------------------------------------------------------ folding
 
     def _take_in(
-        self, wish: Wish, facts: Mapping[str, ContainerFact], begun: Mapping[str, Begun]
+        self,
+        specs: Mapping[str, JobSpec],
+        facts: Mapping[str, ContainerFact],
+        begun: Mapping[str, Begun],
     ) -> None:
         """Records for new names, changed specs for known ones."""
-        for name in sorted({*wish.specs, *facts}):
-            spec = wish.specs.get(name)
+        for name in sorted({*specs, *facts}):
+            spec = specs.get(name)
             record = self._records.get(name)
             if record is None:
                 self._arrived += 1
@@ -284,7 +299,8 @@ class Ledger:
             and not (standings[name].retry and self._backs_off(self._records[name], seen.now_s))
         ]
         present = [self._records[name].spec for name in order if standings[name].state.holds]
-        verdicts = admit(queue, present, node, self._options.max_jobs)
+        options = self._options
+        verdicts = admit(queue, present, node, options.max_jobs, options.ceilings_of)
         starts: list[JobSpec] = []
         for name in order:
             place, record = standings[name], self._records[name]
@@ -321,11 +337,12 @@ class Ledger:
             record.retry_at_s = now_s + record.retry_s
         return now_s < record.retry_at_s
 
-    def _note(self, record: _Record, state: JobState) -> None:
+    def _note(self, record: _Record, state: JobState, now_s: float) -> None:
         """Tell the policy of arrivals and exits."""
         was = record.state is JobState.RUNNING
         runs = state is JobState.RUNNING
         if runs and not was:
+            record.runs_since_s = now_s
             self._wakes.append(f"{record.spec.name}: arrived")
         if was and not runs:
             self._wakes.append(f"{record.spec.name}: left ({state})")
@@ -343,17 +360,21 @@ class Ledger:
             and last.desired == record.desired
         ):
             return last
+        progress = measures.progress(fact, now_s)
         promised = fact is not None or place.state is JobState.STARTING
         record.view = JobView(
             spec=record.spec,
             state=place.state,
             reason=place.reason,
+            adopted=fact is not None and fact.adopted is not None,
+            blind=self._blindness(now_s, record, fact, progress),
             container_id=fact.container_id if fact else None,
             desired=record.desired,
             actual=measures.actual if promised else Limits(),
             cpu_shares=fact.cpu_shares if fact else None,
+            burst_cores=fact.burst_cores if fact else None,
             usage=measures.usage,
-            progress=measures.progress(fact, now_s),
+            progress=progress,
             attained_core_s=measures.attained_core_s,
             started_at_s=measures.started_at_s,
             changed_at_s=measures.changed_at_s,
@@ -362,33 +383,24 @@ class Ledger:
         )
         return record.view
 
+    def _blindness(
+        self, now_s: float, record: _Record, fact: ContainerFact | None, progress: Progress
+    ) -> str | None:
+        if fact is None or record.state is not JobState.RUNNING:
+            return None
+        measures = record.measures
+        return blindness(
+            record.spec.target,
+            fact,
+            progress,
+            began_s=max(record.runs_since_s, measures.started_at_s or 0.0),
+            idle=measures.idle,
+            now_s=now_s,
+            after_s=self._options.blind_after_s,
+        )
+
 
 # ---------------------------------------------------------------------- pure parts
-
-
-def _by_job(
-    containers: Sequence[ContainerFact], known: Callable[[str], str | None]
-) -> tuple[dict[str, ContainerFact], list[ContainerFact]]:
-    """The container that stands for each job, and the others.
-
-    The one `known` so far stays; else a running one, then the first by id.
-    """
-    facts = {fact.job: fact for fact in containers}
-    if len(facts) == len(containers):
-        return facts, []
-    facts.clear()
-    doubles: list[ContainerFact] = []
-
-    def rank(fact: ContainerFact) -> tuple[bool, bool, str]:
-        new = known(fact.job) != fact.container_id
-        return new, fact.state != "running", fact.container_id
-
-    for fact in sorted(containers, key=lambda fact: (fact.job, rank(fact))):
-        if fact.job in facts:
-            doubles.append(fact)
-        else:
-            facts[fact.job] = fact
-    return facts, doubles
 
 
 def _changes(name: str, was: JobSpec, now: JobSpec) -> list[str]:
@@ -404,7 +416,7 @@ def _changes(name: str, was: JobSpec, now: JobSpec) -> list[str]:
 def _lifted(wish: Wish, place: Standing | None, word: Ended) -> bool:
     spec = wish.specs.get(word.name)
     if spec is None:
-        return wish.settled
+        return wish.settled and word.name not in wish.claimed
     runs_again = place is not None and place.state in _RUNS_AGAIN and word.kind != "stopped"
     return spec.digest != word.digest or runs_again
 

@@ -20,6 +20,12 @@ restarted agent reaches the same states from labels and records alone.
           restarting
     yes   exited, code 0       none                   FINISHED     record
     yes   exited, other code   none                   FAILED       record
+
+An adopted container's spec is its labels. It is somebody else's to start, end and remove, so
+nothing is ever called for:
+
+    running, paused, restarting      the same
+    any other                        STOPPED, and gone once it is removed
 """
 
 from __future__ import annotations
@@ -67,6 +73,18 @@ def standing(
     if fact.container_digest != spec.container_digest:
         return _leaving(fact, "its container is made anew: the spec's container part changed")
     return _present(spec, fact, begun)
+
+
+def adopted_standing(spec: JobSpec, fact: ContainerFact) -> Standing:
+    """Where a job stands whose container somebody else started, and will end."""
+    if fact.state in _ALIVE:
+        return _present(spec, fact, None)
+    match fact.state:
+        case ContainerState.CREATED:
+            return Standing(JobState.STOPPED, "it has not been started yet")
+        case ContainerState.EXITED:
+            return Standing(JobState.STOPPED, exit_reason(spec, fact))
+    return Standing(JobState.STOPPED, f"the engine says {fact.state}")
 
 
 def left_alone(fact: ContainerFact, why: str) -> Standing:

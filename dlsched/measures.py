@@ -7,6 +7,7 @@ it measures. Part of the ledger's state, and as mutable.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,13 +20,11 @@ from dlsched.model import (
     LatencySketch,
     Limits,
     Progress,
+    Report,
     Sample,
     Usage,
 )
 from dlsched.units import same_cores
-
-REPORT_INTERVAL_S = 1.0
-"""A reporter writes at most once a second, so a line covers the second before it arrived."""
 
 STALE_WRITER_S = 10.0
 """A writer silent for so long no longer vouches for its requests in flight."""
@@ -78,6 +77,8 @@ class Measures:
     """`_samples` as last told: the same object for as long as they are the same."""
     _checkpoint: CheckpointAck | None = None
     _as_of_s: float | None = None
+    idle: bool = False
+    """Whether the last report said that nothing was in flight: then it may be silent."""
     _told: Progress | None = None
     """As last told, while nothing of it has changed."""
     _resting: ContainerFact | None = None
@@ -213,6 +214,7 @@ class Measures:
         fresh: list[LatencySketch] = []
         for report in fact.reports:
             self._as_of_s = report.received_s
+            self.idle = report.in_flight == 0
             if report.latency is not None:
                 fresh.append(report.latency)
             known = report.writer in self._writers or len(self._writers) < _WRITERS
@@ -228,29 +230,29 @@ class Measures:
         self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
         buckets = sum(len(one.buckets) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
-            self._slide([(now_s, self._fresh)], now_s, window_s)
+            span_s = max(one.span_s for one in fact.reports)
+            self._slide([Report(now_s, latency=self._fresh, span_s=span_s)], now_s, window_s)
         else:
-            told = [(one.received_s, one.latency) for one in fact.reports if one.latency]
-            self._slide(told, now_s, window_s)
+            self._slide(fact.reports, now_s, window_s)
         stale_s = now_s - STALE_WRITER_S
         for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
             del self._writers[writer]
 
-    def _slide(
-        self, told: list[tuple[float, LatencySketch]], now_s: float, window_s: float
-    ) -> None:
+    def _slide(self, told: Sequence[Report], now_s: float, window_s: float) -> None:
         """Take these lines in, and let go of what is too old or of before the last change."""
         since_s = self.changed_at_s or 0.0
         if since_s != self._window_since_s:
             self._window_since_s = since_s
             self._window.clear()
             self._window_at_s.clear()
-        for received_s, latency in told:
-            self._recent.add(latency)
-            self._recent_at_s.append(received_s)
-            if _began_s(received_s, latency) >= since_s:
-                self._window.add(latency)
-                self._window_at_s.append(received_s)
+        for report in told:
+            if report.latency is None:
+                continue
+            self._recent.add(report.latency)
+            self._recent_at_s.append(report.received_s)
+            if _began_s(report, report.latency) >= since_s:
+                self._window.add(report.latency)
+                self._window_at_s.append(report.received_s)
         for sketch, times in self._windows():
             while times and times[0] < now_s - window_s:
                 times.popleft()
@@ -270,6 +272,6 @@ def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:
     return min(1.0, max(0.0, hit / periods)) if periods > 0 else 0.0
 
 
-def _began_s(received_s: float, latency: LatencySketch) -> float:
-    """When the average request that a line tells of began, at the earliest."""
-    return received_s - REPORT_INTERVAL_S - (latency.mean_s or 0.0)
+def _began_s(report: Report, latency: LatencySketch) -> float:
+    """When the average request that a report tells of began, at the earliest."""
+    return report.received_s - report.span_s - (latency.mean_s or 0.0)

@@ -9,7 +9,7 @@ what a type needs to describe itself. Units are in the names: `_s` seconds, `_by
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
@@ -137,10 +137,15 @@ class ContainerSpec:
     logging: Logging = Logging()
     pull_policy: Literal["missing", "always", "never"] = "missing"
 
+    @property
+    def discreet(self) -> ContainerSpec:
+        """For whatever is told or kept: without the environment's values, which may be secrets."""
+        return replace(self, environment=tuple((name, "***") for name, _ in self.environment))
+
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One job file, parsed: the container, and what may change while it runs."""
+    """One job file, or an adopted container's labels, parsed: what it is, and what may change."""
 
     name: str
     container: ContainerSpec
@@ -152,7 +157,20 @@ class JobSpec:
     container_digest: str = ""
     """Of `container` alone: another one means recreate."""
     digest: str = ""
-    """Of everything: another one means that the user changed the file."""
+    """Of everything but `owner`: another one means that the user changed the file."""
+    owner: int | None = None
+    """uid that owns the job file; None: the job is from no file."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerCeilings:
+    """What the jobs of one owner may have together."""
+
+    jobs: int
+    cpu_cores: float | None = None
+    """What their CPU limits may add up to; None: all of capacity."""
+    memory_bytes: int | None = None
+    gpus: int = 0
 
 
 # --------------------------------------------------------------------------- what is measured
@@ -275,6 +293,8 @@ class ContainerFact:
     container_digest: str
     digest: str
     """`JobSpec.digest` at the time of creation."""
+    adopted: JobSpec | None = None
+    """What its labels ask for, if somebody else started it: only its limits are ours to change."""
     source: str = ""
     """The job file that it was made from."""
     stop: Stop = Stop()
@@ -289,6 +309,8 @@ class ContainerFact:
     actual: Limits = Limits()
     """Read back from the kernel."""
     cpu_shares: int | None = None
+    burst_cores: float | None = None
+    """Read back from the kernel; None where it cannot be set."""
     usage_core_s: float | None = None
     """CPU time of this start, in core-seconds, as the kernel counts it."""
     periods: int | None = None
@@ -300,13 +322,15 @@ class ContainerFact:
     bad_lines: int = 0
     """Sidecar lines refused so far, for this start."""
     sidecar_trouble: str | None = None
+    has_source: bool = True
+    """Whether there is anything that its progress can be read from."""
     operation: str | None = None
     """What the runtime is doing to it now (`stopping`, `updating`, `removing`), or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One valid sidecar line."""
+    """One valid sidecar line, or what another source of progress told at once."""
 
     received_s: float
     writer: str = ""
@@ -315,6 +339,8 @@ class Report:
     oldest_s: float | None = None
     sample: Sample | None = None
     checkpoint: CheckpointAck | None = None
+    span_s: float = 1.0
+    """What it tells of ended within so long before it was received."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +367,8 @@ class Observation:
     begun: tuple[Begun, ...] = ()
     listing_age_s: float = 0.0
     """How old the engine's listing is: events are hints, a listing is the truth."""
+    left_alone: tuple[str, ...] = ()
+    """Containers whose labels ask for us in vain, each with the reason in one line."""
     host_busy_core_s: float | None = None
     """CPU time of everything on the host since boot, in core-seconds."""
     node: NodeFact | None = None
@@ -419,12 +447,18 @@ class JobView:
     state: JobState
     reason: str | None = None
     """Why it is in that state, where that is not plain."""
+    adopted: bool = False
+    """Whether somebody else started its container, and will end it."""
+    blind: str | None = None
+    """Why nothing is known of its progress, although it has a target; None: it is known."""
     container_id: str | None = None
     desired: Limits = Limits()
     """The last decision, after the guards."""
     actual: Limits = Limits()
     cpu_shares: int | None = None
     """Read back from the kernel; None on cgroup v2, whose weights are another scale."""
+    burst_cores: float | None = None
+    """Read back from the kernel; None where it cannot be set."""
     usage: Usage = Usage()
     progress: Progress = Progress()
     attained_core_s: float = 0.0
@@ -524,6 +558,10 @@ class Resize:
     limits: Limits
     cpu_shares: int
     why: str
+    burst_cores: float | None = None
+    """What it may use beyond its ceiling where it saved that up; None: what it came with."""
+    ceiling_cores: float | None = None
+    """Of its spec: what a container of ours goes back to when everything is given back."""
 
     @property
     def grows(self) -> bool:

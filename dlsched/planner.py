@@ -1,21 +1,24 @@
 """From guarded limits to ordered actions: the difference to what is in force.
 
-Owns CPU shares, what a start begins with, and the order of actions: shrinks come before what grows,
-so that the sum of ceilings stays within capacity also between two actions. It must not change a
-limit: that is the policy's and the guards'.
+Owns CPU shares, bursts, what a start begins with, and the order of actions: shrinks come before
+what grows, so that the sum of ceilings stays within capacity also between two actions. It must not
+change a limit: that is the policy's and the guards'.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from dlsched.model import (
     Action,
     JobSpec,
     JobState,
+    JobView,
+    LatencyTarget,
     Limits,
+    OwnerCeilings,
     Remove,
     Resize,
     Snapshot,
@@ -43,8 +46,14 @@ def plan(
     *,
     reserves: bool = False,
     sources: Mapping[str, str] | None = None,
+    burst_ratio: float = 0.0,
+    ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
 ) -> tuple[Action, ...]:
-    """What has to be done, in order: removals, shrinks, growths, starts."""
+    """What has to be done, in order: removals, shrinks, growths, starts.
+
+    A job with a latency target may burst by `burst_ratio` of its ceiling; 0: as it came.
+    """
+    owners = owner_rooms(snapshot, starts, ceilings_of)
     shares = _shares(snapshot, limits, starts)
     resizes: list[Resize] = []
     for job in snapshot.running:
@@ -52,9 +61,13 @@ def plan(
         if wanted is None or job.container_id is None or job.reason is not None:
             continue  # a reason on a running job names an operation under way
         share = shares[job.name]
+        burst = _burst(job, wanted, burst_ratio)
         same = same_cores(wanted.cpu_cores, job.actual.cpu_cores)
-        if same and (job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)):
+        weighs = job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)
+        bursts = burst is None or same_cores(burst, job.burst_cores)
+        if same and weighs and bursts:
             continue
+        aside = "its burst follows its ceiling" if weighs else "shares follow the others' limits"
         resizes.append(
             Resize(
                 job=job.name,
@@ -62,14 +75,16 @@ def plan(
                 before=job.actual,
                 limits=wanted,
                 cpu_shares=share,
-                why=why.get(job.name, "shares follow the others' limits" if same else ""),
+                why=why.get(job.name, aside if same else ""),
+                burst_cores=burst,
+                ceiling_cores=job.spec.bounds.ceiling_cores,
             )
         )
     resizes.sort(key=lambda resize: (resize.grows, resize.job))
     begins = [
         Start(
             spec=spec,
-            limits=_first_limits(snapshot, limits, spec, starts, reserves),
+            limits=_first_limits(snapshot, limits, spec, starts, owners, reserves),
             cpu_shares=shares[spec.name],
             source=(sources or {}).get(spec.name, ""),
         )
@@ -93,6 +108,30 @@ def ceilings_in_force(snapshot: Snapshot) -> dict[str, float]:
     }
 
 
+def owner_rooms(
+    snapshot: Snapshot,
+    starts: Sequence[JobSpec],
+    ceilings_of: Callable[[int | None], OwnerCeilings | None],
+) -> dict[int | None, float]:
+    """By owner with a ceiling of cores, what its running jobs may have together.
+
+    Room is kept for its containers that do not run yet, and for the floors of its `starts`.
+    """
+    owners = {job.spec.owner for job in snapshot.jobs} | {spec.owner for spec in starts}
+    bounded = {owner: ceilings_of(owner) for owner in owners}
+    in_force = ceilings_in_force(snapshot) if any(bounded.values()) else {}
+    settled = {job.name for job in snapshot.running} | {spec.name for spec in starts}
+    rooms: dict[int | None, float] = {}
+    for owner, ceilings in bounded.items():
+        if ceilings is None or ceilings.cpu_cores is None:
+            continue
+        theirs = {job.name for job in snapshot.jobs if job.spec.owner == owner} - settled
+        held = sum(in_force.get(name, 0.0) for name in theirs)
+        floors = sum(spec.bounds.floor_cores for spec in starts if spec.owner == owner)
+        rooms[owner] = max(0.0, ceilings.cpu_cores - held - floors)
+    return rooms
+
+
 def may_grow(
     action: Action, actual: Mapping[str, float], capacity_cores: float
 ) -> tuple[bool, float]:
@@ -110,6 +149,14 @@ def may_grow(
     return others + new <= capacity_cores + 1e-6, others + new
 
 
+def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:
+    """What it may use beyond its ceiling once it saved that up; None: whatever it came with."""
+    wanted = ratio > 0 and isinstance(job.spec.target, LatencyTarget)
+    if not wanted or job.burst_cores is None or limits.cpu_cores is None:
+        return None
+    return ratio * limits.cpu_cores
+
+
 def _shares_differ(now: int, wanted: int) -> bool:
     """Whether shares are off by more than is worth a call of their own."""
     return abs(now - wanted) > _SHARES_BAND_RATIO * wanted
@@ -120,14 +167,22 @@ def _first_limits(
     limits: Mapping[str, Limits],
     spec: JobSpec,
     starts: Sequence[JobSpec],
+    owners: Mapping[int | None, float],
     reserves: bool,
 ) -> Limits:
     """What a new container starts under, until the policy sees it run.
 
-    Its ceiling, so that it starts quickly; under a policy that reserves, an even part of what the
-    others leave, since the sum of ceilings must hold from the first moment on.
+    Its ceiling, so that it starts quickly, or an even part of what its owner's other jobs leave of
+    their common one; under a policy that reserves, an even part of what the others leave, since the
+    sum of ceilings must hold from the first moment on.
     """
     ceiling = spec.bounds.ceiling_cores
+    if spec.owner in owners:
+        theirs = [job for job in snapshot.running if job.spec.owner == spec.owner]
+        given = sum(limits.get(job.name, job.actual).cpu_cores or 0.0 for job in theirs)
+        count = sum(each.owner == spec.owner for each in starts)
+        part = spec.bounds.floor_cores + max(0.0, owners[spec.owner] - given) / count
+        ceiling = part if ceiling is None else min(part, ceiling)
     if not reserves:
         return Limits(ceiling)
     capacity = snapshot.node.capacity_cores

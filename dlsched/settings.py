@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_type_hints
 
@@ -31,11 +33,20 @@ from dlsched.fields import (
     whole,
 )
 from dlsched.scalar import read_plain
+from dlsched.sight import BLIND_AFTER_S
+from dlsched.tenants import EVERYONE, Rules, is_under, uid_of
 from dlsched.tiers import EVALUATIONS
 from dlsched.units import CORES_MAX, shown
 
 default_settings_file = Path("/etc/dlsched/dlsched.yaml")
 """Read when no other file is named, if it is there."""
+
+PORT_MAX = 65_535
+
+_KEPT_OUT = (
+    "/dev", "/proc", "/sys", "/boot", "/root", "/run/docker", "/run/docker.sock", "/run/containerd",
+    "/var/run/docker.sock", "/var/lib/docker", "/var/lib/containerd", "/etc/docker",
+)  # fmt: skip
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -55,6 +66,17 @@ def _capacity(value: object) -> str | float:
     if not 0.1 <= value <= CORES_MAX:
         raise ValueError(f"{value:g} is out of bounds: 0.1 to {CORES_MAX:g} cores")
     return float(value)
+
+
+def _listen(value: object) -> tuple[str, int]:
+    words = as_text(value)
+    found = re.fullmatch(r"(127\.0\.0\.1|\[::1\]):([1-9][0-9]{0,4})", words, re.ASCII)
+    if found is None or int(found[2]) > PORT_MAX:
+        raise ValueError(
+            f"{shown(words)} is not 127.0.0.1:PORT or [::1]:PORT, with a port up to {PORT_MAX}: "
+            "the API answers on this host alone"
+        )
+    return found[1].strip("[]"), int(found[2])
 
 
 def _options(value: object) -> Mapping[str, Any]:
@@ -81,6 +103,10 @@ PolicyWord = Annotated[
         r"[A-Za-z0-9_.-]+(:[A-Za-z_][A-Za-z0-9_]*)?(\?[!-~]+)?",
         "a policy's name or module:Class, with ?key=value&key=value behind it where wanted",
     ),
+]
+Group = Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_-]{0,31}\$?", "a group's name")]
+TenantName = Annotated[
+    str, text(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", "a user's name or uid, or everyone")
 ]
 PolicyOptions = Annotated[Mapping[str, Any], Reader(_options, {"type": "object"})]
 
@@ -178,18 +204,29 @@ class Settings:
     max_jobs: Annotated[int, whole(1, 10_000)] = 64
     dead_band_ratio: Annotated[float, number(0, 0.5), Field(alias="dead_band")] = 0.02
     cooldown_s: Annotated[float, seconds(0, 3600), Field(alias="cooldown")] = 0.0
+    burst_ratio: Annotated[float, number(0, 1), Field(alias="burst")] = 0.3
+    """What a job with a latency target may save up and use beyond its ceiling, as part of it; 0
+    leaves it."""
     group_weight: Annotated[float, number(0.01, 100)] | None = 8.0
     """Weight of dlsched's group of containers, as a multiple of one container's default; None
     leaves it."""
     tier_evaluations: Annotated[int, whole(1, 1000)] = EVALUATIONS
     """How many evaluations in a row reach a tier of an accuracy target."""
+    blind_after_s: Annotated[float, seconds(1, 86_400), Field(alias="blind_after")] = BLIND_AFTER_S
+    """How long a job with a target may tell nothing until it is blind."""
     deliver_hook: DeliverHook = DeliverHook()
     engine: Engine = Engine()
     journal: Journal = Journal()
     log: Log = Log()
-    socket_group: Annotated[
-        str | None, text(r"[A-Za-z_][A-Za-z0-9_-]{0,31}\$?", "a group's name")
-    ] = "dlsched"
+    tenants: Mapping[TenantName, Rules] = field(default_factory=dict)
+    """What users' own job files may ask for, by user or `everyone`; a user without rules may have
+    no job files. The operator's own files are not bound."""
+    status_group: Group | None = "dlsched"
+    """Who may read the daemon's status, beside root; None: nobody."""
+    control_group: Group | None = "dlsched-admin"
+    """Who may also change what it does, beside root; None: nobody."""
+    listen: Annotated[tuple[str, int], Reader(_listen, {"type": "string"})] | None = None
+    """A loopback address and port where anybody on this host may read; None: nowhere."""
 
 
 _ADAPTER = TypeAdapter(Settings)
@@ -197,6 +234,7 @@ _LISTED: tuple[Place, ...] = (
     ("policy_options",),
     ("shadow_options",),
     ("deliver_hook", "command"),
+    ("tenants",),
 )
 """Read as YAML also from the environment: a mapping or a list."""
 
@@ -236,6 +274,7 @@ def variable_name(place: Place) -> str:
     return "DLSCHED_" + "_".join(str(part) for part in place).upper()
 
 
+@cache
 def setting_places() -> tuple[Place, ...]:
     """Every setting, as the path of its key in the file."""
     return tuple(_places(Settings, ()))
@@ -279,6 +318,7 @@ def _crossing(document: Document, settings: Settings) -> Iterator[Problem]:
     if isinstance(settings.capacity, float) and settings.reserve.cpu_cores >= settings.capacity:
         what = f"{settings.reserve.cpu_cores:g} leaves nothing of {settings.capacity:g} cores"
         yield document.problem(("reserve", "cpus"), what)
+    yield from _tenants(document, settings)
     hook = settings.deliver_hook
     if hook.command is not None:
         if not hook.command[0].startswith("/"):
@@ -286,6 +326,29 @@ def _crossing(document: Document, settings: Settings) -> Iterator[Problem]:
             yield document.problem(("deliver_hook", "command", 0), what)
         if (unfit := _unfit(hook.user)) is not None:
             yield document.problem(("deliver_hook", "user"), unfit)
+
+
+def _tenants(document: Document, settings: Settings) -> Iterator[Problem]:
+    for name, rules in settings.tenants.items():
+        uid = None if name == EVERYONE else uid_of(name)
+        if uid is None and name != EVERYONE:
+            yield document.problem(("tenants", name), "is no user of this host", at_key=True)
+        if uid == 0:
+            yield document.problem(("tenants", name), "is root, whom no rule binds", at_key=True)
+        for index, root in enumerate(rules.mounts):
+            into = [one for one in kept_out(settings) if is_under(root, one) or is_under(one, root)]
+            if into:
+                what = f"{shown(root)} would let jobs into {into[0]}"
+                yield document.problem(("tenants", name, "mounts", index), what)
+
+
+def kept_out(settings: Settings) -> tuple[str, ...]:
+    """Where no user's job may bind from, whatever its rules say: who writes or even reads there
+    may have the host."""
+    own = (settings.state_dir, settings.run_dir, settings.watch, Path("/etc/dlsched"))
+    host = settings.engine.host or ""
+    engine = (host.removeprefix("unix://"),) if host.startswith("unix:///") else ()
+    return (*_KEPT_OUT, *engine, *(str(path) for path in own))
 
 
 def _unfit(user: str) -> str | None:
@@ -308,5 +371,7 @@ def _places(cls: type, above: Place) -> Iterator[Place]:
 
 
 def _known_keys(above: Place) -> set[str]:
+    if above[:1] == ("tenants",):
+        return {str(place[0]) for place in _places(Rules, ())}
     depth = len(above)
     return {str(place[depth]) for place in setting_places() if place[:depth] == above}

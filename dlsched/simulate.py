@@ -133,6 +133,9 @@ class EndedInMemory:
         """Keep it."""
         self._ended[ended.name] = ended
 
+    def write_again(self) -> None:
+        """All of it is in memory."""
+
     def lift(self, name: str) -> None:
         """Forget it."""
         self._ended.pop(name, None)

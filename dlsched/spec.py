@@ -43,17 +43,28 @@ from dlsched.units import shown
 __all__ = ["env_file_reader", "json_schema", "parse_spec", "render_problems"]
 
 ENV_FILE_MAX_BYTES = 64 * 1024
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|\.\.\.)|"(?:[^"\\]|\\.)*(?:"|\.\.\.)""")
+"""A value as error lines show it: in quotes, and cut off when it is long."""
 _ADAPTER = TypeAdapter(JobKeys)
 
 
-def parse_spec(text: str, file: str, read_file: Callable[[str], str] | None = None) -> JobSpec:
+def parse_spec(
+    text: str,
+    file: str,
+    read_file: Callable[[str], str] | None = None,
+    refusals: Callable[[JobSpec], Iterable[tuple[Place, str]]] = lambda _: (),
+) -> JobSpec:
     """The job that the text describes.
 
-    `read_file` gives the text of an env_file by its name as written (`env_file_reader` makes one).
-    Raises SpecError with all problems, in the order of the file.
+    `read_file` gives the text of an env_file by its name as written (`env_file_reader` makes one);
+    `refusals` tells where the job asks for what its owner may not have. Raises SpecError with all
+    problems, in the order of the file.
     """
     source = load_document(text, file)
-    keys = validate(source, _ADAPTER, known_keys, SpecError, null_ok=False)
+    try:
+        keys = validate(source, _ADAPTER, known_keys, SpecError, null_ok=False)
+    except SpecError as error:
+        raise SpecError(tuple(_discreet(problem) for problem in error.problems)) from None
     finding = _Crossing(source)
     spec = JobSpec(
         name=keys.name,
@@ -64,8 +75,11 @@ def parse_spec(text: str, file: str, read_file: Callable[[str], str] | None = No
         stop=Stop(keys.stop.signal, keys.stop.grace) if keys.stop else Stop(),
         checkpoint=_checkpoint(keys),
     )
+    for place, what in refusals(spec):
+        finding.add(place, what)
     if finding.problems:
-        raise SpecError(tuple(finding.problems))
+        problems = sorted(finding.problems, key=lambda one: (one.line, one.column))
+        raise SpecError(tuple(problems))
     spec = replace(spec, container_digest=_digest(spec.container))
     return replace(spec, digest=_digest(spec))
 
@@ -258,6 +272,13 @@ def target_of(given: TargetKeys | None) -> Target | None:
 def _checkpoint(keys: JobKeys) -> Checkpoint | None:
     given = keys.checkpoint
     return Checkpoint(given.signal, given.timeout, given.path) if given else None
+
+
+def _discreet(problem: Problem) -> Problem:
+    """The problem without the values that it quotes, where those may be secrets."""
+    if not re.match(r"environment\b", problem.path):
+        return problem
+    return replace(problem, what=_QUOTED.sub("***", problem.what))
 
 
 def _digest(value: object) -> str:

@@ -38,6 +38,7 @@ from dlsched.spec_values import (
     Tmpfs,
     User,
     Volume,
+    Weight,
 )  # fmt: skip
 from dlsched.units import CORES_MIN, render_cores, shown
 
@@ -231,7 +232,7 @@ class JobKeys(Keys):
         None, description="Memory limit, such as 1GiB; swap is not given beyond it."
     )
     gpus: Gpus | None = Field(None, description="How many GPUs.")
-    weight: Annotated[float, number(0, 1000, above=True)] = Field(
+    weight: Weight = Field(
         1.0, description="Weight beside other jobs, above 0, at most 1000 (default 1)."
     )
     target: TargetKeys | None = Field(None, description="What is asked of the job.")

@@ -38,6 +38,8 @@ _VOLUME_MODES = frozenset({
     "cached", "delegated", "consistent",
 })  # fmt: skip
 _RESERVED_METRICS = frozenset({"t", "v", "w", "step", "latency", "latency_s", "checkpoint"})
+_LINE_CHARACTERS = 16_384
+"""Of a command in one line: to split a longer one would hold up the loop."""
 
 
 def _image(value: object) -> str:
@@ -189,6 +191,8 @@ def _shell_line(words: str) -> list[str]:
 
 
 def _words(line: str) -> list[str]:
+    if len(line) > _LINE_CHARACTERS:
+        raise ValueError(f"{shown(line)} has {len(line)} characters, at most {_LINE_CHARACTERS}")
     try:
         return shlex.split(line)
     except ValueError as error:
@@ -227,6 +231,7 @@ Metric = Annotated[str, Reader(_metric, {"type": "string"})]
 Signal = Annotated[str, Reader(_signal, {"type": "string", "examples": ["SIGTERM", "SIGINT"]})]
 TellingSignal = Annotated[str, Reader(_telling_signal, {"type": "string"})]
 Cores = Annotated[float, number(CORES_MIN, CORES_MAX)]
+Weight = Annotated[float, number(0, 1000, above=True)]
 Seconds = Annotated[float, seconds(0.001)]
 User = Annotated[str, text(f"{_ACCOUNT}(?::{_ACCOUNT})?", "user or user:group")]
 Network = Annotated[str, text(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", "a network's name")]

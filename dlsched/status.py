@@ -17,6 +17,7 @@ from dlsched.model import (
     AccuracyTarget,
     ContainerSpec,
     CycleReport,
+    JobSpec,
     JobView,
     LatencyTarget,
     Reached,
@@ -29,8 +30,8 @@ from dlsched.model import (
 from dlsched.tiers import in_words
 from dlsched.units import render_seconds
 
-SOCKET_NAME = "dlsched.sock"
-"""The API's socket in the run directory."""
+STATUS_SOCKET_NAME, CONTROL_SOCKET_NAME = "status.sock", "control.sock"
+"""The API's sockets in the run directory: for reading, and for changing too."""
 
 BAND_RATIO = 0.10
 """Half width of the satisfied band, as a ratio of the target."""
@@ -75,6 +76,7 @@ def job_status(job: JobView, now_s: float) -> dict[str, Any]:
         "name": job.name,
         "state": job.state.value,
         "reason": job.reason,
+        "source": "container" if job.adopted else "file",
         "container": None if job.container_id is None else job.container_id[:12],
         "target": _target(job.spec.target),
         **_measured(job),
@@ -93,7 +95,9 @@ def job_status(job: JobView, now_s: float) -> dict[str, Any]:
             "bad_lines": progress.bad_lines,
             "trouble": progress.trouble,
         },
+        "blind": job.blind,
         "starts": job.starts,
+        "owner": job.spec.owner,
         "weight": job.spec.weight,
         "attained_core_s": job.attained_core_s,
     }
@@ -129,11 +133,13 @@ def plain(value: object) -> Any:
     """Any value of the model as JSON can carry it.
 
     A number that is not finite becomes text, and an environment's values become `***`: they may
-    be secrets, which whoever may look at the schedule need not know.
+    be secrets, which whoever may look at the schedule need not know. Nor are digests told, by which
+    a guess at a secret could be checked.
     """
+    if isinstance(value, JobSpec):
+        value = dataclasses.replace(value, digest="", container_digest="")
     if isinstance(value, ContainerSpec):
-        hidden = tuple((name, "***") for name, _ in value.environment)
-        value = dataclasses.replace(value, environment=hidden)
+        value = value.discreet
     if isinstance(value, Enum):
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):

@@ -147,6 +147,7 @@ class FakeSource:
         self.asked: list[tuple[object, ...]] = []
         self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
         self.watch = "/etc/dlsched/jobs.d"
+        self.given_back: list[Mapping[str, object]] = []
 
     def last_report(self) -> CycleReport | None:
         return self.report
@@ -163,6 +164,13 @@ class FakeSource:
 
     def start(self, job: str) -> None:
         self._wish("start", job)
+
+    def release(self) -> Sequence[Mapping[str, object]]:
+        self.asked.append(("release",))
+        return list(self.given_back)
+
+    def resume(self) -> None:
+        self.asked.append(("resume",))
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         self.asked.append(("logs", job, tail, follow))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
@@ -16,18 +17,20 @@ from typing import Any, Protocol
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dlsched import policies
+from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.errors import DlschedError
-from dlsched.model import CycleReport
+from dlsched.model import CycleReport, JobView
 from dlsched.status import job_now, job_status, node_status, plain
 
 FOLLOWERS_MAX = 32
-"""Logs read at the same time: each takes a thread, and a silent job holds it."""
+"""Logs read at the same time at each address: each takes a thread, and a silent job holds it."""
 
 FIRST_CHUNK_S = 1.0
 """So long a log's reader may take to fail before the answer has begun."""
@@ -56,6 +59,14 @@ class StatusSource(Protocol):
         """Lift a recorded stop; raises KeyError for an unknown job."""
         ...
 
+    def release(self) -> Sequence[Mapping[str, object]]:
+        """Give everything back and change nothing more; what became of each container."""
+        ...
+
+    def resume(self) -> None:
+        """Work again after a release."""
+        ...
+
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         """The job's output; raises KeyError or EngineUnavailable."""
         ...
@@ -75,7 +86,8 @@ class _Json(JSONResponse):
 def build_app(source: StatusSource) -> Starlette:
     """The API over that source. Every error is `{"error": "one line"}`."""
     routes = _Routes(source)
-    return Starlette(
+    app = Starlette(
+        middleware=[Middleware(Gate)],
         routes=[
             Route("/v1/about", routes.about),
             Route("/v1/policies", routes.policies),
@@ -86,6 +98,8 @@ def build_app(source: StatusSource) -> Starlette:
             Route("/v1/jobs/{name}/logs", routes.logs),
             Route("/v1/jobs/{name}/stop", routes.stop, methods=["POST"]),
             Route("/v1/jobs/{name}/start", routes.start, methods=["POST"]),
+            Route("/v1/release", routes.release, methods=["POST"]),
+            Route("/v1/resume", routes.resume, methods=["POST"]),
         ],
         exception_handlers={
             HTTPException: _refuse,
@@ -93,12 +107,17 @@ def build_app(source: StatusSource) -> Starlette:
             Exception: _fail,
         },
     )
+    # A path that is none is told so, and not sent to where the Host header says.
+    app.router.redirect_slashes = False
+    return app
 
 
 class _Routes:
     def __init__(self, source: StatusSource) -> None:
         self._source = source
-        self._followers = threading.BoundedSemaphore(FOLLOWERS_MAX)
+        self._followers: defaultdict[str, threading.BoundedSemaphore] = defaultdict(
+            lambda: threading.BoundedSemaphore(FOLLOWERS_MAX)
+        )
 
     async def about(self, _request: Request) -> Response:
         return _Json(plain(self._source.about()))
@@ -130,11 +149,16 @@ class _Routes:
         name = request.path_params["name"]
         tail = _count(request, "tail", default=100, low=0, high=1_000_000)
         follow = bool(_count(request, "follow", default=0, low=0, high=1))
-        self._row(name)
-        if not self._followers.acquire(blocking=False):
+        caller, owner = caller_of(request), self._view(name).spec.owner
+        if not caller.may_read_logs(owner):
+            whose = "" if owner is None else f", unless by its owner (uid {owner})"
+            detail = refusal(caller, f"the output of {name}, which may hold secrets,") + whose
+            raise HTTPException(HTTPStatus.FORBIDDEN, detail)
+        followers = self._followers[caller.address]
+        if not followers.acquire(blocking=False):
             detail = f"{FOLLOWERS_MAX} logs are being read already"
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
-        reading = LogReading(self._followers)
+        reading = LogReading(followers)
         reading.start(lambda: self._source.logs(name, tail, follow))
         try:
             await reading.first(FIRST_CHUNK_S)
@@ -151,6 +175,13 @@ class _Routes:
     async def start(self, request: Request) -> Response:
         return await self._wish(request, self._source.start)
 
+    async def release(self, _request: Request) -> Response:
+        return _Json({"containers": await run_in_threadpool(self._source.release)})
+
+    async def resume(self, _request: Request) -> Response:
+        await run_in_threadpool(self._source.resume)
+        return _Json({}, HTTPStatus.ACCEPTED)
+
     async def _wish(self, request: Request, wish: Callable[[str], None]) -> Response:
         name = request.path_params["name"]
         try:
@@ -166,10 +197,12 @@ class _Routes:
         return report
 
     def _row(self, name: str) -> dict[str, Any]:
-        snapshot = self._report().snapshot
-        for job in snapshot.jobs:
+        return job_status(self._view(name), self._report().snapshot.now_s)
+
+    def _view(self, name: str) -> JobView:
+        for job in self._report().snapshot.jobs:
             if job.name == name:
-                return job_status(job, snapshot.now_s)
+                return job
         raise self._unknown(name)
 
     def _unknown(self, name: str) -> HTTPException:

@@ -1,166 +1,203 @@
-"""The API's socket and the thread that answers on it.
+"""The thread that answers the API, on every address where it listens.
 
-Owns the socket's place, rights and end. It must not know what is asked: `routes` does. One thread
-serves all requests, so that nobody who asks can delay a cycle.
+Owns the connections: how many, how long, and who is at their other end. It must not know what is
+asked: `routes` does. One thread serves all requests, so that nobody who asks can delay a cycle.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import grp
 import logging
-import os
 import socket
-import stat
+import struct
 import threading
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
+import h11
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from dlsched.api.access import Caller
 from dlsched.api.routes import StatusSource, build_app
-from dlsched.errors import AlreadyRunning, DlschedError
-from dlsched.status import SOCKET_NAME
+from dlsched.api.sockets import UnixSocket, open_tcp, render_address
+from dlsched.errors import DlschedError
+from dlsched.status import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
 
 log = logging.getLogger(__name__)
 
-SOCKET_PATH_MAX = 107
-"""Bytes in the path of a unix socket: the kernel's field holds 108 with its closing zero."""
-
-
 CONNECTIONS_MAX = 128
-"""Each holds one of the daemon's descriptors, also when it asks nothing."""
+"""At each address: each holds one of the daemon's descriptors, also when it asks nothing."""
 
 ASK_WITHIN_S = 10.0
 """A connection that asks nothing for so long is closed."""
 
+AGAIN_S = 5.0
+"""Between two tries to make sockets anew."""
+
+_UCRED = struct.Struct("iII")
+"""pid, uid and gid of a unix socket's other end, as the kernel tells them."""
+
 
 class _Protocol(H11Protocol):
-    """HTTP that hangs up on who asks nothing, and on too many."""
+    """HTTP that knows who asks, and hangs up on who asks nothing, and on too many."""
+
+    def __init__(self, caller: Callable[[socket.socket], Caller], *args: Any, **more: Any) -> None:
+        """`caller` tells who is at the other end of a connection."""
+        super().__init__(*args, **more)
+        self._caller = caller
+        self._patience: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > CONNECTIONS_MAX:
+        caller = self._caller(transport.get_extra_info("socket"))
+        self.app_state = {"caller": caller}
+        # Counted by address, so that a crowd at one shuts nobody out of another.
+        beside = [cast(_Protocol, one).app_state["caller"].address for one in self.connections]
+        if beside.count(caller.address) > CONNECTIONS_MAX:
             transport.abort()
         else:
-            self.loop.call_later(ASK_WITHIN_S, self._hang_up)
+            self._patience = self.loop.call_later(ASK_WITHIN_S, self._hang_up)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # Else who comes and goes all the time is remembered for so long, each time.
+        if self._patience is not None:
+            self._patience.cancel()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; in the middle of an answer nothing but the end can follow."""
+        if self.conn.our_state is h11.IDLE:
+            super().send_400_response(msg)
+            return
+        # The answer that is under way finds nobody, and so says nothing in the log.
+        self.cycle.disconnected = True
+        self.cycle.message_event.set()
+        self.transport.close()
 
     def _hang_up(self) -> None:
         if cast("object | None", self.cycle) is None:  # nothing was asked yet
             self.transport.close()
 
 
-class SocketUnusable(DlschedError):
-    """The API's socket cannot be made where the settings want it."""
-
-
 class ApiServer:
-    """The API on `<run_dir>/dlsched.sock`, mode 0660, served by a thread."""
+    """The API in `run_dir`: reading on `status.sock`, changing too on `control.sock`."""
 
-    def __init__(self, source: StatusSource, run_dir: Path, group: str | None) -> None:
-        """`group` may ask beside this user; None: nobody else may."""
-        self.path = run_dir / SOCKET_NAME
-        self._group = group
-        self._socket: socket.socket | None = None
-        self._inode: int | None = None
-        self._server = uvicorn.Server(
-            uvicorn.Config(
-                build_app(source),
-                loop="asyncio",
-                http=_Protocol,
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-            )
+    def __init__(
+        self,
+        source: StatusSource,
+        run_dir: Path,
+        status_group: str | None = None,
+        control_group: str | None = None,
+        listen: tuple[str, int] | None = None,
+    ) -> None:
+        """A group may connect beside this user; None: nobody else may. `listen`: a loopback
+        address and port for reading too."""
+        self._status = UnixSocket(run_dir / STATUS_SOCKET_NAME, status_group)
+        self._control = UnixSocket(run_dir / CONTROL_SOCKET_NAME, control_group)
+        self._listen = listen
+        self._sockets: list[socket.socket] = []
+        whom = "root alone" if control_group is None else f"group {control_group}"
+        self._elsewhere = f"{self.control_path} ({whom})"
+        self._config = uvicorn.Config(
+            build_app(source),
+            loop="asyncio",
+            http=cast("type[asyncio.Protocol]", partial(_Protocol, self._caller)),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            # Below are the requests of whoever cannot ask: they must not fill a disk.
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=1,
         )
+        self._server = uvicorn.Server(self._config)
+        self._ending = threading.Event()
+        self.trouble: str | None = None
+        """Why nobody can ask, in one line; None: everybody who may can."""
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
+
+    @property
+    def status_path(self) -> Path:
+        """The socket for reading."""
+        return self._status.path
+
+    @property
+    def control_path(self) -> Path:
+        """The socket for changing."""
+        return self._control.path
 
     def start(self) -> None:
         """Answer from now on.
 
-        Raises AlreadyRunning where somebody answers on that socket already, SocketUnusable where
-        it cannot be made.
+        Raises AlreadyRunning where somebody answers there already, SocketUnusable where a socket
+        cannot be made.
         """
-        if len(os.fsencode(self.path)) > SOCKET_PATH_MAX:
-            raise SocketUnusable(
-                f"run directory: {self.path} is too long for a socket: "
-                f"{len(os.fsencode(self.path))} bytes, at most {SOCKET_PATH_MAX}"
-            )
-        try:
-            self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-            _clear(self.path)
-            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            self._socket.bind(str(self.path))
-            self._inode = self.path.lstat().st_ino
-            # Nobody can connect before listen(), so nobody slips in under the first mode.
-            _open_to(self._group, self.path)
-            self._socket.listen(128)
-        except OSError as error:
-            self._close()
-            raise SocketUnusable(f"{self.path}: {error.strerror or error}") from error
+        self._listen_anew()
         self._thread.start()
+
+    def keep(self) -> None:
+        """Have sockets made anew that were removed, as with their directory; waits for nothing."""
+        if not (self._status.present and self._control.present):
+            self._server.should_exit = True
 
     def stop(self) -> None:
         """Answer no more; takes about a second where somebody follows a log."""
+        self._ending.set()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(timeout=5.0)
         self._close()
 
     def _serve(self) -> None:
-        assert self._socket is not None
         try:
-            self._server.run(sockets=[self._socket])
+            self._server.run(sockets=self._sockets)
+            while not self._ending.is_set():
+                self._serve_again()
         except Exception:  # jobs go on without ps; the loop must not notice
             log.exception("the API has ended: ps, why and stop do not answer until a restart")
+            self.trouble = "the API has ended: a restart brings it back"
+
+    def _serve_again(self) -> None:
+        try:
+            self._listen_anew()
+        except DlschedError as error:
+            self.trouble = f"nobody can ask this daemon: {error}"
+            self._ending.wait(AGAIN_S)
+            return
+        self.trouble = None
+        log.warning("the sockets in %s were gone, and are made anew", self.status_path.parent)
+        self._server = server = uvicorn.Server(self._config)
+        if not self._ending.is_set():
+            server.run(sockets=self._sockets)
+
+    def _listen_anew(self) -> None:
+        """Raises AlreadyRunning or SocketUnusable."""
+        self._close()
+        try:
+            for one in (self._status, self._control):
+                self._sockets.append(one.open())
+            if self._listen is not None:
+                self._sockets.append(open_tcp(*self._listen))
+        except BaseException:
+            self._close()
+            raise
 
     def _close(self) -> None:
-        if self._socket is not None:
-            self._socket.close()
-        with contextlib.suppress(OSError):
-            if self._inode is not None and self.path.lstat().st_ino == self._inode:
-                self.path.unlink()
+        self._status.close()
+        self._control.close()
+        for one in self._sockets:
+            one.close()
+        self._sockets = []
 
-
-def _clear(path: Path) -> None:
-    """Remove a socket that a daemon left when it was killed, and nothing else."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise SocketUnusable(f"{path} is there and is no socket: move it away")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except (ConnectionRefusedError, FileNotFoundError):
-            path.unlink(missing_ok=True)
-            return
-        except TimeoutError:
-            pass  # somebody listens, and is busy
-    raise AlreadyRunning(f"another daemon answers on {path}")
-
-
-def _open_to(group: str | None, path: Path) -> None:
-    if group is None:
-        path.chmod(0o600)
-        return
-    try:
-        gid = grp.getgrnam(group).gr_gid
-    except KeyError:
-        log.warning("no group %s: %s is for root alone (groupadd --system %s)", group, path, group)
-        gid = 0
-    try:
-        os.chown(path, -1, gid)
-    except PermissionError:
-        log.warning("%s is for this user alone: it may not be given to group %s", path, group)
-        path.chmod(0o600)
-    else:
-        path.chmod(0o660)
+    def _caller(self, connection: socket.socket) -> Caller:
+        address = connection.getsockname()
+        if not isinstance(address, str):
+            return Caller(render_address(*address[:2]), self._elsewhere)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+        _, uid, _ = _UCRED.unpack(credentials)
+        changes = address == str(self.control_path)
+        return Caller(address, self._elsewhere, may_change=changes, uid=uid)

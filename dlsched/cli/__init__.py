@@ -13,7 +13,17 @@ from typing import Any
 import click
 
 from dlsched import __version__
-from dlsched.cli import asking, daemon, doctor, jobs, policies, replaying, simulating, tracing
+from dlsched.cli import (
+    asking,
+    daemon,
+    doctor,
+    jobs,
+    policies,
+    release,
+    replaying,
+    simulating,
+    tracing,
+)
 from dlsched.cli.exits import FAILURE, INVALID, UNREACHABLE
 from dlsched.cli.output import say
 from dlsched.errors import (
@@ -87,5 +97,6 @@ for _command in (
     tracing.trace,
     replaying.replay,
     doctor.doctor,
+    release.release,
 ):
     main.add_command(_command)

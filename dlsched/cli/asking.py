@@ -21,7 +21,8 @@ def ps(output: str, config: Path | None, run_dir: Path | None) -> None:
     """Show every job, its target, how well it is kept, and why it is as it is.
 
     OF-TARGET is measured latency over target: `ok` within 10 %, `slow` above, `fast` below. Of a
-    training it tells the tier: `under` the first, `deliver ok`, `finish ok`.
+    training it tells the tier: `under` the first, `deliver ok`, `finish ok`. `adopted` is a
+    container that somebody else started; `blind` a job of whose progress nothing is known.
 
     \b
     Examples:
@@ -49,19 +50,25 @@ def ps(output: str, config: Path | None, run_dir: Path | None) -> None:
     show_default=True,
     help="How many of the last lines to begin with.",
 )
+@click.option("--raw", is_flag=True, help="The bytes as the job wrote them, whatever they do.")
 @options.asking
-def logs(job: str, follow: bool, tail: int, config: Path | None, run_dir: Path | None) -> None:
+def logs(
+    job: str, follow: bool, tail: int, raw: bool, config: Path | None, run_dir: Path | None
+) -> None:
     """Print a job's output, without anything that steers a terminal.
+
+    Also into a pipe, since most pipes end on a terminal; --raw leaves the output as it is.
 
     \b
     Examples:
       dlsched logs face-unlock
       dlsched logs face-unlock -f --tail 20
+      dlsched logs face-unlock --raw > face-unlock.log
     """
     text = LogText()
     with options.daemon(config, run_dir) as daemon, contextlib.suppress(KeyboardInterrupt):
         for chunk in daemon.logs(job, tail, follow):
-            click.echo(text.feed(chunk), nl=False)
+            click.echo(chunk if raw else text.feed(chunk), nl=False)
     click.echo(text.feed(b"", last=True), nl=False)
 
 

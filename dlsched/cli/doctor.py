@@ -1,27 +1,28 @@
 """The command that looks for what keeps dlsched from working.
 
-Owns the checks that need no daemon, and each one's remedy. It must not change or mend anything.
+Owns the order of the checks, those of settings, daemon and journal, and how all are shown. What the
+engine and the host are like is looked at by `runtime`. It must not mend anything.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from dlsched.cli import options
 from dlsched.cli.output import clean, tell_json
 from dlsched.errors import AlreadyRunning, DlschedError, SettingsError
+from dlsched.runtime.finding import Finding
 from dlsched.units import render_bytes, render_seconds
 
 if TYPE_CHECKING:
     from dlsched.settings import Settings
-
-State = Literal["ok", "warn", "fail"]
 
 LASTS_LEAST_S = 86_400.0
 """A journal whose bound holds less than a day is worth a word."""
@@ -29,31 +30,23 @@ LASTS_LEAST_S = 86_400.0
 _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What was looked at, how it is, and what to do about it."""
-
-    what: str
-    state: State
-    line: str
-    remedy: str = ""
-
-
 @click.command(short_help="Look for what keeps dlsched from working.")
 @options.output
 @options.config
+@click.option("--no-probe", is_flag=True, help="Make no scratch container.")
 @click.pass_context
-def doctor(ctx: click.Context, output: str, config: Path | None) -> None:
-    """Look at settings, engine, folders, socket, lock and journal; tell what to do.
+def doctor(ctx: click.Context, output: str, config: Path | None, no_probe: bool) -> None:
+    """Look at settings, engine, host, folders, sockets, daemon and journal; tell what to do.
 
-    Ends with 1 when something fails.
+    Tries setting limits on a scratch container, which lives for a second and is removed; nothing
+    else is touched. Ends with 1 when something fails.
 
     \b
     Examples:
       dlsched doctor
-      dlsched doctor -o json --config ./dlsched.yaml
+      dlsched doctor --no-probe -o json --config ./dlsched.yaml
     """
-    findings = list(_findings(config))
+    findings = list(_findings(config, probing=not no_probe))
     if output == "json":
         tell_json([asdict(finding) for finding in findings])
     else:
@@ -67,7 +60,11 @@ def doctor(ctx: click.Context, output: str, config: Path | None) -> None:
         ctx.exit(1)
 
 
-def _findings(config: Path | None) -> Iterator[Finding]:
+def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
+    from dlsched.runtime import host_doctor as host
+    from dlsched.status import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
+
+    then = host.moment()
     try:
         settings = options.settings(config)
     except SettingsError as error:
@@ -76,8 +73,19 @@ def _findings(config: Path | None) -> Iterator[Finding]:
         return
     yield Finding("settings", "ok", f"instance {settings.instance}, policy {settings.policy}")
     yield _policy(settings)
-    yield from _engine(settings)
+    yield from _engine(settings, probing=probing)
+    yield from host.kernel()
+    yield host.clock(then, host.moment(), synchronised=host.in_step())
+    yield host.descriptors(settings.max_jobs)
+    yield host.folder("state", settings.state_dir)
+    yield host.folder("run", settings.run_dir)
     yield _watch(settings.watch)
+    for name, group, setting in (
+        (STATUS_SOCKET_NAME, settings.status_group, "status_group"),
+        (CONTROL_SOCKET_NAME, settings.control_group, "control_group"),
+    ):
+        yield host.socket(settings.run_dir / name, group, setting)
+    yield host.unit()
     yield from _daemon(settings)
     yield _journal(settings)
 
@@ -92,21 +100,31 @@ def _policy(settings: Settings) -> Finding:
     return Finding("policy", "ok", f"{settings.policy} loads")
 
 
-def _engine(settings: Settings) -> Iterator[Finding]:
+def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
+    from dlsched.runtime import host_doctor as host
     from dlsched.runtime.docker import DockerOptions
     from dlsched.runtime.docker.doctor import examine
     from dlsched.runtime.docker.engine import Engine
+    from dlsched.runtime.docker.probe import probe
 
-    host = settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host
-    engine = Engine(host, settings.engine.timeout_s)
-    remedies = {
-        "engine": "start the engine, set DOCKER_HOST, or join its group",
-        "state": "run as root, or set state_dir to a folder of yours",
-    }
-    states: dict[str, State] = {"ok": "ok", "warning": "warn", "error": "fail"}
+    engine = Engine(
+        settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
+        settings.engine.timeout_s,
+    )
     try:
-        for what, state, line in examine(engine, settings.state_dir):
-            yield Finding(what, states[state], line, remedies.get(what, ""))
+        seen = list(examine(engine))
+        yield from seen
+        works = all(finding.state != "fail" for finding in seen)
+        if not works:
+            yield Finding("probe", "ok", "skipped: there is no engine to try it on")
+        elif not probing:
+            yield Finding("probe", "ok", "skipped, as --no-probe says")
+        else:
+            yield from probe(engine, settings.instance)
+        cpus = None
+        with suppress(DlschedError):
+            cpus = int(engine.info()["NCPU"]) if works else None
+        yield host.capacity(settings.capacity, settings.reserve.cpu_cores, cpus)
     finally:
         engine.close()
 

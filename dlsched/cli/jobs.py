@@ -76,18 +76,20 @@ def submit(
 ) -> None:
     """Check a job file and put it into the watch folder, whole or not at all.
 
-    A file of that name is replaced: the job changes live where it can.
+    A file of that name is replaced: the job changes live where it can. Where the folder has a
+    subfolder of your name that is yours, the file goes there.
 
     \b
     Examples:
       dlsched submit face-unlock.yaml
       dlsched submit --start face-unlock.yaml
     """
-    from dlsched.inbox import submit as put
+    from dlsched.submitting import own_folder
+    from dlsched.submitting import submit as put
 
     flags = {"watch": watch, "run_dir": run_dir}
     settings = options.settings(config, flags)
-    folder = _running_watch(settings) if watch is None else settings.watch
+    folder = own_folder(_running_watch(settings) if watch is None else settings.watch)
     spec = put(_read(file), file.name, folder)
     tell(str(folder / file.name))
     if start:

@@ -32,7 +32,7 @@ run_dir = click.option(
     envvar="DLSCHED_RUN_DIR",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the daemon's socket is.",
+    help="Where the daemon's sockets are.",
 )
 output = click.option(
     "--output",
@@ -62,17 +62,14 @@ def settings(file: Path | None, flags: Mapping[str, object] | None = None) -> Se
 
 def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
     """The daemon that these options lead to."""
+    from dlsched.client import Daemon
+
     # Who names the directory need not be able to read the operator's settings.
-    return _daemon_in(run_dir if run_dir is not None else settings(file).run_dir)
+    return Daemon(run_dir if run_dir is not None else settings(file).run_dir)
 
 
 def daemon_of(settings: Settings) -> Daemon:
     """The daemon that runs under these settings."""
-    return _daemon_in(settings.run_dir)
-
-
-def _daemon_in(folder: Path) -> Daemon:
     from dlsched.client import Daemon
-    from dlsched.status import SOCKET_NAME
 
-    return Daemon(folder / SOCKET_NAME)
+    return Daemon(settings.run_dir)

@@ -132,14 +132,10 @@ def _cpu(job: Mapping[str, Any]) -> Text:
 
 def _reason(job: Mapping[str, Any]) -> str:
     sidecar, target = job["sidecar"], job["target"]
-    words = [_deliverable(job), job["reason"], sidecar["trouble"]]
+    adopted = "adopted" if job["source"] == "container" else ""
+    words = [adopted, _deliverable(job), job["reason"], _blind(job), sidecar["trouble"]]
     if job["state"] == "running" and target is not None and target["kind"] == "latency":
-        if sidecar["age_s"] is None:
-            words.append("no report yet")
-        elif sidecar["age_s"] > SILENT_S:
-            words.append(f"silent for {render_seconds(sidecar['age_s'])}")
-        elif job["requests"] < REQUESTS_MIN:
-            words.append(f"{job['requests']} of {REQUESTS_MIN} requests needed")
+        words.append(None if job["blind"] else _scarce(job))
         if job["in_flight"] and job["oldest_s"] > target["seconds"] and job["ratio"] is None:
             words.append(f"a request has waited {render_seconds(job['oldest_s'])}")
     if sidecar["bad_lines"]:
@@ -147,6 +143,22 @@ def _reason(job: Mapping[str, Any]) -> str:
     if job["errors"]:
         words.append(f"{job['errors']} errors")
     return "; ".join(word for word in words if word)
+
+
+def _blind(job: Mapping[str, Any]) -> str | None:
+    return None if job["blind"] is None else f"blind: {job['blind']}"
+
+
+def _scarce(job: Mapping[str, Any]) -> str | None:
+    """Why so little is known of a service's latency, if so; an idle one may well be silent."""
+    age_s = job["sidecar"]["age_s"]
+    if age_s is None:
+        return "no report yet"
+    if age_s > SILENT_S:
+        return f"silent for {render_seconds(age_s)}"
+    if job["requests"] < REQUESTS_MIN:
+        return f"{job['requests']} of {REQUESTS_MIN} requests needed"
+    return None
 
 
 def _deliverable(job: Mapping[str, Any]) -> str:
@@ -203,6 +215,8 @@ def show_why(name: str, answer: Mapping[str, Any], out: Console) -> None:
 
 def _headline(job: Mapping[str, Any]) -> Text:
     line = Text.assemble(_text(job["name"], "bold"), f": {clean(job['state'])}")
+    if job["source"] == "container":
+        line.append(", adopted by its labels")
     if job["target"]:
         line.append(f", target {clean(job['target']['text'])}")
     if job["ratio"] is not None:
@@ -238,7 +252,8 @@ def _event(event: Mapping[str, Any]) -> list[Padding]:
 
 
 def _waits(job: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    lines = [one for one in (job["reason"], now["why"]) if one]
+    blind = None if now["guard"] else _blind(job)
+    lines = [one for one in (job["reason"], now["why"], blind) if one]
     if now["guard"]:
         lines.append(f"guard: {now['guard']}")
     lines += [

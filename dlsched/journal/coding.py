@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dlsched.errors import PolicyError
 from dlsched.journal.frames import Counts, Plain, countable, difference, parse_counts, patch
-from dlsched.model import CycleReport, JobSpec, LatencySketch, Sample
+from dlsched.model import ContainerSpec, CycleReport, JobSpec, LatencySketch, Sample
 
 MEMORY_BYTES_PER_JOB = 4096
 
@@ -170,6 +170,8 @@ def _plain(value: Any) -> Plain:
             "errors": value.errors,
             "buckets": buckets,
         }
+    if kind is ContainerSpec:
+        value = value.discreet
     if (names := _names(kind)) is not None:
         return {name: _plain(getattr(value, name)) for name in names}
     if isinstance(value, Mapping):

@@ -48,7 +48,8 @@ class Event:
     wall_time: str
     job: str
     kind: str
-    """arrived, left, state, deliverable, finish, or hook (the operator's command has run)."""
+    """arrived, left, state, blind, sighted, deliverable, finish, or hook (the operator's command
+    has run)."""
     before: str | None
     after: str | None
     reason: str
@@ -96,12 +97,13 @@ class Seen:
 
     state: JobState
     tiers: Tiers
+    blind: str | None = None
 
 
 def seen(job: JobView, before: Seen | None = None) -> Seen:
     """What is told of a job by now. A tier stays told while its target cannot be read."""
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
-    return Seen(job.state, tiers)
+    return Seen(job.state, tiers, job.blind)
 
 
 def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], dict[str, Seen]]:
@@ -133,9 +135,16 @@ def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], d
     for name, job in now.items():
         was = before.get(name)
         if was is None:
-            tell(name, "arrived", job.reason, None, job.state)
+            tell(
+                name, "arrived", job.reason or ("adopted" if job.adopted else None), None, job.state
+            )
         elif was.state is not job.state:
             tell(name, "state", job.reason, was.state, job.state)
+        blind = was.blind if was is not None else None
+        if job.blind is not None and blind is None:
+            tell(name, "blind", job.blind)
+        elif job.blind is None and blind is not None and job.runs:
+            tell(name, "sighted", None)
         for kind, reason in _reached(job, was.tiers if was is not None else Tiers()):
             tell(name, kind, reason)
     for name in sorted(before.keys() - now.keys()):

@@ -28,7 +28,8 @@ class Policy(Protocol):
     and reason. `Memory` is a frozen dataclass of plain values (at most 4 KiB a job), or None when
     the policy remembers nothing. `reserves` says whether the sum of its ceilings stays within
     capacity (a guard then enforces it). Bounds, capacity, dead-band and cool-down are the guards'
-    work, alike for all policies.
+    work, alike for all policies, and so is the share of a job whose progress nobody can see: unless
+    the policy decides without any, and says so by a class variable `heeds_progress` that is False.
     """
 
     Parameters: ClassVar[type[Any]]
@@ -40,6 +41,11 @@ class Policy(Protocol):
     def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
         """What each running job should get, and why."""
         ...
+
+
+def heeds_progress(policy: Policy) -> bool:
+    """Whether what it decides for a job hangs on that job's progress."""
+    return bool(getattr(policy, "heeds_progress", True))
 
 
 def known() -> dict[str, str]:

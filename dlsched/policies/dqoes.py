@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from dlsched import model
+from dlsched.division import Claim, claim, fair_shares, pour
 from dlsched.model import Decision, JobView, LatencyTarget, Limits, Snapshot
 from dlsched.policies.dqoes_parameters import DqoesParameters
 from dlsched.policies.dqoes_published import Standing
 from dlsched.policies.dqoes_reading import Reading, is_saturated, read
-from dlsched.policies.fair import Claim, claim, fair_shares, pour
 
 _LEAST_CORES = 1e-4
 """So that a want can always be multiplied."""

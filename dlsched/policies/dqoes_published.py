@@ -12,9 +12,9 @@ from enum import StrEnum
 from typing import ClassVar
 
 from dlsched import model
+from dlsched.division import claim, fair_shares
 from dlsched.estimate.sketch import measured_s
 from dlsched.model import Decision, JobView, LatencyTarget, Limits, Snapshot
-from dlsched.policies.fair import claim, fair_shares
 
 
 class Standing(StrEnum):

@@ -11,9 +11,9 @@ from enum import StrEnum
 from typing import ClassVar
 
 from dlsched import model
+from dlsched.division import claim, fair_shares
 from dlsched.estimate.growth import Point, efficiency, levels, points, usage_ratio
 from dlsched.model import AccuracyTarget, Decision, JobView, LatencyTarget, Limits, Snapshot
-from dlsched.policies.fair import claim, fair_shares
 
 
 class FlowConList(StrEnum):

@@ -24,6 +24,7 @@ class NonePolicy:
     Parameters: ClassVar[type[NoneParameters]] = NoneParameters
     Memory: ClassVar[None] = None
     reserves: ClassVar[bool] = False
+    heeds_progress: ClassVar[bool] = False
 
     def __init__(self, parameters: NoneParameters) -> None:
         self.parameters = parameters

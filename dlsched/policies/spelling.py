@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 
 from dlsched.errors import PolicyError
 
@@ -41,11 +42,12 @@ def typed(words: str, default: object) -> object:
         return words == "true"
     if isinstance(default, int | float):
         kind = type(default)
-        try:
-            value = kind(words)
-        except ValueError:
-            value = math.nan
-        if "_" in words or not math.isfinite(value):
+        value: float = math.nan
+        with suppress(ValueError):
+            # A whole number can be larger than any that one can reckon with.
+            if math.isfinite(float(words)):
+                value = kind(words)
+        if "_" in words or math.isnan(value):
             raise ValueError(f"must be {'a whole' if kind is int else 'a'} number")
         return value
     return words

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dlsched import model
+from dlsched.division import Claim, claim, fair_shares, pour
 from dlsched.model import AccuracyTarget, Decision, JobView, Limits, Snapshot
-from dlsched.policies.fair import Claim, claim, fair_shares, pour
 from dlsched.policies.tradl_parameters import TradlParameters
 from dlsched.policies.tradl_standing import (
     TradlClass,

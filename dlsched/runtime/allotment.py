@@ -23,10 +23,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dlsched import __version__
+from dlsched.durable import write_whole
 
 OUT = "/run/dlsched/out"
 IN = "/run/dlsched/in"
 LIB = "/run/dlsched/lib"
+IN_FOLDER = "in"
+"""In the state directory: one directory a job, which its container finds at `IN`."""
 METRICS_FILE = f"{OUT}/metrics.jsonl"
 ALLOTMENT_FILE = f"{IN}/allotment.json"
 OUT_TMPFS_OPTIONS = "size=1m,nr_inodes=32,mode=1777,noexec,nosuid,nodev"
@@ -65,7 +68,7 @@ def job_dir(state_dir: Path, job: str) -> Path:
     """The host's directory behind the job's `in/`, made if need be; ValueError for a bad name."""
     if not job or job.startswith(".") or "/" in job or "\0" in job:
         raise ValueError(f"{job!r} cannot name a directory")
-    directory = state_dir / "in" / job
+    directory = state_dir / IN_FOLDER / job
     directory.mkdir(parents=True, exist_ok=True)
     # Whatever the umask: the job's user is not ours.
     directory.chmod(0o755)
@@ -81,12 +84,12 @@ def write_allotment(directory: Path, allotment: Allotment) -> None:
 def change_allotment(directory: Path, **changes: Any) -> None:
     """Replace these fields of the allotment in a job's directory, atomically; raises OSError."""
     with _writing:
-        before = _read(directory)
+        before = read_allotment(directory)
         if (after := replace(before, **changes)) != before:
             _replace(directory, after)
 
 
-def _read(directory: Path) -> Allotment:
+def read_allotment(directory: Path) -> Allotment:
     """What was written last; nothing is said where that is nothing that an agent writes."""
     try:
         return _WRITTEN.validate_json((directory / "allotment.json").read_bytes())
@@ -96,10 +99,8 @@ def _read(directory: Path) -> Allotment:
 
 def _replace(directory: Path, allotment: Allotment) -> None:
     text = json.dumps(asdict(allotment), allow_nan=False) + "\n"
-    unfinished = directory / f"{_UNFINISHED}allotment"
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.chmod(0o644)
-    unfinished.replace(directory / "allotment.json")
+    # To disk too: after a power cut an empty file would tell a job that it has no ceiling.
+    write_whole(directory / "allotment.json", text, mode=0o644)
 
 
 def container_environment(

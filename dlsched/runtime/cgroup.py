@@ -32,6 +32,8 @@ class CgroupReading:
     """cgroup v1 alone."""
     weight: int | None = None
     """cgroup v2 alone."""
+    burst_us: int | None = None
+    """What may be saved up beyond the quota; None: this kernel knows no burst."""
     cpu_pressure_ratio: float | None = None
     """Part of the last ten seconds in which some task waited for a CPU; cgroup v2 alone."""
 
@@ -80,6 +82,14 @@ def group_folders(pid: int, proc: Path = PROC) -> Mapping[str, Path]:
     return found
 
 
+def belongs(pid: int, container: str, proc: Path = PROC) -> bool:
+    """Whether this process is in the group of that container."""
+    try:
+        return container in (proc / str(pid) / "cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
 class CgroupReader:
     """One container's group, opened once for each of its starts; to be closed."""
 
@@ -124,6 +134,7 @@ class CgroupReader:
             quota_us=self._number("quota"),
             period_us=self._number("period"),
             shares=self._number("shares"),
+            burst_us=self._number("burst"),
         )
 
     def _read_v2(self) -> CgroupReading:
@@ -138,6 +149,7 @@ class CgroupReader:
             quota_us=quota,
             period_us=period,
             weight=self._number("weight"),
+            burst_us=self._number("burst"),
             cpu_pressure_ratio=_pressure_ratio(self._text("pressure")),
         )
 
@@ -186,6 +198,7 @@ def _v1_files(folders: Mapping[str, Path]) -> dict[str, Path]:
         "quota": ("cpu", "cpu.cfs_quota_us"),
         "period": ("cpu", "cpu.cfs_period_us"),
         "shares": ("cpu", "cpu.shares"),
+        "burst": ("cpu", "cpu.cfs_burst_us"),
         "memory": ("memory", "memory.usage_in_bytes"),
     }
     return {name: folders[at] / file for name, (at, file) in places.items() if at in folders}
@@ -198,6 +211,7 @@ def _v2_files(folders: Mapping[str, Path]) -> dict[str, Path]:
         "stat": "cpu.stat",
         "max": "cpu.max",
         "weight": "cpu.weight",
+        "burst": "cpu.max.burst",
         "memory": "memory.current",
         "pressure": "cpu.pressure",
     }

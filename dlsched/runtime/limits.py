@@ -5,11 +5,17 @@ Owns that arithmetic. It must not talk to an engine or read a file.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 PERIOD_US = 100_000
 """Shorter periods make the tail of latencies worse, so there is only this one."""
 
 LEAST_US = 1_000
 """Less than this the engine refuses."""
+
+LEAST_NANO_CORES = 0.01
+"""The same for containers made with `--cpus`."""
 
 GRAIN_CORES = 0.001
 """Steps in which ceilings are told apart: finer ones are lost in any latency's noise."""
@@ -53,9 +59,54 @@ def bounded_weight(weight: float) -> int:
     return round(min(max(weight, _WEIGHT[0]), _WEIGHT[1]))
 
 
-def shares_for_default_weight() -> tuple[int, ...]:
-    """Shares of which one gives `DEFAULT_WEIGHT` on cgroup v2: to be tried and read back.
+def nano_cpus(cores: float | None, host_cores: int) -> int:
+    """The same for a container made with `--cpus`, which can have no more than the host's cores.
+
+    Nor can its limit be taken away: None gives all of the host.
+    """
+    wanted = float(host_cores) if cores is None else cores
+    return round(1e9 * min(max(wanted, LEAST_NANO_CORES), host_cores))
+
+
+def weights_of(shares: int) -> frozenset[int]:
+    """The weights that an engine may make of these shares on cgroup v2; 0: of none given.
 
     Two conversions are in use: runc 1.3.2 made 1024 shares weight 100, older ones make them 39.
     """
-    return DEFAULT_SHARES, 2598
+    if shares == 0:
+        return frozenset({DEFAULT_WEIGHT})
+    shares = bounded_shares(shares)
+    older = 1 + (shares - _SHARES[0]) * (_WEIGHT[1] - 1) // (_SHARES[1] - _SHARES[0])
+    doublings = math.log2(shares)
+    newer: float = 10 ** ((doublings**2 + 125 * doublings) / 612 - 7 / 34)
+    # What is a whole number but for the last digit may be taken for the next.
+    nearly = {math.ceil(newer - 1e-9), math.ceil(newer + 1e-9)}
+    return frozenset({older, *(bounded_weight(weight) for weight in nearly)})
+
+
+def search_shares(shares: int, weight: int, give: Callable[[int], int | None]) -> None:
+    """Give shares until they yield `weight` on cgroup v2, at most some twenty times.
+
+    `give` gives them and reads the weight back. `shares` are those that yielded it before; 0: none
+    were given. Which conversion the engine uses is not known, only that more shares never yield
+    less weight.
+    """
+    for likely in (shares or DEFAULT_SHARES, _older_shares(weight)):
+        if give(likely) == weight:
+            return
+    low, high = _SHARES
+    while low <= high:
+        middle = (low + high) // 2
+        given = give(middle)
+        if given is None or given == weight:
+            return
+        low, high = (middle + 1, high) if given < weight else (low, middle - 1)
+
+
+def _older_shares(weight: int) -> int:
+    """The least shares that the older conversion turns into this weight."""
+    return _SHARES[0] - (1 - weight) * (_SHARES[1] - _SHARES[0]) // (_WEIGHT[1] - 1)
+
+
+OLDER_DEFAULT_SHARES = _older_shares(DEFAULT_WEIGHT)
+"""What yields `DEFAULT_WEIGHT` with the older conversion."""

@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 from dlsched.model import Report
 from dlsched.report.lines import LINE_BYTES
+from dlsched.runtime.lines import Lines
 from dlsched.runtime.sidecar_line import BadLine, parse_line
 
 READ_BYTES = 64 * 1024
@@ -224,9 +225,6 @@ class _Batch:
         """Take one whole line, its newline removed; an empty one says nothing."""
         if not line.strip():
             return
-        if len(line) >= LINE_BYTES:
-            self.refuse(f"a line of more than {LINE_BYTES} bytes")
-            return
         if not self.lines_left:
             self.refuse(f"more than {READ_LINES} lines in one read")
             return
@@ -243,13 +241,12 @@ class _Batch:
 
 
 class _Followed:
-    """One open file, the place up to which it is read, and the line that is not yet whole."""
+    """One open file, and the place up to which it is read."""
 
     def __init__(self, descriptor: int, from_end: bool) -> None:
         self._descriptor = descriptor
         self._offset = os.fstat(descriptor).st_size if from_end else 0
-        self._partial = b""
-        self._overlong = False
+        self._lines = Lines(LINE_BYTES)
         self._changed_ns = -1
         self.behind = False
         """Whether the last read left something in the file."""
@@ -269,32 +266,18 @@ class _Followed:
             return False
         self._changed_ns = facts.st_ctime_ns
         if facts.st_size < self._offset:
-            self._begin_at(0)
+            self._offset, self._lines = 0, Lines(LINE_BYTES)
         elif facts.st_size - self._offset > BACKLOG_BYTES:
             batch.refuse(f"more than {BACKLOG_BYTES >> 10} KiB behind: skipped to the last lines")
-            self._begin_at(facts.st_size - READ_BYTES)
-            self._overlong = True
+            self._offset = facts.st_size - READ_BYTES
+            self._lines = Lines(LINE_BYTES, amid=True)
         chunk = os.pread(self._descriptor, batch.bytes_left, self._offset)
         batch.bytes_left -= len(chunk)
         self._offset += len(chunk)
         self.behind = self._offset < facts.st_size
-        self._split(chunk, batch)
-        return True
-
-    def _begin_at(self, offset: int) -> None:
-        self._offset, self._partial, self._overlong = offset, b"", False
-
-    def _split(self, chunk: bytes, batch: _Batch) -> None:
-        *whole, rest = chunk.split(b"\n")
-        for line in whole:
-            if self._overlong:
-                self._overlong = False
+        for line in self._lines.cut(chunk):
+            if line is None:
+                batch.refuse(f"a line of more than {LINE_BYTES} bytes")
             else:
-                batch.add(self._partial + line)
-            self._partial = b""
-        if self._overlong:
-            return
-        self._partial += rest
-        if len(self._partial) >= LINE_BYTES:
-            batch.refuse(f"a line of more than {LINE_BYTES} bytes")
-            self._partial, self._overlong = b"", True
+                batch.add(line)
+        return True

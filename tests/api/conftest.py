@@ -1,4 +1,4 @@
-"""A real server on a unix socket over a fake source."""
+"""A real server on unix sockets over a fake source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def source() -> FakeSource:
 
 @pytest.fixture
 def server(source: FakeSource, tmp_path: Path) -> Iterator[ApiServer]:
-    server = ApiServer(source, tmp_path, None)
+    server = ApiServer(source, tmp_path)
     server.start()
     yield server
     server.stop()
@@ -27,5 +27,5 @@ def server(source: FakeSource, tmp_path: Path) -> Iterator[ApiServer]:
 
 @pytest.fixture
 def daemon(server: ApiServer) -> Iterator[Daemon]:
-    with Daemon(server.path) as daemon:
+    with Daemon(server.control_path.parent) as daemon:
         yield daemon

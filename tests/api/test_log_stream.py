@@ -61,7 +61,7 @@ def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
     tap = Tap()
     source.log = tap
     followers = _log_threads()
-    with daemon._http.stream("GET", "/v1/jobs/queued/logs?follow=1") as answer:
+    with daemon._control.http.stream("GET", "/v1/jobs/queued/logs?follow=1") as answer:
         assert answer.status_code == 200
         assert _log_threads() == followers + 1
     assert tap.closed.wait(10.0)
@@ -139,7 +139,7 @@ def test_stopping_the_server_does_not_wait_for_a_silent_log(
     began_s = time.monotonic()
     server.stop()
     assert time.monotonic() - began_s < 5.0
-    assert not server.path.exists()
+    assert not server.control_path.exists()
     stuck.set()
 
 

@@ -21,7 +21,7 @@ Ask = Callable[..., httpx2.Response]
 
 @pytest.fixture
 def ask(server: ApiServer) -> Any:
-    transport = httpx2.HTTPTransport(uds=str(server.path))
+    transport = httpx2.HTTPTransport(uds=str(server.control_path))
     with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=10) as client:
         yield client.request
 
@@ -68,6 +68,16 @@ def test_wishes_are_handed_on(ask: Ask, source: FakeSource, what: str) -> None:
     assert ask("POST", f"/v1/jobs/queued/{what}").status_code == 202
     assert source.asked == [(what, "queued")]
     assert ask("GET", f"/v1/jobs/queued/{what}").status_code == 405
+
+
+def test_everything_is_given_back_and_resumed(ask: Ask, source: FakeSource) -> None:
+    back = {"job": "a", "container_id": "c", "adopted": True, "now": "1 cores", "failure": None}
+    source.given_back = [back]
+    answer = ask("POST", "/v1/release")
+    assert (answer.status_code, answer.json()) == (200, {"containers": [back]})
+    assert ask("POST", "/v1/resume").status_code == 202
+    assert source.asked == [("release",), ("resume",)]
+    assert ask("GET", "/v1/release").status_code == 405
 
 
 @pytest.mark.parametrize(

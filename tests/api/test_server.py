@@ -1,30 +1,30 @@
-"""The socket: its place, its rights, what is cleared away and what is not."""
+"""The thread that answers: its begin and end, what it carries, who may crowd it."""
 
 from __future__ import annotations
 
 import contextlib
-import grp
-import logging
-import os
+import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from dlsched.api import ApiServer, SocketUnusable
+from dlsched.api import ApiServer
 from dlsched.api import server as server_module
 from dlsched.api.server import CONNECTIONS_MAX
 from dlsched.client import Daemon
-from dlsched.errors import AlreadyRunning
+from dlsched.errors import DaemonUnavailable
 from tests.status_source import FakeSource
 
 
-def serving(folder: Path, group: str | None = None) -> ApiServer:
-    server = ApiServer(FakeSource(), folder, group)
+def serving(folder: Path) -> ApiServer:
+    server = ApiServer(FakeSource(), folder)
     server.start()
     return server
 
@@ -32,11 +32,65 @@ def serving(folder: Path, group: str | None = None) -> ApiServer:
 def test_it_answers_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
     server = serving(tmp_path / "run" / "dlsched")
     try:
-        with Daemon(server.path) as daemon:
+        with Daemon(tmp_path / "run" / "dlsched") as daemon:
             assert daemon.about()["pid"] == 4711
     finally:
         server.stop()
-    assert not server.path.exists()
+    assert list((tmp_path / "run" / "dlsched").iterdir()) == []
+
+
+def answers(folder: Path) -> bool:
+    try:
+        with Daemon(folder) as daemon:
+            return daemon.about()["pid"] == 4711
+    except DaemonUnavailable:
+        return False
+
+
+def until(told: Callable[[], bool]) -> None:
+    until_s = time.monotonic() + 20
+    while not told():
+        assert time.monotonic() < until_s
+        time.sleep(0.02)
+
+
+def test_sockets_that_were_removed_are_made_anew(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    server = serving(folder)
+    try:
+        server.keep()
+        assert answers(folder)
+        shutil.rmtree(folder)
+        assert not answers(folder)
+        server.keep()
+        until(lambda: answers(folder))
+        assert server.trouble is None
+        (folder / "control.sock").unlink()
+        server.keep()
+        until((folder / "control.sock").exists)
+        until(lambda: answers(folder))
+    finally:
+        server.stop()
+    assert list(folder.iterdir()) == []
+
+
+def test_where_they_cannot_be_made_anew_that_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "AGAIN_S", 0.02)
+    folder = tmp_path / "run"
+    server = serving(folder)
+    try:
+        shutil.rmtree(folder)
+        folder.write_text("in the way")
+        server.keep()
+        until(lambda: server.trouble is not None)
+        assert str(server.trouble).startswith("nobody can ask this daemon: ")
+        folder.unlink()
+        until(lambda: answers(folder))
+        assert server.trouble is None
+    finally:
+        server.stop()
 
 
 def test_it_takes_no_signal_handlers(tmp_path: Path) -> None:
@@ -44,82 +98,6 @@ def test_it_takes_no_signal_handlers(tmp_path: Path) -> None:
     server = serving(tmp_path)
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
     server.stop()
-
-
-def test_the_group_may_ask_and_others_may_not(tmp_path: Path) -> None:
-    group = grp.getgrgid(os.getgid())
-    server = serving(tmp_path, group.gr_name)
-    status = server.path.stat()
-    server.stop()
-    assert stat.S_IMODE(status.st_mode) == 0o660
-    assert status.st_gid == group.gr_gid
-
-
-def test_without_a_group_nobody_else_may_ask(tmp_path: Path) -> None:
-    server = serving(tmp_path, None)
-    mode = stat.S_IMODE(server.path.stat().st_mode)
-    server.stop()
-    assert mode == 0o600
-
-
-def test_a_missing_group_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        server = serving(tmp_path, "no-such-group-here")
-    status = server.path.stat()
-    server.stop()
-    told = [record.getMessage() for record in caplog.records if "no group" in record.getMessage()]
-    assert len(told) == 1
-    assert "groupadd --system no-such-group-here" in told[0]
-    if os.geteuid() == 0:
-        assert (status.st_gid, stat.S_IMODE(status.st_mode)) == (0, 0o660)
-    else:
-        assert stat.S_IMODE(status.st_mode) == 0o600
-
-
-def test_a_socket_left_by_a_killed_daemon_is_replaced(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as left:
-        left.bind(str(tmp_path / "dlsched.sock"))
-    server = serving(tmp_path)
-    with Daemon(server.path) as daemon:
-        assert daemon.about()["pid"] == 4711
-    server.stop()
-
-
-def test_a_living_daemon_keeps_its_socket(tmp_path: Path) -> None:
-    first = serving(tmp_path)
-    with pytest.raises(AlreadyRunning, match="another daemon answers"):
-        serving(tmp_path)
-    with Daemon(first.path) as daemon:
-        assert daemon.about()["pid"] == 4711
-    first.stop()
-
-
-def test_stopping_leaves_the_socket_of_a_successor(tmp_path: Path) -> None:
-    first = serving(tmp_path)
-    first.path.unlink()
-    second = serving(tmp_path)
-    first.stop()
-    with Daemon(second.path) as daemon:
-        assert daemon.about()["pid"] == 4711
-    second.stop()
-
-
-def test_a_file_in_its_place_is_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "dlsched.sock").write_text("precious")
-    with pytest.raises(SocketUnusable, match="is no socket"):
-        serving(tmp_path)
-    assert (tmp_path / "dlsched.sock").read_text() == "precious"
-
-
-def test_a_path_too_long_is_said_with_the_bound(tmp_path: Path) -> None:
-    with pytest.raises(SocketUnusable, match=r"bytes, at most 107"):
-        serving(tmp_path / ("x" * 120))
-
-
-def test_a_run_dir_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SocketUnusable, match=r"dlsched\.sock: Not a directory"):
-        serving(tmp_path / "file" / "run")
 
 
 @pytest.mark.parametrize(
@@ -135,24 +113,28 @@ def test_what_the_daemon_carries(module: str, absent: tuple[str, ...]) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("crowded", ["status.sock", "control.sock"])
 def test_half_asked_questions_neither_pile_up_nor_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crowded: str
 ) -> None:
-    monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.2)
+    monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
     server = serving(tmp_path)
     try:
         asking = [socket.socket(socket.AF_UNIX) for _ in range(CONNECTIONS_MAX + 50)]
         for one in asking:
             # Without a timeout: then it waits while others still queue to be let in.
-            one.connect(str(server.path))
+            one.connect(str(tmp_path / crowded))
             one.settimeout(10.0)
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                 one.sendall(b"GET /v1/jo")
+        (free,) = {"status.sock", "control.sock"} - {crowded}
+        with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(tmp_path / free))) as client:
+            assert client.get("http://dlsched/v1/about").status_code == 200
         for one in asking:
             with contextlib.suppress(ConnectionResetError):
                 assert one.recv(100) == b"", "hung up, without an answer"
             one.close()
-        with Daemon(server.path) as daemon:
+        with Daemon(tmp_path) as daemon:
             assert daemon.about()["pid"] == 4711
     finally:
         server.stop()

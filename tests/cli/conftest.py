@@ -40,7 +40,7 @@ def source(folders: Path) -> FakeSource:
 @pytest.fixture
 def daemon(source: FakeSource, folders: Path) -> Iterator[FakeSource]:
     """A daemon that answers; what was asked of it is in `asked`."""
-    server = ApiServer(source, folders / "run", None)
+    server = ApiServer(source, folders / "run")
     server.start()
     yield source
     server.stop()

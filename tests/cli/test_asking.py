@@ -32,7 +32,7 @@ def test_without_a_daemon_is_one_line_and_3(
 ) -> None:
     result = program(*words)
     assert result.exit_code == 3
-    socket = f"{folders}/run/dlsched.sock"
+    socket = f"{folders}/run/{'control' if words[0] == 'stop' else 'status'}.sock"
     assert result.stderr == f"error: no daemon answers on {socket}; start it with `dlsched run`\n"
     assert result.stdout == ""
 
@@ -118,6 +118,28 @@ def test_a_training_shows_its_tier_and_since_when(
     assert (since in " ".join(told.splitlines()[0].split())) == (mark != "under")
 
 
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_who_is_adopted_and_who_is_blind_is_said(
+    program: Program, daemon: FakeSource, columns: int
+) -> None:
+    assert daemon.report is not None
+    view = replace(job("web", latency_s=None), adopted=True, blind="no report for 1 min")
+    snapshot = replace(daemon.report.snapshot, jobs=(view,))
+    daemon.report = replace(daemon.report, snapshot=snapshot, guarded={})
+    shown = program("ps", env={"COLUMNS": str(columns)}).stdout
+    assert "adopted; blind: no report for 1 min" in " ".join(shown.split())
+    (row,) = json.loads(program("ps", "-o", "json").stdout)["jobs"]
+    assert (row["source"], row["blind"]) == ("container", "no report for 1 min")
+    told = program("why", "web").stdout
+    assert told.startswith("web: running, adopted by its labels")
+    assert "now: blind: no report for 1 min" in told
+    note = "blind, no report for 1 min: an even share by weight instead, 1.000 of 4.000 cores"
+    daemon.report = replace(daemon.report, guarded={"web": note})
+    told = program("why", "web").stdout
+    assert f"now: guard: {note}" in told
+    assert "now: blind" not in told
+
+
 def test_a_stopped_job_is_not_counted(program: Program, daemon: FakeSource) -> None:
     assert daemon.report is not None
     stopped = job("off", latency_s=None, state=JobState.STOPPED)
@@ -193,6 +215,12 @@ def test_logs_are_bare_text(program: Program, daemon: FakeSource) -> None:
     result = program("logs", "queued", "--tail", "5")
     assert result.stdout == "red\n50%\n100%\ntail €"
     assert ("logs", "queued", 5, False) in daemon.asked
+
+
+def test_raw_logs_are_the_bytes_that_came(program: Program, daemon: FakeSource) -> None:
+    daemon.log = iter((b"\x1b[31mred\r\n", b"\xff\x00tail"))
+    result = program("logs", "queued", "--raw")
+    assert result.stdout_bytes == b"\x1b[31mred\r\n\xff\x00tail"
 
 
 def test_a_shadow_is_named_by_ps_and_told_by_why(program: Program, daemon: FakeSource) -> None:

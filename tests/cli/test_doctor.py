@@ -84,3 +84,22 @@ def test_the_journal(program: Program, folders: Path) -> None:
 def test_colour_is_never_forced(program: Program) -> None:
     assert "\x1b" not in program("doctor", color=True, env={"NO_COLOR": "1"}).stdout
     assert "\x1b[31m" in program("doctor", color=True, env={"NO_COLOR": None}).stdout
+
+
+def test_host_and_sockets_are_looked_at_and_the_probe_needs_an_engine(program: Program) -> None:
+    found = findings(program)
+    looked_at = {"burst", "pressure", "clock", "files", "state", "run", "sockets", "systemd"}
+    assert looked_at <= found.keys()
+    assert found["probe"][1].startswith("skipped: there is no engine")
+
+
+@pytest.mark.engine
+def test_on_a_real_engine(
+    program: Program, docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    found = findings(program)
+    assert [found[what][0] for what in ("engine", "cgroup", "quota", "nano")] == ["ok"] * 4
+    skipped = findings(program, "--no-probe")
+    assert "quota" not in skipped
+    assert skipped["probe"] == ("ok", "skipped, as --no-probe says ")

@@ -16,6 +16,7 @@ from docker.utils import convert_port_bindings
 from docker.utils.ports import build_port_bindings
 
 from dlsched.model import ContainerSpec, Healthcheck, JobSpec, Limits, Restart
+from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.limits import PERIOD_US, quota_us
 
@@ -36,6 +37,8 @@ class Surroundings:
     """Options by place; the job writes its progress there."""
     read_only: Mapping[str, Path]
     """Host directories bound read-only, by their place in the container."""
+    confined: Confinement | None = None
+    """What a user's container is held to; None: it is the operator's."""
 
 
 def create_body(spec: JobSpec, limits: Limits, shares: int, around: Surroundings) -> Body:
@@ -109,8 +112,16 @@ def _host_config(
                 "Config": dict(container.logging.options),
             },
             "DeviceRequests": _gpus(container.gpus),
+            **_confined(around.confined),
         }
     )
+
+
+def _confined(bounds: Confinement | None) -> Body:
+    """No more processes than that, and no rights that the first one has not."""
+    if bounds is None:
+        return {}
+    return {"PidsLimit": bounds.pids, "SecurityOpt": ["no-new-privileges:true"]}
 
 
 def _mounts(volumes: tuple[str, ...]) -> tuple[list[Body], list[str]]:

@@ -16,16 +16,21 @@ import docker
 from docker.errors import APIError, DockerException
 from docker.types.daemon import CancellableStream
 from docker.utils import kwargs_from_env
+from requests import Response
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
 from dlsched.errors import DlschedError, EngineUnavailable
+from dlsched.logs import plain_text
 
 Body = dict[str, Any]
 """A JSON object of the engine's API."""
 
 PULL_SILENCE_S = 300.0
 """A pull that shows no progress for so long has failed."""
+
+FOLLOW_BYTES = 16 * 1024
+"""What is taken of a terminal's output at once, where there is so much."""
 
 
 class EngineRefused(DlschedError):
@@ -88,6 +93,16 @@ class Engine:
         with self._calling() as client:
             client.remove_container(container, v=False, force=False)
 
+    def discard(self, container: str) -> None:
+        """Remove a container, running or not, with the volumes that it alone has."""
+        with self._calling() as client:
+            client.remove_container(container, v=True, force=True)
+
+    def images(self) -> list[Body]:
+        """All images that are there."""
+        with self._calling() as client:
+            return list(client.images())
+
     def image(self, reference: str) -> Body:
         """All that the engine knows of an image; status 404 when it is not there."""
         with self._calling() as client:
@@ -129,6 +144,25 @@ class Engine:
         with self._calling() as client:
             yield from client.logs(container, stream=True, follow=follow, tail=tail)
 
+    def follow(self, container: str, since_s: float | None) -> CancellableStream[bytes]:
+        """Open a container's output as it is written, from that wall time on (None: from now);
+        closing it ends it."""
+        asked: dict[str, Any] = {"stdout": 1, "stderr": 1, "follow": 1}
+        asked |= {"tail": 0} if since_s is None else {"since": f"{since_s:.6f}"}
+        with self._calling() as client:
+            response = client.get(
+                self._url(client, f"/containers/{container}/logs"),
+                params=asked,
+                stream=True,
+                timeout=(self._timeout_s, None),
+            )
+            client._raise_for_status(response)  # type: ignore[attr-defined]
+            if client._check_is_tty(container):  # type: ignore[attr-defined]
+                chunks = response.iter_content(FOLLOW_BYTES)
+            else:
+                chunks = client._multiplexed_response_stream_helper(response)  # type: ignore[attr-defined]
+            return CancellableStream(_until_left(chunks, response), response)
+
     def close(self) -> None:
         """Drop the idle connections; the next call makes new ones."""
         client, self._client = self._client, None
@@ -163,8 +197,8 @@ class Engine:
     def _silent(self) -> str:
         return f"no answer from the Docker Engine at {self.host}"
 
-    # docker-py's own update() drops zero and -1, and its pull() waits for ever: these two use what
-    # it calls private, here and nowhere else.
+    # docker-py's own update() drops zero and -1, its pull() waits for ever, and its logs() take a
+    # terminal's output byte by byte: these use what it calls private, here and nowhere else.
 
     @staticmethod
     def _url(client: docker.APIClient, path: str) -> str:
@@ -175,9 +209,15 @@ class Engine:
         client._raise_for_status(response)  # type: ignore[attr-defined]
 
 
+def _until_left(chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:
+    """The chunks; the connection is let go of as soon as nobody reads on."""
+    with response:
+        yield from chunks
+
+
 def one_line(text: object) -> str:
-    """The same in one line."""
-    return " ".join(str(text).split())
+    """The same in one line of printable characters: containers and images word parts of it."""
+    return " ".join(plain_text(str(text)).split())
 
 
 def root_cause(error: BaseException) -> str:

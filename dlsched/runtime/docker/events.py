@@ -14,7 +14,7 @@ from typing import Any
 from dlsched.errors import DlschedError
 from dlsched.runtime.base import Wake
 from dlsched.runtime.docker.engine import Body, Engine, one_line
-from dlsched.runtime.docker.labels import INSTANCE, JOB
+from dlsched.runtime.docker.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE, JOB
 
 KINDS = ("create", "start", "die", "oom", "pause", "unpause", "rename", "destroy")
 """What changes a container's state; our own updates are not among them."""
@@ -55,7 +55,8 @@ class Events:
         lost = False
         while not self._ended.is_set():
             try:
-                self._stream = self._engine.events({INSTANCE: self._instance}, KINDS)
+                # The engine's filters are ANDed: no label filter lets both own and adopted through.
+                self._stream = self._engine.events({}, KINDS)
                 self._want(None)
                 if lost:
                     self._wake("the Docker Engine answers again")
@@ -77,6 +78,15 @@ class Events:
 
     def _tell(self, event: Body) -> None:
         actor = event.get("Actor") or {}
-        job = (actor.get("Attributes") or {}).get(JOB, "?")
+        labels = actor.get("Attributes") or {}
+        if not self._concerns_us(labels):
+            return
+        job = labels.get(JOB) or labels.get("name", "?")
         self._want(actor.get("ID"))
         self._wake(f"{job}: {one_line(event.get('Action', 'event'))}")
+
+    def _concerns_us(self, labels: Body) -> bool:
+        """Whether it is about a container that may be ours, by its labels."""
+        if labels.get(INSTANCE, DEFAULT_INSTANCE) != self._instance:
+            return False
+        return JOB in labels or labels.get(ENABLE) == "true"

@@ -9,14 +9,21 @@ import math
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Any
 
 from dlsched.model import ContainerState, JobSpec, Restart, Stop
+from dlsched.runtime.allotment import METRICS_FILE
 from dlsched.runtime.docker.containers import restart_policy
 from dlsched.runtime.docker.engine import Body, one_line
+from dlsched.runtime.limits import PERIOD_US, quota_cores
+from dlsched.runtime.sources import MetricsFile, ProgressSource
 from dlsched.spec_schema import GRACE_MAX_S
+from dlsched.units import shown
 
 PREFIX = "dlsched."
+ENABLE = f"{PREFIX}enable"
+"""With the value `true` on a container of somebody else's: it asks to be adopted."""
 INSTANCE = f"{PREFIX}instance"
 JOB = f"{PREFIX}job"
 DIGEST = f"{PREFIX}digest"
@@ -54,7 +61,7 @@ def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Inspected:
-    """One container of ours as the engine described it."""
+    """One container of ours, or adopted, as the engine described it."""
 
     container_id: str
     name: str
@@ -76,6 +83,16 @@ class Inspected:
     quota_us: int
     period_us: int
     shares: int
+    nano_cpus: int = 0
+    """Above 0: it was made in this dialect (`--cpus`), which excludes quota and period."""
+    memory_bytes: int | None = None
+    """Its memory limit."""
+    adopted: JobSpec | None = None
+    """What its labels ask for, if somebody else started it."""
+    sources: tuple[ProgressSource, ...] = (MetricsFile(METRICS_FILE),)
+    """Where its progress can be read."""
+    address: str | None = None
+    """Its own address; None: it shares another's network, or has none."""
     restart: Restart | None = None
     """What its spec says; None: no label tells it."""
     restart_strays: bool = False
@@ -85,6 +102,13 @@ class Inspected:
     def alive(self) -> bool:
         """Whether it has a process now."""
         return self.pid > 0 and self.state in (ContainerState.RUNNING, ContainerState.PAUSED)
+
+    @property
+    def limit_cores(self) -> float | None:
+        """The ceiling that the engine has written down for it; None: none."""
+        if self.nano_cpus > 0:
+            return self.nano_cpus / 1e9
+        return quota_cores(self.quota_us, self.period_us or PERIOD_US)
 
     @property
     def start(self) -> tuple[int, str]:
@@ -100,23 +124,30 @@ def inspected(body: Body) -> Inspected:
         raise ValueError(f"its description is not understood: {one_line(repr(error))}") from error
 
 
-def inherits(body: Body, image: Body) -> bool:
-    """Whether an inspected container has our labels from its image, made by committing another."""
-    given: Mapping[str, str] = (image.get("Config") or {}).get("Labels") or {}
-    labels: Mapping[str, str] = (body.get("Config") or {}).get("Labels") or {}
+def inherits(labels: Mapping[str, str], given: Mapping[str, str]) -> bool:
+    """Whether a container has the labels of its job from its image, made by committing another."""
     return INSTANCE in given and labels.get(MADE) == given.get(MADE)
+
+
+def labels_in(body: Body) -> Mapping[str, str]:
+    """All labels of an inspected container or image; TypeError where they are no text."""
+    labels: Mapping[str, str] = (body.get("Config") or {}).get("Labels") or {}
+    for name, value in labels.items():
+        if not isinstance(value, str):
+            raise TypeError(f"label {shown(name)} is no text")
+    return labels
 
 
 def _read(body: Body) -> Inspected:
     state, config, host = body["State"], body["Config"], body["HostConfig"]
-    labels: dict[str, str] = config.get("Labels") or {}
+    labels = labels_in(body)
     status = ContainerState(state["Status"])
     restart = _restart(labels.get(RESTART, ""))
     ended = status in (ContainerState.EXITED, ContainerState.DEAD, ContainerState.RESTARTING)
     return Inspected(
-        container_id=body["Id"],
-        name=body["Name"].lstrip("/"),
-        image=config.get("Image", ""),
+        container_id=_text(body["Id"]),
+        name=_text(body["Name"]).lstrip("/"),
+        image=_text(config.get("Image", "")),
         instance=labels.get(INSTANCE),
         job=labels.get(JOB, ""),
         digest=labels.get(DIGEST, ""),
@@ -125,7 +156,7 @@ def _read(body: Body) -> Inspected:
         stop=_stop(labels),
         state=status,
         pid=int(state.get("Pid") or 0),
-        started_at=state.get("StartedAt", ""),
+        started_at=_text(state.get("StartedAt", "")),
         exit_code=int(state["ExitCode"]) if ended else None,
         oom_killed=bool(state.get("OOMKilled")),
         error=one_line(state["Error"]) if state.get("Error") else None,
@@ -133,12 +164,21 @@ def _read(body: Body) -> Inspected:
         quota_us=int(host.get("CpuQuota") or 0),
         period_us=int(host.get("CpuPeriod") or 0),
         shares=int(host.get("CpuShares") or 0),
+        nano_cpus=int(host.get("NanoCpus") or 0),
+        memory_bytes=int(host.get("Memory") or 0) or None,
+        address=_address(body.get("NetworkSettings") or {}),
         restart=restart,
         restart_strays=restart is not None and _strays(restart, host.get("RestartPolicy") or {}),
     )
 
 
-def _stop(labels: dict[str, str]) -> Stop:
+def _text(told: object) -> str:
+    if not isinstance(told, str):
+        raise TypeError(f"{shown(told)} is no text")
+    return told
+
+
+def _stop(labels: Mapping[str, str]) -> Stop:
     default = Stop()
     try:
         grace_s = float(labels.get(STOP_GRACE, default.grace_s))
@@ -147,6 +187,19 @@ def _stop(labels: dict[str, str]) -> Stop:
     if math.isnan(grace_s):
         grace_s = default.grace_s
     return Stop(labels.get(STOP_SIGNAL, default.signal), min(max(grace_s, 0.0), GRACE_MAX_S))
+
+
+def _address(settings: Mapping[str, Any]) -> str | None:
+    """The first of its networks' addresses that can only be its own."""
+    networks: Mapping[str, Mapping[str, Any]] = settings.get("Networks") or {}
+    for _, network in sorted(networks.items()):
+        for key in ("IPAddress", "GlobalIPv6Address"):
+            if told := network.get(key):
+                address = ip_address(told)
+                # A network may be made with any subnet: with this host's, or a cloud's metadata.
+                if not (address.is_loopback or address.is_link_local or address.is_multicast):
+                    return str(address)
+    return None
 
 
 def _restart_label(restart: Restart) -> str:

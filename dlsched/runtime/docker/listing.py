@@ -1,4 +1,5 @@
-"""The engine's list of our containers, kept fresh without the loop ever hanging on it.
+"""The engine's list of our containers and of those adopted, kept fresh without the loop ever
+hanging on it.
 
 Owns when to list and whom to inspect. It must not act on containers or read cgroups.
 """
@@ -15,7 +16,7 @@ from dlsched.errors import DlschedError
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.claims import Claims
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
-from dlsched.runtime.docker.labels import INSTANCE, Inspected, inspected
+from dlsched.runtime.docker.labels import ENABLE, INSTANCE, JOB, Inspected
 
 EVERY_S = 5.0
 """Events are hints and can be lost; a listing is the truth."""
@@ -31,6 +32,10 @@ class Listing:
     at_s: float
     """When it was asked for (of the clock that `now_s` comes from)."""
     containers: Mapping[str, Inspected] = field(default_factory=dict)
+    left_alone: tuple[str, ...] = ()
+    """Containers with labels of ours that are not touched, each with the reason in one line."""
+    named: frozenset[str] = frozenset()
+    """Every job that a container is labelled as, one that is left alone too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +57,17 @@ class Listings:
         left_out: frozenset[str],
         patience: Patience,
         now_s: Callable[[], float],
+        came_with: Callable[[Inspected], float | None] = lambda one: one.limit_cores,
     ) -> None:
-        """`left_out`: ids of containers that are never ours, whatever labels they carry."""
+        """`left_out`: ids of containers that are never ours, whatever labels they carry.
+
+        `came_with` is asked, from a thread, for the ceiling (cores) that a container to be adopted
+        had before any change of ours.
+        """
         self._engine = engine
         self._instance = instance
         self._left_out = left_out
-        self._claims = Claims(engine, instance)
+        self._claims = Claims(engine, instance, came_with)
         self._patience = patience
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -109,48 +119,58 @@ class Listings:
             shows, suspects = self._happened, self._suspects
             self._suspects = set()
         self._tried_s = at_s = self._now_s()
-        known: dict[str, Inspected] = {}
-        if self.last is not None and suspects is not None:
-            known = {k: v for k, v in self.last.containers.items() if k not in suspects}
-        future = begin(lambda: self._list(at_s, known), "listing")
+        self._claims.doubt(suspects)
+        last = {} if self.last is None else self.last.containers
+        doubted = last if suspects is None else suspects
+        known = {key: one for key, one in last.items() if key not in doubted}
+        future = begin(lambda: self._list(at_s, known, last), "listing")
         self._under_way = _UnderWay(future, time.monotonic(), shows)
 
-    def _list(self, at_s: float, known: Mapping[str, Inspected]) -> Listing:
+    def _list(
+        self, at_s: float, known: Mapping[str, Inspected], last: Mapping[str, Inspected]
+    ) -> Listing:
         found: dict[str, Inspected] = {}
-        listed = {one["Id"]: one for one in self._engine.containers({INSTANCE: self._instance})}
+        # The engine's filters are ANDed: what carries one label or the other takes two lists.
+        ours = {one["Id"]: one for one in self._engine.containers({INSTANCE: self._instance})}
+        asking = {one["Id"]: one for one in self._engine.containers({ENABLE: "true"})}
+        listed = {**asking, **ours}
         for container, summary in listed.items():
-            if container in self._left_out or not self._claims.names_a_job(summary):
+            if container in self._left_out:
+                continue
+            if not self._claims.may_be_ours(summary, instances=container in ours):
                 continue
             before = known.get(container)
-            if before is None or before.state != summary.get("State"):
-                before = self._inspect(container)
+            if before is None or _changed(before, summary):
+                before = self._inspect(container, last.get(container))
             if before is not None:
                 found[container] = before
         names = {container: one.get("Names") or () for container, one in listed.items()}
-        self._claims.forget_all_but(listed)
-        return Listing(at_s, self._claims.rightful(found, names))
+        rightful = self._claims.rightful(found, names)
+        named = {(one.get("Labels") or {}).get(JOB) for one in listed.values()}
+        return Listing(
+            at_s, rightful, self._claims.left_alone(listed), frozenset(filter(None, named))
+        )
 
-    def _inspect(self, container: str) -> Inspected | None:
-        """What the engine says of it; None when it is gone, not ours, or beyond understanding."""
+    def _inspect(self, container: str, last: Inspected | None) -> Inspected | None:
+        """What the engine says of it; None when it is gone, not ours, or beyond understanding.
+
+        One that the engine cannot describe stays as it was `last` known, and hides no other.
+        """
         try:
             body: Body = self._engine.inspect(container)
         except EngineRefused as error:
-            if error.status != 404:
-                raise
-            return None
-        try:
-            described = inspected(body)
-        except ValueError as error:
-            self._claims.leave(container, str(error))
-            return None
-        return None if self._claims.inherited(body) else described
+            if error.status == 404:
+                return None
+            if last is None:
+                self._claims.leave(container, f"the engine cannot describe it: {error.reason}")
+            return last
+        return self._claims.judge(container, body)
 
     def _complain(self, call: _UnderWay) -> None:
         late_s = time.monotonic() - call.since_s
         if self._patience.lost or late_s > AGAIN_S:
-            self.trouble = (
-                f"the Docker Engine at {self._engine.host} has not answered for {late_s:.1f} s"
-            )
+            # Without the time, which would make another alarm of it in every cycle.
+            self.trouble = f"the Docker Engine at {self._engine.host} does not answer"
 
     def _collect(self, call: _UnderWay) -> None:
         self._under_way = None
@@ -163,3 +183,9 @@ class Listings:
             self._suspects = None
         known = isinstance(error, DlschedError)
         self.trouble = str(error) if known else f"the engine's answer is not understood: {error!r}"
+
+
+def _changed(before: Inspected, summary: Body) -> bool:
+    """Whether the list shows another state, or an adopted one (a job by its name) renamed."""
+    renamed = before.adopted is not None and f"/{before.name}" not in (summary.get("Names") or ())
+    return renamed or before.state != summary.get("State")

@@ -9,55 +9,51 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from dlsched.clock import Clock
-from dlsched.errors import DlschedError, EngineUnavailable
 from dlsched.model import (
     Action,
     ContainerFact,
-    Limits,
+    JobSpec,
     Observation,
     Outcome,
     Remove,
-    Resize,
     Start,
 )
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.base import Wake
 from dlsched.runtime.cgroup import CgroupReader
+from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker.allotments import Allotments
 from dlsched.runtime.docker.background import Patience, begin
-from dlsched.runtime.docker.containers import resource_update
-from dlsched.runtime.docker.doctor import Finding, examine
+from dlsched.runtime.docker.doctor import EngineUnworkable, unworkable
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.group import ParentGroup
-from dlsched.runtime.docker.labels import DEFAULT_INSTANCE
+from dlsched.runtime.docker.hands import GivenBack, Hands
+from dlsched.runtime.docker.labels import DEFAULT_INSTANCE, Inspected
 from dlsched.runtime.docker.listing import Listing, Listings
 from dlsched.runtime.docker.own import own_containers
 from dlsched.runtime.docker.pulls import Images
+from dlsched.runtime.docker.resizes import Resizes
 from dlsched.runtime.docker.restarts import Restarts
 from dlsched.runtime.docker.starts import Starts
 from dlsched.runtime.docker.stops import Stops
 from dlsched.runtime.docker.watch import Watch
-from dlsched.runtime.limits import (
-    DEFAULT_SHARES,
-    DEFAULT_WEIGHT,
-    GRAIN_CORES,
-    SYSTEMD_GRAIN_CORES,
-    shares_for_default_weight,
-)
+from dlsched.runtime.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
+from dlsched.runtime.originals import Originals
 
 _log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 4
 """Starts and removals at the engine together: each forks, and more of them only queue there."""
+
+RELEASE_S = 10.0
+"""The loop waits for no longer while everything is given back: a watchdog listens to it."""
 
 UNHURRIED_S = 120.0
 """For starts and removals, which nobody waits for: on a saturated host a start takes a minute."""
@@ -82,13 +78,18 @@ class DockerOptions:
     """Group above the instance's own (cgroupfs alone)."""
     dry_run: bool = False
     """Observing changes nothing: restart policies are not set back."""
+    confine: Callable[[JobSpec], Confinement | None] = lambda _: None
+    """What a user's container is held to; None: it is the operator's."""
 
 
 class DockerRuntime:
     """Facts and actions of one instance on one engine; implements Runtime and LogSource."""
 
     def __init__(self, options: DockerOptions, clock: Clock, wake: Wake) -> None:
-        """Begins to listen to the engine; neither waits for it nor fails where there is none."""
+        """Begins to listen to the engine; neither waits for it nor fails where there is none.
+
+        Raises OSError when the state directory cannot be used.
+        """
         self._options = options
         self._clock = clock
         self._wake = wake
@@ -96,26 +97,44 @@ class DockerRuntime:
         self._unhurried = Engine(options.host, max(options.timeout_s, UNHURRIED_S))
         self._patience = Patience(options.call_wait_s)
         self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
+        self._originals = Originals(options.state_dir)
         self._listings = Listings(
-            self._engine, options.instance, own_containers(), self._patience, clock.now_s
+            self._engine,
+            options.instance,
+            own_containers(),
+            self._patience,
+            clock.now_s,
+            self._came_with,
         )
         gate = threading.Semaphore(CALLS_AT_ONCE)
+        hands = Hands(self._engine, self._originals, options.state_dir, clock.wall_time)
+        self._resizes = Resizes(
+            hands,
+            self._originals,
+            self._patience,
+            threading.Semaphore(CALLS_AT_ONCE),
+            self._listings.want,
+            clock.now_s,
+        )
         self._starts = Starts(
             self._unhurried,
             Images(self._unhurried, options.config_file),
             self._group,
+            hands,
             options.instance,
             options.state_dir,
             gate,
             self._cgroup_driver,
             self._start_ended,
             clock.now_s,
+            options.confine,
         )
-        self._stops = Stops(self._unhurried, gate, self._listings.want)
+        self._stops = Stops(self._unhurried, gate, self._listings.want, hands.lift)
         self._events = Events(self._engine, options.instance, self._listings.want, wake)
         self._watches: dict[str, Watch] = {}
         self._restarts = Restarts(self._engine, self._listings.want)
-        self._updates: dict[str, Future[Any]] = {}
+        self._allotments = Allotments(options.state_dir)
+        self._untold: str | None = None
         self._containers: Mapping[str, str] = {}
         """Container ids by job, replaced whole: the only thing that other threads read."""
         self._folded: Listing | None = None
@@ -132,17 +151,26 @@ class DockerRuntime:
         listing = self._listings.last
         if listing is not None and listing is not self._folded:
             self._fold(listing, now_s)
+            if not self._options.dry_run:
+                starting = {begun.job for begun in self._starts.begun(listing)}
+                self._allotments.sweep(listing.named | starting)
         if listing is not None:
             self._stops.advance(listing, now_s)
-            self._set_restarts_back(now_s)
+            if not self._options.dry_run and self._listings.trouble is None:
+                self._set_restarts_back(now_s)
+                self._resizes.sweep(listing)
         trouble = self._listings.trouble
+        facts = tuple(self._fact(watch, now_s) for watch in self._watches.values())
+        if not self._options.dry_run:
+            self._untold = self._allotments.follow(facts)
         return Observation(
             now_s=now_s,
             engine_ok=trouble is None,
             engine_trouble=trouble,
-            containers=tuple(self._fact(watch, now_s) for watch in self._watches.values()),
+            containers=facts,
             begun=self._starts.begun(listing),
             listing_age_s=0.0 if listing is None else max(0.0, now_s - listing.at_s),
+            left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
             node=host.node(SYSTEMD_GRAIN_CORES if self._driver == "systemd" else GRAIN_CORES),
         )
@@ -152,15 +180,17 @@ class DockerRuntime:
         if isinstance(action, Start):
             return self._starts.begin(action)
         watch = self._watches.get(action.container_id)
-        if self._updating(action.container_id):
+        if self._resizes.updating(action.container_id):
             return Outcome(action, "failed", "operation under way: updating")
         if isinstance(action, Remove):
+            if watch is not None and watch.described.adopted is not None:
+                return Outcome(action, "failed", "adopted: it is not ours to end", retryable=False)
             return self._stops.begin(action, None if watch is None else watch.described, now_s)
         if watch is None:
             return Outcome(action, "failed", "there is no such container")
         if (operation := self._stops.operation(action.container_id, now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {operation}")
-        return self._resize(action)
+        return self._resizes.begin(action, watch.described)
 
     # --------------------------------------------------------------------- beside the Runtime
 
@@ -172,44 +202,48 @@ class DockerRuntime:
         except EngineRefused as error:
             raise KeyError(job) from error
 
-    def release(self, ceilings: Mapping[str, float | None]) -> tuple[str, ...]:
-        """Give own running containers their ceilings and default shares; returns what failed.
+    def release(self, ceilings: Mapping[str, float | None]) -> tuple[GivenBack, ...]:
+        """Give every changed container what it had: own ones their ceiling, others their own.
 
-        Jobs that `ceilings` does not name lose their limit. Waits for the engine, at most
-        `timeout_s` in all.
+        `ceilings` are those of the specs, where they are known; others go to the ceiling of their
+        last change. Waits for the engine, at most `RELEASE_S` in all.
         """
-        calls = {
-            watch.described.job: begin(
-                lambda watch=watch: self._give_back(  # type: ignore[misc]
-                    watch, ceilings.get(watch.described.job)
-                ),
-                "release",
-            )
-            for watch in self._watches.values()
-            if watch.described.alive
-        }
-        until_s = self._clock.now_s() + self._options.timeout_s
-        failures = []
-        for job, call in calls.items():
-            try:
-                call.result(max(0.0, until_s - self._clock.now_s()))
-            except TimeoutError:
-                failures.append(f"{job}: keeps its limit: the engine does not answer")
-            except DlschedError as error:
-                failures.append(f"{job}: keeps its limit: {error}")
-        return tuple(failures)
+        until_s = self._clock.now_s() + min(self._options.timeout_s, RELEASE_S)
+        return self._resizes.release(ceilings, self._own(), until_s)
+
+    def expect(self, ceilings: Mapping[str, float | None], managed: Set[str]) -> None:
+        """Take note of what jobs go back to, and of the containers that are any job's.
+
+        One that was adopted and is nobody's any more is given back. Waits for nothing.
+        """
+        self._resizes.managed = managed
+        if not self._resizes.held:
+            self._resizes.keep_true(ceilings, self._own())
+
+    def hold(self, held: bool) -> None:
+        """Change nothing on its own account while that is so: everything was given back."""
+        self._resizes.held = held
+
+    def troubles(self) -> tuple[str, ...]:
+        """What is wrong with changing limits and bringing them back, a line each."""
+        untold = () if self._untold is None else (self._untold,)
+        return (*self._resizes.troubles, *untold)
 
     def tell_deliverable(self, job: str, deliverable: bool) -> None:
-        """Say in the job's allotment whether it can be delivered; raises OSError, ValueError."""
+        """Say in the job's allotment whether it can be delivered; raises OSError, ValueError.
+
+        An adopted job has none.
+        """
+        watch = self._watches.get(self._containers.get(job, ""))
+        if watch is not None and watch.described.adopted is not None:
+            return
         change_allotment(job_dir(self._options.state_dir, job), deliverable=deliverable)
 
     def check_engine(self) -> None:
-        """Raise EngineUnavailable when the engine does not answer now."""
-        self._engine.info()
-
-    def probe(self) -> tuple[Finding, ...]:
-        """What `dlsched doctor` has to say of this engine; waits for it."""
-        return examine(self._engine, self._options.state_dir)
+        """Raise EngineUnavailable when the engine does not answer now, EngineUnworkable when it
+        answers and cannot do what dlsched needs."""
+        if (why := unworkable(self._engine.version(), self._engine.info())) is not None:
+            raise EngineUnworkable(f"{self._engine.host}: {why} (see `dlsched doctor`)")
 
     def close(self) -> None:
         """Stop listening and let go of everything; containers run on."""
@@ -229,7 +263,11 @@ class DockerRuntime:
         for container, described in listing.containers.items():
             watch = self._watches.get(container)
             if watch is None:
-                self._watches[container] = Watch(described, now_s, from_end=first)
+                self._watches[container] = Watch(
+                    described, now_s, self._engine.follow, from_end=first
+                )
+                if described.adopted is not None:
+                    self._resizes.examine(described)
             else:
                 watch.take(described, now_s)
         for container in self._watches.keys() - listing.containers.keys():
@@ -239,85 +277,43 @@ class DockerRuntime:
         self._weigh_group()
 
     def _set_restarts_back(self, now_s: float) -> None:
-        if self._options.dry_run or self._listings.trouble is not None:
+        if self._resizes.held:
             return
         idle = (
             watch.described
             for container, watch in self._watches.items()
-            if self._stops.operation(container, now_s) is None and not self._updating(container)
+            if self._stops.operation(container, now_s) is None
+            and not self._resizes.updating(container)
         )
-        self._updates.update(self._restarts.set_back(idle, now_s))
+        self._resizes.take(self._restarts.set_back(idle, now_s))
 
     def _fact(self, watch: Watch, now_s: float) -> ContainerFact:
         container = watch.described.container_id
         operation = self._stops.operation(container, now_s)
-        if operation is None and self._updating(container):
-            operation = "updating"
+        if operation is None:
+            operation = self._resizes.operation(watch.described)
         fact, vanished = watch.fact(now_s, operation)
         if vanished:
             self._listings.want(container)
-        return fact
+        return fact if self._resizes.can_burst else replace(fact, burst_cores=None)
 
-    def _resize(self, action: Resize) -> Outcome:
-        container, job, limits = action.container_id, action.job, action.limits
-        if self._patience.lost:
-            return Outcome(action, "failed", "the Docker Engine is not answering")
-        body = resource_update(limits, action.cpu_shares)
+    def _own(self) -> dict[str, str]:
+        """The ids of containers that the agent made, by job."""
+        watches = self._watches.items()
+        return {one.described.job: key for key, one in watches if one.described.adopted is None}
 
-        def update() -> float:
-            began_s = self._clock.now_s()
-            self._engine.update(container, body)
-            inside = job_dir(self._options.state_dir, job)
-            change_allotment(inside, cpu_cores=limits.cpu_cores)
-            return self._clock.now_s() - began_s
-
-        began_s = self._clock.now_s()
-        call = begin(update, f"update-{job}")
-        if not self._patience.wait(call):
-            self._updates[container] = call
-            # A listing shows whether it is this call that is slow, or the whole engine.
-            self._listings.want(container)
-            waited_s = self._clock.now_s() - began_s
-            return Outcome(action, "begun", "the engine is slow", engine_s=waited_s)
-        try:
-            return Outcome(action, "done", engine_s=call.result())
-        except EngineRefused as error:
-            # The container may have ended a moment ago; if it has not, asking again will tell.
-            self._listings.want(container)
-            return Outcome(action, "failed", error.reason)
-        except (EngineUnavailable, OSError, ValueError) as error:
-            return Outcome(action, "failed", str(error))
-
-    def _updating(self, container: str) -> bool:
-        call = self._updates.get(container)
-        if call is not None and call.done():
-            del self._updates[container]
-            return False
-        return call is not None
-
-    def _give_back(self, watch: Watch, ceiling_cores: float | None) -> None:
-        self._unlimit(watch, ceiling_cores)
-        # A job that fits its threads to its allotment would keep them few while nobody is here.
-        # That it cannot be told (a full disk) is no failure: its limit is given back.
-        with suppress(OSError, ValueError):
-            inside = job_dir(self._options.state_dir, watch.described.job)
-            change_allotment(inside, cpu_cores=ceiling_cores)
-
-    def _unlimit(self, watch: Watch, ceiling_cores: float | None) -> None:
-        container, reader = watch.described.container_id, watch.reader
-        limits = Limits(ceiling_cores)
-        if reader is None or not reader.v2:
-            self._engine.update(container, resource_update(limits, DEFAULT_SHARES))
-            return
-        for shares in shares_for_default_weight():
-            self._engine.update(container, resource_update(limits, shares))
-            if reader.read().weight == DEFAULT_WEIGHT:
-                return
+    def _came_with(self, described: Inspected) -> float | None:
+        """The ceiling that a container had before any change of ours, in cores."""
+        original = self._originals.of(described.container_id)
+        if original is None or original.given_back:
+            return described.limit_cores
+        return original.cpu_cores
 
     def _weigh_group(self) -> None:
         if self._options.group_weight is None:
             return
-        readers = (watch.reader for watch in self._watches.values())
+        own = (watch for watch in self._watches.values() if watch.described.adopted is None)
+        readers = (watch.reader for watch in own)
         reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
         if reader is not None:
             begin(lambda: self._weigh(reader), "weight")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from dlsched.errors import DlschedError, EngineUnavailable
-from dlsched.model import Begun, Outcome, Start
+from dlsched.model import Begun, JobSpec, Outcome, Start
 from dlsched.runtime.allotment import (
     IN,
     LIB,
@@ -26,16 +26,17 @@ from dlsched.runtime.allotment import (
     job_dir,
     write_allotment,
 )
+from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.claims import inherits_labels
 from dlsched.runtime.docker.containers import (
     Surroundings,
     create_body,
-    resource_update,
     restart_policy,
 )
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.group import ParentGroup
+from dlsched.runtime.docker.hands import Hands, Own, Untouchable
 from dlsched.runtime.docker.labels import container_name, inspected, labels_of
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.pulls import ImageMissing, Images
@@ -78,23 +79,28 @@ class Starts:
         engine: Engine,
         images: Images,
         group: ParentGroup,
+        hands: Hands,
         instance: str,
         state_dir: Path,
         gate: AbstractContextManager[object],
         driver: Callable[[], str],
         ended: Callable[[str | None, str], None],
         now_s: Callable[[], float],
+        confine: Callable[[JobSpec], Confinement | None] = lambda _: None,
     ) -> None:
-        """`driver` asks the engine for its cgroup driver; `ended` is told from the thread."""
+        """`driver` asks the engine for its cgroup driver; `ended` is told from the thread;
+        `confine` tells what a user's container is held to."""
         self._engine = engine
         self._images = images
         self._group = group
+        self._hands = hands
         self._instance = instance
         self._state_dir = state_dir
         self._gate = gate
         self._driver = driver
         self._ended = ended
         self._now_s = now_s
+        self._confine = confine
         self._installing = threading.Lock()
         self._attempts: dict[str, _Attempt] = {}
 
@@ -195,19 +201,26 @@ class Starts:
             if error.status != 409:
                 raise StartFailed(error.reason, retryable=False) from error
             container, made = self._found(name, action), False
-        write_allotment(inside, Allotment(cpu_cores=action.limits.cpu_cores))
         try:
+            # Before it runs: whatever happens to the agent, it can be given its ceiling.
+            self._hands.remember(container, _own(action))
+            write_allotment(inside, Allotment(cpu_cores=action.limits.cpu_cores))
             self._engine.start(container)
-        except EngineRefused as error:
+        except (EngineRefused, Untouchable) as error:
             if made:
                 with suppress(DlschedError):
                     self._engine.remove(container)
-            passing = any(words in error.reason for words in _PASSING)
-            raise StartFailed(error.reason, retryable=passing) from error
+            passing = isinstance(error, Untouchable) or any(
+                words in error.reason for words in _PASSING
+            )
+            raise StartFailed(str(error), retryable=passing) from error
         return container
 
     def _surroundings(self, action: Start, image: Body, inside: Path) -> Surroundings:
         config = image.get("Config") or {}
+        confined = self._confine(action.spec)
+        if confined is not None:
+            confined.check(action.spec.container.volumes)
         variables = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
         return Surroundings(
             environment=container_environment(
@@ -219,6 +232,7 @@ class Starts:
             cgroup_parent=self._group.name(self._driver()),
             tmpfs={OUT: OUT_TMPFS_OPTIONS},
             read_only={IN: inside, LIB: self._reporter()},
+            confined=confined,
         )
 
     def _reporter(self) -> Path:
@@ -242,10 +256,14 @@ class Starts:
             )
         if found.container_digest != action.spec.container_digest:
             raise StartFailed(f"container {short} of an older spec is still there", retryable=True)
-        update = resource_update(action.limits, action.cpu_shares)
-        update["RestartPolicy"] = restart_policy(action.spec.container.restart)
-        self._engine.update(found.container_id, update)
+        self._hands.set(found.container_id, action.limits, action.cpu_shares, own=_own(action))
+        restart = restart_policy(action.spec.container.restart)
+        self._engine.update(found.container_id, {"RestartPolicy": restart})
         return found.container_id
+
+
+def _own(action: Start) -> Own:
+    return Own(action.job, action.spec.bounds.ceiling_cores)
 
 
 def _same_spec(attempt: _Attempt, action: Start) -> bool:

@@ -11,9 +11,9 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 
-from dlsched.model import ContainerState, Outcome, Remove
+from dlsched.errors import DlschedError
+from dlsched.model import ContainerState, Limits, Outcome, Remove
 from dlsched.runtime.docker.background import begin
-from dlsched.runtime.docker.containers import resource_update
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
@@ -43,10 +43,13 @@ class Stops:
         engine: Engine,
         gate: AbstractContextManager[object],
         want: Callable[[str | None], None],
+        lift: Callable[[str, Limits], None],
     ) -> None:
+        """`lift` gives a container that is about to end other limits, as `Hands.lift`."""
         self._engine = engine
         self._gate = gate
         self._want = want
+        self._lift = lift
         self._leaving: dict[str, _Leaving] = {}
 
     def begin(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
@@ -105,12 +108,15 @@ class Stops:
 
     def _ask(self, action: Remove, described: Inspected) -> Future[None]:
         container = action.container_id
-        body = resource_update(action.lift, None) if action.lift is not None else {}
-        body["RestartPolicy"] = {"Name": "no", "MaximumRetryCount": 0}
+        body = {"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}}
 
         def ask() -> None:
             with suppress(EngineRefused):
                 self._engine.update(container, body)
+            if action.lift is not None:
+                # It only ends more slowly without.
+                with suppress(DlschedError):
+                    self._lift(container, action.lift)
             if described.state is ContainerState.PAUSED:
                 with suppress(EngineRefused):
                     self._engine.unpause(container)

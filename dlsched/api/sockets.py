@@ -1,0 +1,134 @@
+"""Where the API listens: two unix sockets and, where wanted, a loopback port.
+
+Owns their places, their rights, and what is cleared away before and after. It must not know what is
+asked there: `access` says who may, and `routes` what.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+
+from dlsched.errors import AlreadyRunning, DlschedError
+
+log = logging.getLogger(__name__)
+
+SOCKET_PATH_MAX = 107
+"""Bytes in the path of a unix socket: the kernel's field holds 108 with its closing zero."""
+
+_BACKLOG = 128
+
+
+class SocketUnusable(DlschedError):
+    """An address of the API cannot be had as the settings want it."""
+
+
+class UnixSocket:
+    """One listening unix socket, mode 0660 under its group."""
+
+    def __init__(self, path: Path, group: str | None) -> None:
+        """`group` may connect beside this user; None: nobody else may."""
+        self.path = path
+        self._group = group
+        self._inode: int | None = None
+        self._socket: socket.socket | None = None
+
+    def open(self) -> socket.socket:
+        """Listen. Raises AlreadyRunning where somebody does already, else SocketUnusable."""
+        if len(os.fsencode(self.path)) > SOCKET_PATH_MAX:
+            raise SocketUnusable(
+                f"run directory: {self.path} is too long for a socket: "
+                f"{len(os.fsencode(self.path))} bytes, at most {SOCKET_PATH_MAX}"
+            )
+        try:
+            self.path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            _clear(self.path)
+            self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self._socket.bind(str(self.path))
+            self._inode = self.path.lstat().st_ino
+            # Nobody can connect before listen(), so nobody slips in under the first mode.
+            _open_to(self._group, self.path)
+            self._socket.listen(_BACKLOG)
+        except OSError as error:
+            self.close()
+            raise SocketUnusable(f"{self.path}: {error.strerror or error}") from error
+        return self._socket
+
+    @property
+    def present(self) -> bool:
+        """Whether who looks for the socket finds this one."""
+        try:
+            return self.path.lstat().st_ino == self._inode
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Listen no more, and remove the socket file unless it is a successor's."""
+        if self._socket is not None:
+            self._socket.close()
+        with contextlib.suppress(OSError):
+            if self._inode is not None and self.path.lstat().st_ino == self._inode:
+                self.path.unlink()
+
+
+def open_tcp(address: str, port: int) -> socket.socket:
+    """A listening TCP socket of that loopback address. Raises SocketUnusable."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((address, port))
+        listening.listen(_BACKLOG)
+    except OSError as error:
+        listening.close()
+        why = error.strerror or error
+        raise SocketUnusable(f"listen: {render_address(address, port)}: {why}") from error
+    return listening
+
+
+def render_address(address: str, port: int) -> str:
+    """As it stands in an URL."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that a daemon left when it was killed, and nothing else."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise SocketUnusable(f"{path} is there and is no socket: move it away")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            path.unlink(missing_ok=True)
+            return
+        except TimeoutError:
+            pass  # somebody listens, and is busy
+    raise AlreadyRunning(f"another daemon answers on {path}")
+
+
+def _open_to(group: str | None, path: Path) -> None:
+    if group is None:
+        path.chmod(0o600)
+        return
+    try:
+        gid = grp.getgrnam(group).gr_gid
+    except KeyError:
+        log.warning("no group %s: %s is for root alone (groupadd --system %s)", group, path, group)
+        gid = 0
+    try:
+        os.chown(path, -1, gid)
+    except PermissionError:
+        log.warning("%s is for this user alone: it may not be given to group %s", path, group)
+        path.chmod(0o600)
+    else:
+        path.chmod(0o660)

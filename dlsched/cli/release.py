@@ -1,0 +1,96 @@
+"""The command that gives every container its own limits back: release.
+
+Owns its options and words. It must not know how that is done: the daemon, or the records, do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlsched.cli import options
+from dlsched.cli.exits import FAILURE
+from dlsched.cli.output import one_line, say, tell, tell_json
+from dlsched.errors import AlreadyRunning
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dlsched.settings import Settings
+
+
+@click.command(short_help="Give every container its own limits back.")
+@click.option("--resume", is_flag=True, help="Let a daemon that was told to release go on.")
+@click.option(
+    "--unattended", is_flag=True, help="Only what a daemon that ended has left; ask none that runs."
+)
+@options.output
+@options.asking
+@click.pass_context
+def release(
+    ctx: click.Context,
+    resume: bool,
+    unattended: bool,
+    output: str,
+    config: Path | None,
+    run_dir: Path | None,
+) -> None:
+    """Give every container its own limits back: adopted ones what they had, jobs their ceiling.
+
+    A running daemon does it, and then changes nothing more until SIGHUP or --resume. Without one it
+    is done from the records in the state directory. Ends with 1 when a container lacks something.
+
+    \b
+    Examples:
+      dlsched release
+      dlsched release --resume
+    """
+    settings = options.settings(config, {"run_dir": run_dir})
+    if resume:
+        with options.daemon_of(settings) as daemon:
+            daemon.resume()
+        say("the daemon goes on")
+        return
+    backs = _released(settings, ask=not unattended)
+    if backs is None:
+        return
+    if output == "json":
+        tell_json({"containers": backs})
+    else:
+        for back in backs:
+            tell(_line(back))
+        if not backs:
+            say("no container has limits of dlsched's")
+    if any(back["failure"] is not None for back in backs):
+        ctx.exit(FAILURE)
+
+
+def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | None:
+    """By the daemon that holds the lock, if it may be asked; where none does, here."""
+    from dlsched.records import lock_state_dir
+
+    if not settings.state_dir.is_dir():
+        return ()
+    try:
+        lock = lock_state_dir(settings.state_dir, settings.instance)
+    except (AlreadyRunning, PermissionError) as error:
+        if not ask:
+            say(f"left as it is: {error}")
+            return None
+        with options.daemon_of(settings) as daemon:
+            answer: Sequence[dict[str, Any]] = daemon.release()["containers"]
+            return answer
+    with lock:
+        from dlsched.daemon import engine_options
+        from dlsched.runtime.docker.release import release_all
+
+        return [asdict(back) for back in release_all(engine_options(settings))]
+
+
+def _line(back: dict[str, Any]) -> str:
+    whose = "adopted" if back["adopted"] else "job"
+    has = f"{back['job']} ({whose} {back['container_id'][:12]}): {back['now'] or 'not looked at'}"
+    return one_line(has if back["failure"] is None else f"{has}; FAILED: {back['failure']}")

@@ -1,0 +1,79 @@
+"""What a user's container is held to beside its spec, and whether what it binds may be bound.
+
+Owns the look at the host's folders at the moment of a start. It must not know settings nor the
+engine: it is told the roots. A check and the engine's mount are two moments, so that no folder
+above a source may be one that somebody else can swap for a link in between, or before a restart.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlsched.job_files import is_operator
+from dlsched.tenants import is_under
+
+_LOOKING = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """The bounds of one user's container."""
+
+    pids: int
+    """Processes and threads."""
+    roots: tuple[str, ...] = ()
+    """Folders that it may bind, with all in them."""
+    kept_out: tuple[str, ...] = ()
+    """Places that no bind may lead to, into or around."""
+
+    def check(self, volumes: tuple[str, ...]) -> None:
+        """Raise ValueError, one line, for the first bind that may not be made."""
+        for volume in volumes:
+            source = volume.partition(":")[0]
+            if source.startswith("/"):
+                self._check_bind(source)
+
+    def _check_bind(self, source: str) -> None:
+        root = next((root for root in self.roots if is_under(source, root)), None)
+        if root is None:
+            raise ValueError(f"the source {source!r} is under no folder that its owner may bind")
+        real_root = os.path.realpath(root)
+        parts = Path(source).relative_to(root).parts
+        try:
+            _walk(real_root, parts)
+        except OSError as error:
+            raise ValueError(f"the source {source!r} cannot be seen: {error.strerror}") from error
+        except _Unsafe as unsafe:
+            raise ValueError(f"the source {source!r} is not bound: {unsafe}") from unsafe
+        real = str(Path(real_root, *parts))
+        for place in self.kept_out:
+            kept = os.path.realpath(place)
+            if is_under(real, kept) or is_under(kept, real):
+                raise ValueError(f"the source {source!r} is not bound: it leads to {place}")
+
+
+class _Unsafe(Exception):
+    """Somebody could make the path lead elsewhere."""
+
+
+def _walk(root: str, parts: tuple[str, ...]) -> None:
+    """Follow the path from the root on, without links, through folders of the operator's alone."""
+    at, here = os.open(root, _LOOKING), root
+    try:
+        for part in parts:
+            status = os.fstat(at)
+            if not is_operator(status.st_uid) or status.st_mode & 0o022:
+                raise _Unsafe(f"{here} above it can be changed by others than root: bind {here}")
+            below = os.open(part, _LOOKING, dir_fd=at)
+            os.close(at)
+            at, here = below, f"{here}/{part}"
+            if stat.S_ISLNK(os.fstat(at).st_mode):
+                raise _Unsafe(f"{here} is a symbolic link")
+        mode = os.fstat(at).st_mode
+        if not (stat.S_ISDIR(mode) or stat.S_ISREG(mode)):
+            raise _Unsafe(f"{here} is neither a folder nor a regular file")
+    finally:
+        os.close(at)

@@ -1,0 +1,62 @@
+"""What own jobs are told of their ceilings, kept in line with what the kernel holds.
+
+A change of limits tells the job itself; an agent that is killed between the two leaves a job that
+fits its threads to a ceiling that it no longer has. Owns that repair, and the end of what nobody
+reads any more. It must not change limits.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Set
+from contextlib import suppress
+from pathlib import Path
+
+from dlsched.durable import clear_unfinished
+from dlsched.model import ContainerFact, ContainerState
+from dlsched.runtime.allotment import IN_FOLDER, change_allotment, job_dir, read_allotment
+from dlsched.units import same_cores
+
+_HAS_LIMITS = frozenset({ContainerState.RUNNING, ContainerState.PAUSED})
+
+
+class Allotments:
+    """The allotments of own containers; only the loop's thread uses it."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state_dir = state_dir
+        self._told: dict[str, float | None] = {}
+        """By container, what its job certainly reads."""
+        for folder in (state_dir / IN_FOLDER).glob("*/"):
+            clear_unfinished(folder)
+
+    def follow(self, facts: Iterable[ContainerFact]) -> str | None:
+        """Tell each job its true ceiling, where that is not told yet; returns what went wrong."""
+        told, trouble = self._told, None
+        self._told = {}
+        for fact in facts:
+            if fact.adopted is not None or fact.state not in _HAS_LIMITS:
+                continue
+            container, cores = fact.container_id, fact.actual.cpu_cores
+            if container not in told or not same_cores(told[container], cores):
+                if fact.operation is not None:
+                    continue  # whoever changes it also tells it
+                try:
+                    self._tell(fact.job, cores)
+                except (OSError, ValueError) as error:
+                    trouble = f"{fact.job} cannot be told its ceiling: {error}"
+                    continue
+            self._told[container] = cores
+        return trouble
+
+    def sweep(self, jobs: Set[str]) -> None:
+        """Remove what was laid down for others than these, which have a container or get one."""
+        with suppress(FileNotFoundError):
+            for folder in (self._state_dir / IN_FOLDER).iterdir():
+                if folder.name not in jobs:
+                    shutil.rmtree(folder, ignore_errors=True)
+
+    def _tell(self, job: str, cores: float | None) -> None:
+        inside = job_dir(self._state_dir, job)
+        if not same_cores(read_allotment(inside).cpu_cores, cores):
+            change_allotment(inside, cpu_cores=cores)

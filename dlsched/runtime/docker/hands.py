@@ -1,0 +1,398 @@
+"""The one place that changes a container's CPU limits, shares and burst, and that brings them back.
+
+Owns the dialects, the order of writing, and the promise: before the first change of a container its
+original limits are on the disk, and afterwards they can be had again as the kernel had them. What
+could not be brought back is not touched. It must not decide who gets how much. Calls wait for the
+engine: they belong in a background thread.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dlsched.errors import DlschedError
+from dlsched.model import Limits
+from dlsched.runtime.allotment import change_allotment, job_dir
+from dlsched.runtime.cgroup import PROC
+from dlsched.runtime.docker.dialect import (
+    ceiling_update,
+    files_to_have,
+    in_force,
+    in_words,
+    original_update,
+    past_the_engine,
+    quota_after,
+    unlike,
+    words_in,
+)
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.injection import loses_gpus
+from dlsched.runtime.group_limits import GroupLimits, LimitFiles
+from dlsched.runtime.limits import (
+    DEFAULT_SHARES,
+    DEFAULT_WEIGHT,
+    OLDER_DEFAULT_SHARES,
+    PERIOD_US,
+    UNLIMITED_US,
+    search_shares,
+)
+from dlsched.runtime.originals import EngineWords, Original, Originals
+
+_NEWER_RUNC = (1, 3, 2)
+"""From this version on 1024 shares are weight 100 on cgroup v2."""
+
+
+class Untouchable(DlschedError):
+    """A container is left exactly as it is; the text says why."""
+
+
+class NotGivenBack(DlschedError):
+    """A container does not have again what it had; the text says what it lacks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What is known of a container that the agent made: its job, and what its spec allows it."""
+
+    job: str
+    ceiling_cores: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What became of giving one container its own limits back."""
+
+    job: str
+    container_id: str
+    adopted: bool
+    now: str
+    """What it has now, in a few words."""
+    failure: str | None = None
+    """Why it does not have what it had; None: it has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """One look at a container."""
+
+    container: str
+    name: str
+    pid: int
+    words: EngineWords
+    files: LimitFiles | None
+    """None: it does not run, or its group cannot be found."""
+    limits: GroupLimits
+    loses_gpus: bool
+    """An update could take its GPUs away."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has a process."""
+        return self.pid > 0
+
+
+class Hands:
+    """The limits of one engine's containers. May be used from any thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        originals: Originals,
+        state_dir: Path,
+        wall_time: Callable[[], str],
+        proc: Path = PROC,
+    ) -> None:
+        """`state_dir` is where own jobs read what they are allotted."""
+        self._engine = engine
+        self._originals = originals
+        self._state_dir = state_dir
+        self._wall_time = wall_time
+        self._proc = proc
+        self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._host_cores: int | None = None
+        self.burst_trouble: str | None = None
+        """Why the burst cannot be set here; None: it can, or nobody wanted it."""
+
+    def refusal(self, container: str) -> str | None:
+        """Why that container of somebody else's must not be touched; None: it may be.
+
+        Raises EngineUnavailable or EngineRefused.
+        """
+        return self._refusal(self._look(container))
+
+    def remember(self, container: str, own: Own) -> Original:
+        """Have it written down what an own container goes back to. Raises Untouchable."""
+        wanted = Original(container, own.job, adopted=False, ceiling_cores=own.ceiling_cores)
+        kept = self._originals.of(container)
+        if kept is None or replace(kept, wall_time="") != wanted:
+            self._keep(replace(wanted, wall_time=self._wall_time()))
+        return wanted
+
+    def set(
+        self,
+        container: str,
+        limits: Limits,
+        shares: int | None,
+        *,
+        burst_cores: float | None = None,
+        own: Own | None = None,
+    ) -> None:
+        """Give a container these limits; `own` None: somebody else made it.
+
+        `burst_cores` may be used beyond the quota where that was saved up; None: what it had, as
+        far as its quota allows. Where a burst cannot be set everything else is.
+
+        Raises Untouchable, EngineRefused, EngineUnavailable; OSError and ValueError for a job's
+        allotment.
+        """
+        with self._locks[container]:
+            seen = self._look(container)
+            original = self._before(seen, own)
+            body = self._ceiling(seen, limits.cpu_cores)
+            if shares is not None:
+                body["CpuShares"] = shares
+            quota = quota_after(body)
+            burst = original.seen.burst_us or 0
+            if burst_cores is not None:
+                burst = round(burst_cores * PERIOD_US)
+            if quota != UNLIMITED_US:
+                burst = min(burst, quota)
+            if not in_force(body, seen.words, seen.limits):
+                self._change(seen, body)
+            self._give_burst(seen, burst)
+            if own is not None:
+                self._allot(own.job, limits.cpu_cores)
+
+    def lift(self, container: str, limits: Limits) -> None:
+        """Give an own container that is about to end these limits. Raises as `set`."""
+        with self._locks[container]:
+            seen = self._look(container)
+            self._change(seen, self._ceiling(seen, limits.cpu_cores))
+
+    def give_back(self, original: Original) -> GivenBack:
+        """Give a container what it had, and compare what the kernel then says. Never raises."""
+        with self._locks[original.container_id]:
+            original = self._originals.of(original.container_id) or original
+            now, failure = "", None
+            try:
+                now = self._give_back(original)
+            except EngineRefused as error:
+                if error.status == 404:
+                    self._forget(original.container_id)
+                    now = "gone"
+                else:
+                    failure = error.reason
+            except (DlschedError, OSError, ValueError) as error:
+                failure = one_line(error)
+            if failure is not None:
+                with suppress(DlschedError, OSError):
+                    seen = self._look(original.container_id)
+                    now = in_words(seen.words, seen.limits)
+            return GivenBack(original.job, original.container_id, original.adopted, now, failure)
+
+    def give_up(self, container: str) -> GivenBack | None:
+        """What is told of a container whose record cannot be read; None: it is gone."""
+        why = f"the record of what it had cannot be read: {self._originals.broken(container)}"
+        now = ""
+        try:
+            if self.forget_if_gone(container):
+                return None
+            seen = self._look(container)
+            now = in_words(seen.words, seen.limits)
+        except DlschedError as error:
+            why = f"{why}; {error}"
+        return GivenBack(container[:12], container, adopted=True, now=now, failure=why)
+
+    def forget_if_gone(self, container: str) -> bool:
+        """Drop the record of a container that the engine does not know any more; whether it did.
+
+        Raises EngineUnavailable or EngineRefused.
+        """
+        try:
+            self._engine.inspect(container)
+        except EngineRefused as error:
+            if error.status != 404:
+                raise
+            self._forget(container)
+            return True
+        return False
+
+    # -------------------------------------------------------------------------------- before
+
+    def _look(self, container: str) -> _Seen:
+        body = self._engine.inspect(container)
+        state, host = body.get("State") or {}, body.get("HostConfig") or {}
+        pid = int(state.get("Pid") or 0)
+        files = None
+        if pid > 0:
+            with suppress(OSError):
+                files = LimitFiles(pid, container, self._proc)
+        return _Seen(
+            container=container,
+            name=str(body.get("Name", "")).lstrip("/"),
+            pid=pid,
+            words=words_in(host),
+            files=files,
+            limits=GroupLimits({}) if files is None else files.read(),
+            loses_gpus=loses_gpus(body),
+        )
+
+    def _before(self, seen: _Seen, own: Own | None) -> Original:
+        """The record of what it had, on the disk and true."""
+        kept = self._originals.of(seen.container)
+        if own is not None:
+            return self.remember(seen.container, own)
+        if kept is None or kept.given_back:
+            if (why := self._refusal(seen)) is not None:
+                raise Untouchable(f"left as it is: {why}")
+            kept = Original(
+                seen.container,
+                seen.name,
+                adopted=True,
+                told=seen.words,
+                files=dict(seen.limits.files),
+                wall_time=self._wall_time(),
+            )
+            self._keep(kept)
+        return kept
+
+    def _keep(self, original: Original) -> None:
+        try:
+            self._originals.secure(original)
+        except OSError as error:
+            why = error.strerror or error
+            raise Untouchable(
+                f"left as it is: what it had before cannot be written down: {why}"
+            ) from error
+
+    def _forget(self, container: str) -> None:
+        with suppress(OSError):
+            self._originals.lift(container)
+            self._originals.broken(container).unlink(missing_ok=True)
+        self._locks.pop(container, None)
+
+    def _refusal(self, seen: _Seen) -> str | None:
+        """Why what it has now could not be brought back."""
+        if (broken := self._originals.lost(seen.container)) is not None:
+            return f"the record of what it had cannot be read: {broken}"
+        if not seen.alive:
+            return "it does not run"
+        if seen.files is None or None in (seen.limits.quota_us, seen.limits.period_us):
+            return "its control group cannot be read"
+        words, limits = seen.words, seen.limits
+        if words.nano_cpus and words.quota_us:
+            return "it has both --cpus and --cpu-quota: the engine cannot give both back"
+        if seen.loses_gpus:
+            return "its GPUs came by the legacy hook, and a CPU update can take them away: use CDI"
+        if limits.burst_us and not seen.files.burst_writable:
+            return "it has a burst, and its control group cannot be written"
+        return past_the_engine(words, limits)
+
+    # -------------------------------------------------------------------------------- change
+
+    def _ceiling(self, seen: _Seen, cores: float | None) -> Body:
+        dialect = seen.words.dialect
+        return ceiling_update(dialect, cores, self._cores() if dialect == "nano" else 0)
+
+    def _cores(self) -> int:
+        """Of the host, as the engine counts them."""
+        if self._host_cores is None:
+            self._host_cores = int(self._engine.info().get("NCPU") or 1)
+        return self._host_cores
+
+    def _change(self, seen: _Seen, body: Body) -> None:
+        """Through the engine; the kernel refuses a quota below the burst."""
+        quota = quota_after(body)
+        if quota != UNLIMITED_US and (seen.limits.burst_us or 0) > quota and seen.files is not None:
+            with suppress(OSError):  # then the engine refuses, and says so
+                seen.files.write_burst(quota)
+        self._engine.update(seen.container, body)
+
+    def _give_burst(self, seen: _Seen, burst: int) -> None:
+        """Past the engine, which has no word for it: last, since the quota bounds it."""
+        if seen.files is None or seen.files.read().burst_us in (None, burst):
+            return
+        try:
+            seen.files.write_burst(burst)
+            self.burst_trouble = None
+        except OSError as error:
+            self.burst_trouble = f"burst: {error.strerror}: {seen.files.burst_file}"
+
+    def _allot(self, job: str, cores: float | None) -> None:
+        change_allotment(job_dir(self._state_dir, job), cpu_cores=cores)
+
+    # -------------------------------------------------------------------------------- back
+
+    def _give_back(self, original: Original) -> str:
+        """Returns what it has now. Raises NotGivenBack, or what engine and files raise."""
+        container = original.container_id
+        seen = self._look(container)
+        try:
+            self._change_back(original, seen)
+        except EngineRefused:
+            again = self._look(container)
+            if again.pid == seen.pid:
+                raise
+            self._change_back(original, again)  # it ended, or was started, in the middle
+        now = self._look(container)
+        if wrong := self._wrong(original, now):
+            raise NotGivenBack("; ".join(wrong))
+        with suppress(OSError):  # it has it all the same, and gets it once more at the next start
+            self._originals.secure(replace(original, given_back=True))
+        if not original.adopted:
+            # A job that fits its threads to its allotment would keep them few with nobody here.
+            with suppress(OSError, ValueError):
+                self._allot(original.job, original.ceiling_cores)
+        return in_words(now.words, now.limits)
+
+    def _change_back(self, original: Original, seen: _Seen) -> None:
+        body, files = self._body_back(original, seen), seen.files
+        shares = original.told.shares if original.adopted else 0
+        if files is not None and files.v2:
+
+            def give(shares: int) -> int | None:
+                self._change(seen, {**body, "CpuShares": shares})
+                return files.read().weight
+
+            weight = original.seen.weight if original.adopted else None
+            search_shares(shares, DEFAULT_WEIGHT if weight is None else weight, give)
+        else:
+            default = DEFAULT_SHARES if files is not None else self._default_shares()
+            self._change(seen, {**body, "CpuShares": shares or default})
+        self._give_burst(seen, original.seen.burst_us or 0)
+
+    def _body_back(self, original: Original, seen: _Seen) -> Body:
+        """What the engine has to be told, but for the shares."""
+        if original.adopted:
+            return original_update(original.told)
+        return self._ceiling(seen, original.ceiling_cores)
+
+    def _wrong(self, original: Original, now: _Seen) -> list[str]:
+        """What the engine, and the kernel where it runs, say otherwise than they should."""
+        body = self._body_back(original, now)
+        wrong = unlike(body, now.words)
+        if not now.alive:
+            return wrong
+        if not now.limits.files:
+            return [*wrong, "its control group cannot be read, to see what it has"]
+        wanted, has = files_to_have(original, body, now.words, now.limits), now.limits.files
+        return wrong + [
+            f"{name} is {has.get(name, 'unreadable')}, must be {text}"
+            for name, text in wanted.items()
+            if has.get(name) != text
+        ]
+
+    def _default_shares(self) -> int:
+        """What a container that does not run must be given to have the default weight later."""
+        if str(self._engine.info().get("CgroupVersion", "1")) != "2":
+            return DEFAULT_SHARES
+        parts = self._engine.version().get("Components") or ()
+        versions = [str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"]
+        numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(versions))[:3])
+        return DEFAULT_SHARES if numbers >= _NEWER_RUNC else OLDER_DEFAULT_SHARES

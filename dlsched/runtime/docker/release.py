@@ -1,0 +1,31 @@
+"""Giving everything back without an agent: the records and the engine are all that it takes.
+
+Owns that composition, for `dlsched release`. It must not be used beside an agent that runs: who
+calls it holds the lock on the state directory.
+"""
+
+from __future__ import annotations
+
+from dlsched.clock import SystemClock
+from dlsched.runtime.docker.engine import Engine
+from dlsched.runtime.docker.hands import GivenBack, Hands
+from dlsched.runtime.docker.runtime import DockerOptions
+from dlsched.runtime.originals import Originals
+
+
+def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
+    """Give every container what it had, one after the other, as the records tell it.
+
+    Raises EngineUnavailable when there is no engine, OSError when the records cannot be read.
+    """
+    engine = Engine(options.host, options.timeout_s)
+    try:
+        engine.info()
+        originals = Originals(options.state_dir)
+        hands = Hands(engine, originals, options.state_dir, SystemClock().wall_time)
+        changed = [word for word in originals.all().values() if not word.given_back]
+        backs = [hands.give_back(word) for word in sorted(changed, key=lambda word: word.job)]
+        lost = [hands.give_up(container) for container in originals.all_lost()]
+        return (*backs, *(back for back in lost if back is not None))
+    finally:
+        engine.close()

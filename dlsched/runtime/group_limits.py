@@ -1,0 +1,136 @@
+"""The limits of one container's group, as the kernel's own files have them.
+
+Owns finding those files, reading them, and writing the one for which no engine has a word: the CFS
+burst. Everything else is changed through the engine, which would undo what is written past it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlsched.runtime.cgroup import PROC, belongs, group_folders
+
+_V1 = {
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us"),
+    "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
+}
+_V2 = ("cpu.max", "cpu.weight", "cpu.max.burst", "memory.max", "memory.swap.max")
+_BURST = ("cpu.cfs_burst_us", "cpu.max.burst")
+
+_TEXT_BYTES = 128
+
+_NO_MEMORY_LIMIT = 1 << 62
+"""cgroup v1 has no word for none, but a number above this."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLimits:
+    """One group's limits, word for word; what no file says is None."""
+
+    files: Mapping[str, str]
+
+    @property
+    def quota_us(self) -> int | None:
+        """CPU time in each period; -1: no limit."""
+        if "cpu.max" in self.files:
+            word = self.files["cpu.max"].partition(" ")[0]
+            return -1 if word == "max" else _integer(word)
+        return self._number("cpu.cfs_quota_us")
+
+    @property
+    def period_us(self) -> int | None:
+        """The period of the quota."""
+        if "cpu.max" in self.files:
+            return _integer(self.files["cpu.max"].partition(" ")[2])
+        return self._number("cpu.cfs_period_us")
+
+    @property
+    def shares(self) -> int | None:
+        """cgroup v1 alone."""
+        return self._number("cpu.shares")
+
+    @property
+    def weight(self) -> int | None:
+        """cgroup v2 alone."""
+        return self._number("cpu.weight")
+
+    @property
+    def burst_us(self) -> int | None:
+        """What may be saved up beyond the quota; None: this kernel knows no burst."""
+        return next((self._number(name) for name in _BURST if name in self.files), None)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory limit; None also where there is none."""
+        limit = self._number("memory.max") or self._number("memory.limit_in_bytes")
+        return None if limit is None or limit > _NO_MEMORY_LIMIT else limit
+
+    def _number(self, name: str) -> int | None:
+        return _integer(self.files.get(name))
+
+
+class LimitFiles:
+    """The files with one container's limits."""
+
+    def __init__(self, pid: int, container: str, proc: Path = PROC) -> None:
+        """Find the group of that process. Raises OSError where it is not that container's."""
+        try:
+            folders = group_folders(pid, proc)
+        except ValueError as error:
+            raise OSError(f"/proc/{pid}/cgroup is not understood") from error
+        if not belongs(pid, container, proc):
+            raise ProcessLookupError(f"process {pid} is not of container {container[:12]}")
+        self.v2 = "cpu" not in folders
+        """Whether the CPU controller is version 2's."""
+        self._paths = _paths_v2(folders) if self.v2 else _paths_v1(folders)
+
+    @property
+    def burst_file(self) -> Path | None:
+        """Where the burst is; None: this kernel knows none."""
+        found = (self._paths[name] for name in _BURST if name in self._paths)
+        return next((path for path in found if path.exists()), None)
+
+    @property
+    def burst_writable(self) -> bool:
+        """Whether the burst can be changed: a cgroup mount may be read-only."""
+        path = self.burst_file
+        return path is not None and os.access(path, os.W_OK)
+
+    def read(self) -> GroupLimits:
+        """What they say now; a file that cannot be read is left out."""
+        files = {}
+        for name, path in self._paths.items():
+            with suppress(OSError, UnicodeDecodeError), path.open("rb") as stream:
+                files[name] = stream.read(_TEXT_BYTES).decode("ascii").strip()
+        return GroupLimits(files)
+
+    def write_burst(self, burst_us: int) -> None:
+        """Set the burst, which the kernel refuses above the quota. Raises OSError."""
+        path = self.burst_file
+        if path is None:
+            raise FileNotFoundError("the kernel knows no burst")
+        path.write_text(str(burst_us), encoding="ascii")
+
+
+def _paths_v1(folders: Mapping[str, Path]) -> dict[str, Path]:
+    return {
+        name: folders[controller] / name
+        for controller, names in _V1.items()
+        if controller in folders
+        for name in names
+    }
+
+
+def _paths_v2(folders: Mapping[str, Path]) -> dict[str, Path]:
+    return {name: folders[""] / name for name in _V2} if "" in folders else {}
+
+
+def _integer(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None

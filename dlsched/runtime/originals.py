@@ -1,0 +1,101 @@
+"""What containers had before our first change of them, kept until they are gone.
+
+Owns the folder `originals` in the state directory, one file a container. It must not change a
+container, nor decide when: `runtime.docker.hands` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from dlsched.record_folder import BROKEN, Records
+from dlsched.runtime.group_limits import GroupLimits
+from dlsched.runtime.limits import PERIOD_US, quota_cores
+
+FOLDER = "originals"
+
+_CONTAINER_ID = "[0-9a-f]{64}"
+
+Dialect = Literal["quota", "nano"]
+"""How a container's CPU limit is told the engine: the two exclude each other."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineWords:
+    """A container's limits in the engine's inspection, as it says them; 0: not given."""
+
+    nano_cpus: int = 0
+    quota_us: int = 0
+    period_us: int = 0
+    shares: int = 0
+    memory_bytes: int = 0
+    memory_swap_bytes: int = 0
+
+    @property
+    def dialect(self) -> Dialect:
+        """The one that it was made in."""
+        return "nano" if self.nano_cpus > 0 else "quota"
+
+    @property
+    def cpu_cores(self) -> float | None:
+        """The ceiling; None: none."""
+        if self.nano_cpus > 0:
+            return self.nano_cpus / 1e9
+        return quota_cores(self.quota_us, self.period_us or PERIOD_US)
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """One container's limits before our first change of them."""
+
+    container_id: str
+    job: str
+    adopted: bool
+    """Whether somebody else made it: it goes back to what it had. Own ones go to their ceiling."""
+    told: EngineWords = EngineWords()
+    """What the engine said."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What the kernel said, by file; empty for one that did not run yet."""
+    ceiling_cores: float | None = None
+    """Of an own job's spec, as it is now; None: no ceiling."""
+    wall_time: str = ""
+    given_back: bool = False
+    """Whether it has this again. The next change writes the record anew."""
+
+    @property
+    def seen(self) -> GroupLimits:
+        """What the kernel said."""
+        return GroupLimits(self.files)
+
+    @property
+    def cpu_cores(self) -> float | None:
+        """The ceiling that it goes back to; None: none."""
+        return self.told.cpu_cores if self.adopted else self.ceiling_cores
+
+
+class Originals(Records[Original]):
+    """The records of all containers that were ever changed and may still be there, by id."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Load them. Raises OSError when the folder cannot be used."""
+        super().__init__(
+            state_dir / FOLDER,
+            Original,
+            lambda word: word.container_id,
+            _CONTAINER_ID,
+            "what that container had before is not known, so it is left as it is",
+        )
+
+    def all_lost(self) -> tuple[str, ...]:
+        """The containers whose record cannot be read. Raises OSError."""
+        names = (path.name.partition(".")[0] for path in self._folder.glob(f"*.json{BROKEN}"))
+        return tuple(sorted(name for name in names if re.fullmatch(_CONTAINER_ID, name)))
+
+    def lost(self, container: str) -> Path | None:
+        """The file that was its record and cannot be read; None: there is none such."""
+        broken = self.broken(container)
+        return broken if broken.exists() else None

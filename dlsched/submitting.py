@@ -1,0 +1,54 @@
+"""Putting a job file into the watch folder: checked, whole, and where its author's files belong.
+
+Owns that one way in. It must not ask the daemon: the file is the wish.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from dlsched.durable import write_whole
+from dlsched.errors import Problem, SpecError
+from dlsched.job_files import Moved, is_job_file, list_files, read_job_file
+from dlsched.model import JobSpec
+from dlsched.spec import env_file_reader, parse_spec
+from dlsched.tenants import owner_of
+
+
+def own_folder(watch: Path) -> Path:
+    """Where this process's user puts job files: in a subfolder of their own where there is one."""
+    uid = os.geteuid()
+    name = owner_of(uid).name
+    own = watch / (name or "")
+    try:
+        is_there = uid != 0 and name is not None and own.stat().st_uid == uid
+    except OSError:
+        is_there = False
+    return own if is_there else watch
+
+
+def submit(text: str, file_name: str, folder: Path) -> JobSpec:
+    """Check the text and put it into the folder under that name, whole or not at all.
+
+    Raises SpecError when the text is wrong, the name is none for a job file, or the file that it
+    would replace is another job's; OSError when the folder cannot be written.
+    """
+    if not is_job_file(file_name) or "/" in file_name or "\0" in file_name:
+        what = "is not the name of a job file: it must end in .yaml or .yml, and hold no /"
+        raise SpecError((Problem(file_name, 0, 0, "", what),))
+    spec = parse_spec(text, file_name, env_file_reader(folder))
+    _refuse_other_job(spec, folder, file_name)
+    write_whole(folder / file_name, text)
+    return spec
+
+
+def _refuse_other_job(spec: JobSpec, folder: Path, name: str) -> None:
+    try:
+        file = read_job_file(folder, name, list_files(folder).stamps[name])
+        there = parse_spec(file.text, name, env_file_reader(folder))
+    except (Moved, OSError, ValueError, KeyError, SpecError):
+        return
+    if there.name != spec.name:
+        what = f"is the file of the job {there.name}: submit {spec.name} under another name"
+        raise SpecError((Problem(name, 0, 0, "", what),))

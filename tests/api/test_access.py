@@ -1,0 +1,150 @@
+"""Who may ask what: by which socket, as which user, under which name."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from dlsched.api import ApiServer
+from dlsched.api.access import Caller
+from tests.status_source import FakeSource, example_report, job
+
+STRANGER = 65534
+
+
+@pytest.fixture
+def port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def server(source: FakeSource, tmp_path: Path, port: int) -> Iterator[ApiServer]:
+    server = ApiServer(source, tmp_path, None, "dlsched-admin", ("127.0.0.1", port))
+    server.start()
+    yield server
+    server.stop()
+
+
+def ask(path: Path, method: str, url: str) -> httpx2.Response:
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path))) as client:
+        return client.request(method, f"http://dlsched{url}")
+
+
+def by_tcp(port: int, host: str | None, method: str = "GET", url: str = "/v1/about") -> bytes:
+    line = b"" if host is None else f"Host: {host}\r\n".encode()
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
+        version = b"1.0" if host is None else b"1.1"
+        request = b"%s %s HTTP/%s\r\n%sConnection: close\r\n\r\n"
+        peer.sendall(request % (method.encode(), url.encode(), version, line))
+        return b"".join(iter(lambda: peer.recv(65536), b""))
+
+
+CHANGES = [("POST", "/v1/jobs/queued/stop"), ("POST", "/v1/jobs/nobody/start"), ("POST", "/v1/new"),
+           ("PUT", "/v1/jobs"), ("DELETE", "/v1/jobs/queued"), ("PATCH", "/v1/about")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("method", "url"), CHANGES)
+def test_a_change_is_refused_where_one_reads(
+    server: ApiServer, source: FakeSource, port: int, method: str, url: str
+) -> None:
+    answer = ask(server.status_path, method, url)
+    assert answer.status_code == 403
+    elsewhere = f"ask on {server.control_path} (group dlsched-admin)"
+    assert answer.json() == {
+        "error": f"changing anything is not for {server.status_path}: {elsewhere}"
+    }
+    told = by_tcp(port, f"127.0.0.1:{port}", method, url)
+    assert told.startswith(b"HTTP/1.1 403")
+    assert f"changing anything is not for 127.0.0.1:{port}: {elsewhere}".encode() in told
+    assert source.asked == []
+
+
+def test_the_control_socket_reads_and_changes(server: ApiServer, source: FakeSource) -> None:
+    assert ask(server.control_path, "GET", "/v1/jobs").status_code == 200
+    assert ask(server.control_path, "POST", "/v1/jobs/queued/stop").status_code == 202
+    assert source.asked == [("stop", "queued")]
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "localhost", "LocalHost:80", "[::1]", "[::1]:8123", "127.0.0.1:99999"]
+)
+def test_a_loopback_name_is_let_in_by_tcp(server: ApiServer, port: int, host: str) -> None:
+    answer = by_tcp(port, host)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"access-control" not in answer.lower(), "no page may read it across origins"
+
+
+@pytest.mark.parametrize(
+    "host", [None, "", "evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]",
+             "localhost.evil.example", "[::1].evil.example", "127.0.0.2", "x@localhost"]
+)  # fmt: skip
+def test_a_name_from_elsewhere_is_refused(server: ApiServer, port: int, host: str | None) -> None:
+    answer = by_tcp(port, host)
+    assert b" 403 " in answer.splitlines()[0]
+    assert b"must be one of 127.0.0.1, [::1], localhost" in answer
+
+
+def test_two_names_are_no_request(server: ApiServer, port: int) -> None:
+    answer = by_tcp(port, "localhost\r\nHost: evil.example")
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+def test_a_unix_socket_asks_for_no_name(server: ApiServer) -> None:
+    assert ask(server.status_path, "GET", "/v1/about").status_code == 200
+
+
+def test_output_is_never_told_by_tcp(server: ApiServer, source: FakeSource, port: int) -> None:
+    answer = by_tcp(port, "localhost", url="/v1/jobs/queued/logs")
+    assert answer.startswith(b"HTTP/1.1 403")
+    assert source.asked == []
+
+
+@pytest.mark.parametrize(("caller", "owner", "may"), [
+    (Caller("", "", may_change=True, uid=1001), 1000, True),
+    (Caller("", "", uid=1000), 1000, True),
+    (Caller("", "", uid=0), 1000, True),
+    (Caller("", "", uid=os.geteuid()), 1000, True),
+    (Caller("", "", uid=1001), 1000, False),
+    (Caller("", "", uid=1001), 0, False),
+    (Caller("", "", uid=1001), None, False),
+    (Caller("", ""), None, False),
+])  # fmt: skip
+def test_output_is_for_the_owner_and_who_may_change(
+    caller: Caller, owner: int | None, may: bool
+) -> None:
+    assert caller.may_read_logs(owner) is may
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+@pytest.mark.parametrize(("owner", "status"), [(STRANGER, 200), (1000, 403), (None, 403)])
+def test_the_kernel_says_who_asks(
+    server: ApiServer, source: FakeSource, tmp_path: Path, owner: int | None, status: int
+) -> None:
+    view = job("private")
+    view = replace(view, spec=replace(view.spec, owner=owner))
+    report = example_report()
+    source.report = replace(report, snapshot=replace(report.snapshot, jobs=(view,)))
+    server.status_path.chmod(0o666)
+    tmp_path.chmod(0o711)
+    code = (
+        f"import os, socket; s = socket.socket(socket.AF_UNIX); os.chdir({str(tmp_path)!r})\n"
+        f"os.setgroups([]); os.setgid({STRANGER}); os.setuid({STRANGER})\n"
+        "s.connect('status.sock')\n"
+        "s.sendall(b'GET /v1/jobs/private/logs HTTP/1.1\\r\\nHost: x\\r\\n"
+        "Connection: close\\r\\n\\r\\n')\n"
+        "print(b''.join(iter(lambda: s.recv(4096), b'')).decode())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(f"HTTP/1.1 {status} ")
+    if owner == 1000:
+        assert "unless by its owner (uid 1000)" in done.stdout

@@ -1,0 +1,121 @@
+"""The sockets: their places, their rights, what is cleared away and what is not."""
+
+from __future__ import annotations
+
+import grp
+import logging
+import os
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from dlsched.api import ApiServer, SocketUnusable
+from dlsched.client import Daemon
+from dlsched.errors import AlreadyRunning
+from tests.status_source import FakeSource
+
+
+def serving(folder: Path, status: str | None = None, control: str | None = None) -> ApiServer:
+    server = ApiServer(FakeSource(), folder, status, control)
+    server.start()
+    return server
+
+
+def rights(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return stat.S_IMODE(status.st_mode), status.st_gid
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a socket to any group")
+def test_each_socket_is_for_its_own_group(tmp_path: Path) -> None:
+    reading, changing = grp.getgrnam("users"), grp.getgrnam("adm")
+    server = serving(tmp_path, reading.gr_name, changing.gr_name)
+    seen = rights(server.status_path), rights(server.control_path)
+    server.stop()
+    assert seen == ((0o660, reading.gr_gid), (0o660, changing.gr_gid))
+
+
+def test_without_a_group_nobody_else_may_ask(tmp_path: Path) -> None:
+    group = grp.getgrgid(os.getgid())
+    server = serving(tmp_path, group.gr_name, None)
+    seen = rights(server.status_path), rights(server.control_path)
+    server.stop()
+    assert seen == ((0o660, group.gr_gid), (0o600, os.getegid()))
+
+
+def test_a_missing_group_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        server = serving(tmp_path, None, "no-such-group-here")
+    mode, gid = rights(server.control_path)
+    server.stop()
+    told = [record.getMessage() for record in caplog.records if "no group" in record.getMessage()]
+    assert len(told) == 1
+    assert "groupadd --system no-such-group-here" in told[0]
+    assert (gid, mode) == (0, 0o660) if os.geteuid() == 0 else mode == 0o600
+
+
+def test_sockets_left_by_a_killed_daemon_are_replaced(tmp_path: Path) -> None:
+    for name in ("status.sock", "control.sock"):
+        with socket.socket(socket.AF_UNIX) as left:
+            left.bind(str(tmp_path / name))
+    server = serving(tmp_path)
+    with Daemon(tmp_path) as daemon:
+        assert daemon.about()["pid"] == 4711
+    server.stop()
+
+
+def test_a_living_daemon_keeps_its_sockets(tmp_path: Path) -> None:
+    first = serving(tmp_path)
+    with pytest.raises(AlreadyRunning, match="another daemon answers"):
+        serving(tmp_path)
+    with Daemon(tmp_path) as daemon:
+        assert daemon.about()["pid"] == 4711
+    first.stop()
+
+
+def test_one_that_cannot_have_both_leaves_neither(tmp_path: Path) -> None:
+    (tmp_path / "control.sock").write_text("precious")
+    with pytest.raises(SocketUnusable, match=r"control\.sock is there and is no socket"):
+        serving(tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["control.sock"]
+    assert (tmp_path / "control.sock").read_text() == "precious"
+
+
+def test_stopping_leaves_the_sockets_of_a_successor(tmp_path: Path) -> None:
+    first = serving(tmp_path)
+    first.status_path.unlink()
+    first.control_path.unlink()
+    second = serving(tmp_path)
+    first.stop()
+    with Daemon(tmp_path) as daemon:
+        assert daemon.about()["pid"] == 4711
+    second.stop()
+
+
+def test_a_path_too_long_is_said_with_the_bound(tmp_path: Path) -> None:
+    with pytest.raises(SocketUnusable, match=r"bytes, at most 107"):
+        serving(tmp_path / ("x" * 120))
+
+
+def test_a_run_dir_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SocketUnusable, match=r"status\.sock: Not a directory"):
+        serving(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize(("family", "address", "told"), [
+    (socket.AF_INET, "127.0.0.1", "127.0.0.1:{}"), (socket.AF_INET6, "::1", "[::1]:{}"),
+])  # fmt: skip
+def test_a_port_that_is_taken_is_one_line(
+    tmp_path: Path, family: int, address: str, told: str
+) -> None:
+    with socket.socket(family) as taken:
+        taken.bind((address, 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SocketUnusable) as failed:
+            ApiServer(FakeSource(), tmp_path, listen=(address, port)).start()
+    assert str(failed.value) == f"listen: {told.format(port)}: Address already in use"
+    assert list(tmp_path.iterdir()) == []
