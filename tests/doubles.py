@@ -145,6 +145,9 @@ class FakeRecords:
     def record(self, ended: Ended) -> None:
         self.ended[ended.name] = ended
 
+    def write_again(self) -> None:
+        pass
+
     def lift(self, name: str) -> None:
         self.ended.pop(name, None)
 

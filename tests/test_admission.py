@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from dlsched.admission import admit
-from dlsched.model import Bounds, ContainerSpec, NodeView
+from dlsched.model import Bounds, ContainerSpec, NodeView, OwnerCeilings
 from tests.doubles import job_spec
 
 NODE = NodeView(capacity_cores=2.0, cores=2.0, memory_bytes=1024 * 2**20)
@@ -51,3 +55,53 @@ def test_max_jobs_counts_those_present():
     verdicts = admit([sized("a"), sized("b")], [sized("c")], NODE, 2)
     assert verdicts["a"].admitted
     assert verdicts["b"].reason == "2 jobs are present, max_jobs is 2"
+
+
+# ------------------------------------------------------------------------------- owners
+
+ALICE, BOB = 1001, 1002
+
+
+def ceilings(**more: object):
+    bounds = OwnerCeilings(**{"jobs": 2, **more})  # type: ignore[arg-type]
+    return lambda owner: bounds if owner in (ALICE, BOB) else None
+
+
+def owned(name: str, owner: int | None, memory_mib: int = 0, floor: float = 0.1, gpus: int = 0):
+    spec = sized(name, memory_mib, floor)
+    return replace(spec, owner=owner, container=replace(spec.container, gpus=gpus))
+
+
+@pytest.mark.parametrize(("third", "more", "reason"), [
+    (owned("c", ALICE), {}, "2 jobs of uid 1001 are present, 2 may be"),
+    (owned("c", ALICE, 300), {"jobs": 9, "memory_bytes": 400 * 2**20},
+     "needs 300 MiB of memory, uid 1001 holds 200 MiB of 400 MiB"),
+    (owned("c", ALICE, 0, 0.9), {"jobs": 9, "cpu_cores": 1.0},
+     "its floor is 0.90 cores, floors of uid 1001 hold 0.20 of 1.00"),
+    (owned("c", ALICE, gpus=1), {"jobs": 9, "gpus": 0}, "needs 1 GPUs, uid 1001 holds 0 of 0"),
+])  # fmt: skip
+def test_an_owners_ceilings_make_a_job_wait_and_hold_back_nobody_else(third, more, reason):
+    present = [owned("a", ALICE, 100), owned("b", ALICE, 100)]
+    queue = [third, owned("d", ALICE), owned("e", BOB), owned("f", None)]
+    verdicts = admit(queue, present, NODE, 8, ceilings(**more))
+    assert verdicts["c"].reason == reason
+    assert verdicts["d"].reason == "waits behind c"
+    assert verdicts["e"].admitted
+    assert verdicts["f"].admitted
+
+
+def test_what_is_admitted_counts_for_its_owner_at_once():
+    verdicts = admit([owned(name, ALICE) for name in "abc"], [], NODE, 8, ceilings())
+    assert [verdicts[name].admitted for name in "abc"] == [True, True, False]
+
+
+def test_a_users_job_that_waits_for_the_node_holds_back_its_owners_alone():
+    queue = [owned("large", ALICE, 900), owned("a", ALICE), owned("b", BOB), owned("c", None)]
+    verdicts = admit(queue, [sized("x", 500)], NODE, 8, ceilings())
+    assert [name for name in verdicts if verdicts[name].admitted] == ["b", "c"]
+
+
+def test_the_operators_job_that_waits_holds_back_everybody():
+    queue = [sized("large", 900), owned("a", ALICE), sized("b")]
+    verdicts = admit(queue, [sized("x", 500)], NODE, 8, ceilings())
+    assert not any(verdict.admitted for verdict in verdicts.values())

@@ -73,12 +73,13 @@ class World:
         *names: str,
         dry_run: bool = False,
         shadow: Scripted | None = None,
+        records: FakeRecords | None = None,
         **options: Any,
     ):
         self.clock = VirtualClock(1000.0)
         self.runtime = FakeRuntime(cores=4.0)
         self.inbox = FakeInbox(*(job_spec(name) for name in names))
-        self.records = FakeRecords()
+        self.records = records or FakeRecords()
         self.policy = policy
         self.controller = Controller(
             runtime=self.runtime,
@@ -187,6 +188,37 @@ def test_a_finished_job_is_recorded_and_not_run_again_also_when_pruned():
     world.cycle(3)
     assert world.state("a") is JobState.FINISHED
     assert [type(action) for action in world.runtime.applied] == [Start]
+
+
+class FullDisk(FakeRecords):
+    """Keeps words in memory while the disk refuses them."""
+
+    full = True
+    unwritten = False
+
+    def record(self, ended: Ended) -> None:
+        super().record(ended)
+        self.unwritten = True
+        self.write_again()
+
+    def write_again(self) -> None:
+        if self.unwritten and self.full:
+            raise OSError("No space left on device")
+        self.unwritten = False
+
+
+def test_an_end_that_a_full_disk_refused_is_told_until_it_is_written():
+    disk = FullDisk()
+    world = World(Scripted(Decision()), "a", records=disk)
+    world.cycle(2)
+    done = replace(world.runtime.containers["a"], state=ContainerState.EXITED, exit_code=0)
+    world.runtime.containers["a"] = done
+    refused = "the end of a job cannot be recorded: No space left on device"
+    assert refused in world.cycle(3).alarms
+    disk.full = False
+    assert refused not in world.cycle().alarms
+    assert not disk.unwritten
+    assert world.state("a") is JobState.FINISHED
 
 
 def test_a_changed_file_lifts_the_end_of_a_job():
@@ -329,6 +361,30 @@ def test_a_failed_shrink_withholds_the_growth_that_counted_on_it():
     assert world.runtime.sum_of_ceilings() == 4.0
 
 
+def test_what_fails_in_the_same_way_again_is_told_once(caplog: pytest.LogCaptureFixture):
+    def warnings() -> list[str]:
+        found = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        caplog.clear()
+        return found
+
+    world = World(Scripted(limits(a=1.0)), "a")
+    world.cycle(2)
+    world.policy.answers = [limits(a=2.0)]
+    warnings()
+    world.runtime.fails[Resize] = "busy"
+    world.cycle(5)
+    assert warnings() == ["resize a: failed busy"]
+    world.runtime.fails[Resize] = "gone"
+    world.cycle(3)
+    assert warnings() == ["resize a: failed gone"]
+    world.runtime.fails.clear()
+    world.cycle()
+    world.policy.answers = [limits(a=3.0)]
+    world.runtime.fails[Resize] = "gone"
+    world.cycle(3)
+    assert warnings() == ["resize a: failed gone"], "it had gone well in between"
+
+
 def test_a_shrink_only_begun_does_not_make_room_yet():
     world = World(Reserving(limits(a=3.0, b=1.0)), "a", "b")
     for name, cores in (("a", 1.0), ("b", 3.0)):
@@ -420,6 +476,19 @@ def test_a_dry_run_tells_and_touches_nothing():
     report = world.cycle()
     assert world.runtime.applied == []
     assert [(type(o.action), o.detail) for o in report.outcomes] == [(Resize, "dry run")]
+
+
+def test_while_it_is_held_nothing_is_done_and_it_is_told_when_it_was_decided():
+    world = World(Scripted(Decision(), limits(a=0.5), limits(a=0.7)), "a")
+    world.cycle(2)
+    applied = len(world.runtime.applied)
+    world.controller.hold("released: so")
+    report = world.cycle()
+    assert len(world.runtime.applied) == applied
+    assert [(o.status, o.detail) for o in report.outcomes] == [("withheld", "released: so")]
+    world.controller.hold(None)
+    world.cycle()
+    assert len(world.runtime.applied) > applied
 
 
 def test_without_an_engine_nothing_starts_and_it_says_so():

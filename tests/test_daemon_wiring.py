@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dlsched.clock import VirtualClock
 from dlsched.daemon import Agent, NotOurs
 from dlsched.deciding import NamedPolicy
 from dlsched.errors import EngineUnavailable, SettingsError
@@ -203,3 +206,58 @@ def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> N
     assert memory == decided.decision.memory
     assert kept is not None
     assert kept.decider._memory == memory
+
+
+def test_the_watchdog_is_fed_through_the_longest_wait_and_not_by_anybody_else(
+    agent: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        one = agent()
+        one._clock = VirtualClock()  # type: ignore[assignment]
+        one._controller.run_once()
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
+        one._sleep(0.0, 60.0)
+        assert [systemd.recv(100) for _ in range(6)] == [b"WATCHDOG=1"] * 6
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
+
+
+def test_a_dry_run_has_nothing_to_release_and_forgets_no_release(
+    agent: Make, settings: Settings
+) -> None:
+    one = agent(dry_run=True)
+    with pytest.raises(NotOurs, match="dry run: it has changed nothing"):
+        one.release()
+    (settings.state_dir / "released").write_text("")
+    one._reload(lambda: settings)
+    assert (settings.state_dir / "released").exists()
+
+
+def test_a_release_holds_everything_until_a_reload(agent: Make, settings: Settings) -> None:
+    settings.state_dir.mkdir()
+    (settings.state_dir / "released").write_text("")
+    one = agent()
+    one._see_to_release()
+    (alarm,) = [word for word in one._controller.run_once().alarms if "released" in word]
+    assert alarm == "released: nothing is changed until SIGHUP or `dlsched release --resume`"
+    one._reload(lambda: settings)
+    one._see_to_release()
+    assert not [word for word in one._controller.run_once().alarms if "released" in word]
+    assert not (settings.state_dir / "released").exists()
+
+
+def test_a_reload_with_wrong_settings_resumes_all_the_same(agent: Make, settings: Settings) -> None:
+    settings.state_dir.mkdir()
+    (settings.state_dir / "released").write_text("")
+    one = agent()
+
+    def wrong() -> Settings:
+        raise SettingsError(())
+
+    one._reload(wrong)
+    assert one._release.why is None

@@ -48,6 +48,10 @@ def at(passed_s: float, *jobs: Any, wakes: tuple[str, ...] = ()) -> Snapshot:
     return replace(snapshot(*(jobs or (view("a"),))), now_s=100.0 + passed_s, wakes=wakes)
 
 
+class Heedless(Counting):
+    heeds_progress: ClassVar[bool] = False
+
+
 def decider(*answers: Decision | Exception) -> Decider:
     return Decider(NamedPolicy("counting", Counting(*answers)))
 
@@ -70,6 +74,25 @@ def test_its_memory_is_its_own_last_one() -> None:
     assert one.decide(at(3.0)) == replace(decide(a=0.7), memory=Count(3))
     one.use(NamedPolicy("another", Counting(decide(a=0.7))))
     assert one.decide(at(4.0)) == replace(decide(a=0.7), memory=Count(1))
+
+
+def test_a_policy_heeds_progress_unless_it_says_otherwise_or_is_not_asked_any_more() -> None:
+    one = decider(ValueError("broken"))
+    assert one.heeds_progress
+    for _ in range(FAILURES_UNTIL_PLAIN):
+        one.decide(at(0.0))
+    assert not one.heeds_progress, "plain Docker knows no progress"
+    one.use(NamedPolicy("heedless", Heedless(decide(a=0.5))))
+    assert not one.heeds_progress
+    one.use(NamedPolicy("counting", Counting(decide(a=0.5))))
+    assert one.heeds_progress
+
+
+def test_an_onlooker_gives_the_blind_their_share_too() -> None:
+    blind = replace(view("a"), blind="no report for 1 min")
+    heeding, heedless = onlooker(decide(a=0.5)), onlooker(decide(a=0.5), kind=Heedless)
+    assert heeding.look(at(0.0, blind), GuardOptions()).limits == {"a": Limits(4.0)}
+    assert heedless.look(at(0.0, blind), GuardOptions()).limits == {"a": Limits(0.5)}
 
 
 def test_reasons_hold_until_the_next_decision() -> None:

@@ -10,6 +10,7 @@ import pytest
 from dlsched.folder_wish import FolderWish
 from dlsched.inbox import Inbox, InboxScan
 from dlsched.model import RejectedFile
+from dlsched.records import Claim, claim_records
 from tests.doubles import job_spec, running
 
 FOLDER = Path("/jobs")
@@ -90,3 +91,73 @@ def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inb
     assert FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.settled
     inbox.sees = InboxScan(settled=True, rejected=(RejectedFile("x.yaml", None, ("bad",)),))
     assert not FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.settled
+
+
+# -------------------------------------------------------------------------------- users
+
+
+@pytest.mark.parametrize(("sees", "alices", "bobs"), [
+    (InboxScan(settled=True), None, None),
+    (InboxScan(settled=True, closed={"alice": "/jobs/alice cannot be listed"}),
+     "/jobs/alice cannot be listed", None),
+    (InboxScan(settled=True, unsettled=("alice/x.yaml",), unsettled_users=frozenset({"alice"})),
+     "the job files are still being read", None),
+    (InboxScan(settled=True, rejected=(RejectedFile("alice/x.yaml", None, ("bad",)),)),
+     "its job file alice/a.yaml is gone, but alice/x.yaml is rejected and may be it", None),
+    (InboxScan(settled=True, rejected=(RejectedFile("alice/a.yaml", None, ("bad",)),)),
+     "its job file alice/a.yaml is rejected", None),
+    (InboxScan(settled=False), *["the job files are still being read"] * 2),
+])  # fmt: skip
+def test_what_is_wrong_with_one_users_files_concerns_no_other(
+    inbox: Scripted, sees: InboxScan, alices: str | None, bobs: str | None
+):
+    inbox.sees = sees
+    assert spared(inbox, source="/jobs/alice/a.yaml") == alices
+    assert spared(inbox, source="/jobs/bob/a.yaml") == bobs
+
+
+def test_a_container_from_deeper_than_a_users_folder_is_not_from_here(inbox: Scripted):
+    assert spared(inbox, source="/jobs/alice/deep/a.yaml") == (
+        "it was started from /jobs/alice/deep, not from /jobs"
+    )
+
+
+def test_records_are_not_lifted_while_a_file_holds_the_name(inbox: Scripted):
+    inbox.sees = InboxScan(
+        settled=True,
+        claims={"a": "alice/a.yaml"},
+        rejected=(RejectedFile("alice/a.yaml", "a", ("bad",)),),
+    )
+    wish = FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish
+    assert (wish.settled, set(wish.claimed)) == (True, {"a"})
+
+
+def test_who_holds_a_name_is_kept_and_forgotten_durably(inbox: Scripted, tmp_path: Path):
+    wish = FolderWish(cast(Inbox, inbox), FOLDER, claim_records(tmp_path))
+    inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/a.yaml", "job-b": "b.yaml"})
+    assert wish.scan(0.0).troubles == ()
+    inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/z.yaml"})
+    wish.scan(1.0)
+    kept = claim_records(tmp_path).all()
+    assert dict(kept) == {"job-a": Claim("job-a", "alice/z.yaml")}
+
+
+def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
+    inbox: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    records = claim_records(tmp_path)
+    wish = FolderWish(cast(Inbox, inbox), FOLDER, records)
+    inbox.sees = InboxScan(
+        settled=True, claims={"job-a": "a.yaml"}, closed={"bob": "/jobs/bob cannot be listed"}
+    )
+
+    def full(word: Claim) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(records, "record", full)
+    seen = wish.scan(0.0)
+    assert seen.troubles == (
+        "/jobs/bob cannot be listed",
+        "whose a job's name is cannot be recorded: [Errno 28] No space left on device",
+    )
+    assert set(seen.wish.claimed) == {"job-a"}

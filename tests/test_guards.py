@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,8 +14,11 @@ from dlsched.guards import GuardOptions, guard, refuse_nonsense
 from dlsched.model import (
     Bounds,
     Decision,
+    JobState,
+    JobView,
     Limits,
     NodeView,
+    OwnerCeilings,
     Snapshot,
 )
 from tests.doubles import decide, job_spec, snapshot, view
@@ -145,3 +149,111 @@ def test_limits_kept_by_a_guard_count_against_capacity_too(jobs, cooldown_s):
     total = math.fsum(limits.cpu_cores or 0.0 for limits in guarded.limits.values())
     # Limits that are equal but for rounding stay as they are.
     assert total <= 4.0 + 1e-4 * len(jobs)
+
+
+# ---------------------------------------------------------------------- the blind
+
+
+def blinded(name: str, **bounds: float | None) -> JobView:
+    return replace(view(name, **bounds), blind="no report for 1 min")
+
+
+def test_a_blind_job_gets_an_even_share_by_weight_whatever_was_decided():
+    heavy = view("heavy")
+    heavy = replace(heavy, spec=replace(heavy.spec, weight=2.0))
+    guarded = guard(snapshot(blinded("a"), heavy), decide(a=0.2, heavy=1.0), STEADY)
+    assert guarded.limits["a"].cpu_cores == pytest.approx(4 / 3, abs=1e-3)
+    assert guarded.limits["heavy"] == Limits(1.0)
+    assert guarded.notes["a"] == (
+        "blind, no report for 1 min: an even share by weight instead, 1.333 of 4.000 cores"
+    )
+
+
+def test_a_blind_job_keeps_its_share_while_nothing_is_decided():
+    held = guard(snapshot(blinded("a", actual=4.0)), decide(), STEADY)
+    assert held.limits["a"] == Limits(4.0)
+    assert guard(snapshot(blinded("a", ceiling=1.5)), decide(), STEADY).limits["a"] == Limits(1.5)
+
+
+def test_a_policy_that_heeds_no_progress_is_not_overruled():
+    guarded = guard(snapshot(blinded("a")), decide(a=0.2), STEADY, heeds_progress=False)
+    assert (guarded.limits["a"], guarded.notes) == (Limits(0.2), {})
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.floats(0.01, 8), st.floats(0.01, 1), st.none() | st.floats(1, 8), st.booleans()
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_the_share_of_the_blind_stays_within_bounds_and_capacity(rows):
+    jobs, wanted = [], {}
+    for number, (cores, floor, ceiling, is_blind) in enumerate(rows):
+        make = blinded if is_blind else view
+        job = make(f"job{number}", floor=floor, ceiling=ceiling)
+        jobs.append(job)
+        wanted[job.name] = cores
+    capacity = 6.0
+    limits = guard(
+        snapshot(*jobs, capacity=capacity), decide(**wanted), STEADY, reserves=True
+    ).limits
+    total = 0.0
+    for job in jobs:
+        given_cores = limits[job.name].cpu_cores
+        assert given_cores is not None
+        assert given_cores >= job.spec.bounds.floor_cores - 1e-6
+        assert given_cores <= (job.spec.bounds.ceiling_cores or capacity) + 1e-6
+        total += given_cores
+    assert total <= capacity + 1e-3 * len(jobs)
+
+
+# ------------------------------------------------------------------------------- owners
+
+ALICE = 1001
+
+
+def owned(name: str, **more: float | None) -> JobView:
+    one = view(name, **more)  # type: ignore[arg-type]
+    return replace(one, spec=replace(one.spec, owner=ALICE))
+
+
+def bounded(cpu_cores: float | None, **more: float) -> GuardOptions:
+    ceilings = OwnerCeilings(jobs=9, cpu_cores=cpu_cores)
+    return GuardOptions(
+        **{"dead_band_ratio": 0.02, "cooldown_s": 0.0, **more},
+        ceilings_of=lambda owner: ceilings if owner == ALICE else None,
+    )
+
+
+def test_an_owners_jobs_share_its_ceiling_above_their_floors():
+    jobs = snapshot(owned("a"), owned("b"), view("c"))
+    guarded = guard(jobs, decide(a=2.0, b=None, c=3.0), bounded(1.2))
+    assert guarded.limits["c"] == Limits(3.0)
+    assert guarded.limits["a"].cpu_cores + guarded.limits["b"].cpu_cores == pytest.approx(
+        1.2, abs=0.01
+    )
+    assert guarded.notes["a"] == (
+        "owner uid 1001: 2.000 becomes 0.733 cores, all asked for 3.200 of 1.200"
+    )
+
+
+def test_neither_dead_band_nor_cool_down_holds_an_owner_above_its_ceiling():
+    jobs = snapshot(owned("a", actual=1.01), owned("b", actual=1.0))
+    guarded = guard(jobs, decide(a=1.0, b=1.0), bounded(2.0, dead_band_ratio=0.05))
+    assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 2.0
+    guarded = guard(jobs, decide(a=1.0, b=1.0), bounded(1.0, cooldown_s=1e6))
+    assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 1.0
+
+
+def test_room_is_kept_for_an_owners_starts_and_for_what_does_not_run_yet():
+    starting = replace(owned("b", actual=0.5), state=JobState.STARTING)
+    spec = replace(job_spec("c", bounds=Bounds(0.3)), owner=ALICE)
+    guarded = guard(snapshot(owned("a"), starting), decide(a=2.0), bounded(1.5), starts=[spec])
+    assert guarded.limits == {"a": Limits(0.7)}
+
+
+def test_an_owner_without_a_ceiling_of_cores_is_not_bounded():
+    assert guard(snapshot(owned("a")), decide(a=3.0), bounded(None)).limits == {"a": Limits(3.0)}

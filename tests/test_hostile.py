@@ -196,3 +196,112 @@ def test_a_kill_while_a_container_is_made_leaves_one_container(node: Session):
     node.start("fair")
     reaches(node, "alpha", "running")
     assert len(node.engine.containers.list(all=True, filters=label)) == 1
+
+
+SWAPS = f"""
+import os, time
+path, end = "{METRICS}", time.monotonic() + 6
+folder = os.path.dirname(path)
+line = b'{{"latency_s": [0.05]}}\\n'
+def clear():
+    try:
+        os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    except OSError:
+        pass
+while time.monotonic() < end:
+    for kind in range(8):
+        clear()
+        if kind == 0:
+            os.symlink("/etc/shadow", path)
+        elif kind == 1:
+            os.mkfifo(path)
+        elif kind == 2:
+            os.mkdir(path)
+        elif kind == 3:
+            with open(path, "wb") as file:  # a hole of a terabyte, with a line behind it
+                file.truncate(1 << 40)
+                try:
+                    file.seek(0, 2), file.write(line)
+                except OSError:
+                    pass
+        elif kind == 4:
+            with open(folder + "/next", "wb") as file:
+                file.write(line * 9000)
+            os.rename(folder + "/next", path)
+        elif kind == 5:
+            with open(path, "wb") as file:
+                for _ in range(200):
+                    file.truncate(0), file.write(line * 50), file.flush()
+        elif kind == 6:
+            with open(path, "wb") as file:
+                file.write(b"x" * 500_000)
+        else:
+            os.symlink(path, folder + "/self"), os.rename(folder + "/self", path)
+"""
+
+
+def test_a_file_that_is_swapped_without_end_neither_hangs_nor_grows_nor_spins_the_agent(
+    node: Session,
+):
+    node.start("dqoes")
+    node.drop("alpha", spec("alpha", target="{latency: 50ms}"))
+    node.drop("beta", spec("beta"))
+    reaches(node, "alpha", "running")
+    reaches(node, "beta", "running")
+    goes_on(node)
+    inside(node, "alpha", SWAPS.replace("+ 6", "+ 2"))  # what it opens at most, it has opened then
+    goes_on(node)
+    process = node.process
+    first, spent_s = node.cycle(), sum(process.cpu_times()[:2])
+    before = process.num_fds(), process.num_threads(), process.memory_info().rss
+    state_bytes = sum(file.stat().st_size for file in node.state_dir.rglob("*") if file.is_file())
+    inside(node, "alpha", SWAPS)
+    assert node.cycle() >= first + 3, "cycles go on"
+    goes_on(node)
+    assert sum(process.cpu_times()[:2]) - spent_s < 2.0
+    after = process.num_fds(), process.num_threads(), process.memory_info().rss
+    assert after[0] <= before[0] + 4
+    assert after[1] <= before[1] + 4
+    assert after[2] - before[2] < 8 << 20
+    grown = sum(file.stat().st_size for file in node.state_dir.rglob("*") if file.is_file())
+    assert grown - state_bytes < 4 << 20
+    assert row(node, "beta")["state"] == "running"
+
+
+LOOK = """
+import os, sys
+seen = []
+for folder, folders, files in os.walk("/run/dlsched"):
+    seen += [os.path.join(folder, name) for name in files]
+def denied(act):
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+assert open("/run/dlsched/in/allotment.json").read()
+assert denied(lambda: open("/run/dlsched/in/allotment.json", "w"))
+assert denied(lambda: open("/run/dlsched/in/new", "w"))
+assert denied(lambda: os.unlink("/run/dlsched/in/allotment.json"))
+assert denied(lambda: os.listdir("/run/dlsched/in/../../../var/lib/dlsched"))
+mine = sys.argv[1]
+with open("/run/dlsched/out/mark-" + mine, "w") as file:
+    file.write(mine)
+print(*seen)
+"""
+
+
+def test_no_job_sees_or_writes_anothers_sidecar(node: Session):
+    node.start("fair")
+    for name in ("alpha", "beta"):
+        node.drop(name, spec(name))
+        reaches(node, name, "running")
+    for _ in range(2):
+        for name, other in (("alpha", "beta"), ("beta", "alpha")):
+            container = node.engine.containers.get(f"dlsched-{node.instance}-{name}")
+            done = container.exec_run(["python", "-c", LOOK, name])
+            assert done.exit_code == 0, done.output
+            assert f"mark-{other}".encode() not in done.output
+            sources = {mount["Source"] for mount in container.attrs["Mounts"]}
+            assert not any(f"/{other}" in source for source in sources)
+            assert f"mark-{name}".encode() in container.exec_run(["ls", "/run/dlsched/out"]).output

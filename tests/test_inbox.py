@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched import job_files
-from dlsched.errors import SpecError
-from dlsched.inbox import Inbox, InboxScan, submit
+from dlsched.inbox import Inbox, InboxScan
 from dlsched.job_files import is_job_file
 
 
@@ -373,7 +372,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_after_any_history_the_wish_is_what_the_folder_says(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str | float, str]]
@@ -405,41 +404,7 @@ def test_after_any_history_the_wish_is_what_the_folder_says(
         assert (file in rejected) != (job is not None and scan.files.get(job) == file)
 
 
-# ------------------------------------------------------------------------------------- submit
-
-
-def test_submit_puts_the_file_in_whole(desk: Desk) -> None:
-    spec = submit("name: job-a\nimage: a\n", "a.yaml", desk.folder)
-    assert spec.name == "job-a"
-    assert [path.name for path in desk.folder.iterdir()] == ["a.yaml"]
-    assert names(desk.settle()) == {"job-a": "a.yaml"}
-    submit("name: job-a\nimage: b\n", "a.yaml", desk.folder)
-    assert desk.settle().specs[0].container.image == "b"
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "problem"),
-    [
-        ("name: X\nimage: a\n", "a.yaml", "a.yaml:1:7: name: 'X' is not a name"),
-        ("name: job-a\nimage: a\n", "a.txt", "a.txt: is not the name of a job file"),
-        ("name: job-a\nimage: a\n", "../a.yaml", "is not the name of a job file"),
-        ("name: job-a\nimage: a\n", ".a.yaml", "is not the name of a job file"),
-        ("name: job-a\nimage: a\n", "b.yaml", "b.yaml: is the file of the job job-b: submit job-a"),
-    ],
-)
-def test_submit_refuses_and_leaves_the_folder_as_it_was(
-    desk: Desk, text: str, name: str, problem: str
-) -> None:
-    desk.write("b.yaml", "job-b")
-    with pytest.raises(SpecError) as caught:
-        submit(text, name, desk.folder)
-    assert problem in str(caught.value)
-    assert [path.name for path in desk.folder.iterdir()] == ["b.yaml"]
-
-
-def test_submit_into_no_folder_is_an_os_error(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        submit("name: job-a\nimage: a\n", "a.yaml", tmp_path / "none")
+# ------------------------------------------------------------------------------- many files
 
 
 def test_a_thousand_files_at_once_are_read_over_several_scans_and_nothing_is_gone_meanwhile(

@@ -8,27 +8,28 @@ from pathlib import Path
 import pytest
 
 from dlsched import job_files
-from dlsched.job_files import Moved, list_stamps, read_job_file, stamp_at
+from dlsched.job_files import JobFile, Moved, list_files, read_job_file, stamp_at
 
 
 def test_a_file_is_read_under_its_stamp_only(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("one")
-    stamp = list_stamps(tmp_path)["a.yaml"]
-    assert read_job_file(path, stamp) == "one"
+    stamp = list_files(tmp_path).stamps["a.yaml"]
+    assert read_job_file(tmp_path, "a.yaml", stamp) == JobFile("one", os.geteuid())
     path.write_text("two!")
     with pytest.raises(Moved):
-        read_job_file(path, stamp)
+        read_job_file(tmp_path, "a.yaml", stamp)
     path.unlink()
     with pytest.raises(Moved):
-        read_job_file(path, stamp)
-    assert stamp_at(path) is None
+        read_job_file(tmp_path, "a.yaml", stamp)
+    assert stamp_at(path, through_links=True) is None
 
 
 def test_a_byte_order_mark_is_no_content(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_bytes(b"\xef\xbb\xbfname")
-    assert read_job_file(path, list_stamps(tmp_path)["a.yaml"]) == "name"
+    stamp = list_files(tmp_path).stamps["a.yaml"]
+    assert read_job_file(tmp_path, "a.yaml", stamp).text == "name"
 
 
 def test_what_was_swapped_for_a_fifo_or_a_link_after_the_look_is_still_refused(
@@ -39,11 +40,11 @@ def test_what_was_swapped_for_a_fifo_or_a_link_after_the_look_is_still_refused(
     status = regular.lstat()
     os.mkfifo(tmp_path / "fifo.yaml")
     (tmp_path / "link.yaml").symlink_to(regular)
-    monkeypatch.setattr(Path, "lstat", lambda _: status)
+    monkeypatch.setattr(job_files.os, "stat", lambda *_, **__: status)
     with pytest.raises(ValueError, match="no regular file"):
-        read_job_file(tmp_path / "fifo.yaml", (0, 0, 0, 0))
+        read_job_file(tmp_path, "fifo.yaml", (0, 0, 0, 0))
     with pytest.raises(OSError, match="symbolic links"):
-        read_job_file(tmp_path / "link.yaml", (0, 0, 0, 0))
+        read_job_file(tmp_path, "link.yaml", (0, 0, 0, 0))
 
 
 def test_a_file_that_goes_while_listed_is_left_out(
@@ -67,4 +68,4 @@ def test_a_file_that_goes_while_listed_is_left_out(
     with os.scandir(tmp_path) as entries:
         there = list(entries)
     monkeypatch.setattr(job_files.os, "scandir", lambda _: Entries([Gone(), *there]))
-    assert list(list_stamps(tmp_path)) == ["a.yaml"]
+    assert list(list_files(tmp_path).stamps) == ["a.yaml"]

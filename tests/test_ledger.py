@@ -6,10 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.ledger import Ledger, LedgerOptions, Wish
+from dlsched.ledger import Folded, Ledger, LedgerOptions, Wish
 from dlsched.model import (
     AccuracyTarget,
     Bounds,
+    ContainerFact,
+    ContainerSpec,
+    ContainerState,
+    JobSpec,
+    JobState,
     LatencyTarget,
     Limits,
     NodeFact,
@@ -318,3 +323,111 @@ def test_a_removed_jobs_word_is_given_up_once_its_container_is_gone_and_not_befo
     assert ledger.fold(gone, Wish(settled=False), {}).undelivered == ()
     assert ledger.fold(gone, Wish(), {}).undelivered == ("a",)
     assert ledger.fold(gone, Wish(), {}).undelivered == ()
+
+
+# ---------------------------------------------------------------------- adopted ones
+
+
+def web(**changes: object) -> ContainerFact:
+    """A running container that somebody else started, to be adopted as the job `web`."""
+    spec = JobSpec("web", ContainerSpec("theirs:1", memory_bytes=2**30), Bounds(0.5, 2.0))
+    fact = running("web", adopted=spec, container_digest="", digest="", **changes)
+    return replace(fact, container_id="id-theirs")
+
+
+def adopting(
+    ledger: Ledger, *facts: ContainerFact, now_s: float = 10.0, wish: Wish | None = None
+) -> Folded:
+    seen = Observation(now_s, engine_ok=True, containers=facts, node=NodeFact(4.0, 2**33))
+    return ledger.fold(seen, wish or Wish(), {})
+
+
+def test_an_adopted_container_is_a_job_by_its_labels_from_its_start_to_its_removal():
+    ledger = Ledger(LedgerOptions())
+    folded = adopting(ledger, web(actual=Limits(2.0)))
+    (job,) = folded.snapshot.jobs
+    assert (job.state, job.adopted, job.spec.bounds) == (JobState.RUNNING, True, Bounds(0.5, 2.0))
+    assert job.desired == Limits(2.0), "what it came with, until something is decided"
+    assert folded.snapshot.wakes == ("web: arrived",)
+    over = adopting(ledger, web(state=ContainerState.EXITED, exit_code=7), now_s=11.0)
+    (job,) = over.snapshot.jobs
+    assert (job.state, job.reason) == (JobState.STOPPED, "exit code 7")
+    gone = adopting(ledger, now_s=12.0)
+    assert gone.snapshot.jobs == ()
+    for one in (folded, over, gone):
+        assert (one.starts, one.removals, one.ended, one.alarms) == ((), (), (), ())
+
+
+def test_nothing_that_the_wish_spares_or_removes_concerns_an_adopted_one():
+    folded = adopting(Ledger(LedgerOptions()), web(), wish=Wish(spares=lambda _: "no file"))
+    assert [job.state for job in folded.snapshot.jobs] == [JobState.RUNNING]
+    assert folded.alarms == ()
+
+
+def test_a_job_files_job_comes_before_a_container_of_its_name():
+    ledger = Ledger(LedgerOptions())
+    assert adopting(ledger, web()).snapshot.jobs[0].adopted
+    filed = Wish(specs={"web": job_spec("web")})
+    folded = adopting(ledger, web(), now_s=11.0, wish=filed)
+    (job,) = folded.snapshot.jobs
+    assert (job.state, job.adopted) == (JobState.WAITING, False)
+    assert [spec.name for spec in folded.starts] == ["web"]
+    assert folded.alarms == ("container web (id-theirs) is left alone: a job has its name",)
+    both = adopting(ledger, running("web"), web(), now_s=12.0, wish=filed)
+    assert [(job.container_id, job.adopted) for job in both.snapshot.jobs] == [("id-web", False)]
+    assert len(both.alarms) == 1
+
+
+def test_an_adopted_one_holds_its_floor_its_memory_and_a_place_but_never_queues():
+    small = LedgerOptions(max_jobs=1)
+    filed = Wish(specs={"a": job_spec("a")})
+    folded = adopting(Ledger(small), web(), wish=filed)
+    waiting = {job.name: (job.state, job.reason) for job in folded.snapshot.jobs}
+    assert waiting["a"] == (JobState.WAITING, "1 jobs are present, max_jobs is 1")
+    assert waiting["web"] == (JobState.RUNNING, None)
+    wide = Wish(specs={"a": job_spec("a", bounds=Bounds(3.6))})
+    folded = adopting(Ledger(LedgerOptions()), web(), wish=wide)
+    assert folded.starts == ()
+    assert "3.50 are left beside" in (folded.snapshot.jobs[0].reason or "")
+    hungry = ContainerSpec("model:1", memory_bytes=15 * 2**29)
+    folded = adopting(
+        Ledger(LedgerOptions()), web(), wish=Wish(specs={"a": job_spec("a", container=hungry)})
+    )
+    assert "of memory" in (folded.snapshot.jobs[0].reason or "")
+    ended = adopting(Ledger(small), web(state=ContainerState.EXITED, exit_code=0), wish=filed)
+    assert [spec.name for spec in ended.starts] == ["a"], "what ended holds nothing"
+
+
+def test_who_is_left_alone_is_an_alarm():
+    line = "container x (123) is left alone: its labels are wrong"
+    seen = Observation(10.0, engine_ok=True, left_alone=(line,))
+    assert Ledger(LedgerOptions()).fold(seen, Wish(), {}).alarms == (line,)
+
+
+# ---------------------------------------------------------------------- the blind
+
+
+def test_a_service_that_falls_silent_is_blind_after_a_while_and_sees_again():
+    ledger = Ledger(LedgerOptions(blind_after_s=5.0))
+    assert fold(ledger, 10.0).jobs[0].blind is None
+    assert fold(ledger, 16.0).jobs[0].blind == "no report in the first 5 s"
+    assert fold(ledger, 17.0, reports=(line(17.0, 0.1),)).jobs[0].blind is None
+    assert fold(ledger, 22.1).jobs[0].blind == "no report for 5 s"
+    quiet = line(23.0, 0.1, in_flight=0)
+    assert fold(ledger, 23.0, reports=(quiet,)).jobs[0].blind is None
+    assert fold(ledger, 99.0).jobs[0].blind is None, "it said that nothing was asked of it"
+
+
+def test_one_that_was_paused_has_its_time_to_report_again():
+    ledger = Ledger(LedgerOptions(blind_after_s=5.0))
+    fold(ledger, 10.0, reports=(line(10.0, 0.1),))
+    assert fold(ledger, 60.0, state=ContainerState.PAUSED).jobs[0].blind is None
+    assert fold(ledger, 61.0).jobs[0].blind is None
+    assert fold(ledger, 66.1).jobs[0].blind is not None
+
+
+def test_an_adopted_one_with_a_target_and_no_source_is_blind_at_once():
+    aimed = replace(JobSpec("web", ContainerSpec("theirs:1")), target=LatencyTarget(0.05))
+    fact = replace(web(), adopted=aimed, has_source=False)
+    folded = adopting(Ledger(LedgerOptions()), fact)
+    assert folded.snapshot.jobs[0].blind == "no source of progress is given"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.lifecycle import left_alone, standing
+from dlsched.lifecycle import adopted_standing, left_alone, standing
 from dlsched.model import Begun, ContainerSpec, ContainerState, Ended, JobState, Restart
 from tests.doubles import job_spec, running
 
@@ -108,3 +108,26 @@ def test_a_dead_container_that_must_not_be_touched_holds_nothing():
     assert left_alone(fact(), "why").state is JobState.UNMANAGED
     dead = left_alone(fact(state=ContainerState.EXITED), "why")
     assert (dead.state, dead.state.holds) == (JobState.STOPPED, False)
+
+
+@pytest.mark.parametrize(
+    ("container", "state", "reason"),
+    [
+        (fact(), JobState.RUNNING, None),
+        (fact(operation="updating"), JobState.RUNNING, "updating"),
+        (fact(state=ContainerState.PAUSED), JobState.PAUSED, None),
+        (
+            fact(state=ContainerState.RESTARTING, exit_code=3),
+            JobState.RESTARTING,
+            "restarted by Docker: exit code 3",
+        ),
+        (fact(state=ContainerState.CREATED), JobState.STOPPED, "it has not been started yet"),
+        (fact(state=ContainerState.EXITED, exit_code=0), JobState.STOPPED, "exit code 0"),
+        (fact(state=ContainerState.EXITED, exit_code=137), JobState.STOPPED, "exit code 137"),
+        (fact(state=ContainerState.DEAD), JobState.STOPPED, "the engine says dead"),
+        (fact(state=ContainerState.REMOVING), JobState.STOPPED, "the engine says removing"),
+    ],
+)
+def test_an_adopted_container_is_shown_as_it_is_and_nothing_is_called_for(container, state, reason):
+    place = adopted_standing(SPEC, container)
+    assert (place.state, place.reason, place.call) == (state, reason, None)

@@ -120,10 +120,36 @@ def test_a_disk_that_refuses_is_said_and_the_word_holds(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No such file"):
         records.record(DONE)
     assert records.of("face-unlock") == DONE
+    with pytest.raises(OSError, match="No such file"):
+        records.write_again()
+    (tmp_path / "ended").mkdir()
+    records.write_again()
+    assert ended_records(tmp_path).of("face-unlock") == DONE
+
+
+def test_what_must_be_on_the_disk_or_not_at_all_is_not_kept_where_that_refuses(
+    tmp_path: Path,
+) -> None:
+    records = ended_records(tmp_path)
+    (tmp_path / "ended").rmdir()
+    with pytest.raises(OSError, match="No such file"):
+        records.secure(DONE)
+    assert records.of("face-unlock") is None
+
+
+def test_a_refused_word_that_was_lifted_is_not_written_again(tmp_path: Path) -> None:
+    records = ended_records(tmp_path)
+    (tmp_path / "ended").rmdir()
+    with pytest.raises(OSError, match="No such file"):
+        records.record(DONE)
+    (tmp_path / "ended").mkdir()
+    records.lift("face-unlock")
+    records.write_again()
+    assert ended_records(tmp_path).all() == {}
 
 
 def test_a_name_that_is_none_never_becomes_a_path(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no job's name"):
+    with pytest.raises(ValueError, match="cannot name a record"):
         ended_records(tmp_path).record(Ended("../../etc/x", "", "failed"))
 
 

@@ -23,6 +23,7 @@ from dlsched.settings import (
     setting_places,
     variable_name,
 )
+from dlsched.tenants import Rules
 
 SHIPPED = Path(__file__).parent.parent / "config" / "dlsched.yaml"
 
@@ -89,12 +90,16 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
         ("shadow_options", "{alpha: 0.1}", "shadow_options", {"alpha": 0.1}),
         ("reserve.cpus", "1", "reserve", Reserve(1.0)),
         ("tier_evaluations", "5", "tier_evaluations", 5),
+        ("blind_after", "2min", "blind_after_s", 120.0),
         ("deliver_hook.command", "[/bin/echo, 5, -n]", "deliver_hook",
          DeliverHook(("/bin/echo", "5", "-n"))),
         ("deliver_hook.command", "null", "deliver_hook", DeliverHook()),
         ("instance", "123", "instance", "123"),
         ("watch", "/a/b", "watch", Path("/a/b")),
-        ("socket_group", "", "socket_group", "dlsched"),
+        ("status_group", "", "status_group", "dlsched"),
+        ("control_group", "null", "control_group", None),
+        ("listen", "127.0.0.1:8123", "listen", ("127.0.0.1", 8123)),
+        ("listen", "[::1]:65535", "listen", ("::1", 65535)),
     ],
 )  # fmt: skip
 def test_the_environment_reads_every_kind(
@@ -124,6 +129,10 @@ def test_options_come_typed_or_as_text(tmp_path: Path, monkeypatch: pytest.Monke
         ("log: {format: xml}", "1:15: log.format: 'xml' is not one of text, json"),
         ("max_jobs: 1e3", "1:11: max_jobs: '1e3' is not a whole number to every reader"),
         ("state_dir: x", "1:12: state_dir: 'x' is not an absolute path"),
+        ("listen: 0.0.0.0:80", "1:9: listen: '0.0.0.0:80' is not 127.0.0.1:PORT or [::1]:PORT"),
+        ("listen: localhost:80", "1:9: listen: 'localhost:80' is not 127.0.0.1:PORT"),
+        ("listen: 127.0.0.1:65536", "1:9: listen: '127.0.0.1:65536' is not 127.0.0.1:PORT"),
+        ("listen: 127.0.0.1:0", "1:9: listen: '127.0.0.1:0' is not 127.0.0.1:PORT"),
         ("capacity: all", "1:11: capacity: 'all' is not threads, cores or a number of cores"),
         ("dead_band: 0.7", "1:12: dead_band: 0.7 is out of bounds: 0 to 0.5"),
         ("engine: {host: x}", "1:16: engine.host: 'x' is not an address"),
@@ -188,3 +197,43 @@ def test_any_environment_is_read_or_refused(environ: dict[str, Any]) -> None:
         load_settings(None, environ, {})
     except SettingsError as error:
         assert all(problem.file in environ for problem in error.problems)
+
+
+# ------------------------------------------------------------------------------- tenants
+
+
+def test_rules_for_users_are_read_whole(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "tenants:\n  everyone: {images: [lab/*], cpus: 2, memory: 4GiB}\n"
+        "  nobody: {mounts: [/srv/data, '/home/{user}'], ports: [8000-8999, 80], gpus: 2}\n"
+        "  '60001': {run_as: anybody}\n"
+    )
+    rules = load_settings(file, {}, {}).tenants
+    assert rules["everyone"] == Rules(images=("lab/*",), cpu_cores=2.0, memory_bytes=4 << 30)
+    assert rules["nobody"].ports == ((8000, 8999), (80, 80))
+    assert rules["60001"].run_as == "anybody"
+    (listed,) = load_settings(None, {"DLSCHED_TENANTS": "{everyone: {jobs: 1}}"}, {}).tenants
+    assert listed == "everyone"
+
+
+@pytest.mark.parametrize(("text", "problem"), [
+    ("{everyone: {image: [a]}}", "tenants.everyone.image: unknown key; did you mean images?"),
+    ("{everyone: {gpus: -1}}", "tenants.everyone.gpus: -1 is out of bounds: 0 to 64"),
+    ("{everyone: {cpus: no}}", "tenants.everyone.cpus: 'no' is false to some readers of YAML"),
+    ("{everyone: {ports: [0-9]}}", "tenants.everyone.ports[0]: '0-9' is not a port or a range"),
+    ("{everyone: {ports: [9-8]}}", "tenants.everyone.ports[0]: '9-8' is not a port or a range"),
+    ("{everyone: {mounts: [a]}}", "tenants.everyone.mounts[0]: 'a' is not an absolute path below"),
+    ("{everyone: {mounts: [/]}}", "tenants.everyone.mounts[0]: '/' is not an absolute path below"),
+    ("{everyone: {mounts: [/a/../b]}}", "tenants.everyone.mounts[0]: '/a/../b' is not an absolute"),
+    ("{everyone: {mounts: [/var]}}", "mounts[0]: '/var' would let jobs into /var/run/docker.sock"),
+    ("{everyone: {mounts: [/dev/shm]}}", "'/dev/shm' would let jobs into /dev"),
+    ("{everyone: {mounts: [/etc/dlsched/jobs.d/x]}}", "would let jobs into /etc/dlsched"),
+    ("{no-such-user-here: {}}", "tenants.no-such-user-here: is no user of this host"),
+    ("{root: {}}", "tenants.root: is root, whom no rule binds"),
+    ("{a b: {}}", "is not a user's name or uid, or everyone"),
+    ("[a]", "tenants: "),
+])  # fmt: skip
+def test_a_wrong_rule_is_one_line_with_its_place(text: str, problem: str, tmp_path: Path) -> None:
+    (said,) = problems(f"tenants: {text}\n", tmp_path)
+    assert problem in said

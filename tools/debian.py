@@ -1,4 +1,4 @@
-"""Owns the installing of Debian packages that the set-up lacks.
+"""Owns the installing of Debian packages that the set-up lacks, and the making of whole Debians.
 
 It installs only when run as root on a machine with apt-get, and otherwise says what to install.
 Standard library only, Python 3.8 and later.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from typing import Sequence
+import tempfile
+from pathlib import Path
+from typing import Callable, Sequence
 
 from tools.steps import SetupError, run_step
+
+SUITE = "bookworm"
 
 # Another apt at work (unattended upgrades) is waited for, not failed on.
 APT_GET = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
@@ -36,3 +40,24 @@ def install(packages: Sequence[str], purpose: str) -> None:
         [*APT_GET, "install", "--no-install-recommends", *packages],
         env=quiet,
     )
+
+
+def bootstrap_archive(
+    archive: Path, title: str, packages: Sequence[str], finish: Callable[[Path], None]
+) -> None:
+    """Make the archive of a minimal Debian with these packages, its tree given to `finish` first.
+
+    Whole or not at all: a cut-off archive must not be taken for the cache. Raises SetupError.
+    """
+    if shutil.which("debootstrap") is None:
+        install(["debootstrap"], f"the {title}")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="debootstrap-", dir=str(archive.parent)) as folder:
+        root = Path(folder) / "root"
+        command = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
+        run_step(f"{title}: making it by debootstrap (a minute)", [*command, SUITE, str(root)])
+        finish(root)
+        fresh = Path(folder) / "root.tar"
+        packing = ["tar", "--numeric-owner", "-C", str(root), "-cf", str(fresh), "."]
+        run_step(f"{title}: packing", packing)
+        fresh.replace(archive)

@@ -49,6 +49,12 @@ def whole(kind: type[Any], **given: Any) -> st.SearchStrategy[Any]:
     return st.builds(kind, **{item.name: ... for item in fields(kind)} | given)
 
 
+# Without secrets, which the journal does not keep: they would not come back.
+st.register_type_strategy(
+    ContainerSpec,
+    st.builds(ContainerSpec, st.text(max_size=5), environment=st.just((("TOKEN", "***"),))),
+)
+
 _SKETCHES = whole(
     LatencySketch,
     buckets=st.one_of(
@@ -72,7 +78,8 @@ _DELIVERED = Delivered(
 _SAMPLES = st.lists(whole(Sample), max_size=3).map(tuple)
 _JOBS = whole(
     JobView,
-    spec=st.builds(JobSpec) | whole(JobSpec, container=whole(ContainerSpec)),
+    spec=st.builds(JobSpec)
+    | whole(JobSpec, container=whole(ContainerSpec).map(lambda drawn: drawn.discreet)),
     desired=whole(Limits),
     usage=whole(Usage),
     tiers=st.sampled_from([Tiers(), _DELIVERED.tiers]),

@@ -44,6 +44,16 @@ def test_any_run_of_reports_comes_back_exactly(reports: list[CycleReport], whole
     assert restored(reports, whole) == reports
 
 
+def test_no_value_of_an_environment_is_kept() -> None:
+    secret = replace(job().spec.container, environment=(("TOKEN", "hunter2"),))
+    view = replace(job(), spec=replace(job().spec, container=secret))
+    start = Outcome(Start(view.spec, Limits(1.0), 1024, "a.yaml"), "begun")
+    told = replace(report(1), snapshot=replace(report(1).snapshot, jobs=(view,)), outcomes=(start,))
+    (back,) = restored([told], set())
+    assert back.snapshot.jobs[0].spec.container.environment == (("TOKEN", "***"),)
+    assert "hunter2" not in repr(back)
+
+
 def test_every_kind_of_action_comes_back() -> None:
     spec = job().spec
     actions = (

@@ -80,6 +80,22 @@ def test_events_tell_a_jobs_life() -> None:
     assert states == {"beta": Seen(JobState.RUNNING, Tiers())}
 
 
+def test_an_adopted_one_arrives_as_such_and_who_becomes_blind_or_sees_again_is_told_once() -> None:
+    blind = replace(job(), blind="no report for 1 min")
+    over = replace(job(state=JobState.STOPPED))
+    arrived, known = events(report(1, replace(job(), adopted=True)), {})
+    began, known = events(report(2, blind), known)
+    goes_on, known = events(report(3, blind), known)
+    seen_again, known = events(report(4, job()), known)
+    _, known = events(report(5, blind), known)
+    stopped, _ = events(report(6, over), known)
+
+    assert [(e.kind, e.reason) for e in arrived] == [("arrived", "adopted")]
+    told = [(e.cycle, e.kind, e.reason) for e in (*began, *goes_on, *seen_again)]
+    assert told == [(2, "blind", "no report for 1 min"), (4, "sighted", "")]
+    assert [e.kind for e in stopped] == ["state"], "what does not run sees nothing"
+
+
 def trainer(tiers: Tiers, target: bool = True) -> JobView:
     spec = replace(job().spec, target=AccuracyTarget("accuracy", 0.9, 0.97) if target else None)
     return replace(job(), spec=spec, tiers=tiers)

@@ -10,6 +10,7 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 
+from dlsched.division import Claim, pour
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model import (
     Bounds,
@@ -25,7 +26,6 @@ from dlsched.model import (
     Usage,
 )
 from dlsched.policies import Policy
-from dlsched.policies.fair import Claim, pour
 
 WINDOW_S = 30.0
 CAPACITY_CORES = 2.0

@@ -28,7 +28,7 @@ def open_descriptors() -> set[str]:
     return {path.name for path in Path("/proc/self/fd").iterdir()}
 
 
-@pytest.fixture(params=["v1", "v2"])
+@pytest.fixture(params=["v1", "v2", "v2-cgroupfs"])
 def proc(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     before = open_descriptors()
     yield tree(request.param, tmp_path)
@@ -46,6 +46,7 @@ def test_version_1_reads_everything_it_has(tmp_path: Path) -> None:
             quota_us=37_000,
             period_us=100_000,
             shares=512,
+            burst_us=11_100,
         )
 
 
@@ -60,7 +61,26 @@ def test_version_2_reads_everything_it_has(tmp_path: Path) -> None:
             quota_us=37_000,
             period_us=100_000,
             weight=20,
+            burst_us=11_100,
             cpu_pressure_ratio=0.125,
+        )
+
+
+def test_version_2_under_the_cgroupfs_driver_and_a_kernel_without_burst_and_pressure(
+    tmp_path: Path,
+) -> None:
+    with closing(CgroupReader(PID, tree("v2-cgroupfs", tmp_path))) as reader:
+        assert reader.v2
+        assert reader.cpu_folder is not None
+        assert reader.cpu_folder.parent.name == "dlsched-default"
+        assert reader.read() == CgroupReading(
+            usage_core_s=2.5,
+            periods=200,
+            throttled_periods=50,
+            memory_bytes=5_242_880,
+            quota_us=37_000,
+            period_us=100_000,
+            weight=39,
         )
 
 

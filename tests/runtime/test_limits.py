@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.runtime.limits import bounded_shares, bounded_weight, quota_cores, quota_us
+from dlsched.runtime.limits import (
+    OLDER_DEFAULT_SHARES,
+    bounded_shares,
+    bounded_weight,
+    nano_cpus,
+    quota_cores,
+    quota_us,
+    search_shares,
+    weights_of,
+)
+from tests.runtime.docker.fake_host import newer_weight, older_weight
 
 
 @pytest.mark.parametrize(
@@ -54,3 +66,52 @@ def test_what_is_read_back_is_what_was_written(cores: float) -> None:
 def test_weights_stay_within_what_the_kernel_takes() -> None:
     assert [bounded_shares(value) for value in (0, 1024.4, 1e9)] == [2, 1024, 262_144]
     assert [bounded_weight(value) for value in (0, 99.6, 1e9)] == [1, 100, 10_000]
+
+
+@pytest.mark.parametrize(
+    ("cores", "nano"),
+    [
+        (0.37, 370_000_000),
+        (0.001, 10_000_000),
+        (2.0, 2 * 10**9),
+        (64.0, 2 * 10**9),
+        (None, 2 * 10**9),
+    ],
+)
+def test_nano_cpus_stay_within_what_the_engine_takes(cores: float | None, nano: int) -> None:
+    assert nano_cpus(cores, host_cores=2) == nano
+
+
+@given(st.integers(2, 262_144))
+def test_the_weight_of_shares_is_that_of_one_of_the_two_conversions(shares: int) -> None:
+    assert {older_weight(shares), newer_weight(shares)} <= weights_of(shares)
+    assert len(weights_of(shares)) <= 3
+
+
+def test_the_default_weight_is_known_in_both_conversions() -> None:
+    assert weights_of(0) == {100}
+    assert older_weight(1024) == 39 and newer_weight(1024) == 100
+    assert older_weight(OLDER_DEFAULT_SHARES) == 100
+
+
+@pytest.mark.parametrize("weigh", [older_weight, newer_weight])
+@given(weight=st.integers(1, 10_000))
+def test_any_weight_is_found_by_trying(weigh: Callable[[int], int], weight: int) -> None:
+    tried: list[int] = []
+
+    def give(shares: int) -> int:
+        tried.append(shares)
+        return weigh(shares)
+
+    search_shares(0, weight, give)
+    assert weigh(tried[-1]) == weight
+    assert len(tried) <= 21
+
+
+def test_the_shares_that_it_had_are_tried_first_and_an_unreadable_weight_ends_the_search() -> None:
+    tried: list[int] = []
+    search_shares(512, 20, lambda shares: tried.append(shares) or older_weight(shares))
+    assert tried == [512]
+    tried.clear()
+    search_shares(0, 100, tried.append)
+    assert len(tried) == 3

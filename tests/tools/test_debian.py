@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import pytest
 
 from tools import debian
@@ -21,3 +24,24 @@ def test_root_installs_after_renewing_the_lists(monkeypatch: pytest.MonkeyPatch)
     debian.install(["one", "two"], "the engine")
     assert [argv[-1] for argv in ran] == ["update", "two"]
     assert "--no-install-recommends" in ran[1]
+
+
+def test_a_debian_that_is_cut_off_is_not_taken_for_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[Sequence[str]] = []
+
+    def run_step(title: str, argv: Sequence[str]) -> None:
+        ran.append(argv)
+        if argv[0] == "tar":
+            raise SetupError("no space left on device")
+
+    monkeypatch.setattr(debian, "run_step", run_step)
+    monkeypatch.setattr("shutil.which", lambda name: f"/sbin/{name}")
+    finished: list[Path] = []
+    archive = tmp_path / "images" / "host.tar"
+    with pytest.raises(SetupError, match="no space"):
+        debian.bootstrap_archive(archive, "host", ["systemd", "make"], finished.append)
+    assert "--include=systemd,make" in ran[0]
+    assert finished == [Path(ran[0][-1])]
+    assert list(archive.parent.iterdir()) == []

@@ -101,11 +101,30 @@ class Rig:
         seen = self.until(failed, within_s)
         return next(word for word in seen.begun if word.job == job)
 
-    def resize(self, found: ContainerFact, cores: float | None, shares: int = 1024) -> Outcome:
+    def resize(
+        self,
+        found: ContainerFact,
+        cores: float | None,
+        shares: int = 1024,
+        burst_cores: float | None = None,
+    ) -> Outcome:
         action = Resize(
-            found.job, found.container_id, found.actual, Limits(cores), shares, "a test"
+            job=found.job,
+            container_id=found.container_id,
+            before=found.actual,
+            limits=Limits(cores),
+            cpu_shares=shares,
+            why="a test",
+            burst_cores=burst_cores,
         )
         return self.apply(action)
+
+    def resized(self, found: ContainerFact, cores: float | None, **more: Any) -> None:
+        """Resize, and again where the engine of a busy machine was not waited for."""
+        deadline_s = time.monotonic() + 20
+        while (outcome := self.resize(found, cores, **more)).status != "done":
+            assert time.monotonic() < deadline_s, outcome
+            time.sleep(0.05)
 
     def remove(
         self, found: ContainerFact, grace_s: float = 1.0, lift: Limits | None = None

@@ -11,8 +11,12 @@ import pytest
 from docker.errors import APIError
 
 from dlsched.clock import VirtualClock
-from dlsched.model import JobSpec, Limits, Start
+from dlsched.model import JobSpec, LatencyTarget, Limits, Start
+from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.claims import TOLD_MOST
 from dlsched.runtime.docker.labels import labels_of
+from dlsched.runtime.docker.listing import EVERY_S, Listings
+from dlsched.runtime.sources import MetricsFile
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tests.runtime.docker.test_listing import FakeEngine, listings_of, refreshed, seen
 
@@ -62,7 +66,7 @@ def test_labels_from_the_image_do_not_count_and_the_image_is_looked_at_once(
 def test_of_two_for_a_job_the_one_with_its_name_is_its_container(
     engine: FakeEngine, clock: VirtualClock
 ) -> None:
-    mine = {"dlsched.job": "job"}
+    mine = {"dlsched.instance": "i", "dlsched.job": "job"}
     engine.states = {"a": "running"}
     engine.labels = {"a": mine, "b": mine}
     engine.names = {"a": "/dlsched-i-job", "b": "/copy"}
@@ -81,7 +85,7 @@ def test_a_label_that_names_no_job_is_told_once_in_plain_characters(
     engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture, job: str
 ) -> None:
     engine.states = {"a": "running", "bad": "running"}
-    engine.labels = {"bad": {"dlsched.job": job}}
+    engine.labels = {"bad": {"dlsched.instance": "i", "dlsched.job": job}}
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
     assert seen(refreshed(listings)) == {"a"}
@@ -89,6 +93,188 @@ def test_a_label_that_names_no_job_is_told_once_in_plain_characters(
     (line,) = caplog.messages
     assert line.startswith("container bad is left alone: no job can be named")
     assert line.isprintable()
+
+
+# ---------------------------------------------------------------------- adopted ones
+
+ENABLE = {"dlsched.enable": "true", "dlsched.instance": "i"}
+
+
+def stranger(engine: FakeEngine, name: str, labels: Mapping[str, str], **limits: int) -> None:
+    """Somebody starts a container of a plain image."""
+    engine.states[name] = "running"
+    engine.names[name] = f"/{name}"
+    engine.labels[name] = labels
+    engine.limits[name] = limits
+    engine.images.setdefault(f"image-of-{name}", image(None))
+
+
+def test_a_labelled_container_is_listed_beside_ours_and_called_as_it_is_called(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states["a"] = "running"
+    stranger(
+        engine,
+        "web",
+        {**ENABLE, "dlsched.target.latency": "20ms", "dlsched.metrics.path": "/tmp/m"},
+        NanoCpus=1_500_000_000,
+        Memory=1 << 30,
+    )
+    stranger(engine, "other", {"team": "vision"})
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a", "web"}
+    assert listings.last is not None
+    web = listings.last.containers["web"]
+    assert (web.job, web.instance, web.digest, web.restart) == ("web", "i", "", None)
+    assert web.adopted is not None
+    assert web.adopted.target == LatencyTarget(0.02)
+    assert web.adopted.bounds.ceiling_cores == 1.5
+    assert web.adopted.container.memory_bytes == 1 << 30
+    assert web.sources == (MetricsFile("/tmp/m"),)
+    assert listings.last.containers["a"].adopted is None
+    assert listings.last.left_alone == ()
+
+
+def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    stranger(engine, "web", ENABLE, CpuQuota=20_000, CpuPeriod=100_000)
+    listings = Listings(
+        engine,  # type: ignore[arg-type]
+        "i",
+        frozenset(),
+        Patience(20.0),
+        clock.now_s,
+        came_with=lambda one: 10 * (one.limit_cores or 0.0),
+    )
+    assert seen(listings) == {"web"}
+    assert listings.last is not None
+    adopted = listings.last.containers["web"].adopted
+    assert adopted is not None
+    assert adopted.bounds.ceiling_cores == 2.0
+
+
+@pytest.mark.parametrize(
+    ("instance", "labels", "ours"),
+    [
+        ("default", {}, True),
+        ("i", {}, False),
+        ("default", {"dlsched.instance": "i"}, False),
+        ("i", {"dlsched.instance": "i"}, True),
+        ("i", {"dlsched.instance": "i", "dlsched.enable": "yes"}, False),
+    ],
+)
+def test_without_an_instance_it_is_the_default_ones(
+    engine: FakeEngine,
+    clock: VirtualClock,
+    instance: str,
+    labels: dict[str, str],
+    ours: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stranger(engine, "web", {"dlsched.enable": "true", **labels})
+    listings = listings_of(engine, clock, instance=instance)
+    assert seen(listings) == ({"web"} if ours else set())
+    assert caplog.messages == []
+
+
+def test_of_labels_that_came_with_the_image_none_counts(
+    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger(engine, "vendors", {**ENABLE, "dlsched.weight": "2"})
+    stranger(engine, "mine", {**ENABLE, "dlsched.weight": "2", "dlsched.cpus.max": "1"})
+    engine.images["image-of-vendors"] = image(ENABLE)
+    engine.images["image-of-mine"] = image({"dlsched.weight": "2", "dlsched.cpus.max": "9"})
+    stranger(engine, "lost", ENABLE)
+    del engine.images["image-of-lost"]
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"mine"}
+    assert listings.last is not None
+    adopted = listings.last.containers["mine"].adopted
+    assert adopted is not None
+    assert (adopted.weight, adopted.bounds.ceiling_cores) == (1.0, 1.0)
+    why = "its image is gone: nobody can tell which labels came with it"
+    assert listings.last.left_alone == (f"container lost (lost) is left alone: {why}",)
+    assert caplog.messages == [f"container lost is left alone: {why}"]
+
+
+def test_one_from_a_jobs_committed_container_can_be_adopted(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    committed = labels(job_spec("job-a"))
+    stranger(engine, "copy", {**committed, **ENABLE})
+    engine.images["image-of-copy"] = image(committed)
+    listings = listings_of(engine, clock, instance="default")
+    assert seen(listings) == {"copy"}, "the instance, too, came with the image"
+    assert listings.last is not None
+    assert listings.last.containers["copy"].job == "copy"
+
+
+def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_happens(
+    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger(engine, "web", {**ENABLE, "dlsched.cpus.max": "lots\x1b[2J"})
+    stranger(engine, "Loud", ENABLE)
+    listings = listings_of(engine, clock)
+    for _ in range(2):
+        assert seen(listings) == set()
+        assert listings.last is not None
+        loud, web = sorted(listings.last.left_alone)
+        assert loud.startswith("container Loud (Loud) is left alone: its name 'Loud' is none that")
+        why = r"label dlsched.cpus.max: 'lots\x1b[2J' is not a number"
+        assert web == f"container web (web) is left alone: {why}"
+        clock.advance(EVERY_S)
+    assert sorted(engine.inspected) == ["Loud", "web"]
+    engine.labels["web"] = ENABLE
+    listings.want("web")
+    assert seen(listings) == {"web"}
+    assert len(caplog.messages) == 2
+
+
+def test_one_that_is_renamed_is_a_job_of_another_name_without_any_event(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    stranger(engine, "web", ENABLE)
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"web"}
+    engine.names["web"] = "/front"
+    clock.advance(EVERY_S)
+    assert seen(listings) == {"web"}
+    assert listings.last is not None
+    assert listings.last.containers["web"].job == "front"
+
+
+def test_under_the_name_of_a_job_of_ours_none_is_adopted(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states["a"] = "running"
+    stranger(engine, "job-a", ENABLE)
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a"}
+    assert listings.last is not None
+    line = "container job-a (job-a) is left alone: a job has its name"
+    assert listings.last.left_alone == (line,)
+    del engine.states["a"]
+    assert seen(refreshed(listings)) == {"job-a"}
+
+
+def test_the_agents_own_container_is_never_adopted(engine: FakeEngine, clock: VirtualClock) -> None:
+    stranger(engine, "agent", ENABLE)
+    listings = listings_of(engine, clock)
+    assert seen(listings) == set()
+    assert engine.inspected == []
+
+
+def test_of_many_that_are_left_alone_only_the_number_is_told(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    for number in range(TOLD_MOST + 3):
+        stranger(engine, f"web{number}", {**ENABLE, "dlsched.weight": "-1"})
+    listings = listings_of(engine, clock)
+    assert seen(listings) == set()
+    assert listings.last is not None
+    assert len(listings.last.left_alone) == TOLD_MOST + 1
+    assert listings.last.left_alone[-1] == "3 more containers are left alone"
 
 
 @pytest.mark.engine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dlsched.model import (
     Stop,
     Ulimit,
 )
+from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.containers import Surroundings, create_body, resource_update
 from dlsched.runtime.docker.engine import Body
 
@@ -191,3 +193,20 @@ def test_what_the_engine_would_take_otherwise_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match=problem):
         body(**{field: (value,)})
+
+
+def test_a_users_container_is_confined_and_the_operators_is_not() -> None:
+    spec = JobSpec("job", ContainerSpec("image"))
+    confined = replace(AROUND, confined=Confinement(pids=64))
+    host = create_body(spec, Limits(0.5), 512, confined)["HostConfig"]
+    assert (host["PidsLimit"], host["SecurityOpt"]) == (64, ["no-new-privileges:true"])
+    assert not {"PidsLimit", "SecurityOpt"} & body()["HostConfig"].keys()
+
+
+def test_no_body_asks_for_more_than_a_container() -> None:
+    """What has no key in a job file is in no request either, whatever the file says."""
+    full = body(network="none", user="1:1", cap_drop=("ALL",), volumes=("/a:/b",), gpus=1)
+    wide = {"Privileged", "CapAdd", "Devices", "PidMode", "IpcMode", "UTSMode", "UsernsMode",
+            "CgroupnsMode", "SecurityOpt", "VolumesFrom", "Links", "Sysctls", "Runtime",
+            "DeviceCgroupRules", "GroupAdd", "OomScoreAdj", "StorageOpt"}  # fmt: skip
+    assert not wide & full["HostConfig"].keys()

@@ -1,4 +1,4 @@
-"""What the doctor says of engines and state directories."""
+"""What the doctor says of engines, and which ones no agent starts on."""
 
 from __future__ import annotations
 
@@ -8,56 +8,111 @@ from typing import Any
 import pytest
 
 from dlsched.errors import EngineUnavailable
-from dlsched.runtime.docker.doctor import examine
+from dlsched.runtime.docker.doctor import examine, gpus, unworkable
 from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.finding import Finding
 
-INFO = {"CgroupVersion": "2", "CgroupDriver": "systemd", "CpuCfsQuota": True}
+VERSION = {"Version": "28.0", "ApiVersion": "1.48"}
+INFO = {"CgroupVersion": "2", "CgroupDriver": "systemd", "CpuCfsQuota": True, "OSType": "linux"}
+ROOTLESS = {"SecurityOptions": ["name=seccomp", "name=rootless"]}
 
 
 class FakeEngine:
     host = "unix:///fake"
 
-    def __init__(self, info: Body | None) -> None:
+    def __init__(self, info: Body | None, version: Body | None = None) -> None:
         self._info = info
+        self._version = version or VERSION
 
     def version(self) -> Body:
         if self._info is None:
             raise EngineUnavailable("no answer")
-        return {"Version": "28.0", "ApiVersion": "1.48"}
+        return self._version
 
     def info(self) -> Body:
         assert self._info is not None
         return self._info
 
 
-def findings(state_dir: Path, info: Body | None) -> dict[str, tuple[str, str]]:
-    engine: Any = FakeEngine(info)
-    return {name: (level, text) for name, level, text in examine(engine, state_dir)}
+def findings(info: Body | None, version: Body | None = None) -> dict[str, Finding]:
+    engine: Any = FakeEngine(info, version)
+    return {one.what: one for one in examine(engine)}
 
 
-def test_a_usual_engine(tmp_path: Path) -> None:
-    found = findings(tmp_path, INFO)
-    assert found["engine"] == ("ok", "28.0 at unix:///fake (API 1.48)")
-    assert found["cgroup"] == ("ok", "version 2, driver systemd")
+def test_a_usual_engine() -> None:
+    found = findings(INFO)
+    assert found["engine"] == Finding("engine", "ok", "28.0 at unix:///fake (API 1.48)")
+    assert found["cgroup"] == Finding("cgroup", "ok", "version 2, driver systemd")
     assert "security" not in found
+    assert unworkable(VERSION, INFO) is None
 
 
-def test_no_engine(tmp_path: Path) -> None:
-    assert findings(tmp_path, None)["engine"] == ("error", "no answer")
+def test_no_engine() -> None:
+    found = findings(None)
+    assert (found["engine"].state, found["engine"].line) == ("fail", "no answer")
+    assert len(found) == 1
 
 
-@pytest.mark.parametrize(("option", "level"), [("name=rootless", "warning"), ("name=userns", "ok")])
-def test_unusual_engines_are_named(tmp_path: Path, option: str, level: str) -> None:
-    found = findings(tmp_path, {**INFO, "SecurityOptions": ["name=seccomp", option]})
-    assert found["security"][0] == level
+@pytest.mark.parametrize(
+    ("version", "info", "why"),
+    [
+        ({"ApiVersion": "1.40"}, {}, "speaks API 1.40; 1.41 (Docker 20.10) is the least"),
+        ({"ApiVersion": None}, {}, "speaks API ?; 1.41"),
+        ({}, {"OSType": "windows"}, "only Linux has CPU quotas"),
+        ({}, {"CpuCfsQuota": False}, "the kernel lacks CONFIG_CFS_BANDWIDTH"),
+        ({}, {"CgroupDriver": "none", **ROOTLESS}, "not given the cpu controller"),
+        ({}, {"CpuCfsQuota": False, **ROOTLESS}, "not given the cpu controller"),
+    ],
+)
+def test_an_engine_that_cannot_limit_fails_and_no_agent_starts_on_it(
+    version: Body, info: Body, why: str
+) -> None:
+    version, info = {**VERSION, **version}, {**INFO, **info}
+    assert why in str(unworkable(version, info))
+    found = findings(info, version)
+    assert found["engine"].state == "fail" and why in found["engine"].line
+    assert found["engine"].remedy
+    assert list(found) == ["engine"], "nothing is half done"
 
 
-def test_a_kernel_without_quotas_is_an_error(tmp_path: Path) -> None:
-    level, text = findings(tmp_path, {**INFO, "CpuCfsQuota": False})["cgroup"]
-    assert level == "error" and "no CPU quotas" in text
+def test_unusual_engines_are_told_what_works() -> None:
+    rootless = findings({**INFO, **ROOTLESS})["security"]
+    assert rootless.state == "warn" and "metrics endpoints" in rootless.line
+    userns = findings({**INFO, "SecurityOptions": ["name=userns"]})["security"]
+    assert userns.state == "ok"
 
 
-def test_the_state_directory(tmp_path: Path) -> None:
-    assert findings(tmp_path, INFO)["state"] == ("ok", f"{tmp_path} is writable")
-    later = tmp_path / "a" / "b"
-    assert findings(later, INFO)["state"] == ("ok", f"{later} will be made")
+NVIDIA = {"Runtimes": {"runc": {}, "nvidia": {}}}
+
+
+@pytest.mark.parametrize(
+    ("config", "info", "spec", "state", "says"),
+    [
+        ('[nvidia-container-runtime]\nmode = "cdi"\n', NVIDIA, False, "ok", "CDI mode"),
+        ('[nvidia-container-runtime]\nmode = "legacy"\n', NVIDIA, True, "warn", "mode legacy"),
+        ("[nvidia-container-runtime]\n", NVIDIA, True, "warn", "mode auto"),
+        ("not = [toml", NVIDIA, False, "warn", "mode auto"),
+        ("nvidia-container-runtime = 3", NVIDIA, False, "warn", "mode auto"),
+        (None, {"CDISpecDirs": ["/etc/cdi"]}, True, "ok", "CDI: updates leave"),
+        (None, {"CDISpecDirs": ["/etc/cdi"]}, False, "warn", "no way to give"),
+        (None, {}, True, "warn", "no way to give"),
+    ],
+)
+def test_how_gpus_get_in(
+    tmp_path: Path, config: str | None, info: Body, spec: bool, state: str, says: str
+) -> None:
+    driver, file, folder = tmp_path / "version", tmp_path / "config.toml", tmp_path / "cdi"
+    driver.write_text("NVRM version: ...")
+    folder.mkdir()
+    if config is not None:
+        file.write_text(config)
+    if spec:
+        (folder / "nvidia.yaml").write_text("")
+    found = gpus(info, file, driver, [folder, tmp_path / "absent"])
+    assert (found.state, says in found.line) == (state, True), found
+    assert found.remedy or state == "ok"
+
+
+def test_a_host_without_a_driver_has_no_gpus(tmp_path: Path) -> None:
+    found = gpus(NVIDIA, tmp_path / "config.toml", tmp_path / "absent", [])
+    assert found == Finding("gpu", "ok", "none: no NVIDIA driver on this host")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.errors import EngineUnavailable
 from dlsched.model import ContainerFact, ContainerState, Limits, Observation, Start
 from tests.runtime.docker.proxy import EngineProxy
 from tests.runtime.docker.rig import Rig, fact, job_spec, options_for
@@ -115,8 +116,8 @@ def test_no_engine_at_all_is_no_exception(tmp_path: Path, docker_host: str) -> N
         seen = rig.until(lambda s: "No such file" in (s.engine_trouble or ""))
         assert not seen.engine_ok and not seen.containers
         assert seen.node is not None
-        findings = rig.runtime.probe()
-        assert findings[0][:2] == ("engine", "error")
+        with pytest.raises(EngineUnavailable):
+            rig.runtime.check_engine()
     finally:
         rig.runtime.close()
 

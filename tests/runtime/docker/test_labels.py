@@ -95,11 +95,10 @@ def test_a_broken_restart_label_says_nothing(label: str) -> None:
 
 def test_only_what_was_made_by_us_has_labels_that_its_image_has_not() -> None:
     first, second = labels_of(SPEC, "default", ""), labels_of(SPEC, "default", "")
-    image = {"Config": {"Labels": first}}
-    assert inherits(description(first), image)
-    assert not inherits(description(second), image)
-    assert not inherits(description(first), {"Config": {"Labels": {"team": "vision"}}})
-    assert not inherits(description(first), {"Config": None})
+    assert inherits(first, first)
+    assert not inherits(second, first)
+    assert not inherits(first, {"team": "vision"})
+    assert not inherits(first, {})
 
 
 def test_a_state_that_does_not_exist_is_an_error() -> None:
@@ -112,3 +111,22 @@ def test_a_state_that_does_not_exist_is_an_error() -> None:
 def test_the_default_instance_is_not_in_the_name() -> None:
     assert container_name("default", "job") == "dlsched-job"
     assert container_name("demo", "job") == "dlsched-demo-job"
+
+
+@pytest.mark.parametrize(
+    ("networks", "address"),
+    [
+        ({"b": {"IPAddress": "10.0.0.2"}, "a": {"IPAddress": ""}}, "10.0.0.2"),
+        ({"b": {"IPAddress": "10.0.0.2"}, "a": {"IPAddress": "10.9.0.2"}}, "10.9.0.2"),
+        ({"six": {"IPAddress": "", "GlobalIPv6Address": "fd00::2"}}, "fd00::2"),
+        ({"host": {"IPAddress": ""}}, None),
+        ({"odd": {"IPAddress": "127.0.0.1"}, "cloud": {"IPAddress": "169.254.169.254"}}, None),
+        ({}, None),
+        (None, None),
+    ],
+)
+def test_a_containers_address_is_its_own_or_none(
+    networks: dict[str, dict[str, str]] | None, address: str | None
+) -> None:
+    body = {**description({}), "NetworkSettings": {"Networks": networks}}
+    assert inspected(body).address == address

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -29,13 +30,16 @@ class FakeEngine:
         self.answers = threading.Event()
         self.answers.set()
         self.gone: set[str] = set()
+        self.beyond: set[str] = set()
+        """Containers that it lists and cannot describe."""
         self.names: dict[str, str] = {}
         self.images: dict[str, Body] = {}
         self.images_asked: list[str] = []
         self.broken: dict[str, Body] = {}
+        self.limits: dict[str, Body] = {}
 
-    def containers(self, labels: object) -> list[Body]:
-        self.listings += 1
+    def containers(self, labels: Mapping[str, str]) -> list[Body]:
+        self.listings += "dlsched.instance" in labels
         assert self.answers.wait(30)
         if self.trouble is not None:
             raise self.trouble
@@ -47,21 +51,24 @@ class FakeEngine:
                 "Names": [self.names.get(one, f"/dlsched-i-job-{one}")],
             }
             for one, state in self.states.items()
+            if labels.items() <= (self._labels(one) or {}).items()
         ]
 
     def inspect(self, container: str) -> Body:
         self.inspected.append(container)
         if container in self.gone:
             raise EngineRefused(404, "No such container")
+        if container in self.beyond:
+            raise EngineRefused(500, "layer does not exist")
         if container in self.broken:
             return self.broken[container]
         return {
             "Id": container,
-            "Name": f"/{container}",
+            "Name": self.names.get(container, f"/{container}"),
             "Image": f"image-of-{container}",
             "State": {"Status": self.states[container], "Pid": 1, "ExitCode": 0},
             "Config": {"Labels": self._labels(container)},
-            "HostConfig": {},
+            "HostConfig": self.limits.get(container, {}),
         }
 
     def image(self, reference: str) -> Body:
@@ -71,7 +78,8 @@ class FakeEngine:
         return self.images[reference]
 
     def _labels(self, container: str) -> Any:
-        return self.labels.get(container, {"dlsched.job": f"job-{container}"})
+        ours = {"dlsched.instance": "i", "dlsched.job": f"job-{container}"}
+        return self.labels.get(container, ours)
 
 
 @pytest.fixture
@@ -84,9 +92,11 @@ def clock() -> VirtualClock:
     return VirtualClock(100.0)
 
 
-def listings_of(engine: FakeEngine, clock: VirtualClock, wait_s: float = 20.0) -> Listings:
+def listings_of(
+    engine: FakeEngine, clock: VirtualClock, wait_s: float = 20.0, instance: str = "i"
+) -> Listings:
     own = frozenset({"agent"})
-    return Listings(engine, "i", own, Patience(wait_s), clock.now_s)  # type: ignore[arg-type]
+    return Listings(engine, instance, own, Patience(wait_s), clock.now_s)  # type: ignore[arg-type]
 
 
 def seen(listings: Listings) -> set[str]:
@@ -205,7 +215,7 @@ def test_an_event_during_a_listing_asks_for_another_one(
     engine.answers.clear()
     listings = listings_of(engine, clock, wait_s=0.01)
     listings.refresh()
-    assert "has not answered" in (listings.trouble or "")
+    assert "does not answer" in (listings.trouble or "")
     listings.want("a")
     engine.states = {"a": "running"}
     engine.answers.set()
@@ -215,3 +225,35 @@ def test_an_event_during_a_listing_asks_for_another_one(
         time.sleep(0.005)
         listings.refresh()
     assert engine.listings >= 2
+
+
+def test_a_job_is_named_also_by_a_container_that_is_left_alone(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "running", "b": "exited", "c": "running"}
+    engine.beyond = {"b"}
+    engine.labels["c"] = {"dlsched.enable": "true"}
+    listings = listings_of(engine, clock)
+    assert "b" not in seen(listings)
+    assert listings.last is not None
+    assert listings.last.named == {"job-a", "job-b"}
+
+
+def test_one_that_cannot_be_described_stays_as_it_was_and_hides_no_other(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "running", "b": "running"}
+    engine.beyond = {"b"}
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a"}
+    assert listings.trouble is None
+    assert listings.last is not None
+    (line,) = listings.last.left_alone
+    assert line.endswith("is left alone: the engine cannot describe it: layer does not exist")
+    engine.beyond = set()
+    assert seen(refreshed(listings)) == {"a", "b"}
+    known = listings.last.containers["b"]
+    engine.beyond = {"b"}
+    assert seen(refreshed(listings)) == {"a", "b"}
+    assert listings.last.containers["b"] == known
+    assert listings.last.left_alone == ()

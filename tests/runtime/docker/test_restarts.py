@@ -94,12 +94,12 @@ def test_a_dry_run_sets_nothing_back(rig: Rig) -> None:
     rig.until(lambda s: fact(s, "dry") is not None)
     for later_s in (0.0, 2 * AFTER_S):
         rig.runtime.observe(rig.clock.now_s() + later_s)
-    assert rig.runtime._updates == {}
+    assert rig.runtime._resizes._calls == {}
     rig.options = replace(rig.options, dry_run=False)
     rig.reopen()
     rig.until(lambda s: fact(s, "dry") is not None)
     rig.runtime.observe(rig.clock.now_s() + 2 * AFTER_S)
-    assert list(rig.runtime._updates) == [found.container_id]
+    assert list(rig.runtime._resizes._calls) == [found.container_id]
 
 
 @pytest.mark.engine

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.model import ContainerState, Limits, Start
+from dlsched.model import Bounds, ContainerState, Limits, Restart, Start
 from dlsched.runtime.cgroup import CgroupReader
+from dlsched.runtime.docker.doctor import EngineUnworkable, examine
+from dlsched.runtime.docker.engine import Engine
+from dlsched.runtime.docker.release import release_all
 from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
 
 pytestmark = pytest.mark.engine
@@ -106,7 +109,8 @@ def test_a_start_of_the_same_digest_is_adopted(rig: Rig) -> None:
 def test_release_gives_ceilings_and_default_shares_back(rig: Rig) -> None:
     bounded = rig.start(job_spec("bounded"), cores=0.1, shares=99)
     free = rig.start(job_spec("free"), cores=0.1, shares=99)
-    assert rig.runtime.release({"bounded": 1.5}) == ()
+    backs = rig.runtime.release({"bounded": 1.5})
+    assert [(back.job, back.failure) for back in backs] == [("bounded", None), ("free", None)]
     for found, cores in ((bounded, 1.5), (free, None)):
         now = fact(rig.observe(), found.job)
         assert now is not None
@@ -117,6 +121,60 @@ def test_release_gives_ceilings_and_default_shares_back(rig: Rig) -> None:
         files = cpu_files(rig.client, found.container_id)
         assert files.get("cpu.shares", "1024") == "1024"
         assert files.get("cpu.weight", "100") == "100"
+
+
+def test_a_burst_is_set_with_the_limit_lost_with_a_restart_and_set_again(rig: Rig) -> None:
+    found = rig.start(job_spec("bursts"), cores=0.5)
+    if found.burst_cores is None:
+        pytest.skip("this kernel has no CFS burst")
+    assert found.burst_cores == 0.0
+    for cores, burst in ((0.5, 0.15), (0.1, 0.03), (1.0, 0.3), (0.2, 0.06)):
+        rig.resized(found, cores, burst_cores=burst)
+        now = fact(rig.observe(), "bursts")
+        assert now is not None
+        assert (now.actual, now.burst_cores) == (Limits(cores), burst)
+    rig.client.restart(found.container_id, timeout=0)
+    seen = rig.until(
+        lambda s: (
+            (f := fact(s, "bursts")) is not None
+            and f.state is ContainerState.RUNNING
+            and f.burst_cores == 0.0
+        )
+    )
+    now = fact(seen, "bursts")
+    assert now is not None and now.actual == Limits(0.2)
+    rig.resized(now, 0.2, burst_cores=0.06)
+    now = fact(rig.observe(), "bursts")
+    assert now is not None and now.burst_cores == 0.06
+    (back,) = rig.runtime.release({"bursts": 1.0})
+    assert back.failure is None
+    now = fact(rig.observe(), "bursts")
+    assert now is not None and (now.actual, now.burst_cores) == (Limits(1.0), 0.0)
+
+
+def test_a_change_touches_neither_memory_nor_the_restart_policy(rig: Rig) -> None:
+    spec = job_spec("whole", memory_bytes=1 << 27, restart=Restart("on-failure", 3))
+    found = rig.start(spec)
+    before = rig.client.inspect_container(found.container_id)["HostConfig"]
+    for cores in (0.1, None, 0.7):
+        rig.resized(found, cores, shares=300, burst_cores=0.03)
+    rig.runtime.release({})
+    after = rig.client.inspect_container(found.container_id)["HostConfig"]
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed <= {"CpuQuota", "CpuPeriod", "CpuShares"}
+    assert after["RestartPolicy"] == {"Name": "on-failure", "MaximumRetryCount": 3}
+
+
+def test_what_was_left_by_an_agent_that_was_killed_is_released_from_the_records(rig: Rig) -> None:
+    spec = replace(job_spec("left"), bounds=Bounds(0.1, 1.5))
+    found = rig.start(spec, cores=0.1, shares=99)
+    (back,) = release_all(rig.options)
+    assert (back.job, back.failure) == ("left", None)
+    assert back.now.startswith("1.5 cores (period 100000 us), ")
+    now = fact(rig.observe(), "left")
+    assert now is not None and now.container_id == found.container_id
+    assert now.actual == Limits(1.5)
+    assert release_all(rig.options) == ()
 
 
 def test_logs(rig: Rig) -> None:
@@ -165,9 +223,20 @@ def test_the_parent_group_has_its_weight_and_goes_with_the_last_container(
 
 
 def test_the_doctor_has_nothing_to_complain_of_here(rig: Rig) -> None:
-    findings = rig.runtime.probe()
-    assert [name for name, _, _ in findings][:2] == ["engine", "cgroup"]
-    assert all(level != "error" for _, level, _ in findings)
+    rig.runtime.check_engine()
+    with closing(Engine(rig.options.host, 10.0)) as engine:
+        findings = list(examine(engine))
+    assert [one.what for one in findings][:2] == ["engine", "cgroup"]
+    assert all(one.state == "ok" for one in findings)
+
+
+def test_an_engine_that_cannot_limit_is_refused_at_the_start(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = Engine.info
+    monkeypatch.setattr(Engine, "info", lambda one: {**info(one), "CgroupDriver": "none"})
+    with pytest.raises(EngineUnworkable, match=r"cannot set CPU quotas.*dlsched doctor"):
+        rig.runtime.check_engine()
 
 
 def test_descriptors_are_closed_with_their_container(rig: Rig) -> None:

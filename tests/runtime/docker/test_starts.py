@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import secrets
 import threading
 import time
@@ -17,9 +18,11 @@ from dlsched.model import Begun, ContainerFact, ContainerState, Limits, Outcome,
 from dlsched.runtime.docker import starts
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.group import ParentGroup
+from dlsched.runtime.docker.hands import Hands
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.pulls import Images
 from dlsched.runtime.docker.starts import Starts
+from dlsched.runtime.originals import Originals
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tools.base_image import BASE
 
@@ -244,7 +247,7 @@ class FakeEngine:
     def create(self, name: str, body: Body) -> str:
         assert self.creates.wait(10)
         self.created.append(body["Labels"]["dlsched.digest"])
-        return "c"
+        return "c" * 64
 
     def start(self, container: str) -> None:
         self.started.append(container)
@@ -265,6 +268,7 @@ class Bench:
             self.engine,
             Images(self.engine, None),
             ParentGroup("i", "", None),
+            Hands(self.engine, Originals(state_dir), state_dir, lambda: "now"),
             "i",
             state_dir,
             nullcontext(),
@@ -342,6 +346,33 @@ def test_a_container_that_does_not_start_is_taken_away(
     word = bench.until_stage("failed")
     assert (word.detail, word.retryable) == (reason, retryable)
     assert bench.engine.created == []
+
+
+def test_before_it_starts_it_is_written_down_what_it_goes_back_to(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.engine.pulled.set()
+    bench.engine.refusal = EngineRefused(500, "killed here")
+    bench.begin("a")
+    bench.until_stage("failed")
+    record = Originals(tmp_path).of("c" * 64)
+    assert record is not None
+    assert (record.job, record.adopted, record.given_back) == ("job", False, False)
+
+
+def test_what_cannot_be_written_down_does_not_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("dlsched.record_folder.write_whole", full)
+    bench.engine.pulled.set()
+    bench.begin("a")
+    word = bench.until_stage("failed")
+    assert word.detail.endswith("cannot be written down: No space left on device")
+    assert word.retryable
+    assert (bench.engine.created, bench.engine.started) == ([], [])
 
 
 def test_a_failure_is_told_until_the_next_start(bench: Bench) -> None:

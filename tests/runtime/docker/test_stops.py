@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -58,6 +58,9 @@ class FakeEngine:
     def update(self, container: str, body: Body) -> None:
         self._note("update", body)
 
+    def lift(self, container: str, limits: Limits) -> None:
+        self._note("lift", limits)
+
     def kill(self, container: str, signal: str) -> None:
         self._note("kill", signal)
 
@@ -80,9 +83,14 @@ def engine() -> FakeEngine:
     return FakeEngine()
 
 
+def stops_of(engine: FakeEngine, want: Callable[[str | None], None]) -> Stops:
+    gate = threading.Semaphore(4)
+    return Stops(engine, gate, want, engine.lift)  # type: ignore[arg-type]
+
+
 @pytest.fixture
 def stops(engine: FakeEngine) -> Stops:
-    return Stops(engine, threading.Semaphore(4), lambda _: None)  # type: ignore[arg-type]
+    return stops_of(engine, lambda _: None)
 
 
 def advance(stops: Stops, described: Inspected | None, now_s: float) -> None:
@@ -98,31 +106,30 @@ def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
     engine: FakeEngine, stops: Stops
 ) -> None:
     assert stops.begin(REMOVE, RUNNING, 100.0).status == "begun"
-    engine.until("update", "kill")
-    assert engine.calls[0][1] == {
-        "CpuPeriod": 100_000,
-        "CpuQuota": 200_000,
-        "RestartPolicy": {"Name": "no", "MaximumRetryCount": 0},
-    }
-    assert engine.calls[1] == ("kill", "SIGINT")
+    engine.until("update", "lift", "kill")
+    assert engine.calls == [
+        ("update", {"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}}),
+        ("lift", Limits(2.0)),
+        ("kill", "SIGINT"),
+    ]
     assert stops.operation("c", 118.0) == "stopping (12 s of grace left)"
     assert stops.operation("another", 118.0) is None
 
 
 def test_grace_then_sigkill_then_removal(engine: FakeEngine, stops: Stops) -> None:
     stops.begin(REMOVE, RUNNING, 100.0)
-    engine.until("update", "kill")
+    engine.until("update", "lift", "kill")
     advance(stops, RUNNING, 129.9)
-    engine.until("update", "kill")
+    engine.until("update", "lift", "kill")
     assert stops.begin(REMOVE, RUNNING, 129.9).detail == "stopping (0 s of grace left)"
     advance(stops, RUNNING, 130.0)
-    engine.until("update", "kill", "kill")
+    engine.until("update", "lift", "kill", "kill")
     assert engine.calls[-1] == ("kill", "SIGKILL")
     assert stops.operation("c", 131.0) == "stopping (killed: its grace is over)"
     advance(stops, RUNNING, 131.0)
-    engine.until("update", "kill", "kill")
+    engine.until("update", "lift", "kill", "kill")
     advance(stops, EXITED, 132.0)
-    engine.until("update", "kill", "kill", "remove")
+    engine.until("update", "lift", "kill", "kill", "remove")
     assert stops.operation("c", 132.0) == "removing"
     advance(stops, None, 133.0)
     assert stops.operation("c", 133.0) is None
@@ -130,15 +137,15 @@ def test_grace_then_sigkill_then_removal(engine: FakeEngine, stops: Stops) -> No
 
 def test_sigkill_that_did_not_help_is_sent_again(engine: FakeEngine, stops: Stops) -> None:
     stops.begin(REMOVE, RUNNING, 100.0)
-    engine.until("update", "kill")
+    engine.until("update", "lift", "kill")
     for now_s in (130.0, 135.0):
         advance(stops, RUNNING, now_s)
-    engine.until("update", "kill", "kill", "kill")
+    engine.until("update", "lift", "kill", "kill", "kill")
 
 
 def test_a_paused_one_is_let_go_on_before_its_signal(engine: FakeEngine, stops: Stops) -> None:
     stops.begin(REMOVE, replace(RUNNING, state=ContainerState.PAUSED), 100.0)
-    engine.until("update", "unpause", "kill")
+    engine.until("update", "lift", "unpause", "kill")
 
 
 def test_an_ended_one_is_only_removed(engine: FakeEngine, stops: Stops) -> None:
@@ -147,10 +154,10 @@ def test_an_ended_one_is_only_removed(engine: FakeEngine, stops: Stops) -> None:
 
 
 def test_a_refusal_on_the_way_stops_nothing(engine: FakeEngine, stops: Stops) -> None:
-    engine.raises["update"] = EngineRefused(500, "no such cgroup")
+    engine.raises["update"] = engine.raises["lift"] = EngineRefused(500, "no such cgroup")
     engine.raises["kill"] = EngineRefused(400, "no such signal")
     stops.begin(REMOVE, RUNNING, 100.0)
-    engine.until("update", "kill")
+    engine.until("update", "lift", "kill")
     advance(stops, RUNNING, 101.0)
     assert (stops.operation("c", 101.0) or "").startswith("stopping")
 
@@ -163,13 +170,13 @@ def test_without_an_engine_the_planner_has_to_ask_again(engine: FakeEngine, stop
     engine.raises.clear()
     engine.calls.clear()
     stops.begin(REMOVE, RUNNING, 200.0)
-    engine.until("update", "kill")
+    engine.until("update", "lift", "kill")
     assert stops.operation("c", 200.0) == "stopping (30 s of grace left)"
 
 
 def test_a_stop_that_is_given_up_has_its_container_looked_at_again(engine: FakeEngine) -> None:
     wanted: list[str | None] = []
-    stops = Stops(engine, threading.Semaphore(4), wanted.append)  # type: ignore[arg-type]
+    stops = stops_of(engine, wanted.append)
     engine.raises["update"] = EngineUnavailable("timed out, and may have been done all the same")
     stops.begin(REMOVE, RUNNING, 100.0)
     engine.until("update")

@@ -1,0 +1,74 @@
+"""Whose events wake the loop: those of containers that are ours or ask to be, and no stranger's."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from dlsched.runtime.docker.events import KINDS, Events
+
+
+class Stream:
+    """Events that come to an end when it is closed."""
+
+    def __init__(self, events: list[dict[str, Any]]) -> None:
+        self._events = events
+        self.drained, self._closed = threading.Event(), threading.Event()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        yield from self._events
+        self.drained.set()
+        self._closed.wait(30)
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+class FakeEngine:
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self.asked: list[tuple[Mapping[str, str], tuple[str, ...]]] = []
+
+    def events(self, labels: Mapping[str, str], kinds: tuple[str, ...]) -> Stream:
+        self.asked.append((labels, kinds))
+        return self._stream
+
+
+def event(container: str, **labels: str) -> dict[str, Any]:
+    attributes = {"name": f"name-of-{container}", "image": "model:1"}
+    attributes |= {f"dlsched.{label}": value for label, value in labels.items()}
+    return {"Action": "start\nnow", "Actor": {"ID": container, "Attributes": attributes}}
+
+
+@pytest.mark.parametrize(
+    ("instance", "wanted"),
+    [
+        ("lab", {"own": "job-a: start now", "asks-lab": "name-of-asks-lab: start now"}),
+        ("default", {"asks": "name-of-asks: start now", "by-default": "job-b: start now"}),
+        ("third", {}),
+    ],
+)
+def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> None:
+    stream = Stream(
+        [
+            event("own", instance="lab", job="job-a"),
+            event("asks-lab", instance="lab", enable="true"),
+            event("asks", enable="true"),
+            event("by-default", instance="default", job="job-b"),
+            event("declines", enable="false"),
+            event("stranger"),
+            {"Action": "start"},
+            {"Action": "start", "Actor": {"ID": "bare", "Attributes": None}},
+        ]
+    )
+    engine, asked, wakes = FakeEngine(stream), list[str | None](), list[str]()
+    listening = Events(engine, instance, asked.append, wakes.append)  # type: ignore[arg-type]
+    listening.start()
+    assert stream.drained.wait(20)
+    listening.close()
+    assert engine.asked[0] == ({}, KINDS)
+    assert asked == [None, *wanted], "a connection stands for an event of every container"
+    assert wakes == list(wanted.values())

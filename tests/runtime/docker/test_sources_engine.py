@@ -1,0 +1,218 @@
+"""Progress of containers that somebody else started: a Prometheus endpoint, and printed lines."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from docker.errors import APIError
+
+from dlsched.model import ContainerFact, Report
+from dlsched.runtime.docker.labels import ENABLE, INSTANCE
+from dlsched.runtime.scrape import NO_ADDRESS
+from dlsched.runtime.sources import HTTP_PATH, NAME, PATTERN, PORT
+from tests.runtime.docker.rig import Rig, fact
+
+pytestmark = pytest.mark.engine
+
+DEADLINE_S = 60.0
+
+SERVER = """
+import http.server, itertools
+asked = itertools.count(1)
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        n = next(asked)
+        lines = [f'app_latency_seconds_bucket{{le="0.1"}} {3 * n}',
+                 f'app_latency_seconds_bucket{{le="+Inf"}} {4 * n}',
+                 f'app_latency_seconds_count {4 * n}', f'app_latency_seconds_sum {n}',
+                 f'vllm:e2e_request_latency_seconds_count {2 * n}',
+                 f'vllm:e2e_request_latency_seconds_sum {n}', f'val_acc {n / 100}', '']
+        body = '\\n'.join(lines).encode()
+        self.send_response(200 if self.path == '/custom' else 404)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.HTTPServer(('', 8000), Page).serve_forever()
+"""
+
+PRINTER = """
+import sys, time
+print("loading")
+for step in range(1000):
+    print(f"step {step}: loss {1 / (1 + step)}", flush=True)
+    print(f"GET / {step % 5 + 10} ms", file=sys.stderr, flush=True)
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def network(docker_client: docker.APIClient) -> Iterator[str]:
+    """A network in which containers have addresses; the engine may have no default one."""
+    name = f"dlsched-test-{secrets.token_hex(4)}"
+    docker_client.create_network(name)
+    yield name
+    docker_client.remove_network(name)
+
+
+@pytest.fixture
+def foreign(
+    rig: Rig, docker_client: docker.APIClient, cgroup_parent: str, base_image: str, network: str
+) -> Iterator[Callable[..., str]]:
+    """Run a Python program as somebody else would, while the agent looks on; its name."""
+    made: list[str] = []
+    rig.until(lambda seen: seen.engine_ok)
+
+    def start(
+        program: str,
+        labels: Mapping[str, str],
+        network_mode: str = network,
+        tty: bool = False,
+        **more: Any,
+    ) -> str:
+        name = f"foreign-{secrets.token_hex(4)}"
+        asks = {ENABLE: "true", INSTANCE: rig.options.instance, "dlsched.target.latency": "50ms"}
+        asks = {key: value for key, value in {**asks, **labels}.items() if value}
+        host = {"network_mode": network_mode, "cgroup_parent": cgroup_parent, **more}
+        container = docker_client.create_container(
+            base_image,
+            ["python", "-c", program],
+            name=name,
+            labels=asks,
+            tty=tty,
+            host_config=docker_client.create_host_config(**host),
+        )["Id"]
+        made.append(container)
+        docker_client.start(container)
+        return name
+
+    yield start
+    for container in made:
+        with suppress(APIError):
+            docker_client.remove_container(container, force=True)
+
+
+def reports_until(
+    rig: Rig, job: str, enough: Callable[[list[Report]], object]
+) -> tuple[list[Report], ContainerFact]:
+    """What is reported until it is enough."""
+    reports: list[Report] = []
+    deadline_s = time.monotonic() + DEADLINE_S
+    while True:
+        found = fact(rig.observe(), job)
+        reports += found.reports if found is not None else ()
+        if found is not None and enough(reports):
+            return reports, found
+        assert time.monotonic() < deadline_s, f"{reports} {found}"
+        time.sleep(0.05)
+
+
+def requests(reports: list[Report]) -> int:
+    return sum(report.latency.count for report in reports if report.latency)
+
+
+def test_a_histogram_of_the_containers_own_endpoint(rig: Rig, foreign: Callable[..., str]) -> None:
+    labels = {PORT: "8000", HTTP_PATH: "/custom", NAME: "app_latency_seconds"}
+    job = foreign(SERVER, labels)
+    reports, found = reports_until(rig, job, lambda all_: requests(all_) >= 8)
+    told = [report.latency for report in reports if report.latency and report.latency.count]
+    assert told[0].mean_s == pytest.approx(0.25)
+    assert (found.sidecar_trouble, found.bad_lines) == (None, 0)
+
+
+def test_a_known_server_needs_no_name(rig: Rig, foreign: Callable[..., str]) -> None:
+    job = foreign(SERVER, {PORT: "8000", HTTP_PATH: "/custom"})
+    reports, _ = reports_until(rig, job, requests)
+    told = [report.latency for report in reports if report.latency and report.latency.count]
+    assert told[0].mean_s == pytest.approx(0.5)
+
+
+def test_a_gauge_is_the_metric_of_the_target(rig: Rig, foreign: Callable[..., str]) -> None:
+    target = {
+        "dlsched.target.latency": "",
+        "dlsched.target.metric": "accuracy",
+        "dlsched.target.deliver": "0.9",
+        "dlsched.target.finish": "0.97",
+    }
+    job = foreign(SERVER, {PORT: "8000", HTTP_PATH: "/custom", NAME: "val_acc", **target})
+    reports, _ = reports_until(rig, job, lambda all_: len(all_) >= 2)
+    first = reports[0].sample
+    assert first is not None and first.metrics[0][0] == "accuracy"
+
+
+def test_another_status_and_no_address_are_said(rig: Rig, foreign: Callable[..., str]) -> None:
+    wrong = foreign(SERVER, {PORT: "8000"})
+    without = foreign(SERVER, {PORT: "8000"}, network_mode="none")
+
+    def said(seen: Any) -> bool:
+        one, other = fact(seen, wrong), fact(seen, without)
+        if one is None or other is None:
+            return False
+        assert other.sidecar_trouble == NO_ADDRESS
+        return str(one.sidecar_trouble).endswith(":8000/metrics: answers with status 404")
+
+    rig.until(said)
+
+
+@pytest.mark.parametrize("tty", [False, True])
+@pytest.mark.parametrize("driver", ["json-file", "local"])
+def test_lines_that_it_prints(
+    rig: Rig, foreign: Callable[..., str], driver: str, tty: bool
+) -> None:
+    pattern = r"step (?P<step>\d+): loss (?P<loss>\S+)|GET / (?P<latency_ms>\d+) ms"
+    logging = {"Type": driver, "Config": {}}
+    job = foreign(PRINTER, {PATTERN: pattern}, log_config=logging, tty=tty)
+    reports, found = reports_until(rig, job, lambda all_: requests(all_) > 10)
+    samples = [report.sample for report in reports if report.sample]
+    assert samples[0].step == 0 and samples[0].metrics == (("loss", 1.0),)
+    assert [sample.step for sample in samples] == list(range(len(samples)))
+    assert (found.sidecar_trouble, found.bad_lines) == (None, 0)
+
+
+def test_what_it_prints_last_is_seen_after_its_end(rig: Rig, foreign: Callable[..., str]) -> None:
+    program = "import time; time.sleep(1); print('step 1: loss 0.5'); print('step 2: loss 0.25')"
+    job = foreign(program, {PATTERN: r"step (?P<step>\d+): loss (?P<loss>\S+)"})
+    reports, _ = reports_until(rig, job, lambda all_: len(all_) >= 2)
+    assert [report.sample.step for report in reports if report.sample] == [1, 2]
+
+
+def test_a_log_driver_that_cannot_be_read_is_said(rig: Rig, foreign: Callable[..., str]) -> None:
+    logging = {"Type": "none", "Config": {}}
+    job = foreign(PRINTER, {PATTERN: r"loss (?P<loss>\S+)"}, log_config=logging)
+
+    def said(seen: Any) -> bool:
+        found = fact(seen, job)
+        why = "" if found is None else str(found.sidecar_trouble)
+        return why.startswith("its log cannot be read: configured logging driver")
+
+    rig.until(said)
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_a_flood_of_lines_costs_bounded_cpu_and_no_descriptors(
+    rig: Rig, foreign: Callable[..., str], tty: bool
+) -> None:
+    program = "while True: print('latency 10 ms ' * 20)"
+    job = foreign(program, {PATTERN: r"latency (?P<latency_ms>\d+) ms"}, tty=tty)
+    reports_until(rig, job, requests)
+    began_s, cpu_s, opened = time.monotonic(), time.process_time(), _open_files()
+    bad_lines = 0
+    for _ in range(10):
+        time.sleep(0.3)
+        found = fact(rig.observe(), job)
+        assert found is not None
+        assert requests(list(found.reports)) <= 512
+        bad_lines = found.bad_lines
+    assert bad_lines >= 5
+    assert time.process_time() - cpu_s < 0.25 * (time.monotonic() - began_s)
+    assert _open_files() <= opened + 3
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))

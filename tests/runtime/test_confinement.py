@@ -1,0 +1,87 @@
+"""What a user's container may bind, as the host's folders are at the moment of its start."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from dlsched.runtime.confinement import Confinement
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0, reason="only root can give folders to other users, as these tests do"
+)
+ALICE = 60001
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    made = tmp_path / "srv"
+    (made / "alice" / "deep").mkdir(parents=True)
+    (made / "sets" / "digits").mkdir(parents=True)
+    (made / "sets" / "file").write_text("x")
+    for path in (made / "alice", made / "alice" / "deep"):
+        os.chown(path, ALICE, ALICE)
+    return made
+
+
+def check(root: Path, *sources: Path | str, kept_out: tuple[str, ...] = ("/proc",)) -> None:
+    Confinement(64, (str(root),), kept_out).check(tuple(f"{source}:/m" for source in sources))
+
+
+def test_what_only_the_operator_can_change_is_bound_at_any_depth(root: Path) -> None:
+    check(root, root, root / "sets", root / "sets" / "digits", root / "sets" / "file", "named")
+
+
+def test_a_users_own_folder_is_bound_whole(root: Path) -> None:
+    check(root, root / "alice")
+    with pytest.raises(ValueError, match=r"/alice above it can be changed by others than root"):
+        check(root, root / "alice" / "deep")
+    (root / "sets").chmod(0o777)
+    with pytest.raises(ValueError, match=r"/sets above it can be changed by others than root"):
+        check(root, root / "sets" / "digits")
+
+
+def test_no_link_is_followed_below_the_root(root: Path) -> None:
+    (root / "out").symlink_to("/etc")
+    (root / "sets" / "in").symlink_to(root / "sets" / "digits")
+    for source in (root / "out", root / "sets" / "in", root / "out" / "ssl"):
+        with pytest.raises(ValueError, match=r"(is a symbolic link|cannot be seen: Not a dir)"):
+            check(root, source)
+
+
+def test_a_root_that_is_itself_a_link_is_the_operators_word(root: Path) -> None:
+    (root.parent / "named").symlink_to(root)
+    check(root.parent / "named", root.parent / "named" / "sets")
+
+
+def test_what_is_elsewhere_or_not_there_is_refused(root: Path) -> None:
+    with pytest.raises(ValueError, match="is under no folder that its owner may bind"):
+        check(root, "/etc")
+    with pytest.raises(ValueError, match="is under no folder that its owner may bind"):
+        check(root, f"{root}x")
+    with pytest.raises(ValueError, match="cannot be seen: No such file or directory"):
+        check(root, root / "absent")
+
+
+def test_neither_sockets_nor_pipes_are_bound(root: Path) -> None:
+    os.mkfifo(root / "pipe")
+    here = Path.cwd()
+    os.chdir(root)
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind("docker.sock")
+    os.chdir(here)
+    for source in (root / "pipe", root / "docker.sock"):
+        with pytest.raises(ValueError, match="is neither a folder nor a regular file"):
+            check(root, source)
+
+
+def test_what_is_kept_out_is_known_by_whatever_name(root: Path) -> None:
+    (root.parent / "state").symlink_to(root / "sets")
+    kept = (str(root.parent / "state"),)
+    for source in (root, root / "sets", root / "sets" / "digits"):
+        with pytest.raises(ValueError, match=r"is not bound: it leads to .*/state"):
+            check(root, source, kept_out=kept)
+    check(root, root / "alice", kept_out=kept)
