@@ -1,19 +1,27 @@
-# The agent as a container. It still acts on the host's engine, so it needs:
-#   the engine's socket, the host's cgroups, the host's PIDs (sidecars are read through
-#   /proc/PID/root), and its state directory under the same path as on the host (jobs bind from it).
-FROM python:3.11-slim-bookworm AS build
-COPY requirements/runtime.txt /src/requirements.txt
-RUN pip install --no-cache-dir --require-hashes --target /opt/dlsched -r /src/requirements.txt
-COPY pyproject.toml README.md /src/
-COPY dlsched /src/dlsched
-RUN pip install --no-cache-dir --no-deps --target /opt/dlsched /src
+# The agent as a container. It acts on the host's engine and on the containers beside it, so it needs
+# more of the host than others do: README, "As a container", says what, and what for.
+ARG BASE=python:3.11-slim-bookworm
 
-FROM python:3.11-slim-bookworm
+FROM ${BASE} AS build
+COPY . /src
+ENV PIP_TARGET=/opt/dlsched PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_ROOT_USER_ACTION=ignore
+# Where no package index can be reached, a folder `wheels` is taken (requirements/README.md), and the
+# pip in it, too: the base need not have one.
+RUN set -eu; cd /src; pip="python3 -m pip"; \
+    if [ -d wheels ]; then \
+        pip="python3 $(ls wheels/pip-*.whl)/pip"; \
+        export PIP_NO_INDEX=1 PIP_FIND_LINKS=/src/wheels; \
+    fi; \
+    $pip install --require-hashes -r requirements/runtime.txt; \
+    $pip install --no-deps .
+
+FROM ${BASE}
 LABEL org.opencontainers.image.title="dlsched" \
       org.opencontainers.image.description="Target-driven CPU scheduling for deep-learning containers" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/dlsched /opt/dlsched
-ENV PYTHONPATH=/opt/dlsched PATH=/opt/dlsched/bin:$PATH
+ENV PYTHONPATH=/opt/dlsched
 STOPSIGNAL SIGTERM
-ENTRYPOINT ["python", "-m", "dlsched"]
+ENTRYPOINT ["python3", "-m", "dlsched"]
 CMD ["run"]

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench models lint clean environment
+.PHONY: help demo test test-v2 bench torture models lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -12,7 +12,7 @@ ENGINE := $(PYTHON) -m tools.engine run
 IMAGES := $(PYTHON) -m tools.images
 
 help:  ## what can be made
-	@awk -F ':.*##' '/^[a-z-]+:.*##/ { printf "make %-8s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*##' '/^[a-z0-9-]+:.*##/ { printf "make %-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: environment  ## eight inference containers under plain Docker and under dlsched
 	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks.demo
@@ -20,8 +20,16 @@ demo: environment  ## eight inference containers under plain Docker and under dl
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had
 	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m pytest
 
+test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host (root, Debian)
+	@$(PYTHON) -m tests.v2host
+
 bench: environment  ## the measurements that the README quotes
 	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks.bench
+
+torture: environment  ## all that must not lose anything: deaths at every point, fuzzing, a long run
+	@$(ENGINE) -- $(IMAGES) base -- $(PYTHON) -m benchmarks.torture
+	@$(PYTHON) -m benchmarks.fuzz
+	@$(PYTHON) -m benchmarks.soak
 
 models: environment  ## train the examples' ONNX models again
 	@$(PYTHON) -m tools.environment --train
@@ -33,15 +41,28 @@ lint: environment  ## formatting, lint, types, import contracts
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports
 
+# Where `make install` puts things. DESTDIR: a package's root in place of the host's. WHEELS: a
+# folder with all packages, for hosts that reach no package index (requirements/README.md).
+PREFIX := /usr/local
+INSTALL = python3 -m tools.install --prefix "$(PREFIX)" $(if $(DESTDIR),--destdir "$(DESTDIR)")
+
+install: python  ## dlsched as a systemd service of this host (PREFIX, DESTDIR, WHEELS)
+	@$(INSTALL) install $(if $(WHEELS),--wheels "$(WHEELS)")
+
+uninstall: python  ## give limits back, then remove it (PURGE=1: settings and state, too; FORCE=1)
+	@$(INSTALL) uninstall $(if $(PURGE),--purge) $(if $(FORCE),--force)
+
 clean:  ## remove all that was made here, and what crashed runs have left
 	@if [ -d .build/engine ]; then $(MAKE) --no-print-directory environment \
 		&& $(PYTHON) -m tools.engine clear; fi
 	rm -rf .build .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+environment: python
+	@python3 -m tools.environment
+
 # On a bare Debian machine there may be no Python at all yet.
-environment:
+python:
 	@command -v python3 >/dev/null || { [ "$$(id -u)" = 0 ] && apt-get -q update \
 		&& apt-get -q -y install --no-install-recommends python3-venv; } \
 		|| { echo "error: no python3: apt-get install python3-venv" >&2; exit 1; }
-	@python3 -m tools.environment

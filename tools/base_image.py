@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -19,18 +19,17 @@ from requests.exceptions import RequestException
 from tools import debian
 from tools.engine_probe import connect
 from tools.environment import BUILD
-from tools.steps import SetupError, run_step, step
+from tools.steps import SetupError, step
 
 REPOSITORY, TAG = "dlsched-examples/base", "3.11"
 BASE = f"{REPOSITORY}:{TAG}"
 OFFICIAL = "python:3.11-slim-bookworm"
-SUITE = "bookworm"
 REGISTRY_TIMEOUT_S = 20
 TRANSFER_TIMEOUT_S = 120
-ROOT_ARCHIVE = BUILD / "images" / f"base-{SUITE}.tar"
+ROOT_ARCHIVE = BUILD / "images" / f"base-{debian.SUITE}.tar"
 
 # Nothing that a container of ours reads: documents, translations, caches.
-SURPLUS = (
+DOCUMENTS = (
     "usr/share/doc/*",
     "usr/share/man/*",
     "usr/share/info/*",
@@ -39,8 +38,8 @@ SURPLUS = (
     "var/cache/debconf/*",
     "var/lib/apt/lists/*",
     "var/log/*",
-    "**/__pycache__",
 )
+SURPLUS = (*DOCUMENTS, "**/__pycache__")
 IMPORT_CHANGES = ["ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]
 
 
@@ -73,14 +72,14 @@ def pull_official(client: docker.APIClient) -> bool:
     return True
 
 
-def trim(root: Path) -> None:
+def trim(root: Path, surplus: Sequence[str] = SURPLUS) -> None:
     """Take out of a Debian tree what no container of ours reads, and name its Python."""
-    for pattern in SURPLUS:
-        for surplus in list(root.glob(pattern)):
-            if surplus.is_dir() and not surplus.is_symlink():
-                shutil.rmtree(surplus)
+    for pattern in surplus:
+        for path in list(root.glob(pattern)):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
             else:
-                surplus.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
     with suppress(FileExistsError):
         (root / "usr" / "bin" / "python").symlink_to("python3")
 
@@ -92,21 +91,7 @@ def bootstrap_archive() -> None:
             f"no registry answers, and only root can make the base image by debootstrap: "
             f"run as root once, or give the engine {BASE}"
         )
-    if shutil.which("debootstrap") is None:
-        debian.install(["debootstrap"], "the base image")
-    ROOT_ARCHIVE.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="debootstrap-", dir=ROOT_ARCHIVE.parent) as folder:
-        root = Path(folder) / "root"
-        bootstrap = ["debootstrap", "--variant=minbase", "--include=python3", SUITE, str(root)]
-        run_step("base image: no registry answers, making it by debootstrap (a minute)", bootstrap)
-        trim(root)
-        # Whole or not at all: a cut-off archive must not be taken for the cache.
-        fresh = Path(folder) / "root.tar"
-        run_step(
-            "base image: packing",
-            ["tar", "--numeric-owner", "-C", str(root), "-cf", str(fresh), "."],
-        )
-        fresh.replace(ROOT_ARCHIVE)
+    debian.bootstrap_archive(ROOT_ARCHIVE, "base image", ["python3"], trim)
 
 
 def import_archive(client: docker.APIClient) -> None:

@@ -29,23 +29,27 @@ PYTHONS = ("python3.11", "python3.12", "python3.13", "python3")
 PROBE = "import sys, ensurepip, venv; print(sys.executable); sys.exit(sys.version_info < (3, 11))"
 
 
-def first_python() -> Optional[str]:
-    """Path of the first Python of 3.11 or later that can make virtual environments, or None."""
+def first_python(path: Optional[str] = None) -> Optional[str]:
+    """Path of the first Python of 3.11 or later that can make virtual environments, or None.
+
+    `path` is where to look, as in PATH; None: in PATH itself.
+    """
     for name in PYTHONS:
-        if shutil.which(name) is None:
+        python = shutil.which(name, path=path)
+        if python is None:
             continue
-        probe = subprocess.run([name, "-c", PROBE], capture_output=True, text=True, check=False)
+        probe = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, check=False)
         if probe.returncode == 0:
             return probe.stdout.strip()
     return None
 
 
-def python_for_environments() -> str:
+def python_for_environments(path: Optional[str] = None) -> str:
     """As first_python, but installs Debian's python3-venv where that is what lacks."""
-    found = first_python()
+    found = first_python(path)
     if found is None and debian.installable():
         debian.install(["python3-venv"], "the virtual environment")
-        found = first_python()
+        found = first_python(path)
     if found is None:
         raise SetupError(
             "no Python of 3.11 or later with venv found: install python3 (>= 3.11) and python3-venv"

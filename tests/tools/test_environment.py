@@ -35,6 +35,12 @@ def test_the_first_python_that_is_new_enough_and_works_is_taken(commands: Path) 
     assert first_python() == "/at/python3.13"
 
 
+def test_a_service_takes_no_python_from_elsewhere(commands: Path, tmp_path: Path) -> None:
+    add_command(commands, "python3.11", "echo /home/somebody/python3.11")
+    assert first_python() == "/home/somebody/python3.11"
+    assert first_python(str(tmp_path)) is None
+
+
 def test_the_probe_refuses_what_is_too_old(commands: Path) -> None:
     add_command(commands, "python3.11", f'exec {sys.executable} "$@"')
     assert first_python() == sys.executable
