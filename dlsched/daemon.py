@@ -25,10 +25,8 @@ from dlsched.deliveries import Deliveries
 from dlsched.errors import DlschedError
 from dlsched.folder_watch import FolderWatch
 from dlsched.folder_wish import FolderWish
-from dlsched.guards import GuardOptions
 from dlsched.hook import Hook
 from dlsched.inbox import Inbox
-from dlsched.job_files import is_operator
 from dlsched.journal import (
     DRY_RUN_JOURNAL_NAME,
     JOURNAL_NAME,
@@ -37,17 +35,22 @@ from dlsched.journal import (
     load_memory,
     shadow_name,
 )
-from dlsched.ledger import Ledger, LedgerOptions
-from dlsched.model import CycleReport, Ended, JobSpec, JobState, JobView, Memory
+from dlsched.ledger import Ledger
+from dlsched.model import CycleReport, Ended, JobState, JobView, Memory
 from dlsched.notify import Notify
-from dlsched.policies import load
 from dlsched.records import claim_records, delivered_records, ended_records, lock_state_dir
 from dlsched.releasing import Release
-from dlsched.runtime.confinement import Confinement
-from dlsched.runtime.docker import DockerOptions, DockerRuntime
-from dlsched.runtime.host import physical_cores
-from dlsched.settings import DeliverHook, Settings, kept_out
-from dlsched.tenants import Rules, allowed_roots, owner_of, resolve
+from dlsched.runtime.docker import DockerRuntime
+from dlsched.settings import DeliverHook, Settings
+from dlsched.tenants import resolve
+from dlsched.wiring import (
+    confinement,
+    engine_options,
+    guard_options,
+    ledger_options,
+    policies_of,
+    who_decides,
+)
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +112,7 @@ class Agent:
         self._dry_run = dry_run
         self._stopping = self._reloading = False
         self._notify = Notify(os.environ)
-        policy, shadow = _policies(settings)
+        policy, shadow = policies_of(settings)
         hook = Hook(DeliverHook() if dry_run else settings.deliver_hook, self._wake)
         self._journal_path = settings.state_dir / (
             DRY_RUN_JOURNAL_NAME if dry_run else JOURNAL_NAME
@@ -131,13 +134,11 @@ class Agent:
         engine = engine_options(settings)
         if dry_run:
             engine = replace(engine, group_weight=None, dry_run=True)
-        engine = replace(engine, confine=lambda spec: _confined(spec, self._settings))
+        engine = replace(engine, confine=lambda spec: confinement(spec, self._settings))
         self._runtime = DockerRuntime(engine, self._clock, self._wake)
         self._release = Release(settings.state_dir, self._clock, self._wake)
         self._deliveries = Deliveries(delivered, hook, self._runtime.tell_deliverable)
-        self._ledger = Ledger(
-            _ledger_options(settings), self._journal.last_cycle(), delivered.all()
-        )
+        self._ledger = Ledger(ledger_options(settings), self._journal.last_cycle(), delivered.all())
         self._controller = Controller(
             runtime=self._runtime,
             clock=self._clock,
@@ -145,7 +146,7 @@ class Agent:
             records=self._records,
             ledger=self._ledger,
             policy=policy,
-            guards=_guard_options(settings),
+            guards=guard_options(settings),
             memory=self._memory(policy, policy.name),
             shadow=None
             if shadow is None
@@ -180,7 +181,7 @@ class Agent:
             "dlsched %s: instance %s, %s, jobs in %s%s",
             __version__,
             self._settings.instance,
-            _who_decides(self._settings),
+            who_decides(self._settings),
             self._settings.watch,
             ", dry run: touches nothing" if self._dry_run else "",
         )
@@ -291,7 +292,7 @@ class Agent:
             return
         try:
             settings = reload()
-            policy, shadow = _policies(settings)
+            policy, shadow = policies_of(settings)
             if not self._dry_run:
                 self._deliveries.use(settings.deliver_hook)
         except DlschedError as error:
@@ -304,9 +305,9 @@ class Agent:
         self._settings = settings = replace(settings, **in_force)
         logs.set_up(settings.log.level, settings.log.format)
         self._wish.use(resolve(settings.tenants))
-        self._ledger.adopt(_ledger_options(settings))
-        self._controller.use(policy, _guard_options(settings), shadow)
-        log.info("settings read again: %s", _who_decides(settings))
+        self._ledger.adopt(ledger_options(settings))
+        self._controller.use(policy, guard_options(settings), shadow)
+        log.info("settings read again: %s", who_decides(settings))
 
     # ------------------------------------------------------------------ for the API
 
@@ -397,19 +398,6 @@ class Agent:
         return report.snapshot.jobs if report is not None else ()
 
 
-def _policies(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
-    """The policy that acts, and the one that looks on. Raises PolicyError."""
-    acting = NamedPolicy(settings.policy, load(settings.policy, settings.policy_options))
-    if settings.shadow is None:
-        return acting, None
-    return acting, NamedPolicy(settings.shadow, load(settings.shadow, settings.shadow_options))
-
-
-def _who_decides(settings: Settings) -> str:
-    beside = "" if settings.shadow is None else f", shadow {settings.shadow}"
-    return f"policy {settings.policy}{beside}"
-
-
 def _in_one_line(report: CycleReport) -> str:
     """For `systemctl status`."""
     jobs = report.snapshot.jobs
@@ -417,49 +405,3 @@ def _in_one_line(report: CycleReport) -> str:
     engine = "" if report.engine_ok else ", the engine does not answer"
     alarms = f", {len(report.alarms)} alarms" if report.alarms else ""
     return f"{running} of {len(jobs)} jobs run, policy {report.policy}{engine}{alarms}"
-
-
-def engine_options(settings: Settings) -> DockerOptions:
-    """How these settings reach the engine."""
-    return DockerOptions(
-        instance=settings.instance,
-        state_dir=settings.state_dir,
-        host=settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
-        timeout_s=settings.engine.timeout_s,
-        config_file=settings.engine.config_file,
-        group_weight=settings.group_weight,
-        cgroup_under=settings.engine.cgroup_parent or "",
-    )
-
-
-def _ledger_options(settings: Settings) -> LedgerOptions:
-    capacity = settings.capacity
-    if capacity == "cores":
-        capacity = float(physical_cores())
-    return LedgerOptions(
-        capacity_cores=capacity if isinstance(capacity, float) else None,
-        reserve_cores=settings.reserve.cpu_cores,
-        reserve_memory_bytes=settings.reserve.memory_bytes,
-        max_jobs=settings.max_jobs,
-        window_s=settings.window_s,
-        tier_evaluations=settings.tier_evaluations,
-        blind_after_s=settings.blind_after_s,
-        ceilings_of=resolve(settings.tenants).ceilings_of,
-    )
-
-
-def _confined(spec: JobSpec, settings: Settings) -> Confinement | None:
-    """What the container of a user's job is held to; None: it is the operator's."""
-    if spec.owner is None or is_operator(spec.owner):
-        return None
-    rules = resolve(settings.tenants).rules_of(spec.owner) or Rules()
-    return Confinement(rules.pids, allowed_roots(rules, owner_of(spec.owner)), kept_out(settings))
-
-
-def _guard_options(settings: Settings) -> GuardOptions:
-    return GuardOptions(
-        settings.dead_band_ratio,
-        settings.cooldown_s,
-        settings.burst_ratio,
-        resolve(settings.tenants).ceilings_of,
-    )

@@ -84,7 +84,7 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
             answer: Sequence[dict[str, Any]] = daemon.release()["containers"]
             return answer
     with lock:
-        from dlsched.daemon import engine_options
+        from dlsched.wiring import engine_options
         from dlsched.runtime.docker.release import release_all
 
         return [asdict(back) for back in release_all(engine_options(settings))]

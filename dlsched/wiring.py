@@ -1,0 +1,82 @@
+"""What the settings become: policies, engine, ledger, guards, and what binds a user's job.
+
+Owns that translation, the same at a start and at a reload. It must not start or keep anything.
+"""
+
+from __future__ import annotations
+
+import os
+
+from dlsched.deciding import NamedPolicy
+from dlsched.guards import GuardOptions
+from dlsched.job_files import is_operator
+from dlsched.ledger import LedgerOptions
+from dlsched.model import JobSpec
+from dlsched.policies import load
+from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker import DockerOptions
+from dlsched.runtime.host import physical_cores
+from dlsched.settings import Settings, kept_out
+from dlsched.tenants import Rules, allowed_roots, owner_of, resolve
+
+
+def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
+    """The policy that acts, and the one that looks on. Raises PolicyError."""
+    acting = NamedPolicy(settings.policy, load(settings.policy, settings.policy_options))
+    if settings.shadow is None:
+        return acting, None
+    return acting, NamedPolicy(settings.shadow, load(settings.shadow, settings.shadow_options))
+
+
+def who_decides(settings: Settings) -> str:
+    """The policies, in a few words."""
+    beside = "" if settings.shadow is None else f", shadow {settings.shadow}"
+    return f"policy {settings.policy}{beside}"
+
+
+def engine_options(settings: Settings) -> DockerOptions:
+    """How these settings reach the engine."""
+    return DockerOptions(
+        instance=settings.instance,
+        state_dir=settings.state_dir,
+        host=settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
+        timeout_s=settings.engine.timeout_s,
+        config_file=settings.engine.config_file,
+        group_weight=settings.group_weight,
+        cgroup_under=settings.engine.cgroup_parent or "",
+    )
+
+
+def ledger_options(settings: Settings) -> LedgerOptions:
+    """What shapes a snapshot."""
+    capacity = settings.capacity
+    if capacity == "cores":
+        capacity = float(physical_cores())
+    return LedgerOptions(
+        capacity_cores=capacity if isinstance(capacity, float) else None,
+        reserve_cores=settings.reserve.cpu_cores,
+        reserve_memory_bytes=settings.reserve.memory_bytes,
+        max_jobs=settings.max_jobs,
+        window_s=settings.window_s,
+        tier_evaluations=settings.tier_evaluations,
+        blind_after_s=settings.blind_after_s,
+        ceilings_of=resolve(settings.tenants).ceilings_of,
+    )
+
+
+def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
+    """What the container of a user's job is held to; None: it is the operator's."""
+    if spec.owner is None or is_operator(spec.owner):
+        return None
+    rules = resolve(settings.tenants).rules_of(spec.owner) or Rules()
+    return Confinement(rules.pids, allowed_roots(rules, owner_of(spec.owner)), kept_out(settings))
+
+
+def guard_options(settings: Settings) -> GuardOptions:
+    """What holds for every policy."""
+    return GuardOptions(
+        settings.dead_band_ratio,
+        settings.cooldown_s,
+        settings.burst_ratio,
+        resolve(settings.tenants).ceilings_of,
+    )
