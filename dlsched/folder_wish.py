@@ -45,6 +45,7 @@ class FolderWish:
                 spares=lambda fact: self._spared(fact, seen),
                 settled=seen.settled and not _rejected(seen, ""),
                 claimed=frozenset(seen.claims),
+                yields=lambda fact: _yields(fact, seen),
             ),
             sources={job: str(self._folder / name) for job, name in seen.files.items()},
             rejected=seen.rejected,
@@ -103,6 +104,15 @@ class FolderWish:
         if source.parent.parent == self._folder:
             return f"{source.parent.name}/{source.name}"
         return None
+
+
+def _yields(fact: ContainerFact, seen: InboxScan) -> bool:
+    """Whether a user's file names a container that is not from their own folder.
+
+    With the name they would end it, and read its log meanwhile: it is waited for.
+    """
+    user = seen.files.get(fact.job, "").rpartition("/")[0]
+    return user != "" and (fact.adopted is not None or Path(fact.source).parent.name != user)
 
 
 def _rejected(seen: InboxScan, user: str) -> dict[str, str | None]:

@@ -117,6 +117,8 @@ class Inbox:
         self._readable_since_s: float | None = None
         self._users: dict[str, _User] = {}
         self._closed: Mapping[str, str] = {}
+        self._lost: Mapping[str, str] = {}
+        """Files that did not get the job's name that they ask for, and who has it."""
         self._last = InboxScan()
 
     def use(self, tenants: Tenants) -> None:
@@ -212,6 +214,10 @@ class Inbox:
                 judged = judge(self._folder, name, file, self._tenants)
                 known.offered, known.problems = judged.spec, judged.problems
                 known.beside = judged.beside
+                if judged.beside is not None:
+                    room_bytes -= judged.beside.size_bytes
+                    if user is not None:
+                        user.rests_until_s += judged.beside.size_bytes / _USER_BYTES_PER_S
             known.settled = True
 
     def _assign(self) -> dict[str, str]:
@@ -233,11 +239,21 @@ class Inbox:
                 break
             for job, names in clashes:
                 holders = [name for name in names if self._holds(name, job)]
-                winner = (holders or names)[0]
+                winner = min(holders or names, key=self._succession)
                 lost |= {name: winner for name in names if name != winner}
         for name, known in self._files.items():
             known.held, known.claim = self._wish(name, lost), self._claim(name, lost)
+        self._lost = lost
         return lost
+
+    def _succession(self, name: str) -> tuple[bool, bool, str]:
+        """Who comes first where nobody holds a job's name, or not any more.
+
+        A file that lay in wait for it does not get it from a holder that is just being renamed:
+        what is in the holder's own folder goes before, and the operator's before a user's.
+        """
+        lay_in_wait = _user(self._lost.get(name, name)) != _user(name)
+        return lay_in_wait, _user(name) != "", name
 
     def _holds(self, name: str, job: str) -> bool:
         known = self._files.get(name)

@@ -29,11 +29,15 @@ class Beside:
         self._read = read
         self._anywhere = anywhere
         self._seen: dict[str, Stamp | None] = {}
+        self.size_bytes = 0
+        """What was read so far, which takes time as the job file itself does."""
 
     def __call__(self, name: str) -> str:
         if self._anywhere or "/" not in name:
             self._seen[name] = self._stamp(name)
-        return self._read(name)
+        content = self._read(name)
+        self.size_bytes += len(content)
+        return content
 
     @property
     def changed(self) -> bool:

@@ -8,7 +8,7 @@ It must not decide limits, and must not act: what facts call for is returned, no
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dlsched.admission import admit
 from dlsched.claimants import claimants
@@ -71,6 +71,14 @@ class Wish:
     """The folder was listed, and no file in it is rejected or still being written."""
     claimed: Collection[str] = ()
     """Names of jobs whose file is there, whether in force or not."""
+    yields: Callable[[ContainerFact], bool] = lambda _: False
+    """Whether the file of that container's job waits until it is gone, since it is another's."""
+
+    def waiting(self, containers: Sequence[ContainerFact]) -> dict[str, ContainerFact]:
+        """Jobs whose file waits, and the container that has their name."""
+        there = {one.job: one for one in containers if one.adopted is not None}
+        there |= {one.job: one for one in containers if one.adopted is None}
+        return {job: one for job, one in there.items() if job in self.specs and self.yields(one)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,10 +142,16 @@ class Ledger:
     def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
         """One observation, the wish and the durable records become one snapshot."""
         self._cycle += 1
+        waiting = wish.waiting(seen.containers)
+        wish = replace(wish, specs=_without(wish.specs, waiting))
         found = claimants(seen.containers, wish.specs, self._known)
         facts, specs = found.facts, {**found.adopted, **wish.specs}
         begun = {item.job: item for item in seen.begun}
         alarms = [*found.alarms, *seen.left_alone]
+        alarms += [
+            f"{job}: its file waits: container {one.container_id[:12]} of another has the name"
+            for job, one in sorted(waiting.items())
+        ]
         removals: list[Remove] = []
         spared = {
             name: why
@@ -411,6 +425,10 @@ def _changes(name: str, was: JobSpec, now: JobSpec) -> list[str]:
         ("weight", was.weight != now.weight),
     )
     return [f"{name}: its {part} changed" for part, changed in parts if changed]
+
+
+def _without(specs: Mapping[str, JobSpec], names: Collection[str]) -> Mapping[str, JobSpec]:
+    return {name: spec for name, spec in specs.items() if name not in names} if names else specs
 
 
 def _lifted(wish: Wish, place: Standing | None, word: Ended) -> bool:

@@ -96,6 +96,10 @@ class Records(Generic[Word]):
                 self._words = {key: word for key, word in self._words.items() if key != name}
                 self._unwritten.discard(name)
 
+    def place(self, name: str) -> Path:
+        """The file of that name's record."""
+        return self._path(name)
+
     def broken(self, name: str) -> Path:
         """Where that name's record is if it was moved aside."""
         path = self._path(name)

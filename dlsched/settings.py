@@ -346,7 +346,7 @@ def kept_out(settings: Settings) -> tuple[str, ...]:
     """Where no user's job may bind from, whatever its rules say: who writes or even reads there
     may have the host."""
     own = (settings.state_dir, settings.run_dir, settings.watch, Path("/etc/dlsched"))
-    host = settings.engine.host or ""
+    host = settings.engine.host or os.environ.get("DOCKER_HOST", "")
     engine = (host.removeprefix("unix://"),) if host.startswith("unix:///") else ()
     return (*_KEPT_OUT, *engine, *(str(path) for path in own))
 

@@ -21,7 +21,7 @@ from pydantic import TypeAdapter
 from dlsched.document import Document, load_document
 from dlsched.document import Path as Place
 from dlsched.errors import Problem, SpecError
-from dlsched.fields import validate
+from dlsched.fields import PROBLEMS_MAX, validate
 from dlsched.model import (
     AccuracyTarget,
     Bounds,
@@ -117,7 +117,13 @@ class _Crossing:
         self.problems: list[Problem] = []
 
     def add(self, path: Place, what: str) -> None:
-        self.problems.append(self._source.problem(path, what))
+        """Past `PROBLEMS_MAX` it only tells that there is more."""
+        if len(self.problems) == PROBLEMS_MAX:
+            self.problems.append(
+                self._source.problem((), "there is more wrong than can be told at once")
+            )
+        elif len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(self._source.problem(path, what))
 
 
 def _container(

@@ -18,6 +18,7 @@ from dlsched.spec_values import (
     Capability,
     Command,
     Cores,
+    EnvFiles,
     Environment,
     ExtraHosts,
     Gpus,
@@ -27,7 +28,6 @@ from dlsched.spec_values import (
     LogDriver,
     Metric,
     Network,
-    OneOrMany,
     Port,
     Quantile,
     RestartWords,
@@ -218,8 +218,9 @@ class JobKeys(Keys):
     environment: Environment | None = Field(
         None, description="Environment, as a mapping or a list of KEY=VALUE."
     )
-    env_file: OneOrMany | None = Field(
-        None, description="Files of KEY=VALUE lines beside the job file; environment wins."
+    env_file: EnvFiles | None = Field(
+        None,
+        description="Files (at most 8) of KEY=VALUE lines beside the job file; environment wins.",
     )
     volumes: tuple[Volume, ...] = Field(
         (), description="source:target[:mode]; the source is an absolute path or a volume's name."

@@ -12,7 +12,7 @@ import signal
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Tag
+from pydantic import Discriminator, Field, Tag
 
 from dlsched.fields import Listed, Reader, as_text, kind, number, seconds, text, whole
 from dlsched.units import CORES_MAX, CORES_MIN, shown
@@ -32,12 +32,13 @@ _ACCOUNT = r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}"
 _OCTET = r"(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])"
 _ADDRESS = rf"(?:{_OCTET}(?:\.{_OCTET}){{3}}|\[[0-9a-fA-F:]{{2,39}}\])"
 _PORT = re.compile(rf"(?:(?:{_ADDRESS}:)?([0-9]{{0,5}}):)?([0-9]{{1,5}})(?:/(?:tcp|udp|sctp))?")
-_VOLUME_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
+_VOLUME_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{1,254}")
 _VOLUME_MODES = frozenset({
     "ro", "rw", "z", "Z", "nocopy", "shared", "rshared", "slave", "rslave", "private", "rprivate",
     "cached", "delegated", "consistent",
 })  # fmt: skip
 _RESERVED_METRICS = frozenset({"t", "v", "w", "step", "latency", "latency_s", "checkpoint"})
+_KEY_CHARACTERS = 255
 _LINE_CHARACTERS = 16_384
 """Of a command in one line: to split a longer one would hold up the loop."""
 
@@ -72,9 +73,10 @@ def _absolute(value: object) -> str:
 
 
 def _target_path(path: str) -> str:
-    if not path.startswith("/") or path.strip("/") == "" or ".." in path.split("/"):
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if not path.startswith("/") or not parts or ".." in parts:
         raise ValueError(f"the target {shown(path)} is not an absolute path below /, without ..")
-    if f"{path.rstrip('/')}/".startswith(f"{SIDECAR_PATH}/"):
+    if f"/{'/'.join(parts)}/".startswith(f"{SIDECAR_PATH}/"):
         raise ValueError(f"the target {shown(path)} is dlsched's own: choose one outside of it")
     return path
 
@@ -150,7 +152,7 @@ def _pairs(reserved: str) -> Any:
 
     def read_key(value: object) -> str:
         key = as_text(value)
-        if not key or "=" in key or key != key.strip() or len(key) > 255:
+        if not key or "=" in key or key != key.strip() or len(key) > _KEY_CHARACTERS:
             raise ValueError(f"{shown(key)} is not a key")
         _check_free(key, reserved)
         return key
@@ -158,7 +160,7 @@ def _pairs(reserved: str) -> Any:
     def read_pair(value: object) -> str:
         words = as_text(value)
         key, equals, _ = words.partition("=")
-        if not equals or not key or key != key.strip():
+        if not equals or not key or key != key.strip() or len(key) > _KEY_CHARACTERS:
             raise ValueError(f"{shown(words)} is not KEY=VALUE")
         _check_free(key, reserved)
         return words
@@ -218,7 +220,7 @@ ExtraHosts = Annotated[
 ]
 Image = Annotated[str, Reader(_image, {"type": "string"})]
 Command = Annotated[tuple[Text, ...], Listed(_words)]
-OneOrMany = Annotated[tuple[Text, ...], Listed(_alone)]
+EnvFiles = Annotated[tuple[Text, ...], Field(max_length=8), Listed(_alone)]
 HealthTest = Annotated[tuple[Text, ...], Listed(_shell_line)]
 Volume = Annotated[str, Reader(_volume, {"type": "string"})]
 Tmpfs = Annotated[tuple[Annotated[str, Reader(_tmpfs, {"type": "string"})], ...], Listed(_alone)]

@@ -179,10 +179,10 @@ def refusals(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place,
     yield from _volumes(spec, rules, owner)
     for index, port in enumerate(container.ports):
         yield from _port(index, port, rules, whose)
-    network = container.network
+    network = "bridge" if container.network is None else container.network
     if network == "host":
         yield ("network",), f"'host' is not for {whose}: it is the host's own network"
-    elif network is not None and not _matches(network, rules.networks, owner):
+    elif not _matches(network, rules.networks, owner):
         yield ("network",), f"{shown(network)} is not for {whose}: {_listed(rules.networks)}"
     if rules.run_as == "owner" and not _is_owner(container.user, owner):
         yield ("user",), f"{_user(container.user)} is not for {whose}: {_as_owner(owner)}"

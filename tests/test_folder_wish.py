@@ -42,6 +42,18 @@ def test_a_removed_file_gives_its_container_up(inbox: Scripted):
     assert spared(inbox) is None
 
 
+def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox: Scripted):
+    inbox.sees = InboxScan(settled=True, files={"a": "alice/a.yaml", "b": "b.yaml"})
+    yields = FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.yields
+    assert not yields(running("a", source="/jobs/alice/old.yaml"))
+    assert not yields(running("a", source="/before/alice/a.yaml"))
+    assert yields(running("a", source="/jobs/bob/a.yaml"))
+    assert yields(running("a", source="/jobs/a.yaml"))
+    assert yields(running("a", adopted=job_spec("a"), source=""))
+    assert not yields(running("b", source="/jobs/bob/b.yaml"))
+    assert not yields(running("c", source="/jobs/bob/c.yaml"))
+
+
 def test_nothing_is_given_up_while_the_folder_cannot_be_listed(inbox: Scripted):
     inbox.sees = InboxScan(trouble="/jobs cannot be listed: gone", settled=False)
     assert spared(inbox) == "/jobs cannot be listed: gone"

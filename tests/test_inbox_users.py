@@ -203,6 +203,39 @@ def test_the_agent_reads_no_other_file_for_a_user(
     assert f"env_file[0]: '{name}' cannot be read: {said}" in scan.rejected[0].problems[0]
 
 
+def test_what_env_files_take_to_read_is_bounded_and_counted(house: House) -> None:
+    (house.folder / "alice" / "a.env").write_text(f"A={'b' * 60_000}\n")
+    os.chown(house.folder / "alice" / "a.env", ALICE, ALICE)
+    house.write("alice/many.yaml", "job-m", f"env_file: [{'a.env, ' * 4000}]\n")
+    many = "env_file: has 4000 entries, the bound is 8"
+    assert told(house.settle()) == {"alice/many.yaml": many}
+    house.write("alice/a.yaml", "job-a", f"env_file: [{'a.env, ' * 8}]\n")
+    assert [spec.name for spec in house.settle().specs] == ["job-a"]
+    house.write("alice/b.yaml", "job-b")
+    waits = [house.scan(1.0).unsettled for _ in range(7)]
+    assert waits[0] == ("alice/b.yaml",)
+
+
+def test_a_name_stays_with_the_folder_whose_file_is_renamed(house: House) -> None:
+    house.write("prod.yaml", "prod")
+    house.write("bob/b.yaml", "bobs")
+    house.settle()
+    house.write("alice/p.yaml", "prod")
+    house.write("alice/b.yaml", "bobs")
+    house.settle(10)
+    (house.folder / "prod.yaml").rename(house.folder / "web.yaml")
+    (house.folder / "bob/b.yaml").rename(house.folder / "bob/c.yaml")
+    assert house.settle(10).files == {"prod": "web.yaml", "bobs": "bob/c.yaml"}
+    (house.folder / "web.yaml").unlink()
+    assert house.settle().files == {"prod": "alice/p.yaml", "bobs": "bob/c.yaml"}
+
+
+def test_of_two_newcomers_the_operators_has_the_name(house: House) -> None:
+    house.write("alice/a.yaml", "prod")
+    house.write("prod.yaml", "prod")
+    assert house.settle().files == {"prod": "prod.yaml"}
+
+
 def test_a_users_own_env_file_is_read_and_followed(house: House) -> None:
     env = house.folder / "alice" / "a.env"
     env.write_text("A=1\n")

@@ -378,6 +378,27 @@ def test_a_job_files_job_comes_before_a_container_of_its_name():
     assert len(both.alarms) == 1
 
 
+def test_a_file_that_yields_takes_neither_name_nor_log_of_what_is_there():
+    mine = job_spec("web", owner=1001)
+    wish = Wish(specs={"web": mine}, yields=lambda fact: fact.adopted is not None)
+    ledger = Ledger(LedgerOptions())
+    folded = adopting(ledger, web(), wish=wish)
+    (job,) = folded.snapshot.jobs
+    assert (job.adopted, job.spec.owner, folded.starts) == (True, None, ())
+    assert folded.alarms == ("web: its file waits: container id-theirs of another has the name",)
+    assert adopting(ledger, wish=wish, now_s=11.0).starts == (mine,)
+    beside = adopting(ledger, running("web"), web(), wish=wish, now_s=12.0)
+    assert [job.adopted for job in beside.snapshot.jobs] == [False], "who was there first stays"
+    assert beside.removals == ()
+
+    lingering = Wish(specs={"web": mine}, yields=lambda _: True)
+    folded = adopting(Ledger(LedgerOptions()), running("web"), wish=lingering)
+    (job,) = folded.snapshot.jobs
+    assert (job.state, job.spec.owner, job.reason) == (
+        JobState.STOPPING, None, "its file was removed",
+    )  # fmt: skip
+
+
 def test_an_adopted_one_holds_its_floor_its_memory_and_a_place_but_never_queues():
     small = LedgerOptions(max_jobs=1)
     filed = Wish(specs={"a": job_spec("a")})

@@ -217,6 +217,14 @@ def test_rules_for_users_are_read_whole(tmp_path: Path) -> None:
     assert listed == "everyone"
 
 
+def test_no_root_leads_to_the_engines_socket_wherever_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "unix:///srv/engine/docker.sock")
+    (said,) = problems("tenants: {everyone: {mounts: [/srv]}}\n", tmp_path)
+    assert "'/srv' would let jobs into /srv/engine/docker.sock" in said
+
+
 @pytest.mark.parametrize(("text", "problem"), [
     ("{everyone: {image: [a]}}", "tenants.everyone.image: unknown key; did you mean images?"),
     ("{everyone: {gpus: -1}}", "tenants.everyone.gpus: -1 is out of bounds: 0 to 64"),

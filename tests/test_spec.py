@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.errors import SpecError
+from dlsched.fields import PROBLEMS_MAX
 from dlsched.model import (
     AccuracyTarget,
     Bounds,
@@ -231,6 +232,10 @@ def test_checkpoint_and_stop() -> None:
         ("volumes: [/a:/x, /b:/x/]", "volumes[1]: the target '/x' is already that of volumes[0]"),
         ("volumes: /a:/b", "volumes: '/a:/b' stands where a list is meant"),
         ("tmpfs: /run/dlsched", "tmpfs: the target '/run/dlsched' is dlsched's own"),
+        ("tmpfs: /run//dlsched/out", "the target '/run//dlsched/out' is dlsched's own"),
+        ("volumes: [/a:/run/./dlsched]", "the target '/run/./dlsched' is dlsched's own"),
+        (f"volumes: [{'v' * 256}:/a]", "is neither an absolute path nor a name"),
+        (f"labels: [{'k' * 256}=v]", "is not KEY=VALUE"),
         ("ports: [22:22]", "ports[0]: '22:22' is base 60 to YAML"),
         ('ports: ["1-3:1-3"]', "one port an entry, no ranges"),
         ('ports: ["70000:1"]', "the port 70000 is out of bounds: 1 to 65535"),
@@ -421,6 +426,13 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 @given(st.dictionaries(KEYS, VALUES, max_size=6))
 def test_any_mapping_is_parsed_or_refused(tree: dict[str, Any]) -> None:
     parse_or_refuse(yaml.safe_dump({"name": "ab", "image": "a", **tree}, allow_unicode=True))
+
+
+def test_of_thousands_of_wrong_lines_only_so_many_are_told(tmp_path: Path) -> None:
+    (tmp_path / "bad.env").write_text("x\n" * 30_000)
+    with pytest.raises(SpecError) as wrong:
+        parse_spec(LEAST + "env_file: bad.env\n", "f", env_file_reader(tmp_path))
+    assert len(wrong.value.problems) == PROBLEMS_MAX + 1
 
 
 def test_an_env_file_that_one_would_wait_for_is_not_waited_for(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -109,6 +110,13 @@ def test_what_would_leave_the_container_is_no_key_for_anybody(key: str) -> None:
     (problem,) = refused.value.problems
     name = key.partition(":")[0]
     assert str(problem).startswith(f"a.yaml:3:1: {name}: unknown key; ")
+
+
+def test_a_network_that_is_left_out_is_the_engines_own_bridge() -> None:
+    rules = replace(RULES, networks=("none",))
+    (problem,) = problems("", rules)
+    assert problem.endswith("network: 'bridge' is not for uid 1001: allowed is none")
+    assert problems("network: none", rules) == []
 
 
 @pytest.mark.parametrize("network", ["container:abc", "ns:/proc/1/ns/net", "service:x"])

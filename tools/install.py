@@ -31,6 +31,8 @@ PYTHON_PATH = "/usr/local/bin:/usr/bin:/bin"
 # Where systemd looks by itself; units of any other prefix go to /etc.
 SYSTEMD_PREFIXES = (Path("/usr"), Path("/usr/local"))
 # -s, -P: neither root's own packages nor the folder that the command lies in are looked into.
+TARGET = Path("..") / "lib" / "dlsched" / "bin" / "dlsched"
+"""Where the command's link leads."""
 LAUNCHER = """#!{python} -sP
 from dlsched.cli import main
 
@@ -76,8 +78,9 @@ def install(layout: Layout, wheels: Optional[Path]) -> None:
     """
     if wheels is not None and not list(wheels.glob("*.whl")):
         raise SetupError(f"WHEELS={wheels}: no wheels there (requirements/README.md)")
+    refuse_others(layout)
     library = layout.at(layout.library)
-    fresh, former = library.with_name("dlsched.new"), library.with_name("dlsched.old")
+    fresh, former = library.with_name(".dlsched-new"), library.with_name(".dlsched-old")
     for left in (fresh, former):
         shutil.rmtree(left, ignore_errors=True)
     fresh.parent.mkdir(parents=True, exist_ok=True)
@@ -85,11 +88,16 @@ def install(layout: Layout, wheels: Optional[Path]) -> None:
         fill(fresh, layout.library, wheels)
         if library.exists():
             library.rename(former)
-        fresh.rename(library)
+        try:
+            fresh.rename(library)
+        except OSError:
+            if former.exists():
+                former.rename(library)
+            raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(former, ignore_errors=True)
-    link(layout.at(layout.command), Path("..") / "lib" / "dlsched" / "bin" / "dlsched")
+    link(layout.at(layout.command), TARGET)
     unit = (CONFIG / UNIT).read_text(encoding="utf-8")
     place(layout.at(layout.unit), unit.replace("/usr/local/bin/dlsched", str(layout.command)))
     for path, source in ((layout.groups, "sysusers"), (layout.folders, "tmpfiles")):
@@ -141,6 +149,7 @@ def uninstall(layout: Layout, *, purge: bool, force: bool) -> None:
     Raises SetupError, before anything is removed, when limits cannot be given back; `force` goes
     on. Settings and state stay unless `purge`.
     """
+    refuse_others(layout)
     if layout.systemd and layout.unit.exists():
         run_step("stopping the service", ["systemctl", "disable", "--now", UNIT])
     if layout.here and layout.command.exists():
@@ -163,6 +172,22 @@ def uninstall(layout: Layout, *, purge: bool, force: bool) -> None:
             kept.append(path)
     where = f"; left (PURGE=1 removes): {', '.join(map(str, kept))}" if kept else ""
     say(f"uninstalled{where}")
+
+
+def refuse_others(layout: Layout) -> None:
+    """Raise SetupError where somebody else's files are in the places of ours."""
+    library, command = layout.at(layout.library), layout.at(layout.command)
+    there = library.is_symlink() or library.exists()
+    if there and not (library / "bin" / "dlsched").is_file():
+        raise SetupError(f"{library} is not of dlsched's making: move it away")
+    # Path.readlink is of Python 3.9.
+    linked = command.is_symlink() and os.readlink(str(command)) == str(TARGET)  # noqa: PTH115
+    if (command.is_symlink() or command.exists()) and not linked:
+        raise SetupError(f"{command} is not of dlsched's making: move it away")
+    for path in (layout.unit, layout.groups, layout.folders, SETTINGS / "dlsched.yaml"):
+        # As a unit that is masked: what is written there, and its mode, would be /dev/null's.
+        if layout.at(path).is_symlink():
+            raise SetupError(f"{layout.at(path)} is a link (is it masked?): move it away")
 
 
 def active() -> bool:

@@ -84,8 +84,8 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
             answer: Sequence[dict[str, Any]] = daemon.release()["containers"]
             return answer
     with lock:
-        from dlsched.wiring import engine_options
         from dlsched.runtime.docker.release import release_all
+        from dlsched.wiring import engine_options
 
         return [asdict(back) for back in release_all(engine_options(settings))]
 

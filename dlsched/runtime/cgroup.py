@@ -66,8 +66,12 @@ def hierarchies(proc: Path = PROC) -> tuple[Hierarchy, ...]:
     return tuple(_mounted((proc / "self" / "mountinfo").read_text(encoding="utf-8")))
 
 
-def group_folders(pid: int, proc: Path = PROC) -> Mapping[str, Path]:
-    """The process's group by controller; the key "" is the one of version 2. Raises OSError."""
+def group_folders(pid: int, proc: Path = PROC, *, container: str = "") -> Mapping[str, Path]:
+    """The process's group by controller; the key "" is the one of version 2. Raises OSError.
+
+    Of a group below that container's own it is the container's, where its limits are: a container
+    that runs systemd puts its processes into groups of its own making.
+    """
     mounts = hierarchies(proc)
     found: dict[str, Path] = {}
     for line in (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines():
@@ -75,11 +79,17 @@ def group_folders(pid: int, proc: Path = PROC) -> Mapping[str, Path]:
         controllers = frozenset(names.split(",")) - {""}
         for mount in mounts:
             same = controllers <= mount.controllers if controllers else not mount.controllers
-            folder = mount.folder(group) if same else None
+            folder = mount.folder(_up_to(container, group)) if same else None
             if folder is not None:
                 found.update(dict.fromkeys(controllers or {""}, folder))
                 break
     return found
+
+
+def _up_to(container: str, group: str) -> str:
+    parts = group.split("/")
+    depths = (depth for depth, part in enumerate(parts, 1) if container and container in part)
+    return "/".join(parts[: next(depths, len(parts))])
 
 
 def belongs(pid: int, container: str, proc: Path = PROC) -> bool:
@@ -93,11 +103,14 @@ def belongs(pid: int, container: str, proc: Path = PROC) -> bool:
 class CgroupReader:
     """One container's group, opened once for each of its starts; to be closed."""
 
-    def __init__(self, pid: int, proc: Path = PROC) -> None:
-        """Open the group of `pid`. What cannot be opened reads as None; never raises."""
+    def __init__(self, pid: int, proc: Path = PROC, *, container: str = "") -> None:
+        """Open the group of `pid`, as `group_folders` finds it; never raises.
+
+        What cannot be opened reads as None.
+        """
         folders: Mapping[str, Path] = {}
         with suppress(OSError, ValueError):
-            folders = group_folders(pid, proc)
+            folders = group_folders(pid, proc, container=container)
         self.v2 = "cpu" not in folders
         """Whether the CPU controller is version 2's."""
         self.cpu_folder = folders.get("" if self.v2 else "cpu")

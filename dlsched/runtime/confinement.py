@@ -7,6 +7,7 @@ above a source may be one that somebody else can swap for a link in between, or 
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from pathlib import Path
 from dlsched.job_files import is_operator
 from dlsched.tenants import is_under
 
+_LINKS_MAX = 40
+"""As the kernel."""
 _LOOKING = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -40,9 +43,9 @@ class Confinement:
         root = next((root for root in self.roots if is_under(source, root)), None)
         if root is None:
             raise ValueError(f"the source {source!r} is under no folder that its owner may bind")
-        real_root = os.path.realpath(root)
         parts = Path(source).relative_to(root).parts
         try:
+            real_root = _resolved(root)
             _walk(real_root, parts)
         except OSError as error:
             raise ValueError(f"the source {source!r} cannot be seen: {error.strerror}") from error
@@ -57,6 +60,31 @@ class Confinement:
 
 class _Unsafe(Exception):
     """Somebody could make the path lead elsewhere."""
+
+
+def _resolved(root: str) -> str:
+    """Where the operator's links lead; nobody else may be able to put a link there."""
+    here, ahead, links = Path("/"), list(reversed(Path(root).parts[1:])), 0
+    while ahead:
+        part = ahead.pop()
+        if part == "..":
+            here = here.parent
+            continue
+        within, below = here.stat(), here / part
+        status = below.lstat()
+        sticky = within.st_mode & stat.S_ISVTX and is_operator(status.st_uid)
+        if not is_operator(within.st_uid) or (within.st_mode & 0o022 and not sticky):
+            raise _Unsafe(f"{here} above it can be changed by others than root")
+        if not stat.S_ISLNK(status.st_mode):
+            here = below
+            continue
+        links += 1
+        if links > _LINKS_MAX:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        target = below.readlink()
+        here = Path("/") if target.is_absolute() else here
+        ahead += [step for step in reversed(target.parts) if step != "/"]
+    return str(here)
 
 
 def _walk(root: str, parts: tuple[str, ...]) -> None:

@@ -79,7 +79,7 @@ class LimitFiles:
     def __init__(self, pid: int, container: str, proc: Path = PROC) -> None:
         """Find the group of that process. Raises OSError where it is not that container's."""
         try:
-            folders = group_folders(pid, proc)
+            folders = group_folders(pid, proc, container=container)
         except ValueError as error:
             raise OSError(f"/proc/{pid}/cgroup is not understood") from error
         if not belongs(pid, container, proc):

@@ -77,8 +77,8 @@ class Pattern:
         except re2.error as error:
             why = error.args[0]
             # It quotes the pattern.
-            why = ascii(why.decode("latin-1") if isinstance(why, bytes) else str(why))[1:-1]
-            raise ValueError(f"{shown(text)}: not a regular expression of RE2: {why}") from None
+            said = shown(why.decode("latin-1") if isinstance(why, bytes) else str(why))
+            raise ValueError(f"{shown(text)}: not a regular expression of RE2: {said}") from None
         if self._expression.programsize > PROGRAM_STEPS:
             size = self._expression.programsize
             raise ValueError(f"{shown(text)}: compiles to {size} steps, at most {PROGRAM_STEPS}")

@@ -63,6 +63,8 @@ class Original:
     ceiling_cores: float | None = None
     """Of an own job's spec, as it is now; None: no ceiling."""
     wall_time: str = ""
+    engine: str = ""
+    """Which engine has it, by that engine's own id; empty: not known."""
     given_back: bool = False
     """Whether it has this again. The next change writes the record anew."""
 

@@ -57,6 +57,7 @@ def test_options_of_the_settings_stand_beside() -> None:
         ("wide=yes", "wide is 'yes', must be true or false"),
         ("count=1.5", "count is '1.5', must be a whole number"),
         ("count=1_0", "count is '1_0', must be a whole number"),
+        (f"count={'9' * 400}", "must be a whole number"),
         ("ratio=half", "ratio is 'half', must be a number"),
         ("ratio=nan", "ratio is 'nan', must be a number"),
         ("ratio=inf", "ratio is 'inf', must be a number"),

@@ -50,6 +50,19 @@ def test_version_1_reads_everything_it_has(tmp_path: Path) -> None:
         )
 
 
+def test_a_container_that_makes_groups_of_its_own_is_read_as_a_whole(proc: Path) -> None:
+    file = proc / str(PID) / "cgroup"
+    lines = file.read_text().splitlines()
+    whole = lines[0].rpartition("/")[2]
+    with closing(CgroupReader(PID, proc)) as reader:
+        told = reader.read()
+    file.write_text("".join(f"{line}/init.scope/x\n" for line in lines))
+    with closing(CgroupReader(PID, proc)) as reader:
+        assert reader.read() == CgroupReading()
+    with closing(CgroupReader(PID, proc, container=whole)) as reader:
+        assert reader.read() == told
+
+
 def test_version_2_reads_everything_it_has(tmp_path: Path) -> None:
     with closing(CgroupReader(PID, tree("v2", tmp_path))) as reader:
         assert reader.v2

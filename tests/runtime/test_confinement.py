@@ -57,6 +57,28 @@ def test_a_root_that_is_itself_a_link_is_the_operators_word(root: Path) -> None:
     check(root.parent / "named", root.parent / "named" / "sets")
 
 
+def test_a_root_that_its_owner_could_swap_for_a_link_is_not_bound(root: Path) -> None:
+    pool = root / "pool"
+    pool.mkdir()
+    pool.chmod(0o1777)  # as /scratch often is: who owns an entry may rename it
+    (pool / "alice").mkdir()
+    os.chown(pool / "alice", ALICE, ALICE)
+    with pytest.raises(ValueError, match=r"/pool above it can be changed by others than root"):
+        check(pool / "alice", pool / "alice")
+    (pool / "alice").rmdir()
+    (pool / "alice").symlink_to("/etc")
+    os.chown(pool / "alice", ALICE, ALICE, follow_symlinks=False)
+    with pytest.raises(ValueError, match=r"/pool above it can be changed by others than root"):
+        check(pool / "alice", pool / "alice")
+    # Nor on the way that the operator's own link takes.
+    (root / "way").symlink_to("sets/../pool/alice")
+    with pytest.raises(ValueError, match=r"/pool above it can be changed by others than root"):
+        check(root / "way", root / "way")
+    (root / "round").symlink_to("round")
+    with pytest.raises(ValueError, match="cannot be seen: Too many levels"):
+        check(root / "round", root / "round")
+
+
 def test_what_is_elsewhere_or_not_there_is_refused(root: Path) -> None:
     with pytest.raises(ValueError, match="is under no folder that its owner may bind"):
         check(root, "/etc")

@@ -44,7 +44,7 @@ def test_everything_lies_under_destdir_and_names_the_host(
         "usr/lib/tmpfiles.d/dlsched.conf",
     }
     assert (root / "etc/dlsched/jobs.d").is_dir()
-    assert quick == [(root / "usr/lib/dlsched.new", Path("/usr/lib/dlsched"))]
+    assert quick == [(root / "usr/lib/.dlsched-new", Path("/usr/lib/dlsched"))]
     assert (root / "usr/bin/dlsched").read_text() == "installed 1"  # a link that holds anywhere
     unit = (root / "usr/lib/systemd/system/dlsched.service").read_text()
     assert "ExecStart=/usr/bin/dlsched run\n" in unit
@@ -71,7 +71,7 @@ def test_settings_are_never_overwritten_and_the_rest_is_renewed(
     assert settings.read_text() == "policy: fair\n"
     assert f"left as it is: {settings}" in capsys.readouterr().err
     assert (tmp_path / "usr/local/bin/dlsched").read_text() == "installed 2"
-    assert not list((tmp_path / "usr/local/lib").glob("dlsched.*"))
+    assert [path.name for path in (tmp_path / "usr/local/lib").glob("*dlsched*")] == ["dlsched"]
 
 
 def test_an_installation_that_fails_leaves_the_old_one(
@@ -112,9 +112,11 @@ def test_nothing_is_removed_where_limits_cannot_be_given_back(
     monkeypatch.setattr(install, "SETTINGS", tmp_path / "etc")
     monkeypatch.setattr(install, "STATE", tmp_path / "state")
     layout = Layout(tmp_path / "prefix", None)
-    layout.command.parent.mkdir(parents=True)
-    layout.command.write_text("#!/bin/sh\necho the engine does not answer; exit 3\n")
-    layout.command.chmod(0o755)
+    program = layout.library / "bin" / "dlsched"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\necho the engine does not answer; exit 3\n")
+    program.chmod(0o755)
+    install.link(layout.command, install.TARGET)
     root = ["--prefix", str(layout.prefix)]
     assert install.main([*root, "uninstall"]) == 1
     told = capsys.readouterr().err
@@ -123,6 +125,59 @@ def test_nothing_is_removed_where_limits_cannot_be_given_back(
     assert layout.command.exists()
     assert install.main([*root, "uninstall", "--force"]) == 0
     assert not layout.command.exists()
+
+
+@pytest.mark.parametrize("action", ["install", "uninstall"])
+@pytest.mark.parametrize("place", ["lib/dlsched/theirs", "bin/dlsched"])
+def test_what_is_not_ours_is_neither_replaced_nor_removed(
+    tmp_path: Path,
+    quick: list[tuple[Path, Path]],
+    capsys: pytest.CaptureFixture[str],
+    action: str,
+    place: str,
+) -> None:
+    theirs = tmp_path / "usr/local" / place
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("somebody else's")
+    assert install.main(["--destdir", str(tmp_path), action]) == 1
+    assert "is not of dlsched's making: move it away" in capsys.readouterr().err
+    assert files(tmp_path) == {f"usr/local/{place}"}
+
+
+def test_a_masked_unit_is_left_alone_and_so_is_what_the_mask_leads_to(
+    tmp_path: Path, quick: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    null = tmp_path / "null"
+    null.write_text("")
+    null.chmod(0o666)
+    unit = tmp_path / "etc/systemd/system/dlsched.service"
+    unit.parent.mkdir(parents=True)
+    unit.symlink_to(null)
+    root = ["--prefix", "/opt/x", "--destdir", str(tmp_path)]
+    for action in ("install", "uninstall"):
+        assert install.main([*root, action]) == 1
+        assert f"{unit} is a link (is it masked?)" in capsys.readouterr().err
+    assert (null.read_text(), null.stat().st_mode & 0o777) == ("", 0o666)
+    assert unit.is_symlink()
+
+
+def test_the_old_one_is_back_where_the_new_one_cannot_take_its_place(
+    tmp_path: Path, quick: list[tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["--destdir", str(tmp_path), "install"]
+    assert install.main(command) == 0
+    before = files(tmp_path)
+    rename = Path.rename
+
+    def fails(path: Path, target: Path) -> Path:
+        if path.name == ".dlsched-new":
+            raise OSError(5, "Input/output error", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    assert install.main(command) == 1
+    assert files(tmp_path) == before
+    assert (tmp_path / "usr/local/bin/dlsched").read_text() == "installed 1"
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def _host_config(
     around: Surroundings,
     ports: Mapping[str, Any],
 ) -> Body:
-    mounts, binds = _mounts(container.volumes)
+    mounts, binds = _mounts(container.volumes, shallow=around.confined is not None)
     for target, source in around.read_only.items():
         mounts.append(_bind(str(source), target, read_only=True))
     return _without_none(
@@ -124,8 +124,12 @@ def _confined(bounds: Confinement | None) -> Body:
     return {"PidsLimit": bounds.pids, "SecurityOpt": ["no-new-privileges:true"]}
 
 
-def _mounts(volumes: tuple[str, ...]) -> tuple[list[Body], list[str]]:
-    """Mounts, whose missing sources the engine refuses, and binds for what mounts cannot say."""
+def _mounts(volumes: tuple[str, ...], *, shallow: bool) -> tuple[list[Body], list[str]]:
+    """Mounts, whose missing sources the engine refuses, and binds for what mounts cannot say.
+
+    `shallow`: a bind that may only be read leaves out file systems mounted below its source, since
+    to older engines and kernels those stay open for writing.
+    """
     mounts: list[Body] = []
     binds: list[str] = []
     for volume in volumes:
@@ -140,6 +144,8 @@ def _mounts(volumes: tuple[str, ...]) -> tuple[list[Body], list[str]]:
             mount = _bind(source, target, read_only="ro" in options)
             if propagation:
                 mount["BindOptions"] = {"Propagation": min(propagation)}
+            elif shallow and "ro" in options:
+                mount["BindOptions"] = {"NonRecursive": True}
             mounts.append(mount)
         else:
             mounts.append(

@@ -116,6 +116,7 @@ class Hands:
         self._proc = proc
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._host_cores: int | None = None
+        self._engine_id = ""
         self.burst_trouble: str | None = None
         """Why the burst cannot be set here; None: it can, or nobody wanted it."""
 
@@ -130,7 +131,7 @@ class Hands:
         """Have it written down what an own container goes back to. Raises Untouchable."""
         wanted = Original(container, own.job, adopted=False, ceiling_cores=own.ceiling_cores)
         kept = self._originals.of(container)
-        if kept is None or replace(kept, wall_time="") != wanted:
+        if kept is None or replace(kept, wall_time="", engine="") != wanted:
             self._keep(replace(wanted, wall_time=self._wall_time()))
         return wanted
 
@@ -183,11 +184,11 @@ class Hands:
             try:
                 now = self._give_back(original)
             except EngineRefused as error:
-                if error.status == 404:
+                if error.status != 404:
+                    failure = error.reason
+                elif (failure := self._elsewhere(original.container_id)) is None:
                     self._forget(original.container_id)
                     now = "gone"
-                else:
-                    failure = error.reason
             except (DlschedError, OSError, ValueError) as error:
                 failure = one_line(error)
             if failure is not None:
@@ -212,13 +213,15 @@ class Hands:
     def forget_if_gone(self, container: str) -> bool:
         """Drop the record of a container that the engine does not know any more; whether it did.
 
-        Raises EngineUnavailable or EngineRefused.
+        Raises EngineUnavailable or EngineRefused; NotGivenBack where another engine has it.
         """
         try:
             self._engine.inspect(container)
         except EngineRefused as error:
             if error.status != 404:
                 raise
+            if (why := self._elsewhere(container)) is not None:
+                raise NotGivenBack(why) from error
             self._forget(container)
             return True
         return False
@@ -264,12 +267,34 @@ class Hands:
 
     def _keep(self, original: Original) -> None:
         try:
-            self._originals.secure(original)
+            self._originals.secure(replace(original, engine=self._known_engine()))
         except OSError as error:
             why = error.strerror or error
             raise Untouchable(
                 f"left as it is: what it had before cannot be written down: {why}"
             ) from error
+
+    def _known_engine(self) -> str:
+        """The id of the engine that is spoken to; empty: it does not tell."""
+        if not self._engine_id:
+            with suppress(DlschedError):
+                self._engine_id = str(self._engine.info().get("ID") or "")
+        return self._engine_id
+
+    def _elsewhere(self, container: str) -> str | None:
+        """Why it proves nothing that the engine does not know that container; None: it is gone.
+
+        Asked of another engine than has it (DOCKER_HOST in a shell is enough) every record would
+        be forgotten, and all limits stay.
+        """
+        kept, self._engine_id = self._originals.of(container), ""
+        if kept is None or kept.engine in ("", self._known_engine()):
+            return None
+        return (
+            "not known to the engine that answers, which is not the one that has it (see "
+            f"engine.host and DOCKER_HOST); if that is gone for good, remove "
+            f"{self._originals.place(container)}"
+        )
 
     def _forget(self, container: str) -> None:
         with suppress(OSError):
@@ -343,12 +368,13 @@ class Hands:
         now = self._look(container)
         if wrong := self._wrong(original, now):
             raise NotGivenBack("; ".join(wrong))
-        with suppress(OSError):  # it has it all the same, and gets it once more at the next start
-            self._originals.secure(replace(original, given_back=True))
         if not original.adopted:
             # A job that fits its threads to its allotment would keep them few with nobody here.
+            # Before the record: once that says so, nobody comes back to it.
             with suppress(OSError, ValueError):
                 self._allot(original.job, original.ceiling_cores)
+        with suppress(OSError):  # it has it all the same, and gets it once more at the next start
+            self._originals.secure(replace(original, given_back=True))
         return in_words(now.words, now.limits)
 
     def _change_back(self, original: Original, seen: _Seen) -> None:

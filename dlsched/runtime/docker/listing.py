@@ -157,14 +157,13 @@ class Listings:
         One that the engine cannot describe stays as it was `last` known, and hides no other.
         """
         try:
-            body: Body = self._engine.inspect(container)
+            return self._claims.judge(container, self._engine.inspect(container))
         except EngineRefused as error:
             if error.status == 404:
                 return None
             if last is None:
                 self._claims.leave(container, f"the engine cannot describe it: {error.reason}")
             return last
-        return self._claims.judge(container, body)
 
     def _complain(self, call: _UnderWay) -> None:
         late_s = time.monotonic() - call.since_s

@@ -131,7 +131,7 @@ class Watch:
         self._reading = CgroupReading()
         self._started_at_s = now_s
         self._bad_lines, self._trouble = 0, None
-        self._cgroup = CgroupReader(self._described.pid)
+        self._cgroup = CgroupReader(self._described.pid, container=self._described.container_id)
         self._sources = tuple(open_sources(self._described, self._follow, from_end=from_end))
 
     def _end(self, now_s: float) -> None:

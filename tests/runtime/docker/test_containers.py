@@ -156,6 +156,15 @@ def test_each_container_field(field: str, value: object, key: str, expected: obj
     assert body(**{field: value})[key] == expected
 
 
+def test_a_users_bind_for_reading_leaves_out_what_is_mounted_below_it() -> None:
+    container = ContainerSpec("i", volumes=("/a:/a:ro", "/b:/b", "vol:/c:ro"))
+    spec = JobSpec("job", container)
+    for confined, options in ((Confinement(64), {"NonRecursive": True}), (None, None)):
+        around = replace(AROUND, confined=confined, read_only={})
+        made = create_body(spec, Limits(), 1024, around)["HostConfig"]["Mounts"]
+        assert [mount.get("BindOptions") for mount in made] == [options, None, None]
+
+
 def test_volumes_are_mounts_whose_missing_source_the_engine_refuses() -> None:
     volumes = ("/data:/d:ro", "/cache:/c:rslave", "models:/m", "scratch:/s:nocopy", "/anonymous")
     made = host(volumes=volumes)["Mounts"][:-1]

@@ -17,7 +17,7 @@ from dlsched.errors import EngineUnavailable
 from dlsched.model import Limits
 from dlsched.runtime import originals as originals_module
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.hands import Hands, Own, Untouchable
+from dlsched.runtime.docker.hands import Hands, NotGivenBack, Own, Untouchable
 from dlsched.runtime.group_limits import LimitFiles
 from dlsched.runtime.originals import Original, Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost, newer_weight, older_weight
@@ -479,3 +479,26 @@ def test_a_lost_record_is_told_until_its_container_is_gone(bench: Bench) -> None
     bench.host.gone = True
     assert bench.hands.give_up(CONTAINER) is None
     assert bench.originals.all_lost() == ()
+
+
+def test_a_record_is_not_forgotten_on_the_word_of_another_engine(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = bench
+    one.host.run(CpuQuota=30_000)
+    info = one.host.info
+    monkeypatch.setattr(one.host, "info", lambda: {**info(), "ID": "first"})
+    one.set(0.2)
+    assert one.record.engine == "first"
+    one.host.gone = True
+    monkeypatch.setattr(one.host, "info", lambda: {**info(), "ID": "second"})
+    one.reopen()
+    failure = one.hands.give_back(one.record).failure or ""
+    assert "is not the one that has it" in failure
+    assert f"originals/{CONTAINER}.json" in failure
+    with pytest.raises(NotGivenBack, match="is not the one that has it"):
+        one.hands.forget_if_gone(CONTAINER)
+    assert one.record.told.quota_us == 30_000
+    monkeypatch.setattr(one.host, "info", lambda: {**info(), "ID": "first"})
+    assert one.hands.give_back(one.record).now == "gone"
+    assert one.originals.of(CONTAINER) is None

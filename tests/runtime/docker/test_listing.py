@@ -239,6 +239,24 @@ def test_a_job_is_named_also_by_a_container_that_is_left_alone(
     assert listings.last.named == {"job-a", "job-b"}
 
 
+def test_one_whose_image_cannot_be_described_hides_no_other(
+    engine: FakeEngine, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(reference: str) -> Body:
+        if reference == "image-of-b":
+            raise EngineRefused(500, "content digest not found")
+        raise EngineRefused(404, "No such image")
+
+    monkeypatch.setattr(engine, "image", broken)
+    engine.states = {"a": "running", "b": "running"}
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a"}
+    assert listings.trouble is None
+    assert listings.last is not None
+    (line,) = listings.last.left_alone
+    assert line.endswith("the engine cannot describe it: content digest not found")
+
+
 def test_one_that_cannot_be_described_stays_as_it_was_and_hides_no_other(
     engine: FakeEngine, clock: VirtualClock
 ) -> None:

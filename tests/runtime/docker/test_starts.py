@@ -235,6 +235,9 @@ class FakeEngine:
         self.started: list[str] = []
         self.refusal: EngineRefused | None = None
 
+    def info(self) -> Body:
+        return {"ID": "an-engine"}
+
     def image(self, reference: str) -> Body:
         if not self.pulled.is_set():
             raise EngineRefused(404, "No such image")
