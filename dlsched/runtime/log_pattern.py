@@ -46,6 +46,7 @@ LAST_RETRY_S = 30.0
 
 _PROGRAM_BYTES = 256 * 1024
 _NUMBER_CHARACTERS = 32
+_SAID_CHARACTERS = 80
 _LATENCIES_S = {"latency_s": 1.0, "latency_ms": 1e-3, "latency_us": 1e-6}
 _STEP = "step"
 
@@ -77,7 +78,8 @@ class Pattern:
         except re2.error as error:
             why = error.args[0]
             # It quotes the pattern.
-            said = shown(why.decode("latin-1") if isinstance(why, bytes) else str(why))
+            said = ascii(why.decode("latin-1") if isinstance(why, bytes) else str(why))[1:-1]
+            said = said[:_SAID_CHARACTERS]
             raise ValueError(f"{shown(text)}: not a regular expression of RE2: {said}") from None
         if self._expression.programsize > PROGRAM_STEPS:
             size = self._expression.programsize

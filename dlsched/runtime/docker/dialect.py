@@ -23,7 +23,7 @@ from dlsched.runtime.limits import (
     quota_us,
     weights_of,
 )
-from dlsched.runtime.originals import Dialect, EngineWords, Original
+from dlsched.runtime.originals import EngineWords, Original
 
 _NANO = 1_000_000_000
 
@@ -40,11 +40,11 @@ def words_in(host: Mapping[str, Any]) -> EngineWords:
     )
 
 
-def ceiling_update(dialect: Dialect, cores: float | None, host_cores: int) -> Body:
-    """The body of the engine's update call for that ceiling."""
-    if dialect == "nano":
+def ceiling_update(told: EngineWords, cores: float | None, host_cores: int) -> Body:
+    """The body of the engine's update call for that ceiling of a container that says `told`."""
+    if told.dialect == "nano":
         return {"NanoCpus": nano_cpus(cores, host_cores)}
-    return {"CpuPeriod": PERIOD_US, "CpuQuota": quota_us(cores)}
+    return {"CpuQuota": quota_us(cores), **_period(told, PERIOD_US)}
 
 
 def original_update(told: EngineWords) -> Body:
@@ -53,7 +53,7 @@ def original_update(told: EngineWords) -> Body:
         return {"NanoCpus": told.nano_cpus}
     # Zero means "as it is" to the engine: these are the words for what it was.
     quota = told.quota_us if told.quota_us > 0 else UNLIMITED_US
-    return {"CpuPeriod": told.period_us or PERIOD_US, "CpuQuota": quota}
+    return {"CpuQuota": quota, **_period(told, told.period_us)}
 
 
 def quota_after(update: Body) -> int:
@@ -143,6 +143,14 @@ def in_words(told: EngineWords, seen: GroupLimits) -> str:
     burst = f", burst {seen.burst_us} us" if seen.burst_us else ""
     limit = _cores(quota_cores(seen.quota_us, seen.period_us))
     return f"{limit} (period {seen.period_us} us), {weight}{burst}"
+
+
+def _period(told: EngineWords, period_us: int) -> Body:
+    """A period that was never given is the kernel's own, and stays so.
+
+    Once the engine has one, it refuses its owner's `docker update --cpus` for good.
+    """
+    return {"CpuPeriod": period_us} if told.period_us else {}
 
 
 def _cores(cores: float | None) -> str:

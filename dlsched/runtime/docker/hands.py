@@ -125,7 +125,11 @@ class Hands:
 
         Raises EngineUnavailable or EngineRefused.
         """
-        return self._refusal(self._look(container))
+        with self._locks[container]:
+            kept = self._originals.of(container)
+            if kept is not None and not kept.given_back:
+                return None  # changed since, and so looked at before that
+            return self._refusal(self._look(container))
 
     def remember(self, container: str, own: Own) -> Original:
         """Have it written down what an own container goes back to. Raises Untouchable."""
@@ -322,8 +326,8 @@ class Hands:
     # -------------------------------------------------------------------------------- change
 
     def _ceiling(self, seen: _Seen, cores: float | None) -> Body:
-        dialect = seen.words.dialect
-        return ceiling_update(dialect, cores, self._cores() if dialect == "nano" else 0)
+        told = seen.words
+        return ceiling_update(told, cores, self._cores() if told.dialect == "nano" else 0)
 
     def _cores(self) -> int:
         """Of the host, as the engine counts them."""

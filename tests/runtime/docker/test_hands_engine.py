@@ -45,7 +45,7 @@ CHANGES = (
     (0.1, 9, 0.03),
 )
 COUNTS = ("stat", "usage", "procs", "tasks", "pressure", "events", "failcnt", "peak", "current")
-EQUIVALENT = {("CpuQuota", 0): {-1}, ("CpuPeriod", 0): {100_000}, ("CpuShares", 0): {1024, 2598}}
+EQUIVALENT = {("CpuQuota", 0): {-1}, ("CpuShares", 0): {1024, 2598}}
 
 
 class Theirs:
@@ -182,6 +182,16 @@ def test_every_file_is_as_it_was(agent: Agent, make: Make, made: str) -> None:
     assert theirs.files() == files
     assert_equivalent(words, theirs.host_config())
     assert theirs.state["Running"]
+
+
+def test_its_owner_can_change_it_afterwards_in_either_dialect(agent: Agent, make: Make) -> None:
+    for words in ({"NanoCpus": 400_000_000}, {"CpuQuota": 40_000}):
+        theirs = make()
+        agent.change(theirs)
+        assert agent.give_back(theirs) is None
+        agent.engine.update(theirs.id, words)
+        files = theirs.files()
+        assert files.get("cpu.cfs_quota_us", files.get("cpu.max", "")).split()[0] == "40000"
 
 
 @pytest.mark.parametrize("words", [{"CpuQuota": 50_000}, {"CpuQuota": 30_000, "CpuPeriod": 50_000}])
