@@ -24,6 +24,7 @@ from benchmarks import (
     sim_vs_real,
     simulated,
     simulator_cost,
+    tail,
     training,
     training_set,
 )
@@ -219,11 +220,26 @@ def part_simulator(console: Console, _: argparse.Namespace) -> None:
     results.save("simulator", host_facts(), [], rows, title=title, table=rows)
 
 
+def part_tail(console: Console, chosen: argparse.Namespace) -> None:
+    """Short requests under a quota, with and without CFS burst."""
+    seed = 1
+    bursts = ", ".join(f"{burst:g}" for burst in tail.BURSTS)
+    console.print(
+        f"== tail, seed {seed}: bursts of {bursts}, forward and backward", highlight=False
+    )
+    with session() as one:
+        rows = tail.measure(one, seed, chosen.tail)
+    console.print(results.markdown(rows), highlight=False, soft_wrap=True)
+    title = "Tail of short requests under a quota, with and without CFS burst"
+    results.save("tail", host_facts(), [seed], rows, title=title, table=tail.table(rows))
+
+
 PARTS = {
     "satisfied": part_satisfied,
     "mends": part_mends,
     "loop": part_loop,
     "reaction": part_reaction,
+    "tail": part_tail,
     "training": part_training,
     "simulated": part_simulated,
     "sim-vs-real": part_sim_vs_real,
@@ -249,6 +265,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--settle", type=float, default=60.0, help="seconds before judging")
     parser.add_argument("--idle", type=int, default=100, help="idle containers in the loop's cost")
     parser.add_argument("--repetitions", type=int, default=2, help="of the training schedules")
+    parser.add_argument("--tail", type=float, default=90.0, help="seconds of each phase of tail")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of the reaction times")
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -133,12 +133,65 @@ def simulator_cost() -> str:
     return _table(table)
 
 
+_STEPS = {
+    "record of": "records: originals, ends, deliveries, names",
+    "allotment": "jobs' allotments and directories",
+    "directory": "jobs' allotments and directories",
+    "journal": "journal commits",
+    "sock": "sockets and lock",
+    "lock": "sockets and lock",
+    "released": "word of a release",
+    "of the group": "weight of the group",
+}
+"""What the torture's actions are called together, by a word in them; engine calls stand alone."""
+
+
+def torture() -> str:
+    """How many points a kill -9 was tried at, by kind, and what was lost."""
+    saved = _saved("torture")
+    kinds: dict[str, dict[str, Any]] = {}
+    for row in saved["table"]:
+        action = row["action"]
+        words = (kind for word, kind in _STEPS.items() if word in action)
+        kind = action if action.startswith("engine: ") else next(words, action)
+        sums = kinds.setdefault(kind, {"action": kind})
+        for name, value in row.items():
+            if isinstance(value, int):
+                sums[name] = sums.get(name, 0) + value
+        lost = {sums.get("lost", "nothing"), row["lost"]} - {"nothing"}
+        sums["lost"] = "; ".join(sorted(lost)) or "nothing"
+    return f"{_table(list(kinds.values()))}\n\n{_host(saved)}"
+
+
+def fuzz() -> str:
+    """How many inputs each reader was given, and what was found."""
+    saved = _saved("fuzz")
+    return f"{_table(saved['table'])}\n\n{_host(saved)}"
+
+
+def soak() -> str:
+    """What the daemon held after its warm-up and at the end, over half an hour and a month."""
+    saved = _saved("soak")
+    parts = [f"**{title}**\n\n{_table(rows)}" for title, rows in saved["tables"].items()]
+    return "\n\n".join([*parts, _host(saved)])
+
+
+def tail() -> str:
+    """What CFS burst does to the tail of short requests."""
+    saved = _saved("tail")
+    return f"{_table(saved['table'])}\n\n{_host(saved)}"
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "real-trainings": real_trainings,
     "simulated-trainings": simulated_trainings,
     "simulated-services": simulated_services,
     "sim-vs-real": sim_vs_real,
     "simulator-cost": simulator_cost,
+    "tail": tail,
+    "torture": torture,
+    "fuzz": fuzz,
+    "soak": soak,
 }
 
 
@@ -171,9 +224,9 @@ def _table(rows: Sequence[Mapping[str, str]]) -> str:
 
 def _host(saved: Mapping[str, Any]) -> str:
     host = saved["host"]
-    seeds = ", ".join(str(seed) for seed in saved["seeds"])
+    seeds = f"Seeds {', '.join(str(seed) for seed in saved['seeds'])}. " if saved["seeds"] else ""
     return (
-        f"Seeds {seeds}. Host: {host['cpu']}, {host['cores']} cores, kernel {host['kernel']}, "
+        f"{seeds}Host: {host['cpu']}, {host['cores']} cores, kernel {host['kernel']}, "
         f"cgroup {host['cgroup']}, engine {host['engine']}."
     )
 
@@ -181,7 +234,9 @@ def _host(saved: Mapping[str, Any]) -> str:
 def _saved(name: str) -> dict[str, Any]:
     saved = results.load(name)
     if saved is None:
-        raise ValueError(f"benchmarks/results/{name}.json is missing: make bench writes it")
+        raise ValueError(
+            f"benchmarks/results/{name}.json is missing: make bench or make torture writes it"
+        )
     return saved
 
 

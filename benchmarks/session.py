@@ -60,7 +60,7 @@ class Session:
     @property
     def client(self) -> Daemon:
         """What asks the daemon."""
-        return Daemon(self.root / "run" / "dlsched.sock")
+        return Daemon(self.root / "run")
 
     @property
     def process(self) -> psutil.Process:
@@ -105,15 +105,13 @@ class Session:
         partial.write_text(text)
         partial.rename(self.watch / f"{name}.yaml")
 
-    def start(
+    def configure(
         self,
         policy: str,
         options: Mapping[str, object] | None = None,
-        *,
-        dry_run: bool = False,
         more: Mapping[str, object] | None = None,
-    ) -> None:
-        """The daemon under that policy, with `more` settings; returns when it answers."""
+    ) -> Path:
+        """Write the settings for that policy, with `more` of them; returns their file."""
         settings: dict[str, object] = {
             "instance": self.instance,
             "state_dir": str(self.state_dir),
@@ -130,6 +128,18 @@ class Session:
             settings["capacity"] = self._capacity
         file = self.root / "dlsched.yaml"
         file.write_text(json.dumps(settings))  # JSON is YAML
+        return file
+
+    def start(
+        self,
+        policy: str,
+        options: Mapping[str, object] | None = None,
+        *,
+        dry_run: bool = False,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        """The daemon under that policy, with `more` settings; returns when it answers."""
+        file = self.configure(policy, options, more)
         self._daemon = subprocess.Popen(
             [_DLSCHED, "run", "--config", file, *(["--dry-run"] if dry_run else [])],
             stdin=subprocess.DEVNULL,
