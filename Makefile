@@ -27,7 +27,7 @@ bench: environment  ## the measurements that the README quotes
 	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks.bench
 
 torture: environment  ## all that must not lose anything: deaths at every point, fuzzing, a long run
-	@$(ENGINE) -- $(IMAGES) base -- $(PYTHON) -m benchmarks.torture
+	@$(ENGINE) -- $(PYTHON) -m benchmarks.torture
 	@$(PYTHON) -m benchmarks.fuzz
 	@$(PYTHON) -m benchmarks.soak
 

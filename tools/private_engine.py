@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +28,8 @@ from tools.steps import SetupError, say, step
 
 START_WITHIN_S = 60.0
 STOP_WITHIN_S = 15.0
+END_WITHIN_S = 60.0
+"""An engine that ends by itself first gives its containers time to."""
 POLL_S = 0.05
 PREDEFINED_NETWORKS = ("none", "host", "bridge")
 SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
@@ -43,6 +45,8 @@ class Engine:
 
     host: str
     cgroup_parent: str | None = None
+    restart: Callable[[], None] | None = None
+    """Ends a private engine as its service manager would, and starts it again."""
 
 
 class NoEngine(SetupError):
@@ -190,13 +194,22 @@ def private_engine(engines: Path) -> Iterator[Engine]:
         slot.remember(run_folder)
         host = f"unix://{run_folder}/engine.sock"
         process: subprocess.Popen[bytes] | None = None
+
+        def restart() -> None:
+            nonlocal process
+            assert process is not None
+            process.terminate()
+            process.wait(END_WITHIN_S)
+            process = start_dockerd(dockerd, slot, run_folder)
+            wait_until_ready(process, host, slot)
+
         try:
             with step("starting a private Docker Engine"):
                 process = start_dockerd(dockerd, slot, run_folder)
                 wait_until_ready(process, host, slot)
                 # A crashed run's containers come back with their data-root.
                 empty(host)
-            yield Engine(host, f"/{slot.cgroup_parent}")
+            yield Engine(host, f"/{slot.cgroup_parent}", restart)
         finally:
             with uninterrupted(), step("stopping the private Docker Engine"):
                 stop(slot, run_folder)

@@ -1,0 +1,199 @@
+"""`python -m benchmarks.torture`: kill -9 at every point where the agent changes something.
+
+Each act is played once to list its points, then once for each point and phase, with a death there
+and another agent after it; and once for each request with its answer lost, and late. Prints the
+table and writes `results/torture.json`; exit code 1 when something was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from benchmarks import results
+from dlsched.durable import write_whole
+from tests.torture.acts import Act, acts
+from tests.torture.play import Run, fault, points_of, stage
+from tests.torture.points import Phase, Point
+from tests.torture.world import World
+from tools.base_image import ensure_base
+
+POLICIES = ("fair", "dqoes")
+OF_DQOES = (
+    "second arrives, first shrinks",
+    "container made anew",
+    "foreign container adopted",
+    "agent stops, limits are given back",
+)
+"""What differs under a policy that does not hold the sum of ceilings within the capacity."""
+
+TITLE = "kill -9 at every point, before, inside and after it; each answer lost, and late"
+KEPT = Path(__file__).parent.parent / ".build" / "torture"
+"""Where the runs of an act are kept, for one that is resumed."""
+
+TRIES = 3
+"""For a point that was not reached: threads do not always come to theirs in the same order."""
+
+
+def torture(policy: str, act_name: str) -> list[Run]:
+    """Every run of an act. After one that lost something the next begins in a new world."""
+    act = next(act for act in acts() if act.name == act_name)
+    runs: list[Run] = []
+    points: list[Point] = []
+    with stage(policy) as world:
+        try:
+            points = points_of(world, act)
+        except AssertionError as error:
+            nowhere = Point("without a death", "", 1)
+            runs.append(Run(act.name, policy, nowhere, "before", False, (str(error),), 0.0))
+            tell(runs[-1])
+    left = [(point, phase) for point in points for phase in (*point.deaths, *point.delays)]
+    while left:
+        with stage(policy) as world:
+            while left:
+                runs.append(_until_reached(world, act, *left.pop(0)))
+                tell(runs[-1])
+                if runs[-1].wrong:
+                    KEPT.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(world.agent.log, KEPT / f"lost-{world.session.instance}.log")
+                    break
+    print(f"{policy}, {act.name}: {len(points)} points, {len(runs)} runs", flush=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    write_whole(_kept(policy, act_name), TypeAdapter(list[Run]).dump_json(runs).decode())
+    return runs
+
+
+def _kept(policy: str, act_name: str) -> Path:
+    return KEPT / f"{policy}-{act_name.replace(' ', '-').replace(',', '')}.json"
+
+
+def kept(policy: str, act_name: str) -> list[Run] | None:
+    """The runs of an act that were kept by an earlier torture; None: none were."""
+    file = _kept(policy, act_name)
+    return TypeAdapter(list[Run]).validate_json(file.read_bytes()) if file.exists() else None
+
+
+def _until_reached(world: World, act: Act, point: Point, phase: Phase) -> Run:
+    for _ in range(TRIES):
+        try:
+            run = fault(world, act, point, phase)
+        except AssertionError as error:  # the world did not even come to where it begins
+            return Run(act.name, world.policy, point, phase, False, (str(error),), 0.0)
+        if run.reached or run.wrong:
+            break
+    return run
+
+
+def by_action(runs: Sequence[Run]) -> list[dict[str, object]]:
+    """One row an action, and one for all."""
+    groups = {"all": list(runs)}
+    for run in runs:
+        groups.setdefault(run.point.action, []).append(run)
+    return [row(action, groups[action]) for action in [*list(groups)[1:], "all"]]
+
+
+def row(action: str, runs: Sequence[Run]) -> dict[str, object]:
+    """How often the agent died around that action, and what was lost."""
+    reached = [run for run in runs if run.reached]
+    astray = sum(run.phase in run.point.delays for run in reached)
+    lost = sorted({wrong for run in runs for wrong in run.wrong})
+    return {
+        "action": action,
+        "points": len({(run.policy, run.act, run.point) for run in runs}),
+        "deaths": len(reached) - astray,
+        "answers lost or late": astray,
+        "survived": sum(not run.wrong for run in reached),
+        "not reached": len(runs) - len(reached),
+        "lost": "; ".join(lost) or "nothing",
+    }
+
+
+def by_act(runs: Sequence[Run]) -> list[dict[str, object]]:
+    """One row an act and policy."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.policy, run.act), []).append(run)
+    return [
+        {"policy": policy, "act": name, **{k: v for k, v in row("", mine).items() if k != "action"}}
+        for (policy, name), mine in groups.items()
+    ]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play what is asked for; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--act", default="", help="only acts whose name holds this")
+    parser.add_argument("--policy", default=",".join(POLICIES), help="of the agent")
+    parser.add_argument("--resume", action="store_true", help="play only what is not kept")
+    parser.add_argument("--at-once", type=int, default=2, help="acts that are played together")
+    chosen = parser.parse_args(arguments)
+    _end_on_terminate()
+    ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    chosen_acts = [
+        (policy, act.name)
+        for policy in chosen.policy.split(",")
+        for act in acts()
+        if chosen.act in act.name and (policy == "fair" or act.name in OF_DQOES)
+    ]
+    if not chosen.resume:
+        shutil.rmtree(KEPT, ignore_errors=True)
+    missing = [one for one in chosen_acts if kept(*one) is None]
+    # A run mostly waits: for the engine, for a file to stand still, for the next cycle.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(chosen.at_once, spawn, initializer=_work) as pool:
+        try:
+            list(pool.map(torture, *zip(*missing, strict=True)) if missing else ())
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+    runs = [run for one in chosen_acts for run in kept(*one) or ()]
+    table = by_action(runs)
+    print(results.markdown(table))
+    if not chosen.act:
+        # Not above: every agent that is forked imports what this module does.
+        from benchmarks.bench import host_facts
+
+        results.save(
+            "torture",
+            host_facts(),
+            [],
+            by_act(runs),
+            title=TITLE,
+            table=table,
+            took_s=round(sum(run.took_s for run in runs)),
+        )
+    return 1 if any(run.wrong for run in runs) else 0
+
+
+def _work() -> None:
+    os.setsid()  # to the kernel's scheduler each is one of its own, and none waits for the others
+    _end_on_terminate()
+
+
+def _end_on_terminate() -> None:
+    """So that every world is cleared away also then."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def tell(run: Run) -> None:
+    """A line on a run that is not as it should be."""
+    told = f"{run.policy}, {run.act}: {run.phase} {run.point}"
+    if run.wrong:
+        print(f"LOST {told}: {'; '.join(run.wrong)}", flush=True)
+    elif not run.reached:
+        print(f"not reached: {told}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
