@@ -1,0 +1,139 @@
+"""One reader under trial: what it is given, what it promises, and what breaks a promise.
+
+Owns what all readers promise alike: one printable line for each problem, no other exception than
+those meant, an answer within a bound of CPU time, and the same answer to the same input.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from types import FrameType
+
+LINE_CHARACTERS = 2000
+"""No line that tells of a problem is longer."""
+
+FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures" / "fuzz"
+"""One folder a target; in each, the inputs that once broke a promise."""
+
+
+class Broken(Exception):
+    """A promise that was not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A reader, and how inputs for it are made."""
+
+    name: str
+    make: Callable[[Random], bytes]
+    answer: Callable[[bytes], str]
+    """What it says to the input; raises Broken, or whatever the reader was never meant to raise."""
+    within_s: float = 1.0
+    """CPU seconds that an answer may take, on a busy host."""
+    close: Callable[[], None] = field(default=lambda: None)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One way in which a promise was broken."""
+
+    what: str
+    """The exception and where it came from: two inputs with the same one found the same."""
+    data: bytes
+    detail: str
+
+
+def told_line(text: object) -> str:
+    """The line as it is told to people; raises Broken where it could forge or steer."""
+    line = str(text)
+    if not line:
+        raise Broken("a problem is told with an empty line")
+    if not line.isprintable():
+        bad = next(char for char in line if not char.isprintable())
+        raise Broken(f"a line tells the character U+{ord(bad):04X}: {line[:200]!a}")
+    if len(line) > LINE_CHARACTERS:
+        raise Broken(f"a line of {len(line)} characters: {line[:80]!a}")
+    return line
+
+
+def told_lines(problems: Sequence[object]) -> str:
+    """Each problem's line; raises Broken also where there is none."""
+    if not problems:
+        raise Broken("a refusal without a problem")
+    return "\n".join(told_line(problem) for problem in problems)
+
+
+def tried(target: Target, data: bytes) -> tuple[str | None, Finding | None, float]:
+    """The answer or the finding, and the CPU seconds spent."""
+    began_s = time.process_time()
+    answer: str | None = None
+    finding: Finding | None = None
+    try:
+        with _within(4 * target.within_s):
+            answer = target.answer(data)
+    except Broken as broken:
+        what = "".join("#" if char.isdigit() else char for char in str(broken).partition(":")[0])
+        finding = Finding(f"{target.name}: {what}", data, str(broken))
+    except (Exception, _TooLong) as error:  # noqa: BLE001  whatever it is: that is what is looked for
+        finding = Finding(f"{target.name}: {_where(error)}", data, traceback.format_exc(limit=-8))
+    spent_s = time.process_time() - began_s
+    if finding is None and spent_s > target.within_s:
+        what = f"{target.name}: slower than {target.within_s:g} s of CPU"
+        finding = Finding(what, data, f"{spent_s:.2f} s for {len(data)} bytes")
+    return answer, finding, spent_s
+
+
+def reduced(target: Target, finding: Finding, tries: int = 2000) -> Finding:
+    """The same finding from as few bytes as so many tries find."""
+    best = finding
+    size = max(1, len(best.data) // 2)
+    while size and tries > 0:
+        at = 0
+        while at < len(best.data) and tries > 0:
+            shorter = best.data[:at] + best.data[at + size :]
+            tries -= 1
+            again = tried(target, shorter)[1]
+            if again is not None and again.what == best.what:
+                best = again
+            else:
+                at += size
+        size //= 2
+    return best
+
+
+def kept_inputs(target: str) -> list[Path]:
+    """The inputs that once broke a promise of that target."""
+    return sorted(FIXTURES.glob(f"{target}/*"))
+
+
+def _where(error: BaseException) -> str:
+    """The exception's kind, and the last place in the product's own code."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if "/dlsched/" in frame.filename] or list(frames)
+    file = own[-1].filename.rpartition("/dlsched/")[2]
+    return f"{type(error).__name__} in {file}:{own[-1].name}"
+
+
+class _TooLong(BaseException):
+    """The reader was stopped; no `except Exception` on the way may take it for its own."""
+
+
+@contextmanager
+def _within(cpu_s: float) -> Iterator[None]:
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise _TooLong(f"no answer after {cpu_s:g} s of CPU")
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, cpu_s)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
