@@ -180,6 +180,8 @@ def work(
             if number % every == 0:
                 again.append((number, _digest(answer)))
         if number + 1 == warm:
+            for large in target.largest() if last - first >= QUOTED_FROM else ():
+                tried(target, large)
             yield {"warm": True, **_own_use(), "at": number + 1}
         if time.monotonic() - told_s > 5.0:
             told_s = time.monotonic()

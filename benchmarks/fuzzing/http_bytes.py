@@ -163,8 +163,9 @@ class Api:
         asyncio.set_event_loop(self._loop)
         self._source = FakeSource(example_report())
         self._folder = tempfile.TemporaryDirectory(prefix="dlsched-fuzz-")
-        self._server = ApiServer(self._source, Path(self._folder.name))
-        self._config = self._server._server.config
+        # Another source: what a server's threads do late is not this one's doing.
+        self._server = ApiServer(FakeSource(example_report()), Path(self._folder.name))
+        self._config = ApiServer(self._source, Path(self._folder.name))._server.config
         self._config.load()
         self._said = _Said()
         for name in _LOGGERS:

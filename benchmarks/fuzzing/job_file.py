@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from random import Random
 
@@ -159,6 +160,11 @@ def _large(rng: Random) -> bytes:
     return lead + body
 
 
+def largest() -> Iterator[bytes]:
+    """Enough of the large ones that more of them find all the memory there that they need."""
+    return (_large(Random(seed)) for seed in range(60))
+
+
 class JobFile:
     """One folder with one job file in it, over and over."""
 
@@ -240,4 +246,4 @@ def _of_a_user(spec: JobSpec) -> str:
 def target() -> Target:
     """Job files under trial."""
     one = JobFile()
-    return Target("spec", make, one.answer, within_s=3.0, close=one.close)
+    return Target("spec", make, one.answer, 3.0, one.close, largest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +38,8 @@ class Target:
     within_s: float = 1.0
     """CPU seconds that an answer may take, on a busy host."""
     close: Callable[[], None] = field(default=lambda: None)
+    largest: Callable[[], Iterable[bytes]] = tuple
+    """Inputs that take the most memory, which a process keeps: they belong to a warm-up."""
 
 
 @dataclass(frozen=True, slots=True)

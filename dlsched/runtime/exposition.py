@@ -48,6 +48,8 @@ _UNITS_S = {
 }
 _SERIES_LABELS = ("le", "quantile")
 _MOST_SHOWN = 40
+_MOST_COUNTED = 2.0**53
+"""Beyond it not every whole number is one here, so a count cannot be told from the next."""
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -143,7 +145,7 @@ class Pages:
         if not any(one.count is not None or one.edges for one in series.values()):
             return self._gauge(by_name.get(wanted.value or "", ()), bad)
         before, self._before = self._before, series
-        errors = math.fsum(line.value for line in by_name.get(wanted.errors or "", ()))
+        errors = _failures(by_name.get(wanted.errors or "", ()), bad)
         errors_before, self._errors_before = self._errors_before, errors
         if before is None or errors_before is None:
             return Told(LatencySketch(), None, bad.lines, bad.why)
@@ -216,6 +218,17 @@ def _gathered(
         except (KeyError, ValueError):
             bad.add(f"{line.name}: no bound, or a value below 0")
     return dict(series)
+
+
+def _failures(lines: Iterable[Line], bad: _Bad) -> float:
+    """How many requests have failed, over all series."""
+    failed = 0.0
+    for line in lines:
+        if 0 <= line.value <= _MOST_COUNTED:
+            failed += line.value
+        else:
+            bad.add(f"{line.name}: {line.value:g} is no count")
+    return failed
 
 
 def _counted(line: Line) -> float:

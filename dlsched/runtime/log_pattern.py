@@ -91,6 +91,8 @@ class Pattern:
             raise ValueError(f"{shown(text)}: {wanted} are wanted")
         for name in self._groups:
             unfit = name in RESERVED and name not in (_STEP, "latency_s")
+            # To RE2 letters of any script make a name, and here each of their bytes is one.
+            unfit = unfit or not (name.isascii() and name.isidentifier())
             if unfit or len(name) > NAME_CHARACTERS:
                 raise ValueError(f"{shown(text)}: group {shown(name)}: not a name of a metric")
 
