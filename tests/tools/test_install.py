@@ -216,7 +216,15 @@ def test_the_command_does_not_look_into_its_own_folder_nor_roots_packages(tmp_pa
 
 def test_make_hands_its_variables_on(tmp_path: Path) -> None:
     said = subprocess.run(
-        ["make", "-n", "install", f"DESTDIR={tmp_path}", "PREFIX=/usr", "WHEELS=here"],
+        [
+            "make",
+            "-n",
+            "--no-print-directory",
+            "install",
+            f"DESTDIR={tmp_path}",
+            "PREFIX=/usr",
+            "WHEELS=here",
+        ],
         cwd=install.ROOT,
         capture_output=True,
         text=True,

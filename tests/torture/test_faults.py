@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.session import session
+from benchmarks.session import Session
 from tests.torture.acts import job, wish
 from tests.torture.agent import WITHIN_S
 from tests.torture.ceilings import CAPACITY_CORES
@@ -64,25 +65,34 @@ def alarms(world: World) -> list[str]:
 
 @pytest.fixture
 def small(
-    docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch
+    docker_host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[World, Path]]:
-    """A world whose state directory is a file system of its own, and the file that fills it."""
+    """A world on a file system of its own, and the file that fills it.
+
+    Its engine starts after the mount: one in a mount namespace of its own would not see it.
+    """
     if os.geteuid() != 0:
         pytest.skip("mounting a small file system needs root")
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session(CAPACITY_CORES) as one:
-        one.state_dir.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(one.state_dir)]
-        done = subprocess.run(mount, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"no small file system can be mounted: {done.stderr.strip()}")
-        world = World(one, "fair")
-        try:
-            yield world, one.state_dir / "filling"
-        finally:
-            world.close()
-            one.close()
-            subprocess.run(["umount", "-l", str(one.state_dir)], check=False)
+    root = Path(tempfile.mkdtemp(prefix="dlsched-"))
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(root)]
+    done = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if done.returncode:
+        root.rmdir()
+        pytest.skip(f"no small file system can be mounted: {done.stderr.strip()}")
+    try:
+        with private_engine(tmp_path / "engines") as engine:
+            ensure_base(engine.host)
+            monkeypatch.setenv("DOCKER_HOST", engine.host)
+            one = Session(root, engine.host, CAPACITY_CORES)
+            world = World(one, "fair")
+            try:
+                yield world, root / "filling"
+            finally:
+                world.close()
+                one.close()
+    finally:
+        subprocess.run(["umount", "-l", str(root)], check=False)
+        root.rmdir()
 
 
 def fill(file: Path) -> None:
