@@ -62,6 +62,7 @@ KINDS_MAX = 20
 """Ways to break a promise that are told of one target."""
 SILENT_S = 120.0
 """A worker that tells nothing for so long hangs."""
+LOOK_S = 0.5
 TOLD_EVERY = 100_000
 _KINDS_BYTES = 1 << 20
 _CODECS = ("utf-8-sig", "idna", "latin-1", "unicode_escape")
@@ -289,13 +290,14 @@ def _follow(
     begun = ended = False
     with _worker([*words, "--slot", str(slot)], slot.parent) as worker:
         assert worker.stdout is not None
-        silent_since_s = time.monotonic()
+        waited_s = 0.0  # counted in looks: while all of it is paused, nobody is late
         while not _stopped.is_set():
-            if not select.select([worker.stdout], [], [], 0.5)[0]:
-                if time.monotonic() - silent_since_s > silent_s:
+            if not select.select([worker.stdout], [], [], LOOK_S)[0]:
+                waited_s += LOOK_S
+                if waited_s > silent_s:
                     return False
                 continue
-            silent_since_s = time.monotonic()
+            waited_s = 0.0
             line = worker.stdout.readline()
             if not line and not begun:
                 raise RuntimeError(f"{tally.target}: the worker could not begin")
