@@ -67,9 +67,15 @@ def guard(
         cores[name] = shares[name] if name in shares else _within_bounds(job, wanted)
         if name not in shares and name in decision.limits and not same_cores(cores[name], wanted):
             notes[name] = f"bounds: {_cores(wanted)} becomes {_cores(cores[name])}"
-    owners = owner_rooms(snapshot, starts, options.ceilings_of)
-    for owner, owners_room in owners.items():
-        theirs = {name: job for name, job in running.items() if job.spec.owner == owner}
+    owners = [
+        (
+            owner,
+            owners_room,
+            {name: job for name, job in running.items() if job.spec.owner == owner},
+        )
+        for owner, owners_room in owner_rooms(snapshot, starts, options.ceilings_of).items()
+    ]
+    for owner, owners_room, theirs in owners:
         asked = {name: cores[name] for name in theirs}
         cores |= _fitted(f"owner uid {owner}", owners_room, theirs, asked, notes)
     room = math.inf
@@ -77,8 +83,7 @@ def guard(
         room = max(0.0, snapshot.node.capacity_cores - _held_cores(snapshot, starts))
         cores = _fitted("capacity", room, running, cores, notes)
     kept = _kept(snapshot.now_s, running, cores, options, notes)
-    for owner, owners_room in owners.items():
-        theirs = {name: job for name, job in running.items() if job.spec.owner == owner}
+    for _, owners_room, theirs in owners:
         if math.fsum(kept[name] or 0.0 for name in theirs) > owners_room + 1e-9:
             kept |= {name: cores[name] for name in theirs}
     kept = _beside_kept(room, running, cores, kept, options, notes)

@@ -92,6 +92,11 @@ class Originals(Records[Original]):
             "what that container had before is not known, so it is left as it is",
         )
 
+    def changed(self) -> tuple[Original, ...]:
+        """The records of all that were not given back yet, by job."""
+        there = [word for word in self.all().values() if not word.given_back]
+        return tuple(sorted(there, key=lambda word: word.job))
+
     def all_lost(self) -> tuple[str, ...]:
         """The containers whose record cannot be read. Raises OSError."""
         names = (path.name.partition(".")[0] for path in self._folder.glob(f"*.json{BROKEN}"))

@@ -62,14 +62,6 @@ def create_body(spec: JobSpec, limits: Limits, shares: int, around: Surroundings
     )
 
 
-def resource_update(limits: Limits, shares: int | None) -> Body:
-    """The body of the engine's update call for these limits."""
-    body: Body = {"CpuPeriod": PERIOD_US, "CpuQuota": quota_us(limits.cpu_cores)}
-    if shares is not None:
-        body["CpuShares"] = shares
-    return body
-
-
 def restart_policy(restart: Restart) -> Body:
     """Docker's own restart policy, in its words."""
     retries = restart.max_retries if restart.name == "on-failure" else 0
@@ -88,7 +80,9 @@ def _host_config(
         mounts.append(_bind(str(source), target, read_only=True))
     return _without_none(
         {
-            **resource_update(limits, shares),
+            "CpuPeriod": PERIOD_US,
+            "CpuQuota": quota_us(limits.cpu_cores),
+            "CpuShares": shares,
             "CgroupParent": around.cgroup_parent,
             "Memory": container.memory_bytes,
             "MemorySwap": container.memory_bytes,

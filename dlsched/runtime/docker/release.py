@@ -23,8 +23,7 @@ def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
         engine.info()
         originals = Originals(options.state_dir)
         hands = Hands(engine, originals, options.state_dir, SystemClock().wall_time)
-        changed = [word for word in originals.all().values() if not word.given_back]
-        backs = [hands.give_back(word) for word in sorted(changed, key=lambda word: word.job)]
+        backs = [hands.give_back(word) for word in originals.changed()]
         lost = [hands.give_up(container) for container in originals.all_lost()]
         return (*backs, *(back for back in lost if back is not None))
     finally:

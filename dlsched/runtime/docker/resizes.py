@@ -172,8 +172,8 @@ class Resizes:
         """See to the records of containers that are not managed any more. Waits for nothing.
 
         One that no listing shows as managed is gone, and its record forgotten, or it is given back
-        what it had. While everything is `held`, so is what a
-        change that was under way has changed since.
+        what it had. While everything is `held`, so is what a change that was under way has
+        changed since.
         """
         listed = self._listed(listing)
         for container in set(self._refused) - listed:
@@ -218,10 +218,9 @@ class Resizes:
             # Where that cannot be written down, the ceiling of the last change is given.
             with suppress(Untouchable):
                 self._hands.remember(own[job], Own(job, ceilings[job]))
-        changed = [word for word in self._originals.all().values() if not word.given_back]
         calls = [
             (word, begin(partial(self._hands.give_back, word), "release", self._gate))
-            for word in sorted(changed, key=lambda word: word.job)
+            for word in self._originals.changed()
         ]
         return tuple(self._waited(word, call, until_s) for word, call in calls)
 

@@ -19,7 +19,7 @@ from dlsched.model import (
     Ulimit,
 )
 from dlsched.runtime.confinement import Confinement
-from dlsched.runtime.docker.containers import Surroundings, create_body, resource_update
+from dlsched.runtime.docker.containers import Surroundings, create_body
 from dlsched.runtime.docker.engine import Body
 
 AROUND = Surroundings(
@@ -71,9 +71,10 @@ def test_a_bare_spec_asks_for_nothing_but_limits_and_the_sidecar() -> None:
 
 
 def test_no_limit_is_minus_one_and_never_nano_cpus() -> None:
-    assert host(cores=None)["CpuQuota"] == -1
+    made = host(cores=None)
+    assert (made["CpuPeriod"], made["CpuQuota"]) == (100_000, -1)
     assert "NanoCpus" not in host()
-    assert resource_update(Limits(None), None) == {"CpuPeriod": 100_000, "CpuQuota": -1}
+    assert "NanoCpus" not in made
 
 
 def test_memory_has_equal_swap() -> None:
