@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError
@@ -67,6 +68,30 @@ class Listed:
         if value == [] and not self.empty_ok:
             raise ValueError("is empty: give at least one entry, or leave the key out")
         return value
+
+
+@dataclass(frozen=True, eq=False)
+class Short:
+    """Annotation of a mapping that may also be written as one value: that of each of `keys`."""
+
+    keys: tuple[str, ...]
+    schema: dict[str, Any]
+    """Of the one value."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """The mapping's own schema, after it is spelled out."""
+        return core_schema.no_info_before_validator_function(self._spell, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Either form."""
+        return {"anyOf": [self.schema, handler(schema)]}
+
+    def _spell(self, value: object) -> object:
+        return value if isinstance(value, Mapping) else dict.fromkeys(self.keys, value)
 
 
 def text(pattern: str = "", meant: str = "text", *, most: int = 4096) -> Reader:
@@ -199,13 +224,15 @@ def validate(
     wrong: type[FileError],
     *,
     null_ok: bool = True,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
 ) -> T:
     """The document as that type; raises `wrong` with every problem, in the order of the file.
 
     Past `PROBLEMS_MAX` it only tells that there is more.
 
-    `known` names the keys that may stand in the mapping at a path, to suggest one. Unless
-    `null_ok`, a key without a value is a problem too.
+    `known` names the keys that may stand in the mapping at a path, to suggest one; `elsewhere`
+    what to write instead of keys at the top that other programs know. Unless `null_ok`, a key
+    without a value is a problem too.
     """
     problems = list(document.problems)
     spoiled = set(document.spoiled)
@@ -224,7 +251,7 @@ def validate(
                     continue
                 unknown = finding["type"] in ("extra_forbidden", "unexpected_keyword_argument")
                 at_key = unknown or finding["loc"][-1:] == ("[key]",)
-                what = _said(cast(Mapping[str, Any], finding), place, known)
+                what = _said(cast(Mapping[str, Any], finding), place, known, elsewhere)
                 problems.append(document.problem(place, what, at_key=at_key))
     problems.sort(key=lambda problem: (problem.line, problem.column))
     if problems or parsed is None:
@@ -247,13 +274,20 @@ def _place(document: Document, loc: Path, finding: str) -> Path:
     return place
 
 
-def _said(finding: Mapping[str, Any], place: Path, known: Callable[[Path], Iterable[str]]) -> str:
+def _said(
+    finding: Mapping[str, Any],
+    place: Path,
+    known: Callable[[Path], Iterable[str]],
+    elsewhere: Mapping[str, str],
+) -> str:
     what, value = finding["type"], finding["input"]
     if what == "value_error":
         return str(finding["ctx"]["error"])
     if what.startswith("missing"):
         return "is required, but not there"
     if what in ("extra_forbidden", "unexpected_keyword_argument"):
+        if len(place) == 1 and (instead := elsewhere.get(str(place[0]))) is not None:
+            return f"unknown key; {instead}"
         keys = sorted(known(place[:-1]))
         near = difflib.get_close_matches(str(place[-1]), keys, n=1)
         hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(keys)}"

@@ -23,7 +23,7 @@ class Limits:
     cpu_cores: float | None = None
     """Ceiling in cores; None: no ceiling."""
     gpu_share: float | None = None
-    """Share of its GPUs' time, 0 to 1; None: not divided."""
+    """Share of each of its GPUs' time, 0 to 1; None: not divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,9 @@ class Bounds:
 
     floor_cores: float = 0.01
     ceiling_cores: float | None = None
+    floor_share: float = 1.0
+    """Share of each of its GPUs' time that it is promised; 1: they are its alone."""
+    ceiling_share: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +125,10 @@ class ContainerSpec:
     restart: Restart = Restart()
     memory_bytes: int | None = None
     gpus: int = 0
+    gpu_memory_bytes: int | None = None
+    """On each of its GPUs; None: all of it, or as large a part as it has of their time."""
+    gpu_model: str | None = None
+    """What its GPUs' product name must contain, whatever the case; None: any will do."""
     ports: tuple[str, ...] = ()
     network: str | None = None
     user: str | None = None
@@ -232,6 +239,10 @@ class Progress:
     """When the last valid line was received; None: never."""
     bad_lines: int = 0
     checkpoint: CheckpointAck | None = None
+    checkpoint_at_s: float | None = None
+    """When `checkpoint` was received."""
+    gpu_ratio: float | None = None
+    """Part of its GPUs' time that it used lately, by its own word; None: it is not paced."""
     trouble: str | None = None
     """Why the sidecar cannot be read, in one line."""
 
@@ -266,9 +277,72 @@ class Usage:
     throttled_ratio: float | None = None
     """Part of the scheduling periods since the cycle before that hit the quota."""
     cpu_pressure_ratio: float | None = None
+    gpu_ratio: float | None = None
+    """Part of its GPUs' time that it used since the cycle before, in the mean over them."""
+    gpu_window_ratio: float | None = None
+    """The same over the time of `Progress.window`."""
+    gpu_memory_bytes: int | None = None
+    """On all of its GPUs together."""
 
 
 # --------------------------------------------------------------------------- the runtime's facts
+
+
+class ComputeMode(StrEnum):
+    """Who may use a GPU at the same time, as its driver is set."""
+
+    DEFAULT = "default"
+    EXCLUSIVE = "exclusive-process"
+    PROHIBITED = "prohibited"
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """One process that uses a GPU."""
+
+    pid: int
+    """On the host."""
+    container_id: str | None = None
+    """None: it is in no container."""
+    memory_bytes: int | None = None
+    busy_ratio: float | None = None
+    """Part of the GPU's time that it used since the reading before."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFact:
+    """One GPU, or one MIG instance of a GPU that is divided so, as the driver tells it now."""
+
+    uuid: str
+    index: int
+    """The driver's order; of an instance, its GPU's."""
+    model: str
+    """Product name."""
+    memory_bytes: int
+    memory_used_bytes: int | None = None
+    busy_ratio: float | None = None
+    """Part of the last sampling period in which it computed. None on MIG: unknown is not idle."""
+    compute_mode: ComputeMode = ComputeMode.DEFAULT
+    part_of: str | None = None
+    """The UUID of the GPU that a MIG instance is part of."""
+    numa_node: int | None = None
+    nodes: tuple[str, ...] = ()
+    """Its device nodes on the host, such as /dev/nvidia0."""
+    processes: tuple[GpuProcess, ...] = ()
+    trouble: str | None = None
+    """Why it cannot be used now, in one line; None: it can."""
+
+
+class GpuAccess(StrEnum):
+    """How GPUs reached a container. It tells whether a CPU update can take them away again."""
+
+    CDI = "cdi"
+    RUNTIME = "runtime"
+    """The nvidia runtime in its CDI mode."""
+    NODES = "nodes"
+    """Device nodes named one by one."""
+    LEGACY = "legacy"
+    """A hook behind the engine's back: an update through the engine loses them."""
 
 
 class ContainerState(StrEnum):
@@ -307,7 +381,20 @@ class ContainerFact:
     oom_killed: bool = False
     error: str | None = None
     actual: Limits = Limits()
-    """Read back from the kernel."""
+    """Read back from the kernel; the share of GPUs' time as it was last told to the job."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs that it was made with."""
+    gpu_access: GpuAccess | None = None
+    """None: it has no GPU."""
+    gpu_enforced: tuple[tuple[str, str], ...] = ()
+    """By what is bounded (`devices`, `time`, `memory`, `cpu`), what enforces it, in a few words;
+    what is left out is advisory."""
+    gpus_kept: tuple[str, ...] = ()
+    """UUIDs of those beside `gpus` that it goes to, or may have to go back to, while it moves."""
+    origin: str | None = None
+    """The container that its work began in, before it was moved to other GPUs; None: this one."""
+    gpu_lost: str | None = None
+    """How this start of it lost its GPUs, in one line; None: it did not, as far as is known."""
     cpu_shares: int | None = None
     burst_cores: float | None = None
     """Read back from the kernel; None where it cannot be set."""
@@ -325,7 +412,12 @@ class ContainerFact:
     has_source: bool = True
     """Whether there is anything that its progress can be read from."""
     operation: str | None = None
-    """What the runtime is doing to it now (`stopping`, `updating`, `removing`), or None."""
+    """What the runtime is doing to it now (`stopping`, `updating`, `moving`), or None."""
+
+    @property
+    def life(self) -> str:
+        """What one container is known by, and all that its job is moved through."""
+        return self.origin or self.container_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +431,8 @@ class Report:
     oldest_s: float | None = None
     sample: Sample | None = None
     checkpoint: CheckpointAck | None = None
+    gpu_ratio: float | None = None
+    """Part of its GPUs' time that it used, by its own word."""
     span_s: float = 1.0
     """What it tells of ended within so long before it was received."""
 
@@ -393,6 +487,7 @@ class Delivered:
 
     name: str
     container_id: str
+    """`ContainerFact.life`: a move to other GPUs changes nothing of what was delivered."""
     metric: str
     deliver: float
     finish: float
@@ -412,6 +507,10 @@ class NodeFact:
     memory_bytes: int
     grain_cores: float = 0.001
     """Steps in which the engine keeps a CPU ceiling."""
+    gpus: tuple[GpuFact, ...] = ()
+    """In the driver's order."""
+    gpu_trouble: str | None = None
+    """Why GPUs cannot be seen, or not all of them; None: all is told, or there is no driver."""
 
 
 # --------------------------------------------------------------------------- what a policy sees
@@ -426,6 +525,8 @@ class JobState(StrEnum):
     RUNNING = "running"
     RESTARTING = "restarting"
     PAUSED = "paused"
+    MOVING = "moving"
+    """To other GPUs: it saves itself, is stopped, and goes on in a new container."""
     STOPPING = "stopping"
     STOPPED = "stopped"
     FINISHED = "finished"
@@ -452,6 +553,15 @@ class JobView:
     blind: str | None = None
     """Why nothing is known of its progress, although it has a target; None: it is known."""
     container_id: str | None = None
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs that it holds."""
+    gpus_kept: tuple[str, ...] = ()
+    """As `ContainerFact.gpus_kept`: kept for it, so nobody else's."""
+    gpu_access: GpuAccess | None = None
+    gpu_enforced: tuple[tuple[str, str], ...] = ()
+    """As `ContainerFact.gpu_enforced`."""
+    gpu_lost: str | None = None
+    """As `ContainerFact.gpu_lost`."""
     desired: Limits = Limits()
     """The last decision, after the guards."""
     actual: Limits = Limits()
@@ -482,6 +592,24 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuView:
+    """One GPU, and who beside our jobs is on it."""
+
+    fact: GpuFact
+    reserved: bool = False
+    """The operator keeps it from jobs."""
+    foreign_processes: int = 0
+    """Processes on it that are of no job of ours."""
+    foreign_memory_bytes: int = 0
+    """What those hold, as far as it can be read."""
+
+    @property
+    def uuid(self) -> str:
+        """The GPU's UUID."""
+        return self.fact.uuid
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """What there is to divide."""
 
@@ -493,6 +621,10 @@ class NodeView:
     """Steps in which ceilings are kept; guards round to them."""
     foreign_cores: float | None = None
     """CPU used on the host by everything that is not our job."""
+    gpus: tuple[GpuView, ...] = ()
+    """In the driver's order."""
+    gpu_trouble: str | None = None
+    """As `NodeFact.gpu_trouble`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,6 +659,8 @@ class Decision:
     memory: Memory | None = None
     next_s: float = 0.0
     """When to be asked again; 0: at the next cycle. A wake asks at once."""
+    gpus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """UUIDs of the GPUs that a job should be on. Only one that declares `checkpoint` is moved."""
 
 
 # --------------------------------------------------------------------------- what is done
@@ -541,11 +675,32 @@ class Start:
     cpu_shares: int
     source: str = ""
     """The job file, written into the container's labels."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs that it gets."""
 
     @property
     def job(self) -> str:
         """The job's name."""
         return self.spec.name
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Bring a running job to other GPUs: it saves itself, is stopped, and goes on in a new
+    container of the same name, mounts and identity; back to the old one where that fails."""
+
+    container_id: str
+    start: Start
+    """The new container, with the GPUs that it gets."""
+    checkpoint: Checkpoint
+    why: str
+    saved_before: bool = False
+    """It lost a GPU, and saved itself before: where it does not answer, it goes on from there."""
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.start.job
 
 
 @dataclass(frozen=True, slots=True)
@@ -565,9 +720,18 @@ class Resize:
 
     @property
     def grows(self) -> bool:
-        """Whether it raises the ceiling."""
+        """Whether it raises the ceiling, or where that stays, the share of GPUs' time."""
+        if self.only_tells:
+            share = self.before.gpu_share
+            return share is not None and (self.limits.gpu_share or 0.0) > share
         old, new = self.before.cpu_cores, self.limits.cpu_cores
         return new is None or (old is not None and new > old)
+
+    @property
+    def only_tells(self) -> bool:
+        """Whether its job has to be told of another share of GPUs' time, and nothing else."""
+        before, after = self.before, self.limits
+        return before.cpu_cores == after.cpu_cores and before.gpu_share != after.gpu_share
 
 
 @dataclass(frozen=True, slots=True)
@@ -582,7 +746,7 @@ class Remove:
     why: str
 
 
-Action = Start | Resize | Remove
+Action = Start | Resize | Move | Remove
 
 
 @dataclass(frozen=True, slots=True)

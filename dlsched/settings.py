@@ -24,6 +24,7 @@ from dlsched.fields import (
     Reader,
     as_text,
     choice,
+    flag,
     kind,
     number,
     seconds,
@@ -96,6 +97,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
+Uuid = Annotated[
+    str, text(r"(GPU|MIG)-[A-Za-z0-9/-]{1,91}", "the UUID of a GPU, as nvidia-smi -L lists it")
+]
 Folder = Annotated[Path, Reader(_folder, {"type": "string", "pattern": "^/"})]
 PolicyWord = Annotated[
     str,
@@ -139,6 +143,29 @@ class Engine:
         Annotated[str, text(r"(/[A-Za-z0-9_.-]+)+", "a control group such as /lab")] | None
     ) = None
     """The control group above dlsched's own, with the cgroupfs driver; None: the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """Which GPUs jobs get, and how."""
+
+    __pydantic_config__ = _STRICT
+    injection: Annotated[
+        Literal["auto", "cdi", "request", "nodes"], choice("auto", "cdi", "request", "nodes")
+    ] = "auto"
+    """How they reach a container."""
+    device_folder: Folder = Path("/dev")
+    """Where the host has their device nodes."""
+    prefer: Annotated[Literal["auto", "pack", "spread"], choice("auto", "pack", "spread")] = "auto"
+    """auto: jobs with a latency target are spread, the others packed."""
+    reserved: tuple[Uuid, ...] = ()
+    """No job gets these."""
+    foreign: Annotated[Literal["avoid", "share"], choice("avoid", "share")] = "avoid"
+    """What becomes of a GPU that a program outside of dlsched uses."""
+    on_loss: Annotated[Literal["keep", "move"], choice("keep", "move")] = "keep"
+    """What becomes of a job whose GPU vanished."""
+    move: Annotated[bool, flag()] = True
+    """Whether a job that declares `checkpoint` may be moved to make room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +243,7 @@ class Settings:
     """How long a job with a target may tell nothing until it is blind."""
     deliver_hook: DeliverHook = DeliverHook()
     engine: Engine = Engine()
+    gpus: Gpus = Gpus()
     journal: Journal = Journal()
     log: Log = Log()
     tenants: Mapping[TenantName, Rules] = field(default_factory=dict)
@@ -234,6 +262,7 @@ _LISTED: tuple[Place, ...] = (
     ("policy_options",),
     ("shadow_options",),
     ("deliver_hook", "command"),
+    ("gpus", "reserved"),
     ("tenants",),
 )
 """Read as YAML also from the environment: a mapping or a list."""

@@ -36,7 +36,15 @@ from dlsched.model import (
     Target,
     Ulimit,
 )  # fmt: skip
-from dlsched.spec_schema import CpusKeys, JobKeys, TargetKeys, json_schema, known_keys
+from dlsched.spec_schema import (
+    COMPOSES,
+    CpusKeys,
+    GpusKeys,
+    JobKeys,
+    TargetKeys,
+    json_schema,
+    known_keys,
+)  # fmt: skip
 from dlsched.spec_values import RESERVED_VARIABLE, Pairs
 from dlsched.units import shown
 
@@ -62,14 +70,14 @@ def parse_spec(
     """
     source = load_document(text, file)
     try:
-        keys = validate(source, _ADAPTER, known_keys, SpecError, null_ok=False)
+        keys = validate(source, _ADAPTER, known_keys, SpecError, null_ok=False, elsewhere=COMPOSES)
     except SpecError as error:
         raise SpecError(tuple(_discreet(problem) for problem in error.problems)) from None
     finding = _Crossing(source)
     spec = JobSpec(
         name=keys.name,
         container=_container(keys, finding, read_file),
-        bounds=bounds_of(keys.cpus),
+        bounds=bounds_of(keys.cpus, keys.gpus),
         weight=keys.weight,
         target=target_of(keys.target),
         stop=Stop(keys.stop.signal, keys.stop.grace) if keys.stop else Stop(),
@@ -139,7 +147,9 @@ def _container(
         volumes=keys.volumes,
         restart=restart_of(keys.restart),
         memory_bytes=keys.memory,
-        gpus=keys.gpus or 0,
+        gpus=keys.gpus.count if keys.gpus else 0,
+        gpu_memory_bytes=keys.gpus.memory if keys.gpus else None,
+        gpu_model=keys.gpus.model if keys.gpus else None,
         ports=keys.ports,
         network=keys.network,
         user=keys.user,
@@ -260,9 +270,12 @@ def _logging(keys: JobKeys) -> Logging:
     return Logging(given.driver, tuple(sorted((given.options or {}).items())))
 
 
-def bounds_of(given: CpusKeys | None) -> Bounds:
-    """Floor and ceiling of checked keys."""
-    return Bounds(given.min, given.max) if given else Bounds()
+def bounds_of(cpus: CpusKeys | None, gpus: GpusKeys | None = None) -> Bounds:
+    """Floors and ceilings of checked keys."""
+    bounds = Bounds(cpus.min, cpus.max) if cpus else Bounds()
+    if gpus is None:
+        return bounds
+    return replace(bounds, floor_share=gpus.share.min, ceiling_share=gpus.share.max)
 
 
 def target_of(given: TargetKeys | None) -> Target | None:

@@ -6,14 +6,18 @@ program speaks: `spec` turns these models into them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from dlsched.fields import choice, flag, number, seconds, size, text, whole
+from dlsched.fields import Short, choice, flag, number, seconds, size, text, whole
 from dlsched.spec_values import (
+    GPU_COUNT,
+    GPU_SHARE,
+    GPU_SHARE_MIN,
     AbsolutePath,
     Capability,
     Command,
@@ -21,7 +25,10 @@ from dlsched.spec_values import (
     EnvFiles,
     Environment,
     ExtraHosts,
-    Gpus,
+    GpuCount,
+    GpuMemory,
+    GpuModel,
+    GpuShare,
     HealthTest,
     Image,
     Labels,
@@ -73,6 +80,38 @@ class CpusKeys(Keys):
         if self.max is not None and self.min > self.max:
             raise ValueError(f"min {render_cores(self.min)} is above max {render_cores(self.max)}")
         return self
+
+
+class ShareKeys(Keys):
+    """Floor and ceiling of what a policy may give of a GPU's time; one number is the floor."""
+
+    min: GpuShare = Field(
+        GPU_SHARE_MIN, description="Promised part of each GPU's time, 0.05 (default) to 1."
+    )
+    max: GpuShare = Field(1.0, description="Ceiling, 0.05 to 1 (default 1).")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ShareKeys:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+class GpusKeys(Keys):
+    """How many GPUs, which, and how much of each; one number is the count."""
+
+    count: GpuCount = Field(description="How many, 1 to 64.")
+    share: Annotated[ShareKeys, Short(("min",), GPU_SHARE.schema)] = Field(
+        ShareKeys(min=1, max=1),
+        description="Part of each GPU's time that is promised; 1 (default): they are its alone.",
+    )
+    memory: GpuMemory | None = Field(
+        None,
+        description="On each GPU, such as 8GiB (default: all of it, or as large a part as share).",
+    )
+    model: GpuModel | None = Field(
+        None, description="What the product name must contain, such as A100 (default: any)."
+    )
 
 
 class TargetKeys(Keys):
@@ -149,25 +188,14 @@ class UlimitKeys(Keys):
     soft: Annotated[int, whole(-1, 2**62)]
     hard: Annotated[int, whole(-1, 2**62)]
 
-    @model_validator(mode="before")
-    @classmethod
-    def _both(cls, value: Any) -> Any:
-        one = isinstance(value, int) and not isinstance(value, bool)
-        return {"soft": value, "hard": value} if one else value
-
-    @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Either form."""
-        both = handler.resolve_ref_schema(handler(schema))
-        return {"anyOf": [{"type": "integer", "minimum": -1}, both]}
-
     @model_validator(mode="after")
     def _ordered(self) -> UlimitKeys:
         if self.hard != -1 and not -1 < self.soft <= self.hard:
             raise ValueError(f"soft {self.soft} is above hard {self.hard}")
         return self
+
+
+Ulimits = Annotated[UlimitKeys, Short(("soft", "hard"), {"type": "integer", "minimum": -1})]
 
 
 class HealthcheckKeys(Keys):
@@ -232,7 +260,9 @@ class JobKeys(Keys):
     memory: Annotated[int, size(MEMORY_MIN_BYTES)] | None = Field(
         None, description="Memory limit, such as 1GiB; swap is not given beyond it."
     )
-    gpus: Gpus | None = Field(None, description="How many GPUs.")
+    gpus: Annotated[GpusKeys, Short(("count",), GPU_COUNT.schema)] | None = Field(
+        None, description="How many GPUs, or count, share, memory and model."
+    )
     weight: Weight = Field(
         1.0, description="Weight beside other jobs, above 0, at most 1000 (default 1)."
     )
@@ -247,7 +277,7 @@ class JobKeys(Keys):
     working_dir: AbsolutePath | None = Field(None, description="Directory to start in.")
     shm_size: Annotated[int, size(1)] | None = Field(None, description="Size of /dev/shm.")
     tmpfs: Tmpfs = Field((), description="Directories in memory: /path[:options].")
-    ulimits: dict[Annotated[str, choice(*_ULIMITS)], UlimitKeys] | None = Field(
+    ulimits: dict[Annotated[str, choice(*_ULIMITS)], Ulimits] | None = Field(
         None, description="Resource limits: one number, or soft and hard; -1 is unlimited."
     )
     extra_hosts: ExtraHosts | None = Field(None, description="For /etc/hosts: host:address.")
@@ -263,15 +293,24 @@ class JobKeys(Keys):
     ] = Field("missing", description="When the image is pulled: missing (default), always, never.")
 
 
-_INNER: dict[str, type[Keys]] = {
-    "cpus": CpusKeys, "target": TargetKeys, "stop": StopKeys, "checkpoint": CheckpointKeys,
-    "ulimits": UlimitKeys, "healthcheck": HealthcheckKeys, "logging": LoggingKeys,
+_INNER: dict[tuple[str, ...], type[Keys]] = {
+    ("cpus",): CpusKeys, ("gpus",): GpusKeys, ("gpus", "share"): ShareKeys,
+    ("target",): TargetKeys, ("stop",): StopKeys, ("checkpoint",): CheckpointKeys,
+    ("ulimits",): UlimitKeys, ("healthcheck",): HealthcheckKeys, ("logging",): LoggingKeys,
 }  # fmt: skip
+
+COMPOSES: Mapping[str, str] = {
+    "deploy": "cpus, memory and gpus stand by themselves in a job file",
+    "devices": "GPUs are asked for as gpus, such as gpus: 1; other devices are not given",
+    "runtime": "GPUs are asked for as gpus, such as gpus: 1",
+}
+"""Keys of a Compose service that mean something of ours, and what to write."""
 
 
 def known_keys(path: tuple[str | int, ...]) -> list[str]:
     """The keys that may stand in the mapping at that path of a job file."""
-    model = _INNER.get(str(path[0]), JobKeys) if path else JobKeys
+    above = tuple(str(part) for part in path)
+    model = _INNER.get(above) or _INNER.get(above[:1], JobKeys)
     return list(model.model_fields)
 
 

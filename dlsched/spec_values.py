@@ -14,12 +14,17 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from dlsched.fields import Listed, Reader, as_text, kind, number, seconds, text, whole
+from dlsched.fields import Listed, Reader, as_text, kind, number, seconds, size, text, whole
 from dlsched.units import CORES_MAX, CORES_MIN, shown
 
 SIDECAR_PATH = "/run/dlsched"
 RESERVED_VARIABLE = "DLSCHED_"
 RESERVED_LABEL = "dlsched."
+GPU_SHARE_MIN = 0.05
+GPU_COUNT = whole(1, 64)
+GPU_SHARE = number(GPU_SHARE_MIN, 1)
+GPU_MEMORY_MIN_BYTES = 64 << 20
+"""A CUDA context alone takes more than that."""
 
 _DOMAIN = r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?(?::[0-9]{1,5})?"
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
@@ -122,16 +127,6 @@ def _restart(value: object) -> str:
     raise ValueError(f'{said} is not one of "no", always, unless-stopped, on-failure[:N]')
 
 
-def _gpus(value: object) -> int:
-    if isinstance(value, Mapping):
-        raise ValueError("a mapping is not supported yet: count only, such as gpus: 1")
-    _GPUS.read(value)
-    return int(str(value))
-
-
-_GPUS = whole(1, 64)
-
-
 def _quantile(value: object) -> float | None:
     words = as_text(value)
     if words == "mean":
@@ -227,7 +222,10 @@ Tmpfs = Annotated[tuple[Annotated[str, Reader(_tmpfs, {"type": "string"})], ...]
 Port = Annotated[str, Reader(_port, {"type": ["string", "integer"]})]
 AbsolutePath = Annotated[str, Reader(_absolute, {"type": "string", "pattern": "^/"})]
 RestartWords = Annotated[str, Reader(_restart, {"type": "string", "pattern": f"^({_RESTART})$"})]
-Gpus = Annotated[int, Reader(_gpus, _GPUS.schema)]
+GpuCount = Annotated[int, GPU_COUNT]
+GpuShare = Annotated[float, GPU_SHARE]
+GpuMemory = Annotated[int, size(GPU_MEMORY_MIN_BYTES)]
+GpuModel = Annotated[str, text(r"[!-~]([ -~]{0,62}[!-~])?", "1 to 64 printable characters")]
 Quantile = Annotated[float | None, Reader(_quantile, {"type": "string", "pattern": "^(mean|p.*)$"})]
 Metric = Annotated[str, Reader(_metric, {"type": "string"})]
 Signal = Annotated[str, Reader(_signal, {"type": "string", "examples": ["SIGTERM", "SIGINT"]})]

@@ -1,19 +1,25 @@
 """Putting a job file into the watch folder: checked, whole, and where its author's files belong.
 
-Owns that one way in. It must not ask the daemon: the file is the wish.
+Owns that one way in, and what a node can never give a job. It must not ask the daemon: the file is
+the wish.
 """
 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+from dlsched.document import Path as Place
 from dlsched.durable import write_whole
 from dlsched.errors import Problem, SpecError
 from dlsched.job_files import Moved, is_job_file, list_files, read_job_file
 from dlsched.model import JobSpec
 from dlsched.spec import env_file_reader, parse_spec
 from dlsched.tenants import owner_of
+from dlsched.units import render_bytes, shown
 
 
 def own_folder(watch: Path) -> Path:
@@ -28,8 +34,48 @@ def own_folder(watch: Path) -> Path:
     return own if is_there else watch
 
 
-def submit(text: str, file_name: str, folder: Path) -> JobSpec:
+def lacks(spec: JobSpec, node: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
+    """Where the job asks for GPUs that the node, as `status.node_status` tells it, never gives.
+
+    Nothing while the node does not see all of its GPUs: those out of sight may come back.
+    """
+    asked, model = spec.container, spec.container.gpu_model
+    if not asked.gpus or node.get("gpus") is None or node.get("gpu_trouble") is not None:
+        return
+    gpus = [gpu for gpu in node["gpus"] if not gpu["reserved"]]
+    there, such = _counted(gpus), ""
+    if asked.gpus <= len(gpus) and model is not None:
+        gpus, such = [gpu for gpu in gpus if model.casefold() in gpu["model"].casefold()], " such"
+        if not gpus:
+            yield ("gpus", "model"), f"{shown(model)}, the node has none{there}"
+            return
+    if asked.gpus <= len(gpus) and asked.gpu_memory_bytes is not None:
+        most_bytes = max(gpu["memory_bytes"] for gpu in gpus)
+        if asked.gpu_memory_bytes > most_bytes:
+            what = f"{render_bytes(asked.gpu_memory_bytes)}, the node's largest{such} has "
+            yield ("gpus", "memory"), f"{what}{render_bytes(most_bytes)}{there}"
+            return
+        gpus = [gpu for gpu in gpus if gpu["memory_bytes"] >= asked.gpu_memory_bytes]
+        such = " such"
+    if asked.gpus > len(gpus):
+        yield ("gpus", "count"), f"{asked.gpus}{such}, the node has {len(gpus) or 'none'}{there}"
+
+
+def _counted(gpus: list[Mapping[str, Any]]) -> str:
+    kinds = Counter((gpu["model"], gpu["memory_bytes"]) for gpu in gpus)
+    told = [f"{count} {model} {render_bytes(size)}" for (model, size), count in kinds.items()]
+    return f": {', '.join(told)}" if told else ""
+
+
+def submit(
+    text: str,
+    file_name: str,
+    folder: Path,
+    refusals: Callable[[JobSpec], Iterable[tuple[Place, str]]] = lambda _: (),
+) -> JobSpec:
     """Check the text and put it into the folder under that name, whole or not at all.
+
+    `refusals` is as in `parse_spec`.
 
     Raises SpecError when the text is wrong, the name is none for a job file, or the file that it
     would replace is another job's; OSError when the folder cannot be written.
@@ -37,7 +83,7 @@ def submit(text: str, file_name: str, folder: Path) -> JobSpec:
     if not is_job_file(file_name) or "/" in file_name or "\0" in file_name:
         what = "is not the name of a job file: it must end in .yaml or .yml, and hold no /"
         raise SpecError((Problem(file_name, 0, 0, "", what),))
-    spec = parse_spec(text, file_name, env_file_reader(folder))
+    spec = parse_spec(text, file_name, env_file_reader(folder), refusals)
     _refuse_other_job(spec, folder, file_name)
     write_whole(folder / file_name, text)
     return spec

@@ -87,6 +87,7 @@ class Rules:
     memory_bytes: Annotated[Bytes | None, Field(alias="memory")] = None
     """What the memory limits of all the owner's jobs may add up to; each then needs one."""
     gpus: Annotated[int, whole(0, 64)] = 0
+    """How many GPUs all the owner's jobs may have; one that several share counts for each."""
 
     @property
     def ceilings(self) -> OwnerCeilings:
@@ -266,7 +267,7 @@ def _too_much(spec: JobSpec, rules: Rules, whose: str) -> Iterator[tuple[Place, 
             asked = render_bytes(container.memory_bytes)
             yield ("memory",), f"{asked} is not for {whose}: {bound}"
     if container.gpus > rules.gpus:
-        yield ("gpus",), f"{container.gpus} is not for {whose}: {rules.gpus} in all"
+        yield ("gpus", "count"), f"{container.gpus} is not for {whose}: {rules.gpus} in all"
 
 
 def _matches(words: str, patterns: tuple[str, ...], owner: Owner) -> bool:

@@ -171,6 +171,30 @@ def test_container_keys(more: str, field: str, value: object) -> None:
     assert getattr(parsed(more).container, field) == value
 
 
+@pytest.mark.parametrize(
+    ("gpus", "count", "floor", "ceiling", "memory_bytes", "model"),
+    [
+        ("1", 1, 1.0, 1.0, None, None),
+        ("{count: 2}", 2, 1.0, 1.0, None, None),
+        ("{count: 1, share: 0.5}", 1, 0.5, 1.0, None, None),
+        ("{count: 1, share: 0.05}", 1, 0.05, 1.0, None, None),
+        ("{count: 1, share: {min: 0.2, max: 0.8}}", 1, 0.2, 0.8, None, None),
+        ("{count: 1, share: {max: 0.8}}", 1, 0.05, 0.8, None, None),
+        ("{count: 64, memory: 64MiB}", 64, 1.0, 1.0, 64 << 20, None),
+        ("{count: 1, memory: 8GiB, model: A100 80GB}", 1, 1.0, 1.0, 8 << 30, "A100 80GB"),
+        ("{count: 1, model: 4090}", 1, 1.0, 1.0, None, "4090"),
+    ],
+)
+def test_gpus(
+    gpus: str, count: int, floor: float, ceiling: float, memory_bytes: int | None, model: str | None
+) -> None:
+    spec = parsed(f"cpus: {{min: 0.5, max: 2}}\ngpus: {gpus}\n")
+    assert spec.bounds == Bounds(0.5, 2.0, floor, ceiling)
+    container = spec.container
+    assert (container.gpus, container.gpu_memory_bytes) == (count, memory_bytes)
+    assert container.gpu_model == model
+
+
 def test_checkpoint_and_stop() -> None:
     spec = parsed("checkpoint: {signal: USR1, path: /ckpt}\nstop: {signal: INT}\n")
     assert spec.checkpoint == Checkpoint("SIGUSR1", 60.0, "/ckpt")
@@ -197,7 +221,29 @@ def test_checkpoint_and_stop() -> None:
         ("memory: 1MiB", "memory: '1MiB' is out of bounds: 6 MiB to"),
         ("memory: lots", "memory: 'lots' is not a size"),
         ("memory:", "job.yaml:3:8: memory: has no value"),
-        ("gpus: {count: 1}", "gpus: a mapping is not supported yet: count only"),
+        ("gpus: {}", "job.yaml:3:7: gpus.count: is required, but not there"),
+        ("gpus: {share: 0.5, model: A100}", "gpus.count: is required, but not there"),
+        ("gpus: {count: 0, share: 0.5}", "gpus.count: 0 is out of bounds: 1 to 64"),
+        ("gpus: {count: 65}", "job.yaml:3:15: gpus.count: 65 is out of bounds: 1 to 64"),
+        ("gpus: {count: 1, share: 0}", "gpus.share: 0 is out of bounds: 0.05 to 1"),
+        ("gpus: {count: 1, share: 1.01}", "gpus.share: 1.01 is out of bounds: 0.05 to 1"),
+        ("gpus: {count: 1, share: half}", "gpus.share: 'half' is not a number"),
+        ("gpus: {count: 1, share: {min: 0.01}}", "gpus.share.min: 0.01 is out of bounds: 0.05"),
+        ("gpus: {count: 1, share: {max: 2}}", "gpus.share.max: 2 is out of bounds: 0.05 to 1"),
+        ("gpus: {count: 1, share: {min: 0.9, max: 0.8}}", "share: min 0.9 is above max 0.8"),
+        ("gpus: {count: 1, share: {mni: 1}}", "gpus.share.mni: unknown key; did you mean min?"),
+        ("gpus: {count: 1, memory: 63MiB}", "gpus.memory: '63MiB' is out of bounds: 64 MiB to"),
+        ("gpus: {count: 1, memory: 0.5}", "gpus.memory: '0.5' is out of bounds: 64 MiB"),
+        ("gpus: {count: 1, model: ''}", "gpus.model: '' is not 1 to 64 printable characters"),
+        ("gpus: {count: 1, model: 'A100 '}", "is not 1 to 64 printable characters"),
+        (f"gpus: {{count: 1, model: {'x' * 65}}}", "is not 1 to 64 printable characters"),
+        ('gpus: {count: 1, model: "A\\e[2J"}', "'A\\x1b[2J' is not 1 to 64 printable"),
+        ("gpus: {count: 1, modle: A100}", "gpus.modle: unknown key; did you mean model?"),
+        ("gpus: all", "gpus: 'all' is not a whole number"),
+        ("gpus: [{count: 1}]", "gpus: a list is not a whole number"),
+        ("runtime: nvidia", "runtime: unknown key; GPUs are asked for as gpus, such as gpus: 1"),
+        ("devices: [nvidia.com/gpu=all]", "devices: unknown key; GPUs are asked for as gpus"),
+        ("deploy: {resources: {}}", "deploy: unknown key; cpus, memory and gpus stand by them"),
         ("gpus: 0", "gpus: 0 is out of bounds: 1 to 64"),
         ("gpus: 1.5", "gpus: 1.5 is not a whole number"),
         ("target: {}", "target: needs latency, or metric, deliver and finish"),
@@ -348,6 +394,20 @@ def test_only_what_needs_a_new_container_changes_its_digest() -> None:
     assert other.container_digest != before.container_digest
 
 
+def test_a_share_of_gpus_changes_live_and_the_gpus_themselves_do_not() -> None:
+    def digests(gpus: str) -> tuple[str, str]:
+        spec = parse_spec(DESIGNED.replace("gpus: 1", f"gpus: {gpus}"), "f")
+        return spec.container_digest, spec.digest
+
+    before = digests("{count: 1, share: 0.5}")
+    live = digests("{count: 1, share: {min: 0.4, max: 0.9}}")
+    assert live[0] == before[0]
+    assert live[1] != before[1]
+    assert digests("1") == digests("{count: 1, share: 1}")
+    anew = ("2", "{count: 1, memory: 8GiB}", "{count: 1, memory: 9GiB}", "{count: 1, model: A100}")
+    assert len({before[0], *(digests(gpus)[0] for gpus in anew)}) == 5
+
+
 def test_what_means_the_same_has_the_same_digest() -> None:
     before = parse_spec(DESIGNED, "f")
     again = parse_spec(
@@ -362,6 +422,11 @@ def test_digests_stay_the_same_over_releases() -> None:
     spec = parse_spec(LEAST, "f")
     assert spec.container_digest == (
         "49f846842cdc430cbd3bfcea523ed9fd9884820469563ea15b6afa1a90e80163"
+    )
+    spec = parse_spec(DESIGNED, "f")
+    assert (spec.container_digest, spec.digest) == (
+        "7729443e5bf3c8e41157d7b71d90019645f2dd386129ec3263eaa965332a1a5a",
+        "8032bed1c111b5482e3b312cd703dd9a5d262b590dcc474f6421681250ce6347",
     )
 
 
@@ -382,8 +447,12 @@ def test_the_schema_describes_every_key_to_editors() -> None:
 
 def test_the_schema_allows_both_forms_where_the_checks_do() -> None:
     schema = json_schema()
-    limits = schema["$defs"]["UlimitKeys"]["anyOf"]
-    assert [form["type"] for form in limits] == ["integer", "object"]
+    inner = {**schema["properties"], "share": schema["$defs"]["GpusKeys"]["properties"]["share"]}
+    inner["ulimits"] = inner["ulimits"]["additionalProperties"]
+    for key, one in (("ulimits", "integer"), ("gpus", "integer"), ("share", "number")):
+        short, full = inner[key]["anyOf"]
+        assert short["type"] == one
+        assert schema["$defs"][full["$ref"].rpartition("/")[2]]["type"] == "object"
     command = schema["properties"]["command"]["anyOf"]
     assert [form["type"] for form in command] == ["string", "array"]
     pairs = schema["properties"]["environment"]
@@ -398,7 +467,8 @@ SCALARS = (
 )  # fmt: skip
 KEYS = st.sampled_from(
     [*json_schema()["properties"], "latency", "quantile", "metric", "deliver", "finish", "min",
-     "max", "signal", "grace", "path", "test", "soft", "hard", "nofile", "driver", "options"]
+     "max", "signal", "grace", "path", "test", "soft", "hard", "nofile", "driver", "options",
+     "count", "share", "model"]
 ) | st.text(max_size=6)  # fmt: skip
 VALUES = st.recursive(
     SCALARS,

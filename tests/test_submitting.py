@@ -9,7 +9,8 @@ import pytest
 
 from dlsched import submitting
 from dlsched.errors import SpecError
-from dlsched.submitting import own_folder, submit
+from dlsched.spec import parse_spec
+from dlsched.submitting import lacks, own_folder, submit
 from dlsched.tenants import Owner
 from tests.test_inbox import Desk, desk, names
 
@@ -43,6 +44,57 @@ def test_submit_refuses_and_leaves_the_folder_as_it_was(
         submit(text, name, desk.folder)
     assert problem in str(caught.value)
     assert [path.name for path in desk.folder.iterdir()] == ["b.yaml"]
+
+
+A100 = {"model": "NVIDIA A100-SXM4-80GB", "memory_bytes": 80 << 30, "reserved": False}
+T4 = {"model": "Tesla T4", "memory_bytes": 15 << 30, "reserved": False}
+THERE = "1 NVIDIA A100-SXM4-80GB 80 GiB, 2 Tesla T4 15 GiB"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "problem"),
+    [
+        ("4", f"3:7: gpus.count: 4, the node has 3: {THERE}"),
+        ("{count: 5}", f"3:15: gpus.count: 5, the node has 3: {THERE}"),
+        ("{count: 1, model: H100}", f"3:25: gpus.model: 'H100', the node has none: {THERE}"),
+        (
+            "{count: 1, memory: 96GiB}",
+            f"3:26: gpus.memory: 96 GiB, the node's largest has 80 GiB: {THERE}",
+        ),
+        (
+            "{count: 1, model: t4, memory: 16GiB}",
+            f"3:37: gpus.memory: 16 GiB, the node's largest such has 15 GiB: {THERE}",
+        ),
+        ("{count: 2, memory: 16GiB}", f"3:15: gpus.count: 2 such, the node has 1: {THERE}"),
+        ("{count: 3, model: T4}", f"3:15: gpus.count: 3 such, the node has 2: {THERE}"),
+    ],
+)
+def test_more_gpus_than_there_are_are_refused_with_what_there_is(
+    desk: Desk, gpus: str, problem: str
+) -> None:
+    node = {"gpus": [A100, T4, T4, {**A100, "reserved": True}], "gpu_trouble": None}
+    text = f"name: job-a\nimage: a\ngpus: {gpus}\n"
+    with pytest.raises(SpecError) as caught:
+        submit(text, "a.yaml", desk.folder, lambda spec: lacks(spec, node))
+    assert str(caught.value) == f"a.yaml:{problem}"
+    assert list(desk.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("gpus", ["1", "3", "{count: 2, model: T4, memory: 15GiB}"])
+def test_what_the_node_has_is_not_refused(desk: Desk, gpus: str) -> None:
+    node = {"gpus": [A100, T4, T4], "gpu_trouble": None}
+    text = f"name: job-a\nimage: a\ngpus: {gpus}\n"
+    assert submit(text, "a.yaml", desk.folder, lambda spec: lacks(spec, node)).container.gpus
+
+
+def test_a_node_without_gpus_refuses_and_one_that_cannot_see_them_does_not(desk: Desk) -> None:
+    text = "name: job-a\nimage: a\ngpus: 1\n"
+    spec = parse_spec(text, "a.yaml")
+    (said,) = lacks(spec, {"gpus": [], "gpu_trouble": None})
+    assert said == (("gpus", "count"), "1, the node has none")
+    assert not [*lacks(spec, {"gpus": [], "gpu_trouble": "the driver does not answer"})]
+    assert not [*lacks(spec, {})]
+    assert not [*lacks(parse_spec("name: job-a\nimage: a\n", "a.yaml"), {"gpus": []})]
 
 
 def test_submit_into_no_folder_is_an_os_error(tmp_path: Path) -> None:

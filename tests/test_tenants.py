@@ -50,7 +50,8 @@ def problems(more: str, rules: Rules = RULES, owner: Owner = ALICE, own: str = O
     "volumes: [/scratch/1001/x:/s]", "volumes: [alice-models:/m]", "network: net-alice",
     "network: none", 'ports: ["8000:80", "127.0.0.1:8999:80/udp", "80:80", "[::1]:8080:80"]',
     "labels: {team.name: vision}", "ulimits: {nofile: 1024, nproc: 64}", "logging: {driver: none}",
-    "logging: {driver: json-file}", "weight: 1", "gpus: 1", "cpus: {min: 4, max: 64}",
+    "logging: {driver: json-file}", "weight: 1", "gpus: 1", "gpus: {count: 1, share: 0.5}",
+    "cpus: {min: 4, max: 64}",
     "healthcheck: {test: [CMD, a], interval: 5s}", "cap_drop: [ALL]", "read_only: true",
 ])  # fmt: skip
 def test_what_is_allowed_passes(more: str) -> None:
@@ -86,7 +87,8 @@ def test_what_is_allowed_passes(more: str) -> None:
     ("logging: {driver: syslog}", "logging: is not for uid 1001: leave it out"),
     ("logging: {driver: json-file, options: {}}", "logging: is not for uid 1001"),
     ("weight: 2", "weight: 2 is not for uid 1001: at most 1"),
-    ("gpus: 2", "gpus: 2 is not for uid 1001: 1 in all"),
+    ("gpus: 2", "a.yaml:5:7: gpus.count: 2 is not for uid 1001: 1 in all"),
+    ("gpus: {share: 0.1, count: 2}", "a.yaml:5:27: gpus.count: 2 is not for uid 1001: 1 in all"),
     ("cpus: {min: 5, max: 9}", "cpus.min: 5 cores are not for uid 1001: 4 in all"),
     ("healthcheck: {test: [CMD, a], interval: 1s}", "healthcheck.interval: 1 s is not for uid"),
 ])  # fmt: skip

@@ -46,7 +46,8 @@ BLOCKS = tuple(
         "cpus: {min: 0.1, max: 2}\n",
         "memory: 1GiB\n",
         "gpus: 1\n",
-        "gpus: {count: 1}\n",
+        "gpus: {count: 2, share: 0.5, memory: 8GiB, model: A100}\n",
+        "gpus:\n  count: 1\n  share: {min: 0.2, max: 0.8}\n",
         "weight: 1\n",
         "target: {latency: 50ms, quantile: p95}\n",
         "target: {metric: accuracy, deliver: 0.90, finish: 0.97, deadline: 2h}\n",
@@ -84,7 +85,7 @@ WORDS = tuple(
         "[", "]", ",", "|", ">", "|-\n", ">+2\n", "|9\n", "'", '"', '"\\u202e"', '"\\ud800"',
         '"\\0"', '"\\e[2J"', '"\\N"', '"\\x85"', "#", " #", "@", "`", "\t", "\n", "\n ", "\n  ",
         "? [a, b]\n", "privileged: true\n", "cap_add: [ALL]\n", "devices: [/dev/sda]\n",
-        "pid: host\n", "network: host\n", "volumes: [/:/host]\n",
+        "pid: host\n", "network: host\n", "runtime: nvidia\n", "volumes: [/:/host]\n",
         "volumes: [/var/run/docker.sock:/s]\n", "labels: {dlsched.instance: x}\n",
         "environment: {DLSCHED_JOB: x}\n", "name: ab\n",
         "image: a\n", "image: ''\n", "a: &a [*a, *a]\n", "2001-01-01", "0o7", "~", "=",
@@ -215,7 +216,9 @@ class _Beside:
 def _described(spec: JobSpec) -> str:
     if not re.fullmatch(NAME, spec.name):
         raise Broken(f"a job is named otherwise than jobs are: {spec.name!a}")
-    for number in (spec.weight, spec.bounds.floor_cores, spec.stop.grace_s):
+    bounds = spec.bounds
+    shares = (bounds.floor_share, bounds.ceiling_share)
+    for number in (spec.weight, bounds.floor_cores, *shares, spec.stop.grace_s):
         if not (math.isfinite(number) and number >= 0):
             raise Broken(f"a spec holds the number {number}")
     text = json.dumps(plain(spec), allow_nan=False)

@@ -45,6 +45,8 @@ _LINES = tuple(
         "deliver_hook:\n  command: null\n  user: root\n",
         "engine: {host: unix:///run/x, timeout: 10s}\n",
         "engine:\n  config_file: /root/.docker/config.json\n  cgroup_parent: /lab\n",
+        "gpus: {injection: auto, device_folder: /dev, prefer: pack, foreign: avoid, move: true}\n",
+        "gpus:\n  reserved: [GPU-8f6d8f5e-0b5c, MIG-1/7/0]\n  on_loss: move\n",
         "journal: {max_size: 1GiB, max_age: 7d, frame: 5m}\n",
         "log: {level: info, format: text}\n",
     )

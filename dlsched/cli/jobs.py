@@ -5,6 +5,7 @@ Owns their options and words. It must not know what a job file may say: `spec` d
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,19 +24,33 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command(short_help="Tell everything that is wrong with job files.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_FILE)
+@click.option("--node", is_flag=True, help="Also whether the daemon's node has such GPUs.")
 @options.output
+@options.asking
 @click.pass_context
-def check(ctx: click.Context, files: tuple[Path, ...], output: str) -> None:
+def check(
+    ctx: click.Context,
+    files: tuple[Path, ...],
+    node: bool,
+    output: str,
+    config: Path | None,
+    run_dir: Path | None,
+) -> None:
     """Tell everything that is wrong with job files, each as FILE:LINE:COLUMN: path: what.
 
-    Ends with 0 when every file is right, with 2 when one is not.
+    Ends with 0 when every file is right, with 2 when one is not. No daemon is asked without --node.
 
     \b
     Examples:
       dlsched check face-unlock.yaml
+      dlsched check --node train.yaml
       dlsched check jobs/*.yaml -o json
     """
-    checked = [(file, *_checked(file)) for file in files]
+    there: Mapping[str, Any] = {}
+    if node:
+        with options.daemon(config, run_dir) as daemon:
+            there = daemon.jobs()["node"]
+    checked = [(file, *_checked(file, there)) for file in files]
     if output == "json":
         tell_json([_as_json(*one) for one in checked])
     else:
@@ -77,31 +92,38 @@ def submit(
     """Check a job file and put it into the watch folder, whole or not at all.
 
     A file of that name is replaced: the job changes live where it can. Where the folder has a
-    subfolder of your name that is yours, the file goes there.
+    subfolder of your name that is yours, the file goes there. A job that wants more GPUs than the
+    running daemon's node has is refused, with what it has.
 
     \b
     Examples:
       dlsched submit face-unlock.yaml
       dlsched submit --start face-unlock.yaml
     """
-    from dlsched.submitting import own_folder
+    from dlsched.submitting import lacks, own_folder
     from dlsched.submitting import submit as put
 
     flags = {"watch": watch, "run_dir": run_dir}
     settings = options.settings(config, flags)
-    folder = own_folder(_running_watch(settings) if watch is None else settings.watch)
-    spec = put(_read(file), file.name, folder)
+    running, node = _running(settings) if watch is None else (settings.watch, {})
+    folder = own_folder(running)
+    spec = put(_read(file), file.name, folder, lambda spec: lacks(spec, node))
     tell(str(folder / file.name))
     if start:
         _lift(spec.name, settings)
 
 
-def _running_watch(settings: Settings) -> Path:
+def _running(settings: Settings) -> tuple[Path, Mapping[str, Any]]:
+    """The running daemon's folder, and its node; without a daemon that of the settings, and {}."""
+    from dlsched.client import Refused
+
+    folder = settings.watch
     try:
         with options.daemon_of(settings) as daemon:
-            return Path(str(daemon.about()["watch"]))
-    except DaemonUnavailable:
-        return settings.watch
+            folder = Path(str(daemon.about()["watch"]))
+            return folder, daemon.jobs()["node"]
+    except (DaemonUnavailable, Refused):  # no daemon, or its first cycle is not done yet
+        return folder, {}
 
 
 def _lift(job: str, settings: Settings) -> None:
@@ -119,11 +141,13 @@ def _lift(job: str, settings: Settings) -> None:
             raise
 
 
-def _checked(file: Path) -> tuple[JobSpec | None, tuple[Problem, ...]]:
+def _checked(file: Path, node: Mapping[str, Any]) -> tuple[JobSpec | None, tuple[Problem, ...]]:
     from dlsched.spec import env_file_reader, parse_spec
+    from dlsched.submitting import lacks
 
+    beside = env_file_reader(file.parent)
     try:
-        return parse_spec(_read(file), str(file), env_file_reader(file.parent)), ()
+        return parse_spec(_read(file), str(file), beside, lambda spec: lacks(spec, node)), ()
     except SpecError as error:
         return None, error.problems
 
