@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-v2 bench torture models lint clean environment python install uninstall
+.PHONY: help demo test test-v2 bench bench-gpu torture models lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -18,6 +18,7 @@ demo: environment  ## eight inference containers under plain Docker and under dl
 	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks.demo
 
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had
+	@python3 -m tools.environment --tests
 	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m pytest
 
 test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host (root, Debian)
@@ -25,6 +26,12 @@ test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host
 
 bench: environment  ## the measurements that the README quotes
 	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks.bench
+
+# An interpreter of this host that has torch with CUDA; nothing of that size is downloaded.
+TORCH_PYTHON := python3
+
+bench-gpu: environment  ## pacing on a GPU (TORCH_PYTHON); without one on a simulated device
+	@$(PYTHON) -m benchmarks.gpu_pacing --python $(TORCH_PYTHON)
 
 torture: environment  ## all that must not lose anything: deaths at every point, fuzzing, a long run
 	@$(ENGINE) -- $(PYTHON) -m benchmarks.torture

@@ -16,6 +16,7 @@ import docker
 import pytest
 from docker.errors import APIError
 
+from tests.nvml.fixtures import nvml, nvml_stub  # noqa: F401  fixtures for every folder
 from tools.base_image import BASE, ensure_base
 from tools.engine import CGROUP_PARENT, MISSING, REQUIRE
 from tools.engine_probe import answering_host, connect

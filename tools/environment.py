@@ -57,6 +57,18 @@ def python_for_environments(path: Optional[str] = None) -> str:
     return found
 
 
+def compiler_for_tests() -> None:
+    """Make sure of a C compiler: the tests' stand-in for the GPU driver's library is C.
+
+    Installs Debian's where it lacks; raises SetupError naming what to install.
+    """
+    compiler = shutil.which("cc")
+    # With headers: Debian's gcc only recommends the package that has them.
+    probe = ["-E", "-include", "stdio.h", "-x", "c", "-o", "/dev/null", "/dev/null"]
+    if compiler is None or subprocess.run([compiler, *probe], check=False).returncode != 0:
+        debian.install(["gcc", "libc6-dev"], "the tests' stand-in for the GPU driver")
+
+
 def digest_of(parts: Sequence[bytes]) -> str:
     """One hexadecimal digest over several byte strings, each kept apart from its neighbour."""
     whole = hashlib.sha256()
@@ -120,6 +132,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Prepare the environment for development, or with --train the one for `make models`."""
     parser = argparse.ArgumentParser(prog="python3 -m tools.environment", description=main.__doc__)
     parser.add_argument("--train", action="store_true", help="the environment for `make models`")
+    parser.add_argument("--tests", action="store_true", help="what tests need beside it")
     options = parser.parse_args(arguments)
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "environment.lock").open("w") as lock:
@@ -130,6 +143,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 prepare(BUILD / "train-venv", TRAIN_REQUIREMENTS, install_project=False)
             else:
                 prepare(ROOT / ".venv", REQUIREMENTS, install_project=True)
+            if options.tests:
+                compiler_for_tests()
         except SetupError as error:
             say(f"error: {error}")
             return 1

@@ -1,0 +1,151 @@
+"""The part of `pynvml` that is used, typed; and what its errors mean.
+
+Owns finding it: nothing is imported on a host without the driver's library. It must not keep
+anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from dlsched.model import GpuFact
+
+LIBRARY = "libnvidia-ml.so.1"
+
+# NVML's return codes.
+SUCCESS = 0
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+DRIVER_NOT_LOADED = 9
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+VERSION_MISMATCH = 18
+NO_DATA = 21
+
+ABSENT = frozenset({DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND})
+"""A host without GPUs, or whose driver is not in use: nothing is wrong."""
+
+UNTOLD = frozenset({NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA})
+"""Of one figure: this device or driver does not tell it."""
+
+Handle = object
+"""A device as NVML knows it, of no meaning outside."""
+
+
+class Memory(Protocol):
+    """In bytes."""
+
+    total: int
+    used: int
+
+
+class Rates(Protocol):
+    """In percent of the last sampling period."""
+
+    gpu: int
+
+
+class Process(Protocol):
+    """`usedGpuMemory` in bytes; None: not told."""
+
+    pid: int
+    usedGpuMemory: int | None
+
+
+class Sample(Protocol):
+    """A process that computed: `smUtil` in percent, `timeStamp` in microseconds since 1970."""
+
+    pid: int
+    timeStamp: int
+    smUtil: int
+
+
+class Error(Protocol):
+    """What NVML refuses with."""
+
+    value: int
+
+
+class Nvml(Protocol):
+    """The functions of `pynvml` that are called here. Each raises its `NVMLError`."""
+
+    NVMLError: type[Exception]
+
+    def nvmlInit(self) -> None: ...
+    def nvmlShutdown(self) -> None: ...
+    def nvmlSystemGetDriverVersion(self) -> str: ...
+    def nvmlDeviceGetCount(self) -> int: ...
+    def nvmlDeviceGetHandleByIndex(self, index: int, /) -> Handle: ...
+    def nvmlDeviceGetUUID(self, device: Handle, /) -> str: ...
+    def nvmlDeviceGetName(self, device: Handle, /) -> str: ...
+    def nvmlDeviceGetMinorNumber(self, device: Handle, /) -> int: ...
+    def nvmlDeviceGetMemoryInfo(self, device: Handle, /) -> Memory: ...
+    def nvmlDeviceGetUtilizationRates(self, device: Handle, /) -> Rates: ...
+    def nvmlDeviceGetComputeMode(self, device: Handle, /) -> int: ...
+    def nvmlDeviceGetMemoryAffinity(
+        self, device: Handle, words: int, scope: int, /
+    ) -> Sequence[int]: ...
+    def nvmlDeviceGetMigMode(self, device: Handle, /) -> Sequence[int]: ...
+    def nvmlDeviceGetMaxMigDeviceCount(self, device: Handle, /) -> int: ...
+    def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Handle, index: int, /) -> Handle: ...
+    def nvmlDeviceGetGpuInstanceId(self, device: Handle, /) -> int: ...
+    def nvmlDeviceGetComputeInstanceId(self, device: Handle, /) -> int: ...
+    def nvmlDeviceGetComputeRunningProcesses_v3(self, device: Handle, /) -> Sequence[Process]: ...
+    def nvmlDeviceGetGraphicsRunningProcesses_v3(self, device: Handle, /) -> Sequence[Process]: ...
+    def nvmlDeviceGetProcessUtilization(
+        self, device: Handle, since_us: int, /
+    ) -> Sequence[Sample]: ...
+
+
+_LOST = "fell off the bus (GPU is lost)"
+_RESET = "needs a reset"
+NO_MEMORY = "the driver does not tell how much memory it has"
+NO_INSTANCE = "MIG is on, and it has no instance"
+_REMEDIES = {
+    _LOST: "look for Xid in `dmesg`; nvidia-smi --gpu-reset, or reboot",
+    _RESET: "nvidia-smi --gpu-reset, or reboot",
+    NO_INSTANCE: "nvidia-smi mig -cgi, or switch MIG off",
+}
+
+
+def remedy(gpu: GpuFact) -> str:
+    """What to do about a GPU's trouble; empty where that is not known."""
+    return _REMEDIES.get(gpu.trouble or "", "")
+
+
+def load() -> Nvml | None:
+    """NVML's Python side; None: this host has no driver library."""
+    try:
+        ctypes.CDLL(LIBRARY)
+    except OSError:
+        return None
+    # Late: it takes 5 MiB and 40 ms, for nothing where there is no library.
+    import pynvml
+
+    return cast(Nvml, pynvml)
+
+
+def code(error: Exception) -> int:
+    """NVML's return code of an error of its own."""
+    return int(cast(Error, error).value)
+
+
+def in_words(error: Exception) -> str:
+    """What an error means."""
+    number = code(error)
+    if number == GPU_IS_LOST:
+        return _LOST
+    if number == RESET_REQUIRED:
+        return _RESET
+    if number == VERSION_MISMATCH:
+        return (
+            "the driver in the kernel and its library have different versions, as after an upgrade:"
+            " load the kernel modules anew or reboot, then restart dlsched"
+        )
+    return f"{error} (NVML code {number})"

@@ -1,0 +1,40 @@
+"""Whose a process on a GPU is.
+
+Owns finding a process's container by its control group. It must not know GPUs.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from pathlib import Path
+
+_ID = re.compile(r"[0-9a-f]{64}")
+_READ_BYTES = 8192
+_MPS_SERVER = b"nvidia-cuda-mps"
+"""What the kernel keeps of its name."""
+
+
+def container_of(pid: int, proc: Path) -> str | None:
+    """The id of the container that the process is in; None: in none.
+
+    Of containers within one another it is the outermost, but for those that the agent itself is
+    in. Raises OSError where no such process is to be seen.
+    """
+    own = set[str]()
+    with suppress(OSError):
+        own.update(_ID.findall(_groups("self", proc)))
+    return next((one for one in _ID.findall(_groups(str(pid), proc)) if one not in own), None)
+
+
+def serves_all(pid: int, proc: Path) -> bool:
+    """Whether it is MPS's server: it holds a GPU for its clients, who are listed themselves."""
+    try:
+        return (proc / str(pid) / "comm").read_bytes().strip() == _MPS_SERVER
+    except OSError:
+        return False
+
+
+def _groups(process: str, proc: Path) -> str:
+    with (proc / process / "cgroup").open("rb") as file:
+        return file.read(_READ_BYTES).decode("utf-8", errors="replace")

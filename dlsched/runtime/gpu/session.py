@@ -1,0 +1,247 @@
+"""NVML, opened: reads every device once, figure by figure.
+
+Owns what NVML's figures mean. It must not keep the past, nor decide when to look again. Its calls
+can hang with the driver: see `inventory`.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from dlsched.model import ComputeMode, GpuFact, GpuProcess
+from dlsched.runtime.gpu import nvml as codes
+from dlsched.runtime.gpu.nvml import Handle, Nvml, code, in_words
+from dlsched.runtime.gpu.processes import container_of, serves_all
+
+_log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_MODES = {
+    0: ComputeMode.DEFAULT,
+    1: ComputeMode.EXCLUSIVE,
+    2: ComputeMode.PROHIBITED,
+    3: ComputeMode.EXCLUSIVE,
+}
+_NODES_SCOPE = 0
+"""NVML_AFFINITY_SCOPE_NODE."""
+
+SAMPLED_S = 2.0
+"""A process that has no sample so far back did not compute: a driver samples once a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Gpu:
+    """What of a device stays as long as it is open."""
+
+    handle: Handle
+    uuid: str
+    model: str
+    minor: int | None
+    numa_node: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One look at all devices."""
+
+    devices: tuple[GpuFact, ...] = ()
+    failed: dict[int, str] = field(default_factory=dict)
+    """Devices that cannot be read at all, by index, and why."""
+    unseen: frozenset[int] = frozenset()
+    """PIDs on devices that `proc` does not know."""
+
+
+class Session:
+    """NVML between its initialisation and its shutdown; used by one thread at a time."""
+
+    def __init__(self, nvml: Nvml, dev: Path, proc: Path) -> None:
+        """Initialise; raises NVML's error."""
+        self._nvml = nvml
+        self._dev = dev
+        self._proc = proc
+        self._gpus: dict[int, _Gpu] = {}
+        self._count = 0
+        self.missing: set[str] = set()
+        """Functions that the driver's library does not have; each is told once in the log."""
+        nvml.nvmlInit()
+        self.driver = self._told(nvml.nvmlSystemGetDriverVersion)
+        """The driver's version; None: not told."""
+
+    def close(self) -> None:
+        """Shut it down; raises NVML's error."""
+        self._nvml.nvmlShutdown()
+
+    def read(self) -> Reading:
+        """All devices now. Raises NVML's error where it is not that of one device alone."""
+        count = self._nvml.nvmlDeviceGetCount()
+        if count != self._count:
+            self._gpus.clear()
+            self._count = count
+        devices: list[GpuFact] = []
+        failed: dict[int, str] = {}
+        unseen: set[int] = set()
+        for index in range(count):
+            try:
+                gpu = self._gpus.get(index) or self._opened(index)
+                devices += self._facts(index, gpu, unseen)
+            except self._nvml.NVMLError as error:
+                self._gpus.pop(index, None)
+                failed[index] = in_words(error)
+        return Reading(tuple(devices), failed, frozenset(unseen))
+
+    # -------------------------------------------------------------------------------- inside
+
+    def _opened(self, index: int) -> _Gpu:
+        nvml = self._nvml
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        nodes = self._told(nvml.nvmlDeviceGetMemoryAffinity, handle, 1, _NODES_SCOPE)
+        nearest = int(nodes[0]) if nodes is not None else 0
+        gpu = self._gpus[index] = _Gpu(
+            handle,
+            nvml.nvmlDeviceGetUUID(handle),
+            self._told(nvml.nvmlDeviceGetName, handle) or "unknown model",
+            self._told(nvml.nvmlDeviceGetMinorNumber, handle),
+            (nearest & -nearest).bit_length() - 1 if nearest else None,
+        )
+        return gpu
+
+    def _facts(self, index: int, gpu: _Gpu, unseen: set[int]) -> list[GpuFact]:
+        """The device, or its instances where it is divided."""
+        nvml = self._nvml
+        mode = self._told(nvml.nvmlDeviceGetMigMode, gpu.handle)
+        divided = mode is not None and bool(mode[0])
+        whole = self._fact(index, gpu, gpu.handle, unseen, divided=divided)
+        if not divided:
+            return [whole]
+        instances = []
+        for number in range(self._told(nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
+            handle = self._told(nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu.handle, number)
+            if handle is not None:
+                instances.append(self._instance(index, gpu, handle, whole, unseen))
+        if not instances:
+            return [replace(whole, trouble=whole.trouble or codes.NO_INSTANCE)]
+        return instances
+
+    def _fact(
+        self, index: int, gpu: _Gpu, handle: Handle, unseen: set[int], *, divided: bool
+    ) -> GpuFact:
+        nvml = self._nvml
+        memory = self._told(nvml.nvmlDeviceGetMemoryInfo, handle)
+        rates = None if divided else self._told(nvml.nvmlDeviceGetUtilizationRates, handle)
+        mode = self._told(nvml.nvmlDeviceGetComputeMode, gpu.handle)
+        return GpuFact(
+            uuid=gpu.uuid,
+            index=index,
+            model=gpu.model,
+            memory_bytes=int(memory.total) if memory is not None else 0,
+            memory_used_bytes=int(memory.used) if memory is not None else None,
+            busy_ratio=None if rates is None else min(1.0, int(rates.gpu) / 100),
+            compute_mode=_MODES.get(mode or 0, ComputeMode.DEFAULT),
+            numa_node=gpu.numa_node,
+            nodes=() if gpu.minor is None else (str(self._dev / f"nvidia{gpu.minor}"),),
+            processes=() if divided else self._processes(handle, unseen),
+            trouble=codes.NO_MEMORY if memory is None else None,
+        )
+
+    def _instance(
+        self, index: int, gpu: _Gpu, handle: Handle, whole: GpuFact, unseen: set[int]
+    ) -> GpuFact:
+        nvml = self._nvml
+        memory = self._told(nvml.nvmlDeviceGetMemoryInfo, handle)
+        ids = (
+            self._told(nvml.nvmlDeviceGetGpuInstanceId, handle),
+            self._told(nvml.nvmlDeviceGetComputeInstanceId, handle),
+        )
+        return GpuFact(
+            uuid=nvml.nvmlDeviceGetUUID(handle),
+            index=index,
+            model=self._told(nvml.nvmlDeviceGetName, handle) or whole.model,
+            memory_bytes=int(memory.total) if memory is not None else 0,
+            memory_used_bytes=int(memory.used) if memory is not None else None,
+            compute_mode=whole.compute_mode,
+            part_of=whole.uuid,
+            numa_node=whole.numa_node,
+            nodes=(*whole.nodes, *self._capabilities(gpu.minor, *ids)),
+            processes=self._processes(handle, unseen),
+            trouble=codes.NO_MEMORY if memory is None else None,
+        )
+
+    def _capabilities(
+        self, gpu: int | None, instance: int | None, compute: int | None
+    ) -> list[str]:
+        """The nodes that open a MIG instance, beside its GPU's own."""
+        if None in (gpu, instance, compute):
+            return []
+        wanted = (f"gpu{gpu}/gi{instance}/access", f"gpu{gpu}/gi{instance}/ci{compute}/access")
+        try:
+            text = (self._proc / "driver/nvidia-caps/mig-minors").read_text(encoding="ascii")
+        except (OSError, UnicodeDecodeError):
+            return []
+        minors = dict(re.findall(r"^(\S+) (\d+)$", text, re.MULTILINE))
+        folder = self._dev / "nvidia-caps"
+        return [str(folder / f"nvidia-cap{minors[name]}") for name in wanted if name in minors]
+
+    def _processes(self, handle: Handle, unseen: set[int]) -> tuple[GpuProcess, ...]:
+        nvml = self._nvml
+        memory_bytes: dict[int, int | None] = {}
+        for listing in (
+            nvml.nvmlDeviceGetComputeRunningProcesses_v3,
+            nvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
+        ):
+            for one in self._told(listing, handle) or ():
+                memory_bytes[one.pid] = memory_bytes.get(one.pid) or one.usedGpuMemory
+        busy = self._busy(handle) if memory_bytes else None
+        found = []
+        for pid, used_bytes in sorted(memory_bytes.items()):
+            try:
+                container = container_of(pid, self._proc)
+            except OSError:
+                unseen.add(pid)
+                container = None
+            if container is None and serves_all(pid, self._proc):
+                continue
+            ratio = None if busy is None else busy.get(pid, 0.0)
+            found.append(GpuProcess(pid, container, used_bytes, ratio))
+        return tuple(found)
+
+    def _busy(self, handle: Handle) -> dict[int, float] | None:
+        """Part of the device's time by process; one that is not in it used none. None: untold."""
+        since_us = int((time.time() - SAMPLED_S) * 1e6)
+        samples: Sequence[codes.Sample] = ()
+        try:
+            samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+        except self._nvml.NVMLError as error:
+            # pynvml raises, with this code, where there is no sample at all.
+            if code(error) not in (codes.SUCCESS, codes.NOT_FOUND):
+                if code(error) in codes.UNTOLD:
+                    self._note(error, "nvmlDeviceGetProcessUtilization")
+                    return None
+                raise
+        # More than all of the time, and processes without a PID, are seen from some drivers.
+        sane = [one for one in samples if one.pid and 0 <= one.smUtil <= 100]
+        return {one.pid: one.smUtil / 100 for one in sorted(sane, key=lambda one: one.timeStamp)}
+
+    def _told(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+        """What the call answers; None: this device or this library cannot tell."""
+        try:
+            return call(*args, **named)
+        except self._nvml.NVMLError as error:
+            if code(error) not in codes.UNTOLD:
+                raise
+            self._note(error, getattr(call, "__name__", "?"))
+            return None
+
+    def _note(self, error: Exception, function: str) -> None:
+        if code(error) == codes.FUNCTION_NOT_FOUND and function not in self.missing:
+            self.missing.add(function)
+            _log.warning(
+                "the GPU driver's library has no %s: what it tells stays unknown", function
+            )
