@@ -1,23 +1,44 @@
-"""Who may start: a queue in order of arrival, bounded by job count, memory and floors.
+"""Who may start: a queue by weight and age, bounded by job count, memory, floors and GPUs.
 
 Owns the admission rule, for the node and for each owner. It must not start anything, and must not
-look at latency or progress.
+look at latency or progress: when a job may end is told to it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dlsched.gpu_queue import GpuQueue, Turn
 from dlsched.model import JobSpec, NodeView, OwnerCeilings
+
+HEAD_START_S = 600.0
+"""A job of twice the weight counts as if it had come so much earlier."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a job may start now; if not, why."""
+    """Whether a job may start now, and on which GPUs; if not, why, and what it keeps."""
 
     admitted: bool
     reason: str | None = None
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs that it gets."""
+    kept: tuple[str, ...] = ()
+    """UUIDs of the GPUs that are kept for it, since it is the first that waits for them."""
+    wait_s: float | None = None
+    """How long it waits for GPUs at the least; None: nothing tells."""
+
+
+def rank_s(weight: float, arrived_s: float) -> float:
+    """Where a job stands in the queue: the least is the first.
+
+    It is when the job arrived, less a head start of 10 minutes for each doubling of its weight. So
+    equal weights queue in order of arrival, and whatever the weights, only what comes soon after a
+    job can pass it: it starves behind no stream of heavier ones.
+    """
+    return arrived_s - HEAD_START_S * math.log2(weight)
 
 
 def admit(
@@ -26,15 +47,20 @@ def admit(
     node: NodeView,
     max_jobs: int,
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
+    gpus: GpuQueue | None = None,
 ) -> dict[str, Verdict]:
-    """A verdict for each job in `queue`, which is in order of arrival.
+    """A verdict for each job in `queue`, which is in order of `rank_s`.
 
     `present` are the jobs that hold their resources already. The first that does not fit holds back
     all behind it, so that a stream of small jobs starves no large one; a job that cannot fit even
     on an empty node is told so and holds back nobody. One of an owner with ceilings holds back that
     owner's alone, and one that its owner's ceilings keep out nobody else's: nobody stops the others
     by asking for much. A job without `memory` counts as 0 bytes.
+
+    One that waits for GPUs alone holds back nobody either, but keeps the GPUs that it will get: see
+    `gpu_queue`. None there: of a node whose GPUs nobody holds.
     """
+    gpus = gpus or GpuQueue(node)
     here = list(present)
     count = len(present)
     memory_bytes = sum(spec.container.memory_bytes or 0 for spec in present)
@@ -45,7 +71,7 @@ def admit(
         ceilings = ceilings_of(spec.owner)
         queue_of = None if ceilings is None else spec.owner
         needs_bytes = spec.container.memory_bytes or 0
-        never = _never(spec, node)
+        never = _never(spec, node) or gpus.never(spec)
         if never is not None:
             verdicts[spec.name] = Verdict(False, never)
             continue
@@ -71,11 +97,15 @@ def admit(
             verdicts[spec.name] = Verdict(False, reason)
             first[queue_of] = spec.name
             continue
+        turn = gpus.admit(spec) if spec.container.gpus else Turn()
+        admitted = turn.reason is None
+        verdicts[spec.name] = Verdict(admitted, turn.reason, turn.gpus, turn.kept, turn.wait_s)
+        if not admitted:
+            continue
         here.append(spec)
         count += 1
         memory_bytes += needs_bytes
         floor_cores += spec.bounds.floor_cores
-        verdicts[spec.name] = Verdict(True)
     return verdicts
 
 

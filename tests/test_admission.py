@@ -6,11 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.admission import admit
-from dlsched.model import Bounds, ContainerSpec, NodeView, OwnerCeilings
-from tests.doubles import job_spec
+from dlsched.admission import admit, rank_s
+from dlsched.gpu_queue import GpuQueue
+from dlsched.model import Bounds, ContainerSpec, GpuView, NodeView, OwnerCeilings
+from dlsched.placement import Holder
+from tests.doubles import gpu_fact, gpu_spec, job_spec
 
-NODE = NodeView(capacity_cores=2.0, cores=2.0, memory_bytes=1024 * 2**20)
+NODE = NodeView(
+    capacity_cores=2.0, cores=2.0, memory_bytes=1024 * 2**20, gpus=(GpuView(gpu_fact(0)),)
+)
 
 
 def sized(name: str, memory_mib: int = 0, floor_cores: float = 0.1):
@@ -105,3 +109,55 @@ def test_the_operators_job_that_waits_holds_back_everybody():
     queue = [sized("large", 900), owned("a", ALICE), sized("b")]
     verdicts = admit(queue, [sized("x", 500)], NODE, 8, ceilings())
     assert not any(verdict.admitted for verdict in verdicts.values())
+
+
+# ------------------------------------------------------------------------------- weight and age
+
+
+def test_equal_weights_queue_in_order_of_arrival():
+    arrivals = (0.0, 1.0, 1.5, 4000.0)
+    assert sorted(arrivals, key=lambda at_s: rank_s(1.0, at_s)) == list(arrivals)
+
+
+def test_twice_the_weight_is_worth_ten_minutes():
+    assert rank_s(2.0, 599.0) < rank_s(1.0, 0.0) < rank_s(2.0, 601.0)
+
+
+@pytest.mark.parametrize("weight", [1e-6, 0.1, 1.0])
+def test_only_what_comes_soon_after_a_job_can_pass_it_whatever_the_weights(weight):
+    passing = [at_s for at_s in range(0, 10**6, 600) if rank_s(1000.0, at_s) < rank_s(weight, 0.0)]
+    assert max(passing) < 600 * 30
+
+
+# ------------------------------------------------------------------------------- GPUs
+
+ALONE = gpu_spec("alone")
+HELD = GpuQueue(NODE, [Holder(gpu_spec("holder"), ("GPU-0",))])
+
+
+def test_who_gets_gpus_is_told_which():
+    assert admit([ALONE], [], NODE, 8)["alone"].gpus == ("GPU-0",)
+
+
+def test_one_that_waits_for_gpus_alone_holds_back_none_that_needs_none():
+    verdicts = admit([ALONE, sized("plain")], [], NODE, 8, gpus=HELD)
+    assert verdicts["alone"].reason == (
+        "needs 1 GPU alone, 0 of 1 free; when is not known: holder tells nothing"
+    )
+    assert verdicts["alone"].kept == ("GPU-0",)
+    assert verdicts["plain"].admitted
+
+
+def test_one_that_waits_for_memory_takes_no_gpu():
+    greedy = gpu_spec("greedy", container=replace(ALONE.container, memory_bytes=900 * 2**20))
+    verdicts = admit([greedy, ALONE], [sized("x", 500)], NODE, 8)
+    assert verdicts["greedy"].gpus == ()
+    assert verdicts["alone"].reason == "waits behind greedy"
+
+
+def test_more_gpus_than_exist_never_start_and_hold_back_nobody():
+    verdicts = admit([gpu_spec("four", 4), ALONE], [], NODE, 8)
+    assert verdicts["four"].reason == (
+        "can never start: asks for 4 GPUs, the node has 1: 0 NVIDIA T4 16 GiB"
+    )
+    assert verdicts["alone"].admitted
