@@ -1,10 +1,11 @@
 """What a job imports to tell dlsched how it is doing. Python 3.8 and later, nothing else needed.
 
-    from dlsched.report import LatencyMiddleware, Progress, fit_to_allotment, latency
+    from dlsched.report import LatencyMiddleware, Progress, fit_to_allotment, latency, pace
 
     progress = Progress()
     progress.step(loss=0.31, accuracy=0.912)      # training
     fit_to_allotment()                            # as many threads as the job is granted cores
+    pace()                                        # as much of a shared GPU's time as is granted
 
     with latency.measure():                       # serving
         answer = model(request)
@@ -24,6 +25,7 @@ try:
     from dlsched.report.asgi import LatencyMiddleware
     from dlsched.report.fitting import Fit, fit_to_allotment
     from dlsched.report.granted import Allotment, allotment
+    from dlsched.report.pacing import pace
     from dlsched.report.progress import Progress
     from dlsched.report.timing import Latency, latency
 except Exception:  # noqa: BLE001 - whatever it is, the job's import must not fail by it
@@ -36,6 +38,7 @@ except Exception:  # noqa: BLE001 - whatever it is, the job's import must not fa
         allotment,
         fit_to_allotment,
         latency,
+        pace,
     )
 
 __all__ = [
@@ -47,4 +50,5 @@ __all__ = [
     "allotment",
     "fit_to_allotment",
     "latency",
+    "pace",
 ]

@@ -66,12 +66,20 @@ def allotment():  # type: ignore[no-untyped-def]
 class Fit(tuple):  # type: ignore[type-arg]
     """One thread, and nothing said of cores."""
 
-    threads, cores, workers = 1, 1.0, 0
+    threads, cores, workers, gpu_memory_bytes = 1, 1.0, 0, None
 
 
 def fit_to_allotment(*_ignored, **_also):  # type: ignore[no-untyped-def]
     """Change nothing."""
-    return Fit((1, 1.0, 0))
+    return Fit((1, 1.0, 0, None))
+
+
+class Pacer(_Nothing):
+    """Holds nobody up."""
+
+    def __call__(self):  # type: ignore[no-untyped-def]
+        """Do nothing."""
 
 
 latency = Latency()
+pace = Pacer()

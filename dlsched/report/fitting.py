@@ -1,7 +1,9 @@
-"""`fit_to_allotment()`: a training takes as many threads as the agent grants it cores.
+"""`fit_to_allotment()`: a training takes as many threads as the agent grants it cores, and no more
+of its GPUs' memory than it is granted.
 
-Owns torch's number of intra-op threads, once a job has called it, and nothing else of torch, which
-it never imports. It must not raise, and it reads the allotment only when the file has changed.
+Owns torch's number of intra-op threads and its share of each GPU's memory, once a job has called
+it, and nothing else of torch, which it never imports. It must not raise, and it reads the
+allotment only when the file has changed.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ import contextlib
 import math
 import os
 import sys
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple, Optional
 
-from dlsched.report.granted import allotment
+from dlsched.report.granted import Grant
 
 
 class Fit(NamedTuple):
@@ -24,6 +26,8 @@ class Fit(NamedTuple):
     """The granted cores; the usable CPUs where fewer, or where nothing is granted."""
     workers: int
     """For `DataLoader(num_workers=...)`: one for each whole core beyond the first."""
+    gpu_memory_bytes: Optional[int] = None
+    """What torch may take of each GPU; None: as much as there is, or it cannot be told."""
 
 
 def fit_to_allotment(at_most: Optional[int] = None) -> Fit:
@@ -35,6 +39,11 @@ def fit_to_allotment(at_most: Optional[int] = None) -> Fit:
     never exceeds `at_most`, the CPUs of the process's affinity, nor what torch had at the first
     call: its own choice, OMP_NUM_THREADS or the script's `torch.set_num_threads`. It grows again
     with the allotment. Without an allotment (outside of dlsched) torch is left as it is.
+
+    Where torch has CUDA and the job is granted a part of its GPUs' memory, more than that cannot
+    be allocated from then on: torch raises its `OutOfMemoryError`, as on a smaller GPU. Each
+    process bounds itself, and begins to use CUDA by that: call it where the work is done, and not
+    before that process is forked.
     """
     with contextlib.suppress(Exception):
         return _fitter.fit(at_most)
@@ -54,41 +63,34 @@ def threads_for(cores: float) -> int:
 
 
 class _Fitter:
-    """Remembers the allotment's file as read last, and what was set of torch."""
+    """Remembers what was granted last, and what was set of torch."""
 
     def __init__(self) -> None:
-        self._read: Optional[Tuple[int, int, int]] = None
-        self._granted: Optional[float] = None
+        self._grant = Grant()
         self._torch: Any = None
         self._torch_had = 0
         self._set = 0
+        self._memory_bytes: Optional[int] = None
 
     def fit(self, at_most: Optional[int]) -> Fit:
-        self._look()
+        told = self._grant.look()
         self._see_torch()
         usable = _usable_cpus()
         most = usable if at_most is None else min(usable, max(1, int(at_most)))
         if self._torch is not None:
             most = min(most, self._torch_had)
-        cores = float(usable if self._granted is None else min(self._granted, usable))
+        granted = None if told is None else told.cpu_cores
+        cores = float(usable if granted is None else min(granted, usable))
         threads = min(most, threads_for(cores))
-        if self._torch is not None and self._read is not None and threads != self._set:
+        if self._torch is not None and told is not None and threads != self._set:
             self._torch.set_num_threads(threads)
             self._set = threads
-        return Fit(threads, cores, max(0, int(cores) - 1))
-
-    def _look(self) -> None:
-        """Read the allotment if it is another than before."""
-        path = os.environ.get("DLSCHED_ALLOTMENT_FILE")
-        if not path:
-            return
-        with contextlib.suppress(OSError):
-            status = os.stat(path)  # noqa: PTH116 - imports few modules into a job
-            found = (status.st_ino, status.st_mtime_ns, status.st_size)
-            if found != self._read:
-                told = allotment()
-                if told is not None:
-                    self._read, self._granted = found, told.cpu_cores
+        memory_bytes = None if told is None else told.gpu_memory_bytes
+        if self._torch is not None and memory_bytes != self._memory_bytes:
+            with contextlib.suppress(Exception):
+                _cap_memory(self._torch.cuda, memory_bytes)
+                self._memory_bytes = memory_bytes
+        return Fit(threads, cores, max(0, int(cores) - 1), self._memory_bytes)
 
     def _see_torch(self) -> None:
         torch = sys.modules.get("torch")
@@ -96,6 +98,18 @@ class _Fitter:
         if self._torch is None and hasattr(torch, "set_num_threads"):
             self._torch_had = self._set = int(torch.get_num_threads())  # type: ignore[union-attr]
             self._torch = torch
+
+
+def _cap_memory(cuda: Any, most_bytes: Optional[int]) -> None:
+    """Hold torch to that much of each visible GPU; None: to all of it."""
+    if not cuda.is_available():
+        raise LookupError("no GPU")
+    for device in range(cuda.device_count()):
+        fraction = 1.0
+        if most_bytes is not None:
+            total_bytes = cuda.get_device_properties(device).total_memory
+            fraction = min(1.0, max(0, most_bytes) / total_bytes)
+        cuda.set_per_process_memory_fraction(fraction, device)
 
 
 def _usable_cpus() -> int:

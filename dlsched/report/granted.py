@@ -18,6 +18,7 @@ class Allotment(NamedTuple):
 
     cpu_cores: Optional[float] = None
     gpu_share: Optional[float] = None
+    """Of each GPU's time, 0 to 1."""
     gpus: Tuple[str, ...] = ()
     deadline: Optional[float] = None
     """Unix time in seconds."""
@@ -25,6 +26,8 @@ class Allotment(NamedTuple):
     checkpoint_wanted: bool = False
     deliverable: bool = False
     """Whether the first tier of the job's target is reached: a good moment to save itself."""
+    gpu_memory_bytes: Optional[int] = None
+    """Of each GPU."""
 
 
 def allotment() -> Optional[Allotment]:
@@ -40,6 +43,7 @@ def allotment() -> Optional[Allotment]:
     if not isinstance(told, dict):
         return None
     gpus = told.get("gpus")
+    memory = _number(told, "gpu_memory_bytes")
     return Allotment(
         cpu_cores=_number(told, "cpu_cores"),
         gpu_share=_number(told, "gpu_share"),
@@ -48,7 +52,33 @@ def allotment() -> Optional[Allotment]:
         stop_soon=told.get("stop_soon") is True,
         checkpoint_wanted=told.get("checkpoint_wanted") is True,
         deliverable=told.get("deliverable") is True,
+        gpu_memory_bytes=None if memory is None else int(memory),
     )
+
+
+class Grant:
+    """The allotment as it was read last. It is read again only when the file has changed."""
+
+    def __init__(self) -> None:
+        self.told: Optional[Allotment] = None
+        """None: none could be read yet. One that can no longer be read leaves the last."""
+        self._seen: Optional[Tuple[int, int, int]] = None
+
+    def look(self) -> Optional[Allotment]:
+        """What is granted now, at the cost of one `stat`."""
+        path = os.environ.get("DLSCHED_ALLOTMENT_FILE")
+        if not path:
+            return self.told
+        try:
+            status = os.stat(path)  # noqa: PTH116 - imports few modules into a job
+        except OSError:
+            return self.told
+        found = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if found != self._seen:
+            told = allotment()
+            if told is not None:
+                self._seen, self.told = found, told
+        return self.told
 
 
 def _number(told: Dict[str, Any], key: str) -> Optional[float]:

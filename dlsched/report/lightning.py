@@ -18,6 +18,7 @@ import time
 from typing import Any, Dict, List, Optional, Tuple
 
 from dlsched.report.metric_names import of_evaluation, of_training
+from dlsched.report.pacing import Section
 from dlsched.report.progress import Progress
 from dlsched.report.writer import PERIOD_S, current
 
@@ -48,6 +49,7 @@ class _Hooks:
     def __init__(self) -> None:
         super().__init__()
         self._progress = Progress()
+        self._gpu = Section()
         self._speaks = False
         self._read_s: Optional[float] = None
         self._before: Dict[str, Any] = {}
@@ -64,8 +66,15 @@ class _Hooks:
             ours = [each for each in trainer.callbacks if isinstance(each, _Hooks)]
             self._speaks = ours[0] is self and getattr(trainer, "global_rank", 0) == 0
 
+    def on_train_batch_start(self, *_: Any, **__: Any) -> None:
+        """The batch is there: from here to its end the GPU works for it."""
+        with contextlib.suppress(Exception):
+            self._gpu.begin()
+
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Tell the step; its metrics once a second, since reading one may wait for a device."""
+        with contextlib.suppress(Exception):
+            self._gpu.end()
         if not self._speaks:
             return
         with contextlib.suppress(Exception):
@@ -81,6 +90,21 @@ class _Hooks:
         """Keep what is known before, to see what the evaluation adds."""
         with contextlib.suppress(Exception):
             self._before = dict(trainer.callback_metrics) if _training(trainer) else {}
+
+    def on_validation_batch_start(self, *_: Any, **__: Any) -> None:
+        """An evaluation uses the GPU as well."""
+        with contextlib.suppress(Exception):
+            self._gpu.begin()
+
+    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+        """Until here."""
+        with contextlib.suppress(Exception):
+            self._gpu.end()
+
+    def on_exception(self, *_: Any, **__: Any) -> None:
+        """A batch that fails has ended."""
+        with contextlib.suppress(Exception):
+            self._gpu.end()
 
     def on_validation_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Tell what the evaluation has added."""

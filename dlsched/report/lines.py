@@ -16,7 +16,7 @@ METRICS_PER_LINE = 32
 NAME_CHARACTERS = 64
 PATH_CHARACTERS = 1024
 LAST_STEP = 2**53
-RESERVED = frozenset(("t", "v", "w", "step", "latency", "latency_s", "checkpoint"))
+RESERVED = frozenset(("t", "v", "w", "step", "latency", "latency_s", "checkpoint", "gpu"))
 """Keys with a meaning of their own: no metric is called so."""
 
 _BUCKETS_BYTES = LINE_BYTES - 512

@@ -11,6 +11,7 @@ import os
 from typing import Any, Dict
 
 from dlsched.report.metric_names import of_evaluation, of_training
+from dlsched.report.pacing import Section
 from dlsched.report.progress import Progress
 
 try:
@@ -25,14 +26,32 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self._progress = Progress()
+        self._gpu = Section()
         self._training = False
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """From here on evaluations are this training's."""
         self._training = True
 
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """The batch is there: from here to the step's end the GPU works for it."""
+        with contextlib.suppress(Exception):
+            self._gpu.begin()
+
+    def on_prediction_step(self, *_: Any, **__: Any) -> None:
+        """One step of an evaluation has ended, and the next begins."""
+        with contextlib.suppress(Exception):
+            self._gpu.begin()
+
+    def on_predict(self, *_: Any, **__: Any) -> None:
+        """There is no next."""
+        with contextlib.suppress(Exception):
+            self._gpu.end()
+
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Tell the step."""
+        with contextlib.suppress(Exception):
+            self._gpu.end()
         self._tell(state, {})
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
@@ -49,6 +68,8 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
         self, _args: Any, state: Any, _control: Any, metrics: Any = None, **_: Any
     ) -> None:
         """Tell an evaluation."""
+        with contextlib.suppress(Exception):
+            self._gpu.end()
         with contextlib.suppress(Exception):
             self._tell(state, of_evaluation(metrics))
 

@@ -49,6 +49,7 @@ class Writer:
         self._step: Optional[int] = None
         self._metrics: Dict[str, float] = {}
         self._checkpoint: Optional[Tuple[int, str]] = None
+        self._gpu_ratio: Optional[float] = None
         self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
         self._armed = False
@@ -108,6 +109,12 @@ class Writer:
             self._checkpoint = (step, path)
         self._touch()
 
+    def paced(self, gpu_ratio: float) -> None:
+        """The job has used this part of its GPUs' time lately."""
+        with self._lock:
+            self._gpu_ratio = gpu_ratio
+        self._touch()
+
     def flush(self) -> bool:
         """Write what is pending now; whether requests are in flight, so that more is to come."""
         with contextlib.suppress(Exception):
@@ -133,6 +140,9 @@ class Writer:
                 lines.append(line(dict(head, checkpoint={"step": step, "path": path})))
             except ValueError:
                 self.drop()
+        if self._gpu_ratio is not None:
+            ratio, self._gpu_ratio = self._gpu_ratio, None
+            lines.append(line(dict(head, gpu={"busy_ratio": round(ratio, 4)})))
         if self._tally or self._in_flight or self._told_in_flight:
             tally, self._tally = self._tally, Tally()
             oldest_s = 0.0

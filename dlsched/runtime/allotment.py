@@ -24,12 +24,15 @@ from pydantic import TypeAdapter, ValidationError
 
 from dlsched import __version__
 from dlsched.durable import write_whole
+from dlsched.report.turns import turn_file
 
 OUT = "/run/dlsched/out"
 IN = "/run/dlsched/in"
 LIB = "/run/dlsched/lib"
 IN_FOLDER = "in"
 """In the state directory: one directory a job, which its container finds at `IN`."""
+TURNS_FOLDER = "turns"
+"""In the state directory: an empty file for each GPU that jobs share, by which they take turns."""
 METRICS_FILE = f"{OUT}/metrics.jsonl"
 ALLOTMENT_FILE = f"{IN}/allotment.json"
 OUT_TMPFS_OPTIONS = "size=1m,nr_inodes=32,mode=1777,noexec,nosuid,nodev"
@@ -50,13 +53,17 @@ class Allotment:
 
     cpu_cores: float | None = None
     gpu_share: float | None = None
+    """Share of each of its GPUs' time that it is to pace itself to."""
     gpus: tuple[str, ...] = ()
+    """UUIDs."""
     deadline: float | None = None
     """Unix time in seconds: the job has no other clock in common with the agent."""
     stop_soon: bool = False
     checkpoint_wanted: bool = False
     deliverable: bool = False
     """Whether it has reached the first tier of its target: a good moment to save itself."""
+    gpu_memory_bytes: int | None = None
+    """Of each of its GPUs."""
 
 
 _WRITTEN = TypeAdapter(Allotment)
@@ -99,8 +106,26 @@ def read_allotment(directory: Path) -> Allotment:
 
 def _replace(directory: Path, allotment: Allotment) -> None:
     text = json.dumps(asdict(allotment), allow_nan=False) + "\n"
+    if allotment.gpu_share is not None and allotment.gpu_share < 1.0:
+        _lay_turns(directory, allotment.gpus)
     # To disk too: after a power cut an empty file would tell a job that it has no ceiling.
     write_whole(directory / "allotment.json", text, mode=0o644)
+
+
+def _lay_turns(directory: Path, gpus: tuple[str, ...]) -> None:
+    """Put the files in a job's directory that those who share a GPU lock in turn.
+
+    A hard link is the same file in all of their containers, and nothing is ever written to it.
+    Where none can be made jobs pace themselves all the same, though they get in each other's way.
+    """
+    with contextlib.suppress(OSError):
+        shared = directory.parent.parent / TURNS_FOLDER
+        shared.mkdir(exist_ok=True)
+        for name in {turn_file(gpu) for gpu in gpus} - {path.name for path in directory.iterdir()}:
+            (shared / name).touch(mode=0o644)
+            # Whatever the umask: to lock it, a job's user must be able to open it.
+            (shared / name).chmod(0o644)
+            (directory / name).hardlink_to(shared / name)
 
 
 def container_environment(

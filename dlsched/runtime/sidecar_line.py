@@ -61,6 +61,7 @@ def parse_line(line: bytes, received_s: float) -> Report:
         oldest_s=oldest_s,
         sample=_sample(told, received_s),
         checkpoint=_checkpoint(told["checkpoint"]) if "checkpoint" in told else None,
+        gpu_ratio=_gpu_ratio(told["gpu"]) if "gpu" in told else None,
     )
 
 
@@ -116,6 +117,15 @@ def _checkpoint(told: object) -> CheckpointAck:
             f"checkpoint.path: {_shown(path)}: at most {PATH_CHARACTERS} printable characters"
         )
     return CheckpointAck(_count(told.get("step"), "checkpoint.step", LAST_STEP), path)
+
+
+def _gpu_ratio(told: object) -> float:
+    if not isinstance(told, dict):
+        raise BadLine(f"gpu: {_shown(told)}: an object with busy_ratio")
+    ratio = told.get("busy_ratio")
+    if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 <= ratio <= 1:
+        raise BadLine(f"gpu.busy_ratio: {_shown(ratio)}: a number, 0 to 1")
+    return float(ratio)
 
 
 def _latency(told: dict[str, object]) -> tuple[LatencySketch | None, int | None, float | None]:

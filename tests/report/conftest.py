@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dlsched.report import pacing
 from dlsched.report import writer as writing
 from dlsched.report.writer import Writer
 from tests.report.jobs import told
@@ -30,3 +31,19 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], lis
         return [{key: line[key] for key in line if key not in ("t", "w")} for line in new]
 
     return lines
+
+
+@pytest.fixture
+def sections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is said to be the GPU's time: each beginning and end, in order."""
+    calls: list[str] = []
+
+    class Noting:
+        def __enter__(self) -> None:
+            calls.append("begin")
+
+        def __exit__(self, *_: object) -> None:
+            calls.append("end")
+
+    monkeypatch.setattr(pacing, "pace", Noting())
+    return calls

@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dlsched.report import fitting
+from dlsched.report import fitting, granted
 from dlsched.report.fitting import Fit, fit_to_allotment, threads_for
 from dlsched.runtime.allotment import Allotment, write_allotment
 from tests.report.jobs import run_job
 
+GIB = 2**30
 Grant = Callable[[float | None], None]
 
 
@@ -79,7 +80,7 @@ def test_an_allotment_that_stays_is_neither_read_nor_set_again(
     grant(2.0)
     fit_to_allotment()
     torch.set_num_threads(5)
-    monkeypatch.setattr(fitting, "allotment", lambda: pytest.fail("read again"))
+    monkeypatch.setattr(granted, "allotment", lambda: pytest.fail("read again"))
     assert fit_to_allotment().threads == 2
     assert torch.threads == 5, "the script's own later choice stands until the allotment changes"
 
@@ -138,6 +139,65 @@ def test_a_file_that_can_no_longer_be_read_leaves_the_last_grant(
     assert torch.told == [2]
 
 
+class Cuda:
+    """Two GPUs of 16 and 8 GiB, and what was set of them."""
+
+    def __init__(self) -> None:
+        self.there = True
+        self.set: list[tuple[float, int]] = []
+
+    def is_available(self) -> bool:
+        return self.there
+
+    def device_count(self) -> int:
+        return 2
+
+    def get_device_properties(self, device: int) -> SimpleNamespace:
+        return SimpleNamespace(total_memory=(16 * GIB, 8 * GIB)[device])
+
+    def set_per_process_memory_fraction(self, fraction: float, device: int) -> None:
+        self.set.append((fraction, device))
+
+
+@pytest.fixture
+def cuda(torch: Torch) -> Cuda:
+    torch.cuda = Cuda()  # type: ignore[attr-defined]
+    return torch.cuda  # type: ignore[attr-defined, no-any-return]
+
+
+def test_each_gpus_memory_is_capped_once_and_freed_again(
+    cuda: Cuda, grant: Grant, tmp_path: Path
+) -> None:
+    write_allotment(tmp_path, Allotment(gpu_memory_bytes=4 * GIB))
+    assert fit_to_allotment().gpu_memory_bytes == 4 * GIB
+    fit_to_allotment()
+    assert cuda.set == [(0.25, 0), (0.5, 1)]
+    write_allotment(tmp_path, Allotment(gpu_memory_bytes=12 * GIB))
+    assert fit_to_allotment().gpu_memory_bytes == 12 * GIB
+    assert cuda.set[2:] == [(0.75, 0), (1.0, 1)]
+    grant(None)
+    assert fit_to_allotment().gpu_memory_bytes is None
+    assert cuda.set[4:] == [(1.0, 0), (1.0, 1)]
+
+
+def test_where_memory_is_not_granted_in_parts_cuda_is_not_even_asked(
+    cuda: Cuda, grant: Grant
+) -> None:
+    cuda.is_available = lambda: pytest.fail("asked")  # type: ignore[method-assign]
+    grant(2.0)
+    assert fit_to_allotment() == Fit(2, 2.0, 1, None)
+
+
+def test_a_cap_that_cannot_be_set_is_not_claimed_and_set_as_soon_as_it_can(
+    cuda: Cuda, tmp_path: Path, grant: Grant
+) -> None:
+    write_allotment(tmp_path, Allotment(cpu_cores=2.0, gpu_memory_bytes=4 * GIB))
+    cuda.there = False
+    assert fit_to_allotment() == Fit(2, 2.0, 1, None)
+    cuda.there = True
+    assert fit_to_allotment().gpu_memory_bytes == 4 * GIB
+
+
 @pytest.mark.parametrize("at_most", ["many", object(), float("nan")])
 def test_nothing_is_raised(torch: Torch, grant: Grant, at_most: Any) -> None:
     grant(2.0)
@@ -156,7 +216,7 @@ def test_the_cpus_of_the_affinity_are_what_is_usable() -> None:
 import os
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 from dlsched.report import fit_to_allotment
-assert fit_to_allotment() == (1, 1.0, 0), fit_to_allotment()
+assert fit_to_allotment() == (1, 1.0, 0, None), fit_to_allotment()
 """,
         None,
     )

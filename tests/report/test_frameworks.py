@@ -143,10 +143,10 @@ def train(
     training_image: str,
     tmp_path: Path,
 ) -> Iterator[Trained]:
-    """Run a training to its end as a job of 0.3 cores; its last line, as JSON."""
+    """Run a training to its end as a job of 0.3 cores that paces itself; its last line, as JSON."""
     lib = install_reporter(tmp_path)
     inbound = job_dir(tmp_path, "training-test")
-    write_allotment(inbound, Allotment(cpu_cores=0.3))
+    write_allotment(inbound, Allotment(cpu_cores=0.3, gpu_share=0.2))
     described = docker_client.inspect_image(training_image)["Config"]["Env"]
     image_path = dict(each.split("=", 1) for each in described).get("PYTHONPATH")
     made: list[str] = []
@@ -193,6 +193,7 @@ def test_a_lightning_script_reports_unchanged_and_trains_the_same(train: Trained
     checkpoint = last(lines, "checkpoint")
     assert checkpoint["step"] == 80
     assert checkpoint["path"].startswith("/tmp/run/")
+    assert 0.1 < last(lines, "gpu")["busy_ratio"] < 0.25
 
 
 def test_a_hugging_face_script_reports_by_one_line(train: Trained) -> None:
@@ -202,3 +203,4 @@ def test_a_hugging_face_script_reports_by_one_line(train: Trained) -> None:
     assert last(lines, "accuracy") == told["accuracy"]
     assert 0 < last(lines, "loss") < 2
     assert last(lines, "checkpoint") == {"step": 160, "path": "/tmp/run/checkpoint-160"}
+    assert 0.1 < last(lines, "gpu")["busy_ratio"] < 0.25

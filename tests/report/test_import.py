@@ -13,13 +13,19 @@ from dlsched.runtime.allotment import install_reporter
 from tests.report.jobs import run_job, told
 
 JOB = """
-from dlsched.report import LatencyMiddleware, Progress, allotment, fit_to_allotment, latency
+from dlsched.report import (
+    LatencyMiddleware, Progress, allotment, fit_to_allotment, latency, pace
+)
 Progress().step(5, loss=0.5)
 with latency.measure():
     pass
 latency.error()
 assert allotment() is None
-assert fit_to_allotment(at_most=1).threads == 1
+assert fit_to_allotment(at_most=1)[0] == 1
+assert fit_to_allotment().gpu_memory_bytes is None
+pace()
+with pace:
+    pass
 LatencyMiddleware(print)
 """
 

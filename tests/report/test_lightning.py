@@ -264,3 +264,19 @@ def test_a_script_may_add_it_itself_for_whatever_it_has_imported(
         monkeypatch.delitem(sys.modules, family)
     Trainer(progress_callback()).batch(1)
     assert written() == [{"step": 1}]
+
+
+def test_batches_of_training_and_evaluation_are_the_gpus_time(
+    written: Written, sections: list[str]
+) -> None:
+    callback = one()
+    trainer = Trainer(callback)
+    callback.on_train_batch_start(trainer, None, {}, 0)
+    trainer.batch(1)
+    callback.on_validation_batch_start(trainer, None, {}, 0, 0)
+    callback.on_validation_batch_end(trainer, None, {}, {}, 0, 0)
+    assert sections == ["begin", "end"] * 2
+    callback.on_train_batch_start(trainer, None, {}, 1)
+    callback.on_exception(trainer, None, RuntimeError())
+    trainer.batch(2)
+    assert sections == ["begin", "end"] * 3

@@ -108,3 +108,20 @@ callback.on_step_end(None, type("State", (), dict(global_step=1, is_world_proces
     ended = run_job(job, metrics)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert [line["step"] for line in told(metrics)] == [1]
+
+
+def test_steps_of_training_and_evaluation_are_the_gpus_time(
+    written: Written, sections: list[str]
+) -> None:
+    callback = ProgressCallback()
+    callback.on_train_begin(ARGS, state(0), CONTROL, model=None)
+    callback.on_step_begin(ARGS, state(0), CONTROL, model=None)
+    callback.on_step_end(ARGS, state(1), CONTROL, model=None)
+    assert sections == ["begin", "end"]
+    callback.on_prediction_step(ARGS, state(1), CONTROL, model=None)
+    callback.on_prediction_step(ARGS, state(1), CONTROL, model=None)
+    callback.on_evaluate(ARGS, state(1), CONTROL, metrics={"eval_loss": 0.5})
+    assert sections == ["begin", "end"] * 3
+    callback.on_prediction_step(ARGS, state(1), CONTROL, model=None)
+    callback.on_predict(ARGS, state(1), CONTROL, metrics={})
+    assert sections == ["begin", "end"] * 4

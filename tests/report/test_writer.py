@@ -191,3 +191,17 @@ latency.observe(0.1)
     ended = run_job(job, metrics)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert json.loads(metrics.read_text())["latency"]["count"] == 1
+
+
+def test_the_part_of_the_gpus_time_is_told_once_beside_the_rest(writer: Writer, path: Path) -> None:
+    writer.paced(0.2)
+    writer.paced(0.48123456)
+    writer.stepped(3, {"loss": 0.5})
+    writer.flush()
+    writer.stepped(4, {})
+    writer.flush()
+    assert [(line.get("step"), line.get("gpu")) for line in told(path)] == [
+        (3, None),
+        (None, {"busy_ratio": 0.4812}),
+        (4, None),
+    ]

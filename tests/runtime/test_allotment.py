@@ -158,3 +158,24 @@ def test_the_specs_variables_stay_and_ours_are_ours() -> None:
         "DLSCHED_JOB": "face-unlock",
     }
     assert spec["DLSCHED_METRICS_FILE"] == "/etc/passwd", "the spec itself is left alone"
+
+
+def test_jobs_that_share_a_gpu_find_the_same_file_to_lock(tmp_path: Path) -> None:
+    one, other = job_dir(tmp_path, "one"), job_dir(tmp_path, "other")
+    write_allotment(one, Allotment(gpus=("GPU-1", "MIG-GPU-1/3/0"), gpu_share=0.5))
+    write_allotment(other, Allotment(gpus=("GPU-1",)))
+    assert [path.name for path in other.iterdir()] == ["allotment.json"], "its device is its own"
+    change_allotment(other, gpu_share=0.25)
+    assert (one / "turn-GPU-1").samefile(other / "turn-GPU-1")
+    assert mode(other / "turn-GPU-1") == 0o644
+    assert (one / "turn-MIG-GPU-1_3_0").exists()
+    inode = (one / "turn-GPU-1").stat().st_ino
+    change_allotment(one, gpu_share=0.75)
+    assert (one / "turn-GPU-1").stat().st_ino == inode, "a turn that is held is not lost"
+
+
+def test_where_no_turns_can_be_laid_the_allotment_is_told_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "turns").write_text("no folder")
+    directory = job_dir(tmp_path, "one")
+    write_allotment(directory, Allotment(gpus=("GPU-1",), gpu_share=0.5))
+    assert [path.name for path in directory.iterdir()] == ["allotment.json"]

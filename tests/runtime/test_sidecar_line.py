@@ -19,9 +19,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner),
     max_leaves=12,
 )
-KEYS = st.sampled_from(["t", "v", "w", "step", "latency", "latency_s", "checkpoint", "loss"])
+KEYS = st.sampled_from(["t", "v", "w", "step", "latency", "latency_s", "checkpoint", "gpu", "loss"])
 INNER = st.dictionaries(
-    st.sampled_from(["count", "sum", "buckets", "errors", "in_flight", "oldest_s", "step", "path"]),
+    st.sampled_from(
+        ["count", "sum", "buckets", "errors", "in_flight", "oldest_s", "step", "path", "busy_ratio"]
+    ),
     JSON,
 )
 
@@ -49,6 +51,8 @@ def valid(report: Report) -> None:
         assert report.in_flight >= 0
     if report.oldest_s is not None:
         assert 0 <= report.oldest_s < math.inf
+    if report.gpu_ratio is not None:
+        assert 0 <= report.gpu_ratio <= 1
 
 
 @given(st.binary(max_size=200))
@@ -168,3 +172,30 @@ def test_a_refusal_shows_little_of_a_long_value() -> None:
     with pytest.raises(BadLine) as refusal:
         read({"w": "\x1b]0;" + "x" * 4000})
     assert len(str(refusal.value)) < 120
+
+
+@pytest.mark.parametrize("ratio", [0, 0.48, 1])
+def test_the_part_of_the_gpus_time_is_told_beside_the_rest(ratio: float) -> None:
+    report = read({"step": 3, "gpu": {"busy_ratio": ratio, "more": "words"}})
+    assert report.gpu_ratio == ratio
+    assert report.sample == Sample(42.0, 3, ())
+    assert read({"step": 3}).gpu_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("gpu", "why"),
+    [
+        (0.5, "gpu: 0.5: an object with busy_ratio"),
+        (None, "gpu: None: an object with busy_ratio"),
+        ({}, "gpu.busy_ratio: None: a number, 0 to 1"),
+        ({"busy_ratio": 1.01}, "gpu.busy_ratio: 1.01: a number, 0 to 1"),
+        ({"busy_ratio": -0.01}, "gpu.busy_ratio: -0.01: a number, 0 to 1"),
+        ({"busy_ratio": True}, "gpu.busy_ratio: True: a number, 0 to 1"),
+        ({"busy_ratio": "0.5"}, "gpu.busy_ratio: '0.5': a number, 0 to 1"),
+        ({"busy_ratio": math.nan}, "NaN is not a finite number"),
+    ],
+)
+def test_what_is_no_part_of_a_gpus_time_is_a_bad_line(gpu: object, why: str) -> None:
+    with pytest.raises(BadLine) as refused:
+        read({"step": 3, "gpu": gpu})
+    assert str(refused.value) == why

@@ -1,8 +1,9 @@
-"""What own jobs are told of their ceilings, kept in line with what the kernel holds.
+"""What own jobs are told of their ceilings and GPUs, kept in line with kernel and container.
 
 A change of limits tells the job itself; an agent that is killed between the two leaves a job that
 fits its threads to a ceiling that it no longer has. Owns that repair, and the end of what nobody
-reads any more. It must not change limits.
+reads any more. It must not change limits. The share of a GPU's time needs no repair: there is
+nothing but the allotment that holds it, and what is not told yet is decided again.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Allotments:
             clear_unfinished(folder)
 
     def follow(self, facts: Iterable[ContainerFact]) -> str | None:
-        """Tell each job its true ceiling, where that is not told yet; returns what went wrong."""
+        """Tell each job its true ceiling and GPUs, where not told yet; returns what went wrong."""
         told, trouble = self._told, None
         self._told = {}
         for fact in facts:
@@ -42,7 +43,7 @@ class Allotments:
                 if fact.operation is not None:
                     continue  # whoever changes it also tells it
                 try:
-                    self._tell(fact.job, cores)
+                    self._tell(fact)
                 except (OSError, ValueError) as error:
                     trouble = f"{fact.job} cannot be told its ceiling: {error}"
                     continue
@@ -56,7 +57,9 @@ class Allotments:
                 if folder.name not in jobs:
                     shutil.rmtree(folder, ignore_errors=True)
 
-    def _tell(self, job: str, cores: float | None) -> None:
-        inside = job_dir(self._state_dir, job)
-        if not same_cores(read_allotment(inside).cpu_cores, cores):
-            change_allotment(inside, cpu_cores=cores)
+    def _tell(self, fact: ContainerFact) -> None:
+        inside = job_dir(self._state_dir, fact.job)
+        before, cores = read_allotment(inside), fact.actual.cpu_cores
+        if same_cores(before.cpu_cores, cores):
+            cores = before.cpu_cores
+        change_allotment(inside, cpu_cores=cores, gpus=fact.gpus)

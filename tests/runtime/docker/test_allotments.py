@@ -88,3 +88,12 @@ def test_what_was_laid_down_for_a_job_that_is_gone_is_removed_and_the_rest_stays
     allotments.sweep({"alpha", "gamma"})
     assert [folder.name for folder in (tmp_path / "in").iterdir()] == ["alpha"]
     assert told(tmp_path).cpu_cores == 0.7
+
+
+def test_a_job_is_told_the_gpus_that_its_container_has_and_keeps_its_share(tmp_path: Path):
+    inside = job_dir(tmp_path, "alpha")
+    before = Allotment(cpu_cores=0.5, gpus=("GPU-old",), gpu_share=0.25, gpu_memory_bytes=2**30)
+    write_allotment(inside, before)
+    assert Allotments(tmp_path).follow([replace(FACT, gpus=("GPU-1", "GPU-2"))]) is None
+    assert told(tmp_path) == replace(before, gpus=("GPU-1", "GPU-2"))
+    assert (inside / "turn-GPU-2").exists()
