@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from dlsched.guards import GuardOptions, guard, refuse_nonsense
-from dlsched.journal import memory_size_check
+from dlsched.journal import load_memory, memory_size_check
 from dlsched.model import Decision, JobSpec, Limits, Memory, Shadow, Snapshot
 from dlsched.policies import Policy, heeds_progress
+from dlsched.policies.per_device import PerDevice, memory_kind, places
 
 FAILURES_UNTIL_PLAIN = 3
 """After so many failures in a row the policy is no longer asked, and ceilings are given back."""
@@ -24,6 +26,10 @@ class NamedPolicy:
 
     name: str
     policy: Policy
+
+    def recalled(self, plain: object) -> tuple[Memory | None, str | None]:
+        """What it remembered, from plain values; None and the reason where it no longer loads."""
+        return load_memory(plain, memory_kind(self.policy, plain))
 
 
 class Decider:
@@ -82,9 +88,9 @@ class Decider:
             return None
         self.asks += 1
         try:
-            decision = self._named.policy.decide(snapshot, self._memory)
+            decision = PerDevice(self._named.policy).decide(snapshot, self._memory)
             refuse_nonsense(decision, {job.name for job in snapshot.jobs})
-            memory_size_check(decision.memory, len(snapshot.jobs))
+            memory_size_check(decision.memory, places(snapshot))
             why = dict(decision.why)
         except Exception as error:  # noqa: BLE001  a policy is anybody's code: limits stay
             self.failures += 1
@@ -117,7 +123,11 @@ class Onlooker:
         self.decider.use(named)
 
     def look(
-        self, snapshot: Snapshot, options: GuardOptions, starts: Sequence[JobSpec] = ()
+        self,
+        snapshot: Snapshot,
+        options: GuardOptions,
+        starts: Sequence[JobSpec] = (),
+        placements: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
     ) -> Shadow:
         """What it would have done in this cycle, under the guards that hold for all."""
         # A container that stopped starts anew under limits that are nobody's decision.
@@ -136,6 +146,7 @@ class Onlooker:
             reserves=asked.reserves,
             heeds_progress=asked.heeds_progress,
             starts=starts,
+            placements=placements,
         )
         if decision is not None:
             self._desired = guarded.limits

@@ -7,29 +7,28 @@ Owns the guards, in that order. It must not prefer one job to another: that is t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from dlsched.division import fair_shares
 from dlsched.errors import PolicyError
-from dlsched.model import Decision, JobSpec, JobView, Limits, OwnerCeilings, Snapshot
-from dlsched.planner import ceilings_in_force, owner_rooms
+from dlsched.model import Decision, JobSpec, Limits, Snapshot
+from dlsched.sharing import (
+    as_node,
+    gpu_name,
+    in_steps,
+    of_time,
+    same_share,
+    shared_gpus,
+    starts_on,
+)
+from dlsched.steady import GuardOptions, steadied
 from dlsched.units import same_cores
+
+__all__ = ["GuardOptions", "Guarded", "guard", "refuse_nonsense"]
 
 _MOST = 1e9
 """Nobody means more cores than that, and what is reckoned with them stays finite."""
-
-
-@dataclass(frozen=True, slots=True)
-class GuardOptions:
-    """The operator's settings that hold for whatever a policy decides."""
-
-    dead_band_ratio: float = 0.02
-    cooldown_s: float = 0.0
-    burst_ratio: float = 0.0
-    """How much of its ceiling a job with a latency target may save up and use beyond it."""
-    ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
-    """What one owner's jobs may have together; None: nothing bounds them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +47,7 @@ def guard(
     reserves: bool = False,
     heeds_progress: bool = True,
     starts: Sequence[JobSpec] = (),
+    placements: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> Guarded:
     """The decision within bounds, within capacity where the policy reserves, and steady.
 
@@ -55,52 +55,76 @@ def guard(
     is decided without the facts that it is decided by is nobody's wish.
 
     Jobs that the decision leaves out keep what was desired last. Under a policy that reserves, room
-    is kept for containers that do not run yet and for `starts`. What no policy may answer is taken
-    to be refused already: see `refuse_nonsense`.
+    is kept for containers that do not run yet and for `starts`. A GPU's time is capacity under any
+    policy: `placements` are the GPUs of `starts`. What no policy may answer is taken to be refused
+    already: see `refuse_nonsense`.
     """
     running = {job.name: job for job in snapshot.running}
     notes: dict[str, str] = {}
-    cores: dict[str, float | None] = {}
-    shares = _blind_shares(snapshot) if heeds_progress else {}
-    for name, job in running.items():
-        wanted = decision.limits.get(name, job.desired).cpu_cores
-        cores[name] = shares[name] if name in shares else _within_bounds(job, wanted)
-        if name not in shares and name in decision.limits and not same_cores(cores[name], wanted):
-            notes[name] = f"bounds: {_cores(wanted)} becomes {_cores(cores[name])}"
-    owners = [
-        (
-            owner,
-            owners_room,
-            {name: job for name, job in running.items() if job.spec.owner == owner},
-        )
-        for owner, owners_room in owner_rooms(snapshot, starts, options.ceilings_of).items()
-    ]
-    for owner, owners_room, theirs in owners:
-        asked = {name: cores[name] for name in theirs}
-        cores |= _fitted(f"owner uid {owner}", owners_room, theirs, asked, notes)
-    room = math.inf
-    if reserves:
-        room = max(0.0, snapshot.node.capacity_cores - _held_cores(snapshot, starts))
-        cores = _fitted("capacity", room, running, cores, notes)
-    kept = _kept(snapshot.now_s, running, cores, options, notes)
-    for _, owners_room, theirs in owners:
-        if math.fsum(kept[name] or 0.0 for name in theirs) > owners_room + 1e-9:
-            kept |= {name: cores[name] for name in theirs}
-    kept = _beside_kept(room, running, cores, kept, options, notes)
+    kept = steadied(
+        snapshot,
+        {name: limits.cpu_cores for name, limits in decision.limits.items()},
+        options,
+        notes,
+        reserves=reserves,
+        heeds_progress=heeds_progress,
+        starts=starts,
+    )
+    shares = _gpu_shares(
+        snapshot, decision, options, notes, heeds_progress, _starts_by_gpu(starts, placements)
+    )
     limits: dict[str, Limits] = {}
     for name, job in running.items():
-        share = decision.limits.get(name, job.desired).gpu_share
         floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
         stays = same_cores(kept[name], actual)
         rounded = _on_grain(kept[name], floor, snapshot.node.grain_cores)
-        limits[name] = Limits(actual if stays else rounded, share)
-    for name, cores_given in shares.items():
-        word = (
-            f"blind, {running[name].blind}: an even share by weight instead, {cores_given:.3f} "
-            f"of {snapshot.node.capacity_cores:.3f} cores"
-        )
-        notes[name] = f"{word}; {notes[name]}" if name in notes else word
+        limits[name] = Limits(actual if stays else rounded, shares.get(name))
     return Guarded(limits, notes)
+
+
+def _gpu_shares(
+    snapshot: Snapshot,
+    decision: Decision,
+    options: GuardOptions,
+    notes: dict[str, str],
+    heeds_progress: bool,
+    starts: Mapping[str, Sequence[JobSpec]],
+) -> dict[str, float]:
+    """Shares of the jobs that have a GPU in common with others, by the same guards as cores.
+
+    Who holds several has the least of what each allows. Whole GPUs are not divided.
+    """
+    decided = {name: limits.gpu_share for name, limits in decision.limits.items()}
+    steady = replace(options, ceilings_of=lambda _: None)
+    shares: dict[str, float] = {}
+    for uuid in shared_gpus(snapshot):
+        seen, said = as_node(snapshot, uuid), dict[str, str]()
+        kept = steadied(
+            seen,
+            {job.name: decided[job.name] for job in seen.jobs if job.name in decided},
+            steady,
+            said,
+            reserves=True,
+            heeds_progress=heeds_progress,
+            starts=starts.get(uuid, ()),
+        )
+        for job in seen.running:
+            share, actual = kept[job.name], job.actual.cpu_cores
+            if share is None or actual is None or not same_share(share, actual):
+                actual = in_steps(1.0 if share is None else share, job.spec.bounds.floor_cores)
+            shares[job.name] = min(actual, shares.get(job.name, 1.0))
+        name = gpu_name(snapshot, uuid)
+        for job_name, word in said.items():
+            before = f"{notes[job_name]}; " if job_name in notes else ""
+            notes[job_name] = before + of_time(word, name)
+    return shares
+
+
+def _starts_by_gpu(
+    starts: Sequence[JobSpec], placements: Mapping[str, tuple[str, ...]]
+) -> dict[str, list[JobSpec]]:
+    uuids = {uuid for spec in starts for uuid in placements.get(spec.name, ())}
+    return {uuid: starts_on(uuid, starts, placements) for uuid in uuids}
 
 
 def refuse_nonsense(decision: Decision, names: set[str]) -> None:
@@ -110,6 +134,11 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
     for name, reason in decision.why.items():
         if not isinstance(reason, str):
             raise PolicyError(f"gave a reason for {name} that is no text: {reason!r}")
+    for name, gpus in decision.gpus.items():
+        if name not in names:
+            raise PolicyError(f"decided GPUs for a job that does not exist: {name!r}")
+        if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
+            raise PolicyError(f"decided GPUs for {name} that are no UUIDs: {gpus!r}")
     for name, limits in decision.limits.items():
         if name not in names:
             raise PolicyError(f"decided for a job that does not exist: {name!r}")
@@ -119,134 +148,6 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
                 raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
 
 
-def _blind_shares(snapshot: Snapshot) -> dict[str, float]:
-    """What blind jobs get: their share if capacity were divided by weight, within their bounds."""
-    running = snapshot.running
-    blind = {job.name for job in running if job.blind is not None}
-    if not blind:
-        return {}
-    shares = fair_shares(running, snapshot.node.capacity_cores)
-    return {name: cores for name, cores in shares.items() if name in blind}
-
-
-def _within_bounds(job: JobView, cores: float | None) -> float | None:
-    floor, ceiling = job.spec.bounds.floor_cores, job.spec.bounds.ceiling_cores
-    if cores is None:
-        return ceiling
-    return max(floor, cores if ceiling is None else min(cores, ceiling))
-
-
-def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
-    """What containers that do not run yet, and those about to be made, hold."""
-    in_force = ceilings_in_force(snapshot)
-    running = {job.name for job in snapshot.running}
-    begun = {spec.name for spec in starts}
-    held = sum(cores for name, cores in in_force.items() if name not in running | begun)
-    return held + sum(spec.bounds.floor_cores for spec in starts)
-
-
-def _fitted(
-    what: str,
-    capacity: float,
-    running: Mapping[str, JobView],
-    cores: Mapping[str, float | None],
-    notes: dict[str, str],
-) -> dict[str, float | None]:
-    """Scale what is above the floors so that the sum fits."""
-    asked = {name: capacity if value is None else value for name, value in cores.items()}
-    total = sum(asked.values())
-    if total <= capacity:
-        return {**asked}
-    floors = {name: min(asked[name], job.spec.bounds.floor_cores) for name, job in running.items()}
-    floor_sum = sum(floors.values())
-    ratio = max(0.0, capacity - floor_sum) / (total - floor_sum) if total > floor_sum else 0.0
-    fitted: dict[str, float | None] = {}
-    for name, value in asked.items():
-        fitted[name] = floors[name] + (value - floors[name]) * ratio
-        notes[name] = (
-            f"{what}: {value:.3f} becomes {fitted[name]:.3f} cores, "
-            f"all asked for {total:.3f} of {capacity:.3f}"
-        )
-    return fitted
-
-
-def _kept(
-    now_s: float,
-    running: Mapping[str, JobView],
-    cores: Mapping[str, float | None],
-    options: GuardOptions,
-    notes: dict[str, str],
-) -> dict[str, float | None]:
-    """The limits in force where the dead-band or the cool-down keeps them, else those asked for."""
-    kept = dict(cores)
-    for name, job in running.items():
-        word = _steady(now_s, job, cores[name], options)
-        if word is not None:
-            kept[name], notes[name] = job.actual.cpu_cores, word
-    return kept
-
-
-def _beside_kept(
-    room_cores: float,
-    running: Mapping[str, JobView],
-    cores: Mapping[str, float | None],
-    kept: Mapping[str, float | None],
-    options: GuardOptions,
-    notes: dict[str, str],
-) -> dict[str, float | None]:
-    """Fit growth into the room that limits kept in force leave.
-
-    Where that does not do (a start needs room, or capacity shrank), nothing is kept: a dead-band
-    must not hold a job back for ever.
-    """
-    if room_cores == math.inf:
-        return dict(kept)
-    before = {name: job.actual.cpu_cores or 0.0 for name, job in running.items()}
-    after = {name: value or 0.0 for name, value in kept.items()}
-    excess = math.fsum(after.values()) - room_cores
-    if excess <= 1e-9:
-        return dict(kept)
-    growing = [
-        name
-        for name, job in running.items()
-        if job.actual.cpu_cores is not None and after[name] > before[name]
-    ]
-    growth = math.fsum(after[name] - before[name] for name in growing)
-    if excess > growth + 1e-9:
-        for name in running:
-            if kept[name] != cores[name]:
-                notes[name] = f"capacity: no room to keep {before[name]:.3f} cores"
-        return dict(cores)
-    fitted = dict(kept)
-    for name in growing:
-        step = (after[name] - before[name]) * (1.0 - excess / growth)
-        small = step <= options.dead_band_ratio * before[name]
-        fitted[name] = before[name] if small else before[name] + step
-        notes[name] = (
-            f"capacity: {after[name]:.3f} becomes {fitted[name]:.3f} cores, "
-            "others keep theirs within the dead-band"
-        )
-    return fitted
-
-
-def _steady(now_s: float, job: JobView, cores: float | None, options: GuardOptions) -> str | None:
-    """Why the limit in force is kept, or None."""
-    actual = job.actual.cpu_cores
-    if cores is None or actual is None:
-        return None
-    if same_cores(cores, actual):
-        return None
-    floor, ceiling = job.spec.bounds.floor_cores, job.spec.bounds.ceiling_cores
-    if actual < floor or (ceiling is not None and actual > ceiling):
-        return None
-    if abs(cores - actual) <= options.dead_band_ratio * actual:
-        return f"dead-band: {_cores(cores)} is within {options.dead_band_ratio:.0%} of {actual:.3f}"
-    if job.changed_at_s is not None and now_s - job.changed_at_s < options.cooldown_s:
-        left_s = options.cooldown_s - (now_s - job.changed_at_s)
-        return f"cool-down: changed lately, {left_s:.0f} s left"
-    return None
-
-
 def _on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> float | None:
     """What the engine would keep of it: rounded down, so that sums still hold, but to the floor."""
     if cores is None:
@@ -254,7 +155,3 @@ def _on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> fl
     steps = math.floor(cores / grain_cores + 1e-6)
     least = math.ceil(floor_cores / grain_cores - 1e-6)
     return round(max(steps, least, 1) * grain_cores, 6)
-
-
-def _cores(value: float | None) -> str:
-    return "no ceiling" if value is None else f"{value:.3f} cores"

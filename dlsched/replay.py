@@ -104,8 +104,13 @@ class Replay:
         if report.decision is not None:
             self._done_why = report.decision.why
             self.recorded[report.policy] += 1
-        starts = [one.action.spec for one in report.outcomes if isinstance(one.action, Start)]
-        would = self._onlooker.look(report.snapshot, self._guards, starts)
+        begun = [one.action for one in report.outcomes if isinstance(one.action, Start)]
+        would = self._onlooker.look(
+            report.snapshot,
+            self._guards,
+            [start.spec for start in begun],
+            {start.job: start.gpus for start in begun},
+        )
         rows = tuple(
             self._row(report, would, job.name)
             for job in report.snapshot.running

@@ -52,6 +52,8 @@ class SlowestFirst:
 
     Parameters: ClassVar[type[SlowestFirstParameters]] = SlowestFirstParameters
     Memory: ClassVar[type[SlowestFirstMemory]] = SlowestFirstMemory
+    # Where jobs share a GPU, the same method is asked once more for it: there `cpu_cores` are its
+    # time, the capacity is 1, and nothing has to be written for that.
     # Limits that are only passed on never sum to more than the capacity: say so, and it is kept.
     reserves: ClassVar[bool] = True
 

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 import pytest
 
 from dlsched.deciding import FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, Onlooker
-from dlsched.guards import GuardOptions
-from dlsched.model import Decision, JobState, Limits, Snapshot
-from tests.doubles import decide, job_spec, snapshot, view
+from dlsched.guards import GuardOptions, guard
+from dlsched.model import Bounds, Decision, GpuView, JobState, JobView, Limits, Snapshot
+from tests.doubles import decide, gpu_fact, job_spec, snapshot, view
 
 
 @dataclass(frozen=True)
@@ -210,3 +210,62 @@ def test_another_policy_does_not_inherit_the_last_ones_wishes() -> None:
     one.look(at(1.0), GuardOptions())
     one.use(NamedPolicy("another", Counting(Decision())))
     assert one.look(at(2.0), GuardOptions()).limits == {"a": Limits(1.0)}
+
+
+# ------------------------------------------------------------------ with GPUs that jobs share
+
+
+def sharing(*names: str) -> Snapshot:
+    """These jobs on one GPU."""
+    gpu = gpu_fact(0)
+    seen = at(0.0, *(replace(gpu_sharer(name), gpus=(gpu.uuid,)) for name in names))
+    return replace(seen, node=replace(seen.node, gpus=(GpuView(gpu),)))
+
+
+def gpu_sharer(name: str) -> JobView:
+    job = view(name)
+    return replace(job, spec=replace(job.spec, bounds=Bounds(0.1, None, 0.1, 1.0)))
+
+
+def test_a_policy_is_asked_for_each_shared_gpu_as_well() -> None:
+    policy = Counting(decide(a=0.5, b=0.25))
+    decision = Decider(NamedPolicy("counting", policy)).decide(sharing("a", "b"))
+    assert decision is not None
+    assert decision.limits == {"a": Limits(0.5, 0.5), "b": Limits(0.25, 0.25)}
+    assert [one.node.capacity_cores for one in policy.seen] == [4.0, 1.0]
+
+
+def test_a_policy_that_fails_about_a_gpu_has_failed_and_all_limits_stay() -> None:
+    one = decider(decide(a=0.5), ValueError("no such GPU"))
+    assert one.decide(sharing("a")) is None
+    assert one.failure == "policy counting failed: ValueError: no such GPU"
+
+
+def test_plain_docker_gives_a_gpu_out_evenly_between_promise_and_ceiling() -> None:
+    one = decider(ValueError("always"))
+    for _ in range(FAILURES_UNTIL_PLAIN):
+        one.decide(sharing("a", "b"))
+    decision = one.decide(sharing("a", "b"))
+    assert decision is not None
+    limits = guard(sharing("a", "b"), decision, GuardOptions(), reserves=one.reserves).limits
+    assert limits == {"a": Limits(None, 0.5), "b": Limits(None, 0.5)}
+
+
+@dataclass(frozen=True)
+class Long:
+    """As much as may be kept of one job."""
+
+    text: str
+
+
+class Verbose(Counting):
+    Memory: ClassVar[type[Any] | None] = Long
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        return Decision(memory=Long("x" * (4000 * len(snapshot.jobs))))
+
+
+def test_a_memory_of_4_kib_a_job_may_be_kept_of_cores_and_of_each_gpu() -> None:
+    one = Decider(NamedPolicy("verbose", Verbose()))
+    assert one.decide(sharing("a", "b")) is not None, one.failure
+    assert one.decide(sharing("a", "b")) is not None, one.failure

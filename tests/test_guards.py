@@ -257,3 +257,129 @@ def test_room_is_kept_for_an_owners_starts_and_for_what_does_not_run_yet():
 
 def test_an_owner_without_a_ceiling_of_cores_is_not_bounded():
     assert guard(snapshot(owned("a")), decide(a=3.0), bounded(None)).limits == {"a": Limits(3.0)}
+
+
+# ------------------------------------------------------------------ shares of GPUs' time
+
+
+def sharer(name: str, share: float | None, promised: float = 0.1, *gpus: str) -> JobView:
+    """A running job that shares GPU-0, or these."""
+    job = view(name)
+    return replace(
+        job,
+        spec=replace(job.spec, bounds=Bounds(0.1, None, promised, 0.9)),
+        gpus=gpus or ("GPU-0",),
+        desired=Limits(1.0, share),
+        actual=Limits(1.0, share),
+    )
+
+
+def share_out(*jobs: JobView, options: GuardOptions = STEADY, **shares: float | None):
+    decision = Decision({name: Limits(1.0, share) for name, share in shares.items()})
+    guarded = guard(snapshot(*jobs), decision, options)
+    return {name: limits.gpu_share for name, limits in guarded.limits.items()}, guarded.notes
+
+
+def test_shares_keep_within_promise_and_ceiling():
+    shares, notes = share_out(sharer("a", 0.3, 0.2), sharer("b", 0.3), a=0.01, b=0.7)
+    assert shares == {"a": 0.2, "b": 0.7}
+    assert notes == {"a": "bounds: 0.010 of GPU-0's time becomes 0.200 of GPU-0's time"}
+    assert share_out(sharer("a", 0.3), a=0.95)[0] == {"a": 0.9}
+
+
+def test_a_gpu_is_given_out_once_under_any_policy():
+    shares, notes = share_out(sharer("a", 0.3), sharer("b", 0.3), a=0.8, b=0.8)
+    assert shares == {"a": 0.5, "b": 0.5}
+    assert notes["a"] == (
+        "capacity: 0.800 becomes 0.500 of GPU-0's time, all asked for 1.600 of 1.000"
+    )
+
+
+def test_no_ceiling_on_a_gpu_is_the_specs_ceiling_as_far_as_all_fit():
+    shares, _ = share_out(sharer("a", None), a=None)
+    assert shares == {"a": 0.9}
+    shares, _ = share_out(sharer("a", None), sharer("b", None), a=None, b=None)
+    assert shares == {"a": 0.5, "b": 0.5}
+
+
+def test_a_job_that_nothing_is_decided_for_keeps_its_share():
+    shares, _ = share_out(sharer("a", 0.37), sharer("b", 0.2), b=0.3)
+    assert shares == {"a": 0.37, "b": 0.3}
+
+
+def test_who_holds_several_gpus_has_the_least_of_what_they_allow():
+    both = sharer("x", 0.3, 0.1, "GPU-0", "GPU-1")
+    shares, _ = share_out(both, sharer("a", 0.6), sharer("b", 0.2, 0.1, "GPU-1"), x=0.8, a=0.8)
+    assert shares["x"] == pytest.approx(0.5)
+    assert shares["a"] == pytest.approx(0.5)
+    assert shares["b"] == 0.2
+
+
+def test_small_steps_of_a_share_are_held_back_and_steps_are_hundredths():
+    held, notes = share_out(sharer("a", 0.5), a=0.508)
+    assert held == {"a": 0.5}
+    assert "dead-band" in notes["a"]
+    assert share_out(sharer("a", 0.5), a=0.537)[0] == {"a": 0.53}
+
+
+def test_the_cool_down_holds_for_shares_too():
+    job = sharer("a", 0.5)  # changed 5 s ago
+    assert share_out(job, options=GuardOptions(0.02, 10.0), a=0.7)[0] == {"a": 0.5}
+    assert share_out(job, options=GuardOptions(0.02, 5.0), a=0.7)[0] == {"a": 0.7}
+
+
+def test_a_blind_job_gets_an_even_share():
+    blind = replace(sharer("a", 0.1), blind="no report for 1 min")
+    shares, notes = share_out(blind, sharer("b", 0.2), a=0.9, b=0.3)
+    assert shares == {"a": 0.5, "b": 0.3}
+    assert "an even share by weight instead, 0.500 of 1.000 of GPU-0's time" in notes["a"]
+
+
+def test_whole_gpus_adopted_containers_and_others_have_no_share():
+    whole = replace(sharer("w", None), spec=view("w").spec)
+    adopted = replace(sharer("x", 0.5), adopted=True)
+    shares, _ = share_out(whole, adopted, view("n"), w=0.5, x=0.5, n=0.5)
+    assert shares == {"w": None, "x": None, "n": None}
+
+
+def test_who_does_not_run_holds_its_share_and_a_start_its_promise():
+    paused = replace(sharer("p", 0.2), state=JobState.PAUSED)
+    spec = job_spec("new", bounds=Bounds(0.1, None, 0.3, 1.0))
+    guarded = guard(
+        snapshot(paused, sharer("a", 0.3)),
+        Decision({"a": Limits(1.0, 0.9)}),
+        STEADY,
+        starts=[spec],
+        placements={"new": ("GPU-0",)},
+    )
+    assert guarded.limits["a"].gpu_share == pytest.approx(0.5)
+    elsewhere = guard(
+        snapshot(paused, sharer("a", 0.3)),
+        Decision({"a": Limits(1.0, 0.9)}),
+        STEADY,
+        starts=[spec],
+        placements={"new": ("GPU-1",)},
+    )
+    assert elsewhere.limits["a"].gpu_share == pytest.approx(0.8)
+
+
+@given(
+    jobs=st.lists(
+        st.tuples(
+            st.none() | st.floats(0, 2),
+            st.none() | st.floats(0.05, 0.9),
+            st.sampled_from([("GPU-0",), ("GPU-1",), ("GPU-0", "GPU-1")]),
+        ),
+        min_size=1,
+        max_size=6,
+    ),
+    cooldown_s=st.sampled_from([0.0, 60.0]),
+)
+def test_shares_never_sum_above_one_gpu_nor_fall_below_what_is_promised(jobs, cooldown_s):
+    """Also beside shares that the cool-down keeps, whatever was in force before."""
+    views = [sharer(f"j{i}", actual, 0.14, *gpus) for i, (_, actual, gpus) in enumerate(jobs)]
+    asked = {f"j{index}": one for index, (one, _, _) in enumerate(jobs)}
+    shares, _ = share_out(*views, options=GuardOptions(0.02, cooldown_s), **asked)
+    for uuid in ("GPU-0", "GPU-1"):
+        assert sum(shares[job.name] for job in views if uuid in job.gpus) <= 1.0 + 1e-9
+    assert all(0.14 <= share <= 0.9 for share in shares.values())

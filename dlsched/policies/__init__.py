@@ -30,6 +30,10 @@ class Policy(Protocol):
     capacity (a guard then enforces it). Bounds, capacity, dead-band and cool-down are the guards'
     work, alike for all policies, and so is the share of a job whose progress nobody can see: unless
     the policy decides without any, and says so by a class variable `heeds_progress` that is False.
+
+    It decides cores alone. Where jobs share a GPU it is asked once more for each, with a snapshot
+    in which the GPU is a node of capacity 1 and cores are its time (see `per_device`); a policy
+    that is not to be asked so says it by a class variable `per_device` that is False.
     """
 
     Parameters: ClassVar[type[Any]]

@@ -25,6 +25,7 @@ class NonePolicy:
     Memory: ClassVar[None] = None
     reserves: ClassVar[bool] = False
     heeds_progress: ClassVar[bool] = False
+    per_device: ClassVar[bool] = False
 
     def __init__(self, parameters: NoneParameters) -> None:
         self.parameters = parameters

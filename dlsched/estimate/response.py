@@ -1,0 +1,302 @@
+"""Whether a job gets faster with more CPU: measured, since a GPU job's CPU use does not tell.
+
+A thread that waits for a GPU spins, so it uses whatever quota it has. Owns the measuring, and the
+trials that it takes: fewer cores for a moment, and more again now and then. It must not divide
+cores: it only says how many a job can use.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import pairwise
+
+from dlsched.estimate.sketch import cv
+from dlsched.model import JobView, LatencyTarget, Snapshot
+from dlsched.units import render_seconds
+
+FLAT = 0.2
+"""Elasticity of speed to cores, d ln speed / d ln cores, up to which more of them are of no use:
+twice the cores make it at most 15 % faster."""
+MOST_LOSS = 0.05
+"""What it may lose of its speed in all, by many flat steps, as a ratio."""
+APART = 1.1
+"""Least ratio between two limits that can be compared."""
+HEADROOM = 1.05
+"""What a job keeps beyond the fewest cores at which its speed held."""
+MARGIN = 1.15
+"""How far beyond that a policy may think."""
+TWICE = 2
+"""Flat comparisons in a row that are believed."""
+STEP_DOWN, STEP_UP = 1.3, 1.5
+"""A trial divides or multiplies the cores by so much: enough to show beside noise."""
+FIRST_S, AGAIN_S, TRIAL_S = 30.0, 600.0, 30.0
+"""Seconds until the first trial, from one to the next, and until one that shows nothing ends."""
+_MIN_WINDOW_S, _MIN_REQUESTS, _MIN_STEPS = 2.0, 8, 4
+_MOST_NOISE = 0.05
+"""Standard error of a speed, as a ratio, from which it is not known well enough."""
+_BUSIER = 1.25
+"""So many times the requests a second make it another load, which may need more CPU."""
+
+
+class Phase(StrEnum):
+    """What is being done about one job."""
+
+    WATCHED = "watched"
+    """It may have what it is given."""
+    FEWER = "fewer"
+    """It is tried with fewer cores."""
+    HELD = "held"
+    """It is held to what it can use."""
+    MORE = "more"
+    """It is tried with more cores than it could use so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """How fast a job was, measured wholly under one limit."""
+
+    cores: float
+    speed_per_s: float
+    """Steps a second, or one over the latency."""
+    noise: float
+    """Standard error of the speed, as a ratio."""
+    requests: int = 0
+    """How many were answered; 0: its speed is in steps."""
+    load_per_s: float = 0.0
+    """Requests a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is known of one container."""
+
+    name: str
+    container_id: str | None
+    least: Level
+    """The fewest cores at which its speed held."""
+    most: Level | None = None
+    """The most that were no faster."""
+    share: float | None = None
+    """Of its GPUs' time, when that was measured."""
+    flat: int = 0
+    """Comparisons in a row in which more cores were of no use."""
+    phase: Phase = Phase.WATCHED
+    until_s: float = 0.0
+    """When the next trial begins, or the present one ends."""
+    tried: Phase | None = None
+    """The last trial: while it is held, the next is of the other kind."""
+    judged_s: float | None = None
+    """The change of limits after which the last comparison was made."""
+
+    @property
+    def ceiling_cores(self) -> float | None:
+        """What it should have at most; None: nothing is known against more."""
+        if self.phase is Phase.WATCHED:
+            return None
+        step = {Phase.FEWER: 1 / STEP_DOWN, Phase.HELD: HEADROOM, Phase.MORE: STEP_UP}
+        return self.least.cores * step[self.phase]
+
+    @property
+    def useful_cores(self) -> float | None:
+        """What a policy is told that it could use: a little more than it then gets.
+
+        One that finds a late job at its ceiling may give it up for good, and let it starve. None:
+        nothing is known against more; a trial of fewer is nothing to divide by.
+        """
+        if self.flat < TWICE or self.ceiling_cores is None:
+            return None
+        return MARGIN * max(self.ceiling_cores, HEADROOM * self.least.cores)
+
+    @property
+    def told(self) -> str:
+        """Why, in a few words; empty where it has no ceiling."""
+        ceiling = self.ceiling_cores
+        if ceiling is None:
+            return ""
+        if self.phase is Phase.FEWER:
+            return f"tried for a moment with {ceiling:.3f} cores, to see what they do"
+        words = f"at most {ceiling:.3f}: more than {self.least.cores:.2f} cores did not speed it up"
+        if self.most is not None:
+            words += (
+                f" ({self.least.cores:.2f} -> {self.most.cores:.2f} cores: "
+                f"{_pace(self.least)} -> {_pace(self.most)})"
+            )
+        return f"{words}; tried again" if self.phase is Phase.MORE else words
+
+
+def followed(
+    known: Response | None, job: JobView, snapshot: Snapshot, *, contended: bool
+) -> Response | None:
+    """What is known of the job after another look; None: nothing yet.
+
+    `contended`: others could use what it does not need, so that a trial is worth its cost.
+    """
+    if known is not None and known.container_id != job.container_id:
+        known = None
+    level, now_s = measured(job, snapshot), snapshot.now_s
+    if level is None:
+        tried = known is not None and known.phase in (Phase.FEWER, Phase.MORE)
+        return _ended(known, now_s) if known and tried and now_s >= known.until_s else known
+    if known is None or _is_other_work(known, job, level):
+        return _fresh(job, level, now_s + FIRST_S)
+    if not _same_share(known.share, job.actual.gpu_share):
+        # A smaller part of the GPU is fed with no more CPU than a larger one.
+        least = replace(level, cores=known.least.cores)
+        known = replace(known, least=least, most=None, share=job.actual.gpu_share)
+    known = _compared(known, job, level, now_s)
+    return _in_time(known, job, now_s, contended=contended)
+
+
+def measured(job: JobView, snapshot: Snapshot) -> Level | None:
+    """Its speed under the limits in force; None: not known well enough, or it has no limit."""
+    cores, window = job.actual.cpu_cores, job.progress.window
+    since_s = max(job.started_at_s or 0.0, job.changed_at_s or 0.0)
+    passed_s = min(snapshot.now_s - since_s, snapshot.window_s)
+    if cores is None or passed_s < _MIN_WINDOW_S:
+        return None
+    if isinstance(job.spec.target, LatencyTarget) or window.count:
+        if window.count < _MIN_REQUESTS or not window.sum_s > 0:
+            return None
+        noise = (cv(window) or 0.0) / math.sqrt(window.count)
+        level = Level(
+            cores, window.count / window.sum_s, noise, window.count, window.count / passed_s
+        )
+    elif (found := _steps_per_s(job, since_s)) is not None:
+        level = Level(cores, *found)
+    else:
+        return None
+    return level if level.noise <= _MOST_NOISE else None
+
+
+def _steps_per_s(job: JobView, since_s: float) -> tuple[float, float] | None:
+    """Steps a second and their noise, from reports of this attempt under this limit."""
+    told = [
+        (one.received_s, one.step)
+        for one in job.progress.samples
+        if one.step is not None and one.received_s >= since_s
+    ]
+    back = [index for index, (old, new) in enumerate(pairwise(told), 1) if new[1] < old[1]]
+    told = told[back[-1] :] if back else told
+    paces = [(n[1] - o[1]) / (n[0] - o[0]) for o, n in pairwise(told) if n[0] > o[0]]
+    if len(paces) < _MIN_STEPS:
+        return None
+    mean = (told[-1][1] - told[0][1]) / (told[-1][0] - told[0][0])
+    if not mean > 0:
+        return None
+    spread = math.sqrt(math.fsum((pace - mean) ** 2 for pace in paces) / (len(paces) - 1))
+    return mean, spread / mean / math.sqrt(len(paces))
+
+
+def _fresh(job: JobView, level: Level, until_s: float) -> Response:
+    share, judged_s = job.actual.gpu_share, job.changed_at_s
+    return Response(
+        job.name, job.container_id, level, share=share, until_s=until_s, judged_s=judged_s
+    )
+
+
+def _near(a: Level, b: Level) -> bool:
+    """Whether their cores are too much alike to be compared."""
+    return max(a.cores, b.cores) < APART * min(a.cores, b.cores)
+
+
+def _same_share(a: float | None, b: float | None) -> bool:
+    return a is b if a is None or b is None else abs(a - b) <= 0.005 + 0.02 * b
+
+
+def _is_other_work(known: Response, job: JobView, level: Level) -> bool:
+    """Whether what was measured says nothing of now: the GPU's part, the load or the speed is
+    another."""
+    least, share = known.least, job.actual.gpu_share
+    if bool(least.requests) != bool(level.requests):
+        return True
+    held = known.phase is Phase.HELD and _near(least, level)
+    if not _same_share(known.share, share):
+        shrunk = share is not None and known.share is not None and share < known.share
+        return not (held and shrunk)
+    noise = math.hypot(least.noise, level.noise)
+    faster = math.log(level.speed_per_s / least.speed_per_s)
+    if held and -faster > MOST_LOSS + 2 * noise:
+        return True
+    if not least.requests:
+        return False
+    # A closed loop asks as fast as it is answered: that is speed, not load.
+    busier = math.log(level.load_per_s / least.load_per_s) - max(faster, 0.0)
+    by_chance = math.sqrt(1 / least.requests + 1 / level.requests)
+    return busier > math.log(_BUSIER) + 2 * by_chance
+
+
+def _compared(known: Response, job: JobView, level: Level, now_s: float) -> Response:
+    """What it does under other cores than the fewest so far."""
+    least = known.least
+    if _near(least, level):
+        refreshed = replace(known, least=replace(level, cores=least.cores))
+        return refreshed if known.phase is Phase.WATCHED else known
+    down = level.cores < least.cores
+    fewer, more = (level, known.most or least) if down else (least, level)
+    way = math.log(more.cores / fewer.cores)
+    gain = math.log(more.speed_per_s / fewer.speed_per_s)
+    noise = math.hypot(fewer.noise, more.noise)
+    bound = min(FLAT * way, MOST_LOSS)
+    if gain + noise <= bound:
+        return _found_flat(known, job, fewer, more, now_s)
+    if gain - 2 * noise <= bound:
+        return known  # it cannot be told yet
+    if not down or known.phase is Phase.WATCHED:
+        return _fresh(job, level, now_s + AGAIN_S)  # it answers
+    return _ended(known, now_s) if known.phase is Phase.FEWER else known
+
+
+def _found_flat(known: Response, job: JobView, fewer: Level, more: Level, now_s: float) -> Response:
+    new = job.changed_at_s != known.judged_s
+    known = replace(
+        known,
+        least=fewer,
+        most=max((more, known.most or more), key=lambda one: one.cores),
+        flat=known.flat + new,
+        judged_s=job.changed_at_s,
+    )
+    if known.phase is Phase.FEWER:
+        if not _has_room(known, job):
+            return _ended(known, now_s)
+        return replace(known, until_s=now_s + TRIAL_S) if new else known
+    if known.phase is Phase.MORE:
+        return _ended(known, now_s)
+    if known.phase is Phase.WATCHED and known.flat >= TWICE:
+        return replace(known, phase=Phase.HELD, until_s=now_s)
+    return known
+
+
+def _in_time(known: Response, job: JobView, now_s: float, *, contended: bool) -> Response:
+    """Trials that begin or end."""
+    if now_s < known.until_s:
+        return known
+    if known.phase in (Phase.FEWER, Phase.MORE):
+        return _ended(known, now_s)
+    fewer = contended and _has_room(known, job)
+    held = known.phase is Phase.HELD
+    if fewer and not (held and known.tried is Phase.FEWER):
+        return replace(known, phase=Phase.FEWER, until_s=now_s + TRIAL_S)
+    if held and known.tried is None:
+        return _ended(known, now_s)  # it was seen under fewer cores before more
+    if held:
+        return replace(known, phase=Phase.MORE, until_s=now_s + TRIAL_S)
+    return replace(known, until_s=now_s + FIRST_S)
+
+
+def _has_room(known: Response, job: JobView) -> bool:
+    """Whether its floor lets it be tried with fewer cores."""
+    return known.least.cores / STEP_DOWN >= job.spec.bounds.floor_cores
+
+
+def _ended(known: Response, now_s: float) -> Response:
+    """The trial is over: hold it to what is known, if that is enough."""
+    phase = Phase.HELD if known.flat >= TWICE else Phase.WATCHED
+    return replace(known, phase=phase, until_s=now_s + AGAIN_S, tried=known.phase)
+
+
+def _pace(level: Level) -> str:
+    if not level.requests:
+        return f"{level.speed_per_s:.3g} steps/s"
+    return render_seconds(1 / level.speed_per_s)
