@@ -1,7 +1,8 @@
 """The limits of one container's group, as the kernel's own files have them.
 
-Owns finding those files, reading them, and writing the one for which no engine has a word: the CFS
-burst. Everything else is changed through the engine, which would undo what is written past it.
+Owns finding those files, reading them, and writing: the CFS burst, for which no engine has a word,
+and ceiling and weight of a container that an update through the engine could harm. All others are
+changed through the engine, which would undo what is written past it.
 """
 
 from __future__ import annotations
@@ -100,6 +101,12 @@ class LimitFiles:
         path = self.burst_file
         return path is not None and os.access(path, os.W_OK)
 
+    @property
+    def writable(self) -> bool:
+        """Whether ceiling and weight can be changed here: a cgroup mount may be read-only."""
+        names = ("cpu.max", "cpu.weight") if self.v2 else ("cpu.cfs_quota_us", "cpu.shares")
+        return all(name in self._paths and os.access(self._paths[name], os.W_OK) for name in names)
+
     def read(self) -> GroupLimits:
         """What they say now; a file that cannot be read is left out."""
         files = {}
@@ -114,6 +121,28 @@ class LimitFiles:
         if path is None:
             raise FileNotFoundError("the kernel knows no burst")
         path.write_text(str(burst_us), encoding="ascii")
+
+    def write_ceiling(self, quota_us: int, period_us: int) -> None:
+        """Set quota (-1: none) and period; the kernel refuses one below the burst. Raises OSError.
+
+        The next update through the engine undoes it, and so does the container's restart, and on
+        cgroup v2 under systemd any `systemctl daemon-reload`.
+        """
+        if self.v2:
+            self._write("cpu.max", f"{'max' if quota_us < 0 else quota_us} {period_us}")
+            return
+        if self.read().period_us != period_us:
+            self._write("cpu.cfs_period_us", str(period_us))
+        self._write("cpu.cfs_quota_us", str(quota_us))
+
+    def write_weight(self, weight: int) -> None:
+        """Set `cpu.shares`, or `cpu.weight` on cgroup v2. As `write_ceiling`."""
+        self._write("cpu.weight" if self.v2 else "cpu.shares", str(weight))
+
+    def _write(self, name: str, text: str) -> None:
+        if name not in self._paths:
+            raise FileNotFoundError(f"its control group has no {name}")
+        self._paths[name].write_text(text, encoding="ascii")
 
 
 def _paths_v1(folders: Mapping[str, Path]) -> dict[str, Path]:

@@ -76,12 +76,28 @@ def weights_of(shares: int) -> frozenset[int]:
     if shares == 0:
         return frozenset({DEFAULT_WEIGHT})
     shares = bounded_shares(shares)
-    older = 1 + (shares - _SHARES[0]) * (_WEIGHT[1] - 1) // (_SHARES[1] - _SHARES[0])
-    doublings = math.log2(shares)
-    newer: float = 10 ** ((doublings**2 + 125 * doublings) / 612 - 7 / 34)
+    newer = _newer_weight(shares)
     # What is a whole number but for the last digit may be taken for the next.
     nearly = {math.ceil(newer - 1e-9), math.ceil(newer + 1e-9)}
-    return frozenset({older, *(bounded_weight(weight) for weight in nearly)})
+    return frozenset({_older_weight(shares), *(bounded_weight(weight) for weight in nearly)})
+
+
+def weight_of(shares: int, *, newer: bool) -> int:
+    """The weight that an engine makes of these shares on cgroup v2; `newer`: runc 1.3.2 or later.
+
+    What is written past the engine stands beside what it wrote, so it has to be on the same scale.
+    """
+    shares = bounded_shares(shares)
+    return bounded_weight(math.ceil(_newer_weight(shares))) if newer else _older_weight(shares)
+
+
+def _older_weight(shares: int) -> int:
+    return 1 + (shares - _SHARES[0]) * (_WEIGHT[1] - 1) // (_SHARES[1] - _SHARES[0])
+
+
+def _newer_weight(shares: int) -> float:
+    doublings = math.log2(shares)
+    return float(10 ** ((doublings**2 + 125 * doublings) / 612 - 7 / 34))
 
 
 def search_shares(shares: int, weight: int, give: Callable[[int], int | None]) -> None:

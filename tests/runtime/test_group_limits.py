@@ -49,6 +49,24 @@ def test_a_burst_is_written_and_read(host: FakeHost) -> None:
     assert found.read().burst_us == 11_100
 
 
+def test_ceiling_and_weight_are_written_and_read(host: FakeHost) -> None:
+    found = LimitFiles(PID, CONTAINER, host.proc)
+    assert found.writable
+    for quota, period in ((25_000, 100_000), (-1, 100_000), (25_000, 50_000)):
+        found.write_ceiling(quota, period)
+        found.write_weight(77)
+        seen = found.read()
+        assert (seen.quota_us, seen.period_us) == (quota, period)
+        assert (seen.weight if host.v2 else seen.shares) == 77
+
+
+def test_what_is_missing_cannot_be_written(host: FakeHost) -> None:
+    for path in host.cpu.iterdir():
+        path.unlink()
+    found = LimitFiles(PID, CONTAINER, host.proc)
+    assert not found.writable
+
+
 def test_a_kernel_without_a_burst(host: FakeHost) -> None:
     (host.cpu / ("cpu.max.burst" if host.v2 else "cpu.cfs_burst_us")).unlink()
     found = LimitFiles(PID, CONTAINER, host.proc)

@@ -16,6 +16,7 @@ from dlsched.runtime.limits import (
     quota_cores,
     quota_us,
     search_shares,
+    weight_of,
     weights_of,
 )
 from tests.runtime.docker.fake_host import newer_weight, older_weight
@@ -86,6 +87,13 @@ def test_nano_cpus_stay_within_what_the_engine_takes(cores: float | None, nano: 
 def test_the_weight_of_shares_is_that_of_one_of_the_two_conversions(shares: int) -> None:
     assert {older_weight(shares), newer_weight(shares)} <= weights_of(shares)
     assert len(weights_of(shares)) <= 3
+
+
+@given(st.integers(2, 262_144))
+def test_a_weight_past_the_engine_is_the_one_that_it_would_make(shares: int) -> None:
+    assert weight_of(shares, newer=False) == older_weight(shares)
+    assert weight_of(shares, newer=True) == newer_weight(shares)
+    assert weight_of(1, newer=True) == 1
 
 
 def test_the_default_weight_is_known_in_both_conversions() -> None:

@@ -16,6 +16,7 @@ from dlsched.logs import plain_text
 from dlsched.model import ContainerSpec, Stop
 from dlsched.runtime.docker.adoption import NotAdoptable, counting, spec_of
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.injection import words_for_gpus
 from dlsched.runtime.docker.labels import (
     DEFAULT_INSTANCE,
     ENABLE,
@@ -27,6 +28,7 @@ from dlsched.runtime.docker.labels import (
     inherits,
     inspected,
     labels_in,
+    set_aside_name,
 )
 from dlsched.runtime.sources import read_sources
 from dlsched.spec_schema import NAME
@@ -95,8 +97,9 @@ class Claims:
 
     def rightful(
         self, found: Mapping[str, Inspected], names: Mapping[str, Iterable[str]]
-    ) -> dict[str, Inspected]:
+    ) -> tuple[dict[str, Inspected], dict[str, Inspected]]:
         """Without those that are not named as the job's container is, where one is; `names` by id.
+        And those that are set aside, since another is to take their place.
 
         One that was renamed stays ours as long as no other has the name. One that would be adopted
         under the name of a job of ours is none.
@@ -108,16 +111,18 @@ class Claims:
             and one.adopted is None
         }
         jobs = {one.job for one in found.values() if one.adopted is None}
-        ours = {}
+        ours, aside = {}, {}
         for container, one in found.items():
             if one.adopted is not None and one.job in jobs:
                 self.leave(container, "a job has its name")
             elif one.adopted is not None or named.get(one.job, container) == container:
                 ours[container] = one
+            elif f"/{set_aside_name(self._instance, one.job)}" in names[container]:
+                aside[container] = one
             else:
                 name = container_name(self._instance, one.job)
                 self.leave(container, f"it carries the labels of {name}, which is another")
-        return ours
+        return ours, aside
 
     def leave(self, container: str, why: str) -> None:
         """Tell why a container is not touched, each container once in the log."""
@@ -149,6 +154,7 @@ class Claims:
             return described
         own = counting(labels, given or {})
         if own.get(ENABLE) == _ENABLED:
+            described = replace(described, gpus=words_for_gpus(body))
             return self._adopted(described, own, judged=given is not None)
         if ours:
             raise NotAdoptable("its labels came with its image")
@@ -178,6 +184,8 @@ class Claims:
             restart_strays=False,
             adopted=spec,
             sources=sources,
+            mps_threads_percent=None,
+            mps_memory_bytes=None,
         )
 
     def _image_labels(self, body: Body) -> Mapping[str, str] | None:

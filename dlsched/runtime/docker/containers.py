@@ -18,6 +18,8 @@ from docker.utils.ports import build_port_bindings
 from dlsched.model import ContainerSpec, Healthcheck, JobSpec, Limits, Restart
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.docker.injection import NO_GPUS, Injection
+from dlsched.runtime.docker.mps import MpsClient
 from dlsched.runtime.limits import PERIOD_US, quota_us
 
 _VOLUME_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
@@ -39,10 +41,16 @@ class Surroundings:
     """Host directories bound read-only, by their place in the container."""
     confined: Confinement | None = None
     """What a user's container is held to; None: it is the operator's."""
+    gpus: Injection = NO_GPUS
+    mps: MpsClient | None = None
+    """How it shares its GPUs; None: not by MPS."""
 
 
-def create_body(spec: JobSpec, limits: Limits, shares: int, around: Surroundings) -> Body:
-    """The body of the engine's create call. Raises ValueError for a volume or port that is none."""
+def create_body(spec: JobSpec, limits: Limits, shares: int | None, around: Surroundings) -> Body:
+    """The body of the engine's create call; `shares` None: the engine's default.
+
+    Raises ValueError for a volume or port that is none.
+    """
     container = spec.container
     ports = _ports(container.ports)
     return _without_none(
@@ -71,13 +79,16 @@ def restart_policy(restart: Restart) -> Body:
 def _host_config(
     container: ContainerSpec,
     limits: Limits,
-    shares: int,
+    shares: int | None,
     around: Surroundings,
     ports: Mapping[str, Any],
 ) -> Body:
     mounts, binds = _mounts(container.volumes, shallow=around.confined is not None)
     for target, source in around.read_only.items():
         mounts.append(_bind(str(source), target, read_only=True))
+    if around.mps is not None:
+        pipes = str(around.mps.pipes)
+        mounts.append(_bind(pipes, pipes, read_only=False))
     return _without_none(
         {
             "CpuPeriod": PERIOD_US,
@@ -105,7 +116,8 @@ def _host_config(
                 "Type": container.logging.driver,
                 "Config": dict(container.logging.options),
             },
-            "DeviceRequests": _gpus(container.gpus),
+            "IpcMode": None if around.mps is None else "host",
+            **around.gpus.host,
             **_confined(around.confined),
         }
     )
@@ -197,10 +209,6 @@ def _healthcheck(check: Healthcheck | None) -> Body | None:
 
 def _nanoseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
-
-
-def _gpus(count: int) -> list[Body] | None:
-    return [{"Driver": "", "Count": count, "Capabilities": [["gpu"]]}] if count else None
 
 
 def _list(words: tuple[str, ...] | None) -> list[str] | None:

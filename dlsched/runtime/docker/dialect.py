@@ -65,9 +65,13 @@ def quota_after(update: Body) -> int:
 
 def in_force(update: Body, told: EngineWords, seen: GroupLimits) -> bool:
     """Whether engine and kernel both have that already."""
+    return in_kernel(update, seen) and not unlike(update, told)
+
+
+def in_kernel(update: Body, seen: GroupLimits) -> bool:
+    """Whether the kernel has that ceiling already."""
     period = update.get("CpuPeriod", PERIOD_US)
-    kernel = (seen.quota_us, seen.period_us) == (quota_after(update), period)
-    return kernel and not unlike(update, told)
+    return (seen.quota_us, seen.period_us) == (quota_after(update), period)
 
 
 def unlike(update: Body, told: EngineWords) -> list[str]:

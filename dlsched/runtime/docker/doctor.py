@@ -1,24 +1,19 @@
 """What the engine is like: whether dlsched can work with it, and where only in part.
 
 Owns those findings, and what keeps an agent from starting. It must not change anything: `probe`
-tries things out.
+tries things out, and `gpu_doctor` looks at GPUs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 from dlsched.errors import DlschedError
 from dlsched.runtime.docker.engine import Body, Engine
-from dlsched.runtime.docker.injection import NVIDIA_CONFIG, nvidia_mode
 from dlsched.runtime.finding import Finding
 
 LEAST_API = (1, 41)
 """Docker 20.10: older engines do not tell their cgroup version, and know no cgroup v2."""
-
-NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
-CDI_FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
 class EngineUnworkable(DlschedError):
@@ -60,7 +55,6 @@ def examine(engine: Engine) -> Iterator[Finding]:
     driver = info.get("CgroupDriver", "?")
     yield Finding("cgroup", "ok", f"version {info.get('CgroupVersion', '?')}, driver {driver}")
     yield from _security(info)
-    yield gpus(info)
 
 
 def _remedy(info: Body) -> str:
@@ -87,40 +81,3 @@ def _security(info: Body) -> Iterator[Finding]:
     elif any("userns" in option for option in _options(info)):
         line = "user namespaces: limits, weights and every source of progress work"
         yield Finding("security", "ok", line)
-
-
-def gpus(
-    info: Body,
-    config: Path = NVIDIA_CONFIG,
-    driver: Path = NVIDIA_DRIVER,
-    folders: Iterable[Path] = CDI_FOLDERS,
-) -> Finding:
-    """How containers get GPUs: a CPU update can take them away again in the legacy mode."""
-    if not driver.exists():
-        return Finding("gpu", "ok", "none: no NVIDIA driver on this host")
-    runtime = "nvidia" in (info.get("Runtimes") or {})
-    cdi = any(_filled(folder) for folder in folders)
-    mode = nvidia_mode(config)
-    if runtime and mode == "cdi":
-        return Finding("gpu", "ok", "nvidia runtime in CDI mode: updates leave GPUs alone")
-    if runtime:
-        line = (
-            f"nvidia runtime, mode {mode}: in its legacy mode a CPU update can take the GPUs away "
-            "from a container (nvidia-container-toolkit#138)"
-        )
-        remedy = (
-            "nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi, "
-            "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, restart the engine"
-        )
-        return Finding("gpu", "warn", line, remedy)
-    if cdi and info.get("CDISpecDirs"):
-        return Finding("gpu", "ok", "CDI: updates leave GPUs alone")
-    line = "there is an NVIDIA driver, and the engine has no way to give its GPUs to containers"
-    return Finding("gpu", "warn", line, "install the NVIDIA Container Toolkit, with CDI")
-
-
-def _filled(folder: Path) -> bool:
-    try:
-        return any(folder.iterdir())
-    except OSError:
-        return False

@@ -78,6 +78,11 @@ class Engine:
         with self._calling() as client:
             self._post(client, f"/containers/{container}/update", body)
 
+    def rename(self, container: str, name: str) -> None:
+        """Give a container, running or not, another name."""
+        with self._calling() as client:
+            client.rename(container, name)
+
     def kill(self, container: str, signal: str) -> None:
         """Send a signal to the container's first process."""
         with self._calling() as client:

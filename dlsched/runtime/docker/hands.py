@@ -2,8 +2,9 @@
 
 Owns the dialects, the order of writing, and the promise: before the first change of a container its
 original limits are on the disk, and afterwards they can be had again as the kernel had them. What
-could not be brought back is not touched. It must not decide who gets how much. Calls wait for the
-engine: they belong in a background thread.
+could not be brought back is not touched. A container that an update through the engine could take
+its GPUs from is changed by its control group's own files instead. It must not decide who gets how
+much. Calls wait for the engine: they belong in a background thread.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dlsched.errors import DlschedError
 from dlsched.model import Limits
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.cgroup import PROC
+from dlsched.runtime.docker.canary import Canary, Held, Unproven, Unsafe
 from dlsched.runtime.docker.dialect import (
     ceiling_update,
     files_to_have,
@@ -32,7 +35,10 @@ from dlsched.runtime.docker.dialect import (
     words_in,
 )
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
-from dlsched.runtime.docker.injection import loses_gpus
+from dlsched.runtime.docker.injection import Injector
+from dlsched.runtime.docker.labels import gpu_access_in, gpus_in
+from dlsched.runtime.docker.mps import paced
+from dlsched.runtime.docker.past_engine import PastEngine, Unwritable
 from dlsched.runtime.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.limits import (
     DEFAULT_SHARES,
@@ -40,9 +46,11 @@ from dlsched.runtime.limits import (
     OLDER_DEFAULT_SHARES,
     PERIOD_US,
     UNLIMITED_US,
+    quota_us,
     search_shares,
 )
 from dlsched.runtime.originals import EngineWords, Original, Originals
+from dlsched.settings import Gpus
 
 _NEWER_RUNC = (1, 3, 2)
 """From this version on 1024 shares are weight 100 on cgroup v2."""
@@ -62,6 +70,8 @@ class Own:
 
     job: str
     ceiling_cores: float | None = None
+    mps_threads_percent: int | None = None
+    """Of its GPUs, what MPS lets it use at most; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +98,20 @@ class _Seen:
     files: LimitFiles | None
     """None: it does not run, or its group cannot be found."""
     limits: GroupLimits
-    loses_gpus: bool
-    """An update could take its GPUs away."""
+    held: Held | None
+    """What it has of GPUs; None: none, or it does not run."""
+    barred: str | None
+    """Why it is changed past the engine, which could take its GPUs away; None: it is not."""
 
     @property
     def alive(self) -> bool:
         """Whether it has a process."""
         return self.pid > 0
+
+    @property
+    def by_file(self) -> bool:
+        """Whether it is changed past the engine."""
+        return self.barred is not None
 
 
 class Hands:
@@ -107,13 +124,20 @@ class Hands:
         state_dir: Path,
         wall_time: Callable[[], str],
         proc: Path = PROC,
+        injector: Injector = Injector(Gpus(), tuple),  # noqa: B008 - it is frozen
+        canary: Canary | None = None,
     ) -> None:
-        """`state_dir` is where own jobs read what they are allotted."""
+        """`state_dir` is where own jobs read what they are allotted; `injector` knows the host's
+        GPUs, and `canary` what updates do to them (None: nothing is known yet)."""
         self._engine = engine
         self._originals = originals
         self._state_dir = state_dir
         self._wall_time = wall_time
         self._proc = proc
+        self._injector = injector
+        self.canary = Canary() if canary is None else canary
+        self._past = PastEngine(self.canary, self._has_newer_runc)
+        self._newer_runc: bool | None = None
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._host_cores: int | None = None
         self._engine_id = ""
@@ -153,8 +177,8 @@ class Hands:
         `burst_cores` may be used beyond the quota where that was saved up; None: what it had, as
         far as its quota allows. Where a burst cannot be set everything else is.
 
-        Raises Untouchable, EngineRefused, EngineUnavailable; OSError and ValueError for a job's
-        allotment.
+        Raises Untouchable, EngineRefused, EngineUnavailable, `canary.Waits`; OSError and ValueError
+        for a job's allotment.
         """
         with self._locks[container]:
             seen = self._look(container)
@@ -168,11 +192,16 @@ class Hands:
                 burst = round(burst_cores * PERIOD_US)
             if quota != UNLIMITED_US:
                 burst = min(burst, quota)
-            if not in_force(body, seen.words, seen.limits):
+            if not self._has(seen, body):
                 self._change(seen, body)
             self._give_burst(seen, burst)
             if own is not None:
-                self._allot(own.job, limits.cpu_cores)
+                self.tell(own, limits)
+
+    def tell(self, own: Own, limits: Limits) -> None:
+        """Tell a job its limits, where nothing else of them changes. Raises OSError, ValueError."""
+        paces = paced(limits.gpu_share, own.mps_threads_percent)
+        self._allot(own.job, cpu_cores=limits.cpu_cores, gpu_share=paces)
 
     def lift(self, container: str, limits: Limits) -> None:
         """Give an own container that is about to end these limits. Raises as `set`."""
@@ -235,19 +264,23 @@ class Hands:
     def _look(self, container: str) -> _Seen:
         body = self._engine.inspect(container)
         state, host = body.get("State") or {}, body.get("HostConfig") or {}
-        pid = int(state.get("Pid") or 0)
-        files = None
+        pid, name = int(state.get("Pid") or 0), str(body.get("Name", "")).lstrip("/")
+        files, held = None, None
         if pid > 0:
             with suppress(OSError):
                 files = LimitFiles(pid, container, self._proc)
+            if (access := gpu_access_in(body)) is not None:
+                nodes = self._injector.to_try(gpus_in(body), body)
+                held = Held(container, name, pid, access, nodes)
         return _Seen(
             container=container,
-            name=str(body.get("Name", "")).lstrip("/"),
+            name=name,
             pid=pid,
             words=words_in(host),
             files=files,
             limits=GroupLimits({}) if files is None else files.read(),
-            loses_gpus=loses_gpus(body),
+            held=held,
+            barred=None if held is None else self.canary.bar(held.access),
         )
 
     def _before(self, seen: _Seen, own: Own | None) -> Original:
@@ -305,6 +338,8 @@ class Hands:
             self._originals.lift(container)
             self._originals.broken(container).unlink(missing_ok=True)
         self._locks.pop(container, None)
+        self._past.forget(container)
+        self.canary.forget(container)
 
     def _refusal(self, seen: _Seen) -> str | None:
         """Why what it has now could not be brought back."""
@@ -317,8 +352,8 @@ class Hands:
         words, limits = seen.words, seen.limits
         if words.nano_cpus and words.quota_us:
             return "it has both --cpus and --cpu-quota: the engine cannot give both back"
-        if seen.loses_gpus:
-            return "its GPUs came by the legacy hook, and a CPU update can take them away: use CDI"
+        if seen.by_file and not seen.files.writable:
+            return f"its control group cannot be written, and {seen.barred}"
         if limits.burst_us and not seen.files.burst_writable:
             return "it has a burst, and its control group cannot be written"
         return past_the_engine(words, limits)
@@ -335,13 +370,39 @@ class Hands:
             self._host_cores = int(self._engine.info().get("NCPU") or 1)
         return self._host_cores
 
-    def _change(self, seen: _Seen, body: Body) -> None:
-        """Through the engine; the kernel refuses a quota below the burst."""
+    def _has(self, seen: _Seen, body: Body) -> bool:
+        """Whether it has that already."""
+        if not seen.by_file:
+            return in_force(body, seen.words, seen.limits)
+        return self._past.has(seen.files, seen.limits, body)
+
+    def _change(self, seen: _Seen, body: Body, *, wait: bool = False) -> None:
+        """Through the engine, or past it; the kernel refuses a quota below the burst.
+
+        `wait` where another container's update is being tried first.
+        """
         quota = quota_after(body)
         if quota != UNLIMITED_US and (seen.limits.burst_us or 0) > quota and seen.files is not None:
             with suppress(OSError):  # then the engine refuses, and says so
                 seen.files.write_burst(quota)
-        self._engine.update(seen.container, body)
+        if seen.held is None:
+            self._engine.update(seen.container, body)
+            return
+        if seen.barred is not None:
+            self._write(seen, seen.held, body, seen.barred)
+            return
+        try:
+            update = partial(self._engine.update, seen.container, body)
+            self.canary.update(seen.held, update, wait=wait)
+        except (Unproven, Unsafe) as error:
+            self._write(seen, seen.held, body, str(error))
+
+    def _write(self, seen: _Seen, held: Held, body: Body, why: str) -> None:
+        """Past the engine, which for this reason must not be asked."""
+        try:
+            self._past.write(held, seen.files, body)
+        except Unwritable as error:
+            raise Untouchable(f"left as it is: {error}, and {why}") from error
 
     def _give_burst(self, seen: _Seen, burst: int) -> None:
         """Past the engine, which has no word for it: last, since the quota bounds it."""
@@ -353,8 +414,8 @@ class Hands:
         except OSError as error:
             self.burst_trouble = f"burst: {error.strerror}: {seen.files.burst_file}"
 
-    def _allot(self, job: str, cores: float | None) -> None:
-        change_allotment(job_dir(self._state_dir, job), cpu_cores=cores)
+    def _allot(self, job: str, **told: float | None) -> None:
+        change_allotment(job_dir(self._state_dir, job), **told)
 
     # -------------------------------------------------------------------------------- back
 
@@ -376,7 +437,7 @@ class Hands:
             # A job that fits its threads to its allotment would keep them few with nobody here.
             # Before the record: once that says so, nobody comes back to it.
             with suppress(OSError, ValueError):
-                self._allot(original.job, original.ceiling_cores)
+                self._allot(original.job, cpu_cores=original.ceiling_cores, gpu_share=None)
         with suppress(OSError):  # it has it all the same, and gets it once more at the next start
             self._originals.secure(replace(original, given_back=True))
         return in_words(now.words, now.limits)
@@ -387,14 +448,14 @@ class Hands:
         if files is not None and files.v2:
 
             def give(shares: int) -> int | None:
-                self._change(seen, {**body, "CpuShares": shares})
+                self._change(seen, {**body, "CpuShares": shares}, wait=True)
                 return files.read().weight
 
             weight = original.seen.weight if original.adopted else None
             search_shares(shares, DEFAULT_WEIGHT if weight is None else weight, give)
         else:
             default = DEFAULT_SHARES if files is not None else self._default_shares()
-            self._change(seen, {**body, "CpuShares": shares or default})
+            self._change(seen, {**body, "CpuShares": shares or default}, wait=True)
         self._give_burst(seen, original.seen.burst_us or 0)
 
     def _body_back(self, original: Original, seen: _Seen) -> Body:
@@ -407,6 +468,8 @@ class Hands:
         """What the engine, and the kernel where it runs, say otherwise than they should."""
         body = self._body_back(original, now)
         wrong = unlike(body, now.words)
+        if now.by_file:
+            wrong = self._wrong_at_next_start(original, now.words)
         if not now.alive:
             return wrong
         if not now.limits.files:
@@ -418,11 +481,30 @@ class Hands:
             if has.get(name) != text
         ]
 
+    def _wrong_at_next_start(self, original: Original, told: EngineWords) -> list[str]:
+        """What the engine, which was told nothing for the GPUs' sake, will then give otherwise."""
+        shares = {0, DEFAULT_SHARES, OLDER_DEFAULT_SHARES}
+        if original.adopted:
+            shares = {original.told.shares}
+        same = quota_us(told.cpu_cores) == quota_us(original.cpu_cores)
+        if same and told.shares in shares:
+            return []
+        there = f"{in_words(told, GroupLimits({}))}, shares {told.shares}"
+        return [
+            f"for its next start the engine has {there}, and an update now could take its GPUs away"
+        ]
+
     def _default_shares(self) -> int:
         """What a container that does not run must be given to have the default weight later."""
         if str(self._engine.info().get("CgroupVersion", "1")) != "2":
             return DEFAULT_SHARES
-        parts = self._engine.version().get("Components") or ()
-        versions = [str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"]
-        numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(versions))[:3])
-        return DEFAULT_SHARES if numbers >= _NEWER_RUNC else OLDER_DEFAULT_SHARES
+        return DEFAULT_SHARES if self._has_newer_runc() else OLDER_DEFAULT_SHARES
+
+    def _has_newer_runc(self) -> bool:
+        """Whether the engine's runc turns shares into weights as later ones do."""
+        if self._newer_runc is None:
+            parts = self._engine.version().get("Components") or ()
+            told = [str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"]
+            numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(told))[:3])
+            self._newer_runc = numbers >= _NEWER_RUNC
+        return self._newer_runc

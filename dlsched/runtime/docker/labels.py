@@ -6,16 +6,19 @@ Owns the labels' names and their reading. It must not call the engine.
 from __future__ import annotations
 
 import math
+import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any
 
-from dlsched.model import ContainerState, JobSpec, Restart, Stop
+from dlsched.model import ContainerState, GpuAccess, JobSpec, Restart, Stop
 from dlsched.runtime.allotment import METRICS_FILE
 from dlsched.runtime.docker.containers import restart_policy
 from dlsched.runtime.docker.engine import Body, one_line
+from dlsched.runtime.docker.injection import access_of, words_for_gpus
+from dlsched.runtime.docker.mps import MpsClient
 from dlsched.runtime.limits import PERIOD_US, quota_cores
 from dlsched.runtime.sources import MetricsFile, ProgressSource
 from dlsched.spec_schema import GRACE_MAX_S
@@ -32,8 +35,21 @@ SOURCE = f"{PREFIX}source"
 STOP_SIGNAL = f"{PREFIX}stop.signal"
 STOP_GRACE = f"{PREFIX}stop.grace"
 RESTART = f"{PREFIX}restart"
+GPUS = f"{PREFIX}gpus"
+"""The UUIDs of the GPUs that it was made with, comma separated."""
+GPU_ACCESS = f"{PREFIX}gpu-access"
+"""How they came in, in the words of `GpuAccess`."""
+MPS_THREADS = f"{PREFIX}mps-threads"
+"""Of each of its GPUs, the percentage of threads that MPS lets it use."""
+MPS_MEMORY = f"{PREFIX}mps-memory"
+"""The bytes on each of its GPUs that MPS lets it have."""
+ORIGIN = f"{PREFIX}origin"
+"""The id of the container that a job was moved from, of the first one if it was moved often."""
 MADE = f"{PREFIX}made"
 """A word of its own for each creation: a container has another one than the image it is from."""
+
+GPUS_MAX = 64
+"""Of more words than these for GPUs the rest is not looked at."""
 
 DEFAULT_INSTANCE = "default"
 
@@ -41,6 +57,15 @@ DEFAULT_INSTANCE = "default"
 def container_name(instance: str, job: str) -> str:
     """The one name that a job's container has."""
     return f"dlsched-{job}" if instance == DEFAULT_INSTANCE else f"dlsched-{instance}-{job}"
+
+
+SET_ASIDE = ".BEFORE-MOVE"
+"""Ends the name of a container whose job is being moved. No job's name has capital letters."""
+
+
+def set_aside_name(instance: str, job: str) -> str:
+    """The name of a job's container while another may take its place."""
+    return f"{container_name(instance, job)}{SET_ASIDE}"
 
 
 def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
@@ -57,6 +82,37 @@ def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
         RESTART: _restart_label(spec.container.restart),
         MADE: secrets.token_hex(8),
     }
+
+
+def gpu_labels(
+    gpus: tuple[str, ...], access: GpuAccess | None, mps: MpsClient | None
+) -> dict[str, str]:
+    """What a container of ours carries of its GPUs: also where it has none, since such labels may
+    be the user's, or the image's."""
+    threads = memory = None
+    if mps is not None:
+        threads, memory = mps.threads_percent, mps.memory_bytes
+    told = {GPU_ACCESS: access, MPS_THREADS: threads, MPS_MEMORY: memory}
+    words = {name: "" if one is None else str(one) for name, one in told.items()}
+    return {GPUS: ",".join(gpus), **words}
+
+
+def gpus_in(body: Body) -> tuple[str, ...]:
+    """The GPUs of an inspected container: UUIDs by our label, else the words it was made with."""
+    told = labels_in(body).get(GPUS)
+    words = words_for_gpus(body) if told is None else tuple(filter(None, told.split(",")))
+    return words[:GPUS_MAX]
+
+
+def gpu_access_in(body: Body) -> GpuAccess | None:
+    """How an inspected container has its GPUs, by our label and by what it was made from.
+
+    Where either says that an update could take them away it is so: the mode of the runtime may have
+    been changed since.
+    """
+    found = access_of(body)
+    told = labels_in(body).get(GPU_ACCESS)
+    return GpuAccess.LEGACY if told == GpuAccess.LEGACY else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +153,23 @@ class Inspected:
     """What its spec says; None: no label tells it."""
     restart_strays: bool = False
     """Whether the engine's restart policy is another one."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of its GPUs; of one that somebody else made also indices, nodes, `all`."""
+    gpu_access: GpuAccess | None = None
+    mps_threads_percent: int | None = None
+    mps_memory_bytes: int | None = None
+    origin: str | None = None
+    """The container that its work began in; None: this one."""
 
     @property
     def alive(self) -> bool:
         """Whether it has a process now."""
         return self.pid > 0 and self.state in (ContainerState.RUNNING, ContainerState.PAUSED)
+
+    @property
+    def risks_gpus(self) -> bool:
+        """Whether an update through the engine might take its GPUs away: only `Hands` makes one."""
+        return self.gpu_access is not None and self.alive
 
     @property
     def limit_cores(self) -> float | None:
@@ -168,8 +236,17 @@ def _read(body: Body) -> Inspected:
         memory_bytes=int(host.get("Memory") or 0) or None,
         address=_address(body.get("NetworkSettings") or {}),
         restart=restart,
+        gpus=gpus_in(body),
+        gpu_access=gpu_access_in(body),
+        mps_threads_percent=_whole(labels.get(MPS_THREADS)),
+        mps_memory_bytes=_whole(labels.get(MPS_MEMORY)),
+        origin=labels.get(ORIGIN),
         restart_strays=restart is not None and _strays(restart, host.get("RestartPolicy") or {}),
     )
+
+
+def _whole(label: str | None) -> int | None:
+    return int(label) if label is not None and re.fullmatch("[0-9]{1,18}", label) else None
 
 
 def _text(told: object) -> str:

@@ -32,6 +32,8 @@ class Listing:
     at_s: float
     """When it was asked for (of the clock that `now_s` comes from)."""
     containers: Mapping[str, Inspected] = field(default_factory=dict)
+    set_aside: Mapping[str, Inspected] = field(default_factory=dict)
+    """Ours too, but not what stands for their jobs: others have taken their place, or are to."""
     left_alone: tuple[str, ...] = ()
     """Containers with labels of ours that are not touched, each with the reason in one line."""
     named: frozenset[str] = frozenset()
@@ -120,7 +122,7 @@ class Listings:
             self._suspects = set()
         self._tried_s = at_s = self._now_s()
         self._claims.doubt(suspects)
-        last = {} if self.last is None else self.last.containers
+        last = {} if self.last is None else {**self.last.containers, **self.last.set_aside}
         doubted = last if suspects is None else suspects
         known = {key: one for key, one in last.items() if key not in doubted}
         future = begin(lambda: self._list(at_s, known, last), "listing")
@@ -145,10 +147,10 @@ class Listings:
             if before is not None:
                 found[container] = before
         names = {container: one.get("Names") or () for container, one in listed.items()}
-        rightful = self._claims.rightful(found, names)
+        rightful, aside = self._claims.rightful(found, names)
         named = {(one.get("Labels") or {}).get(JOB) for one in listed.values()}
         return Listing(
-            at_s, rightful, self._claims.left_alone(listed), frozenset(filter(None, named))
+            at_s, rightful, aside, self._claims.left_alone(listed), frozenset(filter(None, named))
         )
 
     def _inspect(self, container: str, last: Inspected | None) -> Inspected | None:
@@ -185,6 +187,6 @@ class Listings:
 
 
 def _changed(before: Inspected, summary: Body) -> bool:
-    """Whether the list shows another state, or an adopted one (a job by its name) renamed."""
-    renamed = before.adopted is not None and f"/{before.name}" not in (summary.get("Names") or ())
+    """Whether the list shows another state or name."""
+    renamed = f"/{before.name}" not in (summary.get("Names") or ())
     return renamed or before.state != summary.get("State")

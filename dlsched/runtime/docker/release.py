@@ -9,6 +9,7 @@ from __future__ import annotations
 from dlsched.clock import SystemClock
 from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.hands import GivenBack, Hands
+from dlsched.runtime.docker.injection import Injector
 from dlsched.runtime.docker.runtime import DockerOptions
 from dlsched.runtime.originals import Originals
 
@@ -22,7 +23,13 @@ def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
     try:
         engine.info()
         originals = Originals(options.state_dir)
-        hands = Hands(engine, originals, options.state_dir, SystemClock().wall_time)
+        hands = Hands(
+            engine,
+            originals,
+            options.state_dir,
+            SystemClock().wall_time,
+            injector=Injector(options.gpus, tuple),
+        )
         backs = [hands.give_back(word) for word in originals.changed()]
         lost = [hands.give_up(container) for container in originals.all_lost()]
         return (*backs, *(back for back in lost if back is not None))

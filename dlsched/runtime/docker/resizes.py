@@ -16,6 +16,7 @@ from typing import Any
 from dlsched.errors import DlschedError
 from dlsched.model import Outcome, Resize
 from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.canary import Waits
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.hands import GivenBack, Hands, Own, Untouchable
 from dlsched.runtime.docker.labels import Inspected
@@ -70,11 +71,22 @@ class Resizes:
         """Whether everything was given back, and nothing is to be changed any more."""
 
     def begin(self, action: Resize, described: Inspected) -> Outcome:
-        """Change the limits; what takes longer than the loop may wait is begun."""
+        """Change the limits; what takes longer than the loop may wait is begun.
+
+        Where only the share of its GPUs' time is another, the job is told, and the engine is not.
+        """
+        own = None
+        if described.adopted is None:
+            own = Own(action.job, action.ceiling_cores, described.mps_threads_percent)
+        if action.only_tells and own is not None:
+            try:
+                self._hands.tell(own, action.limits)
+            except (OSError, ValueError) as error:
+                return Outcome(action, "failed", str(error))
+            return Outcome(action, "done")
         if self._patience.lost:
             return Outcome(action, "failed", "the Docker Engine is not answering")
         container = action.container_id
-        own = None if described.adopted is not None else Own(action.job, action.ceiling_cores)
 
         def change() -> float:
             began_s = self._now_s()
@@ -97,6 +109,8 @@ class Resizes:
             return Outcome(action, "begun", "the engine is slow", engine_s=waited_s)
         try:
             return Outcome(action, "done", engine_s=call.result())
+        except Waits as error:
+            return Outcome(action, "withheld", str(error))
         except Untouchable as error:
             self._leave(described, str(error))
             return Outcome(action, "failed", str(error))
@@ -166,6 +180,7 @@ class Resizes:
             *self._originals.trouble,
             *sorted(f"{refused.job}: {refused.why}" for refused in list(self._refused.values())),
             *(() if burst is None else (burst,)),
+            *(() if self._hands.canary.alarm is None else (self._hands.canary.alarm,)),
         )
 
     def sweep(self, listing: Listing) -> None:
@@ -233,11 +248,12 @@ class Resizes:
 
     def _listed(self, listing: Listing) -> Set[str]:
         """The containers that are managed: one whose name a job file has taken is not."""
-        return {
+        listed = {
             container
             for container, one in listing.containers.items()
             if one.adopted is None or self.managed is None or container in self.managed
         }
+        return listed | listing.set_aside.keys()
 
     def _leave(self, described: Inspected, why: str) -> None:
         self._refused[described.container_id] = _Refused(

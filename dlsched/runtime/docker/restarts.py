@@ -36,7 +36,8 @@ class Restarts:
         """
         since_s, calls = {}, {}
         for one in idle:
-            if one.restart is None or not one.restart_strays or not one.alive:
+            strays = one.restart is not None and one.restart_strays and one.alive
+            if one.restart is None or not strays or one.risks_gpus:
                 continue
             since_s[one.container_id] = self._since_s.get(one.container_id, now_s)
             if now_s - since_s[one.container_id] >= AFTER_S:

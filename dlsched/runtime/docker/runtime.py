@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlsched.clock import Clock
 from dlsched.model import (
     Action,
     ContainerFact,
+    GpuFact,
     JobSpec,
+    Move,
+    NodeFact,
     Observation,
     Outcome,
     Remove,
@@ -30,22 +33,30 @@ from dlsched.runtime.cgroup import CgroupReader
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.allotments import Allotments
 from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.canary import REMEDY, Canary
+from dlsched.runtime.docker.creation import Creation
 from dlsched.runtime.docker.doctor import EngineUnworkable, unworkable
+from dlsched.runtime.docker.enforcement import with_gpus
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.group import ParentGroup
 from dlsched.runtime.docker.hands import GivenBack, Hands
+from dlsched.runtime.docker.injection import Injector
 from dlsched.runtime.docker.labels import DEFAULT_INSTANCE, Inspected
 from dlsched.runtime.docker.listing import Listing, Listings
+from dlsched.runtime.docker.moves import Moves
 from dlsched.runtime.docker.own import own_containers
 from dlsched.runtime.docker.pulls import Images
+from dlsched.runtime.docker.relocation import Relocation
 from dlsched.runtime.docker.resizes import Resizes
 from dlsched.runtime.docker.restarts import Restarts
 from dlsched.runtime.docker.starts import Starts
 from dlsched.runtime.docker.stops import Stops
 from dlsched.runtime.docker.watch import Watch
+from dlsched.runtime.gpu import Inventory, remedy
 from dlsched.runtime.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
 from dlsched.runtime.originals import Originals
+from dlsched.settings import Gpus
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +65,9 @@ CALLS_AT_ONCE = 4
 
 RELEASE_S = 10.0
 """The loop waits for no longer while everything is given back: a watchdog listens to it."""
+
+WIND_UP_LOOK_S = 0.05
+"""The loop looks so often whether every move has come to an end, when the agent ends."""
 
 UNHURRIED_S = 120.0
 """For starts and removals, which nobody waits for: on a saturated host a start takes a minute."""
@@ -78,6 +92,8 @@ class DockerOptions:
     """Group above the instance's own (cgroupfs alone)."""
     dry_run: bool = False
     """Observing changes nothing: restart policies are not set back."""
+    gpus: Gpus = field(default_factory=Gpus)
+    """How jobs get GPUs."""
     confine: Callable[[JobSpec], Confinement | None] = lambda _: None
     """What a user's container is held to; None: it is the operator's."""
 
@@ -85,8 +101,16 @@ class DockerOptions:
 class DockerRuntime:
     """Facts and actions of one instance on one engine; implements Runtime and LogSource."""
 
-    def __init__(self, options: DockerOptions, clock: Clock, wake: Wake) -> None:
+    def __init__(
+        self,
+        options: DockerOptions,
+        clock: Clock,
+        wake: Wake,
+        inventory: Inventory | None = None,
+    ) -> None:
         """Begins to listen to the engine; neither waits for it nor fails where there is none.
+
+        `inventory`: of the host's GPUs; None: the one of the devices that the options name.
 
         Raises OSError when the state directory cannot be used.
         """
@@ -106,8 +130,21 @@ class DockerRuntime:
             clock.now_s,
             self._came_with,
         )
+        self._inventory = inventory or Inventory(options.gpus.device_folder)
+        self._gpus: tuple[GpuFact, ...] = ()
+        """As last looked at."""
+        self._gpu_trouble: str | None = None
         gate = threading.Semaphore(CALLS_AT_ONCE)
-        hands = Hands(self._engine, self._originals, options.state_dir, clock.wall_time)
+        injector = Injector(options.gpus, lambda: self._gpus)
+        self._canary = Canary()
+        hands = Hands(
+            self._engine,
+            self._originals,
+            options.state_dir,
+            clock.wall_time,
+            injector=injector,
+            canary=self._canary,
+        )
         self._resizes = Resizes(
             hands,
             self._originals,
@@ -116,18 +153,31 @@ class DockerRuntime:
             self._listings.want,
             clock.now_s,
         )
-        self._starts = Starts(
+        creation = Creation(
             self._unhurried,
-            Images(self._unhurried, options.config_file),
             self._group,
             hands,
             options.instance,
             options.state_dir,
-            gate,
             self._cgroup_driver,
+            injector,
+            options.confine,
+        )
+        self._starts = Starts(
+            Images(self._unhurried, options.config_file),
+            creation,
+            gate,
             self._start_ended,
             clock.now_s,
-            options.confine,
+        )
+        self._moves = Moves(
+            Relocation(self._unhurried, creation, options.instance, options.state_dir),
+            options.instance,
+            gate,
+            self._start_ended,
+            wake,
+            clock.now_s,
+            self._gpu_names,
         )
         self._stops = Stops(self._unhurried, gate, self._listings.want, hands.lift)
         self._events = Events(self._engine, options.instance, self._listings.want, wake)
@@ -147,6 +197,7 @@ class DockerRuntime:
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s`; waits at most `call_wait_s`, and only where something happened."""
+        node = self._node(now_s)
         self._listings.refresh()
         listing = self._listings.last
         if listing is not None and listing is not self._folded:
@@ -156,11 +207,15 @@ class DockerRuntime:
                 self._allotments.sweep(listing.named | starting)
         if listing is not None:
             self._stops.advance(listing, now_s)
+            if not self._options.dry_run:
+                self._moves.find(listing, now_s)
             if not self._options.dry_run and self._listings.trouble is None:
                 self._set_restarts_back(now_s)
                 self._resizes.sweep(listing)
         trouble = self._listings.trouble
         facts = tuple(self._fact(watch, now_s) for watch in self._watches.values())
+        if listing is not None and not self._options.dry_run:
+            self._moves.advance(listing, facts, now_s)
         if not self._options.dry_run:
             self._untold = self._allotments.follow(facts)
         return Observation(
@@ -172,11 +227,11 @@ class DockerRuntime:
             listing_age_s=0.0 if listing is None else max(0.0, now_s - listing.at_s),
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
-            node=host.node(SYSTEMD_GRAIN_CORES if self._driver == "systemd" else GRAIN_CORES),
+            node=node,
         )
 
     def apply(self, action: Action, now_s: float) -> Outcome:
-        """Begin a start or a removal, or carry out a resize; never raises for the engine."""
+        """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
         if isinstance(action, Start):
             return self._starts.begin(action)
         watch = self._watches.get(action.container_id)
@@ -185,10 +240,14 @@ class DockerRuntime:
         if isinstance(action, Remove):
             if watch is not None and watch.described.adopted is not None:
                 return Outcome(action, "failed", "adopted: it is not ours to end", retryable=False)
-            return self._stops.begin(action, None if watch is None else watch.described, now_s)
+            return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:
             return Outcome(action, "failed", "there is no such container")
         if (operation := self._stops.operation(action.container_id, now_s)) is not None:
+            return Outcome(action, "failed", f"operation under way: {operation}")
+        if isinstance(action, Move):
+            return self._moves.begin(action, watch.described, now_s)
+        if (operation := self._moves.operation(action.job, now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {operation}")
         return self._resizes.begin(action, watch.described)
 
@@ -209,6 +268,7 @@ class DockerRuntime:
         last change. Waits for the engine, at most `RELEASE_S` in all.
         """
         until_s = self._clock.now_s() + min(self._options.timeout_s, RELEASE_S)
+        self._wind_up(until_s)
         return self._resizes.release(ceilings, self._own(), until_s)
 
     def expect(self, ceilings: Mapping[str, float | None], managed: Set[str]) -> None:
@@ -225,9 +285,15 @@ class DockerRuntime:
         self._resizes.held = held
 
     def troubles(self) -> tuple[str, ...]:
-        """What is wrong with changing limits and bringing them back, a line each."""
+        """What is wrong with limits, with bringing them back, and with GPUs, a line each."""
         untold = () if self._untold is None else (self._untold,)
-        return (*self._resizes.troubles, *untold)
+        gpus = () if self._gpu_trouble is None else (f"gpu: {self._gpu_trouble}",)
+        lost = tuple(_in_trouble(gpu) for gpu in self._gpus if gpu.trouble)
+        moves = self._moves.troubles(self._clock.now_s())
+        told = (watch.described for watch in self._watches.values())
+        taken = ((one.job, self._canary.lost(one.container_id, one.pid)) for one in told)
+        harmed = tuple(f"gpu: {job}: {why}: {REMEDY}" for job, why in taken if why is not None)
+        return (*self._resizes.troubles, *moves, *untold, *gpus, *lost, *harmed)
 
     def tell_deliverable(self, job: str, deliverable: bool) -> None:
         """Say in the job's allotment whether it can be delivered; raises OSError, ValueError.
@@ -255,8 +321,15 @@ class DockerRuntime:
         self._watches.clear()
         self._engine.close()
         self._unhurried.close()
+        self._inventory.close()
 
     # -------------------------------------------------------------------------------- inside
+
+    def _node(self, now_s: float) -> NodeFact | None:
+        look = self._inventory.look(now_s)
+        self._gpus, self._gpu_trouble = look.devices, look.trouble
+        node = host.node(SYSTEMD_GRAIN_CORES if self._driver == "systemd" else GRAIN_CORES)
+        return node and replace(node, gpus=look.devices, gpu_trouble=look.trouble)
 
     def _fold(self, listing: Listing, now_s: float) -> None:
         first = self._folded is None
@@ -283,19 +356,49 @@ class DockerRuntime:
             watch.described
             for container, watch in self._watches.items()
             if self._stops.operation(container, now_s) is None
+            and self._moves.operation(watch.described.job, now_s) is None
             and not self._resizes.updating(container)
         )
         self._resizes.take(self._restarts.set_back(idle, now_s))
 
     def _fact(self, watch: Watch, now_s: float) -> ContainerFact:
-        container = watch.described.container_id
+        container, job = watch.described.container_id, watch.described.job
         operation = self._stops.operation(container, now_s)
+        if operation is None and watch.described.adopted is None:
+            operation = self._moves.operation(job, now_s)
         if operation is None:
             operation = self._resizes.operation(watch.described)
         fact, vanished = watch.fact(now_s, operation)
+        described, state_dir = watch.described, self._options.state_dir
+        fact = with_gpus(fact, described, self._gpus, self._canary, state_dir)
+        if fact.adopted is None and (kept := self._moves.kept(job, fact.gpus)):
+            fact = replace(fact, gpus_kept=kept)
         if vanished:
             self._listings.want(container)
         return fact if self._resizes.can_burst else replace(fact, burst_cores=None)
+
+    def _gpu_names(self, uuids: tuple[str, ...]) -> str:
+        indices = {gpu.uuid: gpu.index for gpu in self._gpus if gpu.part_of is None}
+        names = (f"GPU {indices[uuid]}" if uuid in indices else uuid for uuid in uuids)
+        return " and ".join(names)
+
+    def _wind_up(self, until_s: float) -> None:
+        """No job is left between two containers: it goes back, or has gone on in the new one."""
+        self._moves.winding_up = True
+        while self._moves.unsettled and self._clock.now_s() < until_s:
+            self.observe(self._clock.now_s())
+            self._clock.sleep_until(self._clock.now_s() + WIND_UP_LOOK_S)
+        self._moves.winding_up = False
+
+    def _remove(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
+        """A move ends with it, and neither of its containers is left over."""
+        others = self._moves.forsake(action, self._listings.last, now_s)
+        if isinstance(others, Outcome):
+            return others
+        for other in others:
+            also = replace(action, container_id=other.container_id, lift=None)
+            self._stops.begin(also, other, now_s)
+        return self._stops.begin(action, described, now_s)
 
     def _own(self) -> dict[str, str]:
         """The ids of containers that the agent made, by job."""
@@ -333,3 +436,9 @@ class DockerRuntime:
     def _start_ended(self, container: str | None, word: str) -> None:
         self._listings.want(container)
         self._wake(word)
+
+
+def _in_trouble(gpu: GpuFact) -> str:
+    what = remedy(gpu)
+    cure = f" ({what})" if what else ""
+    return f"gpu: GPU {gpu.index} ({gpu.uuid[:12]}): {gpu.trouble}{cure}"

@@ -5,56 +5,23 @@ Owns one attempt per job. It must not decide whether a job should be started.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Literal
 
-from dlsched.errors import DlschedError, EngineUnavailable
-from dlsched.model import Begun, JobSpec, Outcome, Start
-from dlsched.runtime.allotment import (
-    IN,
-    LIB,
-    OUT,
-    OUT_TMPFS_OPTIONS,
-    Allotment,
-    container_environment,
-    install_reporter,
-    job_dir,
-    write_allotment,
-)
-from dlsched.runtime.confinement import Confinement
+from dlsched.errors import EngineUnavailable
+from dlsched.model import Begun, Outcome, Start
 from dlsched.runtime.docker.background import begin
-from dlsched.runtime.docker.claims import inherits_labels
-from dlsched.runtime.docker.containers import (
-    Surroundings,
-    create_body,
-    restart_policy,
-)
-from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
-from dlsched.runtime.docker.group import ParentGroup
-from dlsched.runtime.docker.hands import Hands, Own, Untouchable
-from dlsched.runtime.docker.labels import container_name, inspected, labels_of
+from dlsched.runtime.docker.creation import Creation, StartFailed
+from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.pulls import ImageMissing, Images
-
-_PASSING = ("port is already allocated", "address already in use")
-"""Refusals that another job's end cures."""
 
 KEPT = 1000
 """Failures are told until the next start, but of a job that is gone there is none: of more than
 so many attempts those are forgotten that have been over for longest."""
-
-
-class StartFailed(DlschedError):
-    """The container cannot be started; whether it is worth trying again."""
-
-    def __init__(self, reason: str, *, retryable: bool) -> None:
-        self.retryable = retryable
-        super().__init__(reason)
 
 
 @dataclass(slots=True)
@@ -76,32 +43,18 @@ class Starts:
 
     def __init__(
         self,
-        engine: Engine,
         images: Images,
-        group: ParentGroup,
-        hands: Hands,
-        instance: str,
-        state_dir: Path,
+        creation: Creation,
         gate: AbstractContextManager[object],
-        driver: Callable[[], str],
         ended: Callable[[str | None, str], None],
         now_s: Callable[[], float],
-        confine: Callable[[JobSpec], Confinement | None] = lambda _: None,
     ) -> None:
-        """`driver` asks the engine for its cgroup driver; `ended` is told from the thread;
-        `confine` tells what a user's container is held to."""
-        self._engine = engine
+        """`ended` is told from the thread."""
         self._images = images
-        self._group = group
-        self._hands = hands
-        self._instance = instance
-        self._state_dir = state_dir
+        self._creation = creation
         self._gate = gate
-        self._driver = driver
         self._ended = ended
         self._now_s = now_s
-        self._confine = confine
-        self._installing = threading.Lock()
         self._attempts: dict[str, _Attempt] = {}
 
     def begin(self, action: Start) -> Outcome:
@@ -184,86 +137,7 @@ class Starts:
             return None
         attempt.stage, attempt.progress = "starting", lambda: ""
         with self._gate:
-            return self._create_and_start(action, image)
-
-    def _create_and_start(self, action: Start, image: Body) -> str:
-        name = container_name(self._instance, action.job)
-        try:
-            inside = job_dir(self._state_dir, action.job)
-            around = self._surroundings(action, image, inside)
-            body = create_body(action.spec, action.limits, action.cpu_shares, around)
-        except ValueError as error:
-            raise StartFailed(one_line(error), retryable=False) from error
-        made = True
-        try:
-            container = self._engine.create(name, body)
-        except EngineRefused as error:
-            if error.status != 409:
-                raise StartFailed(error.reason, retryable=False) from error
-            container, made = self._found(name, action), False
-        try:
-            # Before it runs: whatever happens to the agent, it can be given its ceiling.
-            self._hands.remember(container, _own(action))
-            write_allotment(inside, Allotment(cpu_cores=action.limits.cpu_cores))
-            self._engine.start(container)
-        except (EngineRefused, Untouchable) as error:
-            if made:
-                with suppress(DlschedError):
-                    self._engine.remove(container)
-            passing = isinstance(error, Untouchable) or any(
-                words in error.reason for words in _PASSING
-            )
-            raise StartFailed(str(error), retryable=passing) from error
-        return container
-
-    def _surroundings(self, action: Start, image: Body, inside: Path) -> Surroundings:
-        config = image.get("Config") or {}
-        confined = self._confine(action.spec)
-        if confined is not None:
-            confined.check(action.spec.container.volumes)
-        variables = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
-        return Surroundings(
-            environment=container_environment(
-                action.job,
-                variables.get("PYTHONPATH"),
-                dict(action.spec.container.environment),
-            ),
-            labels=labels_of(action.spec, self._instance, action.source),
-            cgroup_parent=self._group.name(self._driver()),
-            tmpfs={OUT: OUT_TMPFS_OPTIONS},
-            read_only={IN: inside, LIB: self._reporter()},
-            confined=confined,
-        )
-
-    def _reporter(self) -> Path:
-        # Two installations at once would clear away each other's unfinished files.
-        with self._installing:
-            return install_reporter(self._state_dir)
-
-    def _found(self, name: str, action: Start) -> str:
-        """The container that has the name already: ours to start, or a reason to fail."""
-        try:
-            body = self._engine.inspect(name)
-            found, inherited = inspected(body), inherits_labels(self._engine, body)
-        except (EngineRefused, ValueError) as error:
-            raise StartFailed(f"container {name}: {one_line(error)}", retryable=True) from error
-        short = found.container_id[:12]
-        if found.instance != self._instance or found.job != action.job or inherited:
-            raise StartFailed(
-                f"the name {name} is taken by container {short} (image {found.image}), which is "
-                "not this instance's",
-                retryable=False,
-            )
-        if found.container_digest != action.spec.container_digest:
-            raise StartFailed(f"container {short} of an older spec is still there", retryable=True)
-        self._hands.set(found.container_id, action.limits, action.cpu_shares, own=_own(action))
-        restart = restart_policy(action.spec.container.restart)
-        self._engine.update(found.container_id, {"RestartPolicy": restart})
-        return found.container_id
-
-
-def _own(action: Start) -> Own:
-    return Own(action.job, action.spec.bounds.ceiling_cores)
+            return self._creation.start(action, image)
 
 
 def _same_spec(attempt: _Attempt, action: Start) -> bool:

@@ -111,8 +111,11 @@ class Stops:
         body = {"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}}
 
         def ask() -> None:
-            with suppress(EngineRefused):
-                self._engine.update(container, body)
+            # An update could take a job's GPUs away while it saves itself. A container that is
+            # ended by its own signal, or killed, is not started again by the engine either.
+            if not described.risks_gpus:
+                with suppress(EngineRefused):
+                    self._engine.update(container, body)
             if action.lift is not None:
                 # It only ends more slowly without.
                 with suppress(DlschedError):

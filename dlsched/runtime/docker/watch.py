@@ -13,7 +13,9 @@ from datetime import datetime
 from dlsched.model import AccuracyTarget, ContainerFact, Limits, Report
 from dlsched.runtime.cgroup import PROC, CgroupReader, CgroupReading, belongs
 from dlsched.runtime.docker.labels import Inspected
-from dlsched.runtime.limits import quota_cores
+from dlsched.runtime.limits import (
+    quota_cores,
+)
 from dlsched.runtime.log_pattern import LogReader, LogStream
 from dlsched.runtime.scrape import ScrapeReader
 from dlsched.runtime.sidecar import Reading, SidecarReader
@@ -99,6 +101,7 @@ class Watch:
             digest=told.digest,
             adopted=told.adopted,
             source=told.source,
+            origin=told.origin,
             stop=told.stop,
             started_at_s=self._started_at_s,
             starts=told.restarts + 1,

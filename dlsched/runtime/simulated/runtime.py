@@ -17,6 +17,7 @@ from dlsched.model import (
     ContainerState,
     JobSpec,
     Limits,
+    Move,
     Observation,
     Outcome,
     Remove,
@@ -108,6 +109,8 @@ class SimulatedRuntime:
         if isinstance(action, Resize):
             self._limit(container, action.limits, action.cpu_shares)
             return Outcome(action, "done")
+        if isinstance(action, Move):
+            return Outcome(action, "failed", "there are no GPUs in the simulation", retryable=False)
         self._halt(container)
         del self._containers[action.job]
         return Outcome(action, "done")

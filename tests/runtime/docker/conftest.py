@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.runtime.docker.rig import Rig, options_for
+from tests.runtime.docker.stand_ins import make_stand_ins
 
 
 @pytest.fixture
@@ -19,3 +20,9 @@ def rig(docker_host: str, base_image: str, tmp_path: Path) -> Iterator[Rig]:
         yield rig
     finally:
         rig.close()
+
+
+@pytest.fixture
+def dev(tmp_path: Path) -> Path:
+    """A folder with stand-ins for GPUs."""
+    return make_stand_ins(tmp_path / "dev")

@@ -31,6 +31,7 @@ from dlsched.model import (
 )
 from dlsched.runtime.cgroup import CgroupReader
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.gpu import Inventory
 from tools.base_image import BASE
 from tools.engine import CGROUP_PARENT
 from tools.engine_probe import connect
@@ -49,18 +50,21 @@ def job_spec(name: str, command: tuple[str, ...] = SLEEP, **container: Any) -> J
 class Rig:
     """A runtime under test; to be closed, which removes all that it made."""
 
-    def __init__(self, options: DockerOptions, engine: str) -> None:
+    def __init__(
+        self, options: DockerOptions, engine: str, inventory: Inventory | None = None
+    ) -> None:
         """`engine`: where the test itself reaches the engine, whatever the runtime is told."""
+        self.inventory = inventory
         self.options = options
         self.clock = SystemClock()
         self.wakes: list[str] = []
-        self.runtime = DockerRuntime(options, self.clock, self.wakes.append)
+        self.runtime = DockerRuntime(options, self.clock, self.wakes.append, inventory)
         self.client = connect(engine, timeout_s=30)
 
     def reopen(self) -> None:
         """The agent restarts."""
         self.runtime.close()
-        self.runtime = DockerRuntime(self.options, self.clock, self.wakes.append)
+        self.runtime = DockerRuntime(self.options, self.clock, self.wakes.append, self.inventory)
 
     def observe(self) -> Observation:
         return self.runtime.observe(self.clock.now_s())

@@ -313,3 +313,35 @@ def test_a_start_does_not_take_over_a_container_of_a_committed_image(rig: Rig) -
     finally:
         rig.close()
         rig.client.remove_image(f"{tag}:1")
+
+
+# ---------------------------------------------------------------------- set aside for a move
+
+
+def test_one_that_is_set_aside_is_kept_apart_once_another_has_taken_its_place(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    labels = {"dlsched.instance": "i", "dlsched.job": "train"}
+    engine.states = {"old": "exited"}
+    engine.labels = {"old": labels, "new": labels}
+    engine.names = {"old": "/dlsched-i-train.BEFORE-MOVE", "new": "/dlsched-i-train"}
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"old"}, "alone, it stands for its job"
+    engine.states["new"] = "running"
+    assert seen(refreshed(listings)) == {"new"}
+    assert listings.last is not None
+    assert listings.last.set_aside.keys() == {"old"}
+    assert listings.last.left_alone == ()
+
+
+def test_a_name_of_ours_that_changes_is_looked_at_anew(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "running"}
+    listings = listings_of(engine, clock)
+    listings.refresh()
+    engine.names = {"a": "/dlsched-i-job-a.BEFORE-MOVE"}
+    clock.advance(EVERY_S)
+    assert seen(listings) == {"a"}
+    assert listings.last is not None
+    assert listings.last.containers["a"].name == "dlsched-i-job-a.BEFORE-MOVE"

@@ -10,6 +10,7 @@ import pytest
 
 from dlsched.model import (
     ContainerSpec,
+    GpuAccess,
     Healthcheck,
     JobSpec,
     Limits,
@@ -21,6 +22,8 @@ from dlsched.model import (
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.containers import Surroundings, create_body
 from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.docker.injection import Injection
+from dlsched.runtime.docker.mps import MpsClient
 
 AROUND = Surroundings(
     environment={"A": "1", "B": "x=y"},
@@ -109,12 +112,6 @@ def test_memory_has_equal_swap() -> None:
             {"Name": "always", "MaximumRetryCount": 0},
         ),
         ("logging", Logging("none", ()), "LogConfig", {"Type": "none", "Config": {}}),
-        (
-            "gpus",
-            2,
-            "DeviceRequests",
-            [{"Driver": "", "Count": 2, "Capabilities": [["gpu"]]}],
-        ),
         (
             "tmpfs",
             ("/a", "/b:size=1m,mode=1777"),
@@ -211,6 +208,20 @@ def test_a_users_container_is_confined_and_the_operators_is_not() -> None:
     host = create_body(spec, Limits(0.5), 512, confined)["HostConfig"]
     assert (host["PidsLimit"], host["SecurityOpt"]) == (64, ["no-new-privileges:true"])
     assert not {"PidsLimit", "SecurityOpt"} & body()["HostConfig"].keys()
+
+
+def test_gpus_come_in_as_their_injection_says_and_mps_by_its_pipes() -> None:
+    spec = JobSpec("job", ContainerSpec("image", gpus=1))
+    devices = [{"PathOnHost": "/x/nvidia0", "PathInContainer": "/dev/nvidia0"}]
+    way = Injection(GpuAccess.NODES, {"Devices": devices})
+    host = create_body(spec, Limits(0.5), None, replace(AROUND, gpus=way))["HostConfig"]
+    assert host["Devices"] == devices
+    assert "CpuShares" not in host and "IpcMode" not in host
+    shared = replace(AROUND, gpus=way, mps=MpsClient(Path("/run/mps"), 50, None))
+    host = create_body(spec, Limits(0.5), 512, shared)["HostConfig"]
+    assert host["IpcMode"] == "host"
+    pipes = {"Type": "bind", "Source": "/run/mps", "Target": "/run/mps", "ReadOnly": False}
+    assert pipes in host["Mounts"]
 
 
 def test_no_body_asks_for_more_than_a_container() -> None:

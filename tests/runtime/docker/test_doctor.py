@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlsched.errors import EngineUnavailable
-from dlsched.runtime.docker.doctor import examine, gpus, unworkable
+from dlsched.runtime.docker.doctor import examine, unworkable
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.finding import Finding
 
@@ -80,39 +79,3 @@ def test_unusual_engines_are_told_what_works() -> None:
     assert rootless.state == "warn" and "metrics endpoints" in rootless.line
     userns = findings({**INFO, "SecurityOptions": ["name=userns"]})["security"]
     assert userns.state == "ok"
-
-
-NVIDIA = {"Runtimes": {"runc": {}, "nvidia": {}}}
-
-
-@pytest.mark.parametrize(
-    ("config", "info", "spec", "state", "says"),
-    [
-        ('[nvidia-container-runtime]\nmode = "cdi"\n', NVIDIA, False, "ok", "CDI mode"),
-        ('[nvidia-container-runtime]\nmode = "legacy"\n', NVIDIA, True, "warn", "mode legacy"),
-        ("[nvidia-container-runtime]\n", NVIDIA, True, "warn", "mode auto"),
-        ("not = [toml", NVIDIA, False, "warn", "mode auto"),
-        ("nvidia-container-runtime = 3", NVIDIA, False, "warn", "mode auto"),
-        (None, {"CDISpecDirs": ["/etc/cdi"]}, True, "ok", "CDI: updates leave"),
-        (None, {"CDISpecDirs": ["/etc/cdi"]}, False, "warn", "no way to give"),
-        (None, {}, True, "warn", "no way to give"),
-    ],
-)
-def test_how_gpus_get_in(
-    tmp_path: Path, config: str | None, info: Body, spec: bool, state: str, says: str
-) -> None:
-    driver, file, folder = tmp_path / "version", tmp_path / "config.toml", tmp_path / "cdi"
-    driver.write_text("NVRM version: ...")
-    folder.mkdir()
-    if config is not None:
-        file.write_text(config)
-    if spec:
-        (folder / "nvidia.yaml").write_text("")
-    found = gpus(info, file, driver, [folder, tmp_path / "absent"])
-    assert (found.state, says in found.line) == (state, True), found
-    assert found.remedy or state == "ok"
-
-
-def test_a_host_without_a_driver_has_no_gpus(tmp_path: Path) -> None:
-    found = gpus(NVIDIA, tmp_path / "config.toml", tmp_path / "absent", [])
-    assert found == Finding("gpu", "ok", "none: no NVIDIA driver on this host")

@@ -259,10 +259,6 @@ def _both_dialects(bench: Bench) -> None:
     bench.host.words.update(NanoCpus=500_000_000, CpuQuota=-1)
 
 
-def _gpus_by_hook(bench: Bench) -> None:
-    bench.host.words["DeviceRequests"] = [{"Driver": "nvidia", "Count": -1}]
-
-
 V1_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
     (_by_hand("cpu.cfs_quota_us", "20000"), "quota was written past the engine: it is 20000 of"),
     (_by_hand("cpu.cfs_period_us", "50000"), "the engine would give -1 of 100000 us"),
@@ -277,7 +273,6 @@ V2_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
 ]
 ANY_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
     (_both_dialects, "both --cpus and --cpu-quota"),
-    (_gpus_by_hook, "its GPUs came by the legacy hook"),
     (_group_away, "its control group cannot be read"),
     (lambda bench: bench.host.stop(), "it does not run"),
     (_broken_record, "the record of what it had cannot be read: "),

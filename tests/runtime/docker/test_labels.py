@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from dlsched.model import ContainerSpec, ContainerState, JobSpec, Restart, Stop
+from dlsched.model import ContainerSpec, ContainerState, GpuAccess, JobSpec, Restart, Stop
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.labels import container_name, inherits, inspected, labels_of
+from dlsched.runtime.docker.labels import (
+    GPUS_MAX,
+    container_name,
+    gpu_labels,
+    inherits,
+    inspected,
+    labels_of,
+)
+from dlsched.runtime.docker.mps import MpsClient
 
 SPEC = JobSpec(
     "job",
@@ -35,6 +45,37 @@ def test_what_is_written_into_the_labels_is_read_back() -> None:
     assert (found.instance, found.job, found.source) == ("default", "job", "job.yaml")
     assert (found.digest, found.container_digest, found.stop) == ("d1", "c1", Stop("SIGINT", 2.5))
     assert (found.restarts, found.quota_us, found.shares) == (2, 37_000, 512)
+
+
+def test_the_gpus_that_it_was_made_with_are_read_back() -> None:
+    mps = MpsClient(Path("/run/mps"), 50, 1 << 30)
+    body = description(gpu_labels(("GPU-a", "MIG-b"), GpuAccess.NODES, mps))
+    body["HostConfig"]["Devices"] = [
+        {"PathOnHost": "/x/nvidia0", "PathInContainer": "/dev/nvidia0"}
+    ]
+    found = inspected(body)
+    assert (found.gpus, found.gpu_access) == (("GPU-a", "MIG-b"), GpuAccess.NODES)
+    assert (found.mps_threads_percent, found.mps_memory_bytes) == (50, 1 << 30)
+    assert found.risks_gpus
+    found = inspected({**body, "State": {"Status": "exited", "ExitCode": 0}})
+    assert not found.risks_gpus
+    none = inspected(description(gpu_labels((), None, None)))
+    assert (none.gpus, none.gpu_access, none.mps_memory_bytes) == ((), None, None)
+
+
+def test_the_legacy_mode_by_the_label_holds_whatever_the_runtime_is_set_to_now() -> None:
+    body = description({"dlsched.gpu-access": "legacy"})
+    assert inspected(body).gpu_access is GpuAccess.LEGACY
+    body["Config"]["Labels"] = {"dlsched.gpu-access": "cdi"}  # nobody's word for what it is not
+    assert inspected(body).gpu_access is None
+
+
+def test_labels_of_gpus_that_somebody_broke_do_no_harm() -> None:
+    many = ",".join(f"GPU-{index}" for index in range(1000))
+    labels = {"dlsched.gpus": many, "dlsched.mps-threads": "9" * 30, "dlsched.mps-memory": "-1"}
+    found = inspected(description(labels))
+    assert len(found.gpus) == GPUS_MAX
+    assert (found.mps_threads_percent, found.mps_memory_bytes) == (None, None)
 
 
 def test_a_running_container_has_no_exit_code_yet_and_an_ended_one_has() -> None:

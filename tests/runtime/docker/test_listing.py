@@ -64,7 +64,7 @@ class FakeEngine:
             return self.broken[container]
         return {
             "Id": container,
-            "Name": self.names.get(container, f"/{container}"),
+            "Name": self.names.get(container, f"/dlsched-i-job-{container}"),
             "Image": f"image-of-{container}",
             "State": {"Status": self.states[container], "Pid": 1, "ExitCode": 0},
             "Config": {"Labels": self._labels(container)},

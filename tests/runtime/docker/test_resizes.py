@@ -13,9 +13,12 @@ from typing import Any
 import pytest
 
 from dlsched.errors import EngineUnavailable
-from dlsched.model import ContainerState, JobSpec, Limits, Resize, Stop
+from dlsched.model import ContainerState, GpuAccess, JobSpec, Limits, Resize, Stop
+from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.canary import Held
 from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.gpu_probe import Probe
 from dlsched.runtime.docker.hands import Hands
 from dlsched.runtime.docker.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
@@ -110,6 +113,39 @@ def test_an_own_one_is_recorded_with_its_ceiling(bench: Bench) -> None:
     record = bench.originals.of(CONTAINER)
     assert record is not None and not record.adopted
     assert record.cpu_cores == 1.0
+
+
+def test_what_only_the_job_has_to_know_is_told_without_the_engine(bench: Bench) -> None:
+    action = replace(resize(), before=Limits(0.25, 0.7), limits=Limits(0.25, 0.4))
+    bench.host.gone = True
+    own = described(adopted=None)
+    assert bench.resizes.begin(action, own).status == "done"
+    told = read_allotment(job_dir(bench.host.proc.parent / "state", "theirs"))
+    assert (told.cpu_cores, told.gpu_share) == (0.25, 0.4)
+    assert bench.host.updates == []
+    assert bench.resizes.begin(action, described()).status == "failed"
+
+
+def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Bench) -> None:
+    bench.host.words["Devices"] = [{"PathOnHost": "/dev/nvidia0"}]
+    began, go_on = threading.Event(), threading.Event()
+    canary = Held("another", "another", 1, GpuAccess.CDI, ())
+    bench.hands.canary._look = lambda _: Probe(frozenset({"/dev/nvidia0"}), frozenset())
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(10)
+
+    first = threading.Thread(target=lambda: bench.hands.canary.update(canary, slow))
+    first.start()
+    assert began.wait(10)
+    outcome = bench.resizes.begin(resize(), described())
+    go_on.set()
+    first.join(10)
+    assert (outcome.status, bench.host.updates) == ("withheld", [])
+    assert outcome.detail.startswith("waits for the canary: an update of another")
+    assert bench.resizes.operation(described()) is None
+    assert bench.resizes.begin(resize(), described()).status == "done"
 
 
 def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
@@ -234,6 +270,16 @@ def test_one_that_is_back_in_the_listing_is_left_alone(bench: Bench) -> None:
     bench.sweep(described())
     bench.now_s += 5
     bench.sweep()
+    assert bench.host.words["CpuQuota"] == 25_000
+
+
+def test_one_that_is_set_aside_for_a_move_keeps_what_it_has(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described(adopted=None))
+    for _ in range(2):
+        listing = Listing(bench.now_s, {}, {CONTAINER: described(adopted=None)})
+        bench.resizes.sweep(listing)
+        assert bench.resizes._sweeping == {}
+        bench.now_s += 100.0
     assert bench.host.words["CpuQuota"] == 25_000
 
 

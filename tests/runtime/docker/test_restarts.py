@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.errors import EngineUnavailable
-from dlsched.model import ContainerState, Restart
+from dlsched.model import ContainerState, GpuAccess, Restart
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.labels import Inspected
 from dlsched.runtime.docker.restarts import AFTER_S, Restarts
@@ -54,6 +54,15 @@ def test_what_strays_for_a_while_is_set_back_to_its_spec(bench: Bench) -> None:
     policy = {"Name": "on-failure", "MaximumRetryCount": 3}
     assert bench.engine.updates == [("c", {"RestartPolicy": policy})]
     assert bench.wanted == ["c"]
+
+
+def test_one_with_gpus_is_left_as_it_is(bench: Bench) -> None:
+    strays = replace(STRAYS, gpu_access=GpuAccess.NODES)
+    bench.observe(100.0, strays)
+    assert bench.observe(100.0 + AFTER_S, strays) == 0
+    ended = replace(strays, pid=0)
+    bench.observe(200.0, ended)
+    assert bench.engine.updates == []
 
 
 def test_one_that_is_being_stopped_meanwhile_waits_anew(bench: Bench) -> None:

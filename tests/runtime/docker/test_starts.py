@@ -16,13 +16,16 @@ import pytest
 
 from dlsched.model import Begun, ContainerFact, ContainerState, Limits, Outcome, Restart, Start
 from dlsched.runtime.docker import starts
+from dlsched.runtime.docker.creation import Creation
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.group import ParentGroup
 from dlsched.runtime.docker.hands import Hands
+from dlsched.runtime.docker.injection import Injector
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.pulls import Images
 from dlsched.runtime.docker.starts import Starts
 from dlsched.runtime.originals import Originals
+from dlsched.settings import Gpus
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tools.base_image import BASE
 
@@ -267,15 +270,19 @@ class Bench:
     def __init__(self, state_dir: Path) -> None:
         self.engine: Any = FakeEngine()
         self.ended: Queue[str] = Queue()
-        self.starts = Starts(
+        creation = Creation(
             self.engine,
-            Images(self.engine, None),
             ParentGroup("i", "", None),
             Hands(self.engine, Originals(state_dir), state_dir, lambda: "now"),
             "i",
             state_dir,
-            nullcontext(),
             lambda: "cgroupfs",
+            Injector(Gpus(), tuple),
+        )
+        self.starts = Starts(
+            Images(self.engine, None),
+            creation,
+            nullcontext(),
             lambda _, word: self.ended.put(word),
             lambda: 0.0,
         )

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.errors import EngineUnavailable
-from dlsched.model import ContainerState, Limits, Remove, Stop
+from dlsched.model import ContainerState, GpuAccess, Limits, Remove, Stop
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
@@ -114,6 +114,13 @@ def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
     ]
     assert stops.operation("c", 118.0) == "stopping (12 s of grace left)"
     assert stops.operation("another", 118.0) is None
+
+
+def test_one_with_gpus_is_not_updated_while_it_saves_itself(
+    engine: FakeEngine, stops: Stops
+) -> None:
+    stops.begin(REMOVE, replace(RUNNING, gpu_access=GpuAccess.CDI), 100.0)
+    engine.until("lift", "kill")
 
 
 def test_grace_then_sigkill_then_removal(engine: FakeEngine, stops: Stops) -> None:

@@ -1,0 +1,115 @@
+"""What a DockerRuntime tells of the host's GPUs, and whose their processes are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dlsched.clock import SystemClock
+from dlsched.model import GpuFact, NodeFact, Observation
+from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.settings import Gpus
+from tests.nvml.library import Stub
+from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Process, Scenario
+from tests.runtime.docker.rig import Rig, fact, job_spec
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[DockerRuntime]:
+    """Without an engine: GPUs can be told all the same."""
+    options = DockerOptions(
+        state_dir=tmp_path / "state",
+        host=f"unix://{tmp_path}/absent.sock",
+        call_wait_s=0.01,
+        gpus=Gpus(device_folder=tmp_path / "dev"),
+    )
+    made = DockerRuntime(options, SystemClock(), lambda _: None)
+    yield made
+    made.close()
+
+
+class Loop:
+    """Observes a second later each time, until that is so."""
+
+    def __init__(self, runtime: DockerRuntime) -> None:
+        self._runtime = runtime
+        self._now_s = 0.0
+
+    def until(self, good: Callable[[Observation], object]) -> NodeFact:
+        until_s = time.monotonic() + 20
+        while True:
+            self._now_s += 1.0
+            seen = self._runtime.observe(self._now_s)
+            if good(seen):
+                assert seen.node is not None
+                return seen.node
+            assert time.monotonic() < until_s, (seen.node, self._runtime.troubles())
+
+    def alarmed(self, words: str) -> NodeFact:
+        return self.until(lambda _: words in " ".join(self._runtime.troubles()))
+
+
+def gpus_of(seen: Observation) -> tuple[GpuFact, ...]:
+    return seen.node.gpus if seen.node else ()
+
+
+def test_gpus_are_in_the_nodes_facts(runtime: DockerRuntime, nvml: Stub, tmp_path: Path) -> None:
+    nvml.show(Scenario((Gpu("GPU-a", used_bytes=GIB, busy_percent=12, minor=3),)))
+    node = Loop(runtime).until(gpus_of)
+    (gpu,) = node.gpus
+    assert (gpu.uuid, gpu.memory_used_bytes, gpu.busy_ratio) == ("GPU-a", GIB, 0.12)
+    assert gpu.nodes == (f"{tmp_path}/dev/nvidia3",)
+    assert (node.gpu_trouble, runtime.troubles()) == (None, ())
+
+
+def test_a_driver_that_cannot_be_asked_is_an_alarm_as_long_as_that_is_so(
+    runtime: DockerRuntime, nvml: Stub
+) -> None:
+    nvml.show(Scenario((Gpu("GPU-a"),), (Failure("nvmlInitWithFlags", VERSION_MISMATCH),)))
+    loop = Loop(runtime)
+    node = loop.alarmed("gpu: the driver in the kernel and its library have different")
+    assert node.gpus == ()
+    assert node.gpu_trouble is not None
+    nvml.show(Scenario((Gpu("GPU-a"),)))
+    assert loop.until(gpus_of).gpu_trouble is None
+    assert runtime.troubles() == ()
+
+
+def test_a_lost_gpu_is_an_alarm_of_its_own(runtime: DockerRuntime, nvml: Stub) -> None:
+    two = (Gpu("GPU-a"), Gpu("GPU-b", minor=1))
+    nvml.show(Scenario(two))
+    loop = Loop(runtime)
+    loop.until(gpus_of)
+    nvml.show(Scenario(two, (Failure("*", GPU_IS_LOST, "GPU-b"),)))
+    node = loop.alarmed("gpu: GPU 1 (GPU-b): fell off the bus (GPU is lost) (look for Xid")
+    assert [one.trouble is None for one in node.gpus] == [True, False]
+    assert len(runtime.troubles()) == 1
+
+
+def test_a_driver_that_hangs_holds_up_no_observation(runtime: DockerRuntime, nvml: Stub) -> None:
+    nvml.show(Scenario((Gpu("GPU-a"),), hangs=("*",)))
+    runtime.observe(0.0)
+    began_s = time.monotonic()
+    for now_s in range(1, 51):
+        seen = runtime.observe(float(now_s))
+    assert time.monotonic() - began_s < 2.5
+    assert seen.node is not None
+    assert seen.node.gpu_trouble == "the GPU driver has not answered yet"
+
+
+@pytest.mark.engine
+def test_a_process_on_a_gpu_is_told_with_its_container(rig: Rig, nvml: Stub) -> None:
+    found = rig.start(job_spec("on-gpu"))
+    pid = rig.client.inspect_container(found.container_id)["State"]["Pid"]
+    nvml.show(Scenario((Gpu("GPU-a", processes=(Process(pid, GIB, 40), Process(1, GIB))),)))
+    rig.reopen()  # an agent that did not look for a driver yet
+
+    def seen_on_gpu(seen: Observation) -> bool:
+        return bool(gpus_of(seen)) and fact(seen, "on-gpu") is not None
+
+    init, ours = gpus_of(rig.until(seen_on_gpu))[0].processes
+    assert (init.pid, init.container_id) == (1, None)
+    assert (ours.pid, ours.container_id, ours.busy_ratio) == (pid, found.container_id, 0.4)
