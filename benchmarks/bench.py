@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from benchmarks import (
+    gpu_move,
+    gpu_placement,
     loop_cost,
     plot,
     reaction,
@@ -220,6 +222,16 @@ def part_simulator(console: Console, _: argparse.Namespace) -> None:
     results.save("simulator", host_facts(), [], rows, title=title, table=rows)
 
 
+def part_gpu_placement(console: Console, _: argparse.Namespace) -> None:
+    """Which GPUs jobs get: what choosing costs, and what it is worth."""
+    gpu_placement.run(console, host_facts())
+
+
+def part_gpu_move(console: Console, _: argparse.Namespace) -> None:
+    """What a move to another GPU loses, and how long it takes."""
+    gpu_move.run(console, host_facts(), gpu_move.MOVES, gpu_move.FAILURES)
+
+
 def part_tail(console: Console, chosen: argparse.Namespace) -> None:
     """Short requests under a quota, with and without CFS burst."""
     seed = 1
@@ -244,6 +256,8 @@ PARTS = {
     "simulated": part_simulated,
     "sim-vs-real": part_sim_vs_real,
     "simulator": part_simulator,
+    "gpu-placement": part_gpu_placement,
+    "gpu-move": part_gpu_move,
 }
 
 SAVED_AS = {"training": training.NAME, "simulated": simulated.NAME, "sim-vs-real": sim_vs_real.NAME}

@@ -25,10 +25,12 @@ from dlsched.model import (
     Memory,
     Outcome,
     RejectedFile,
-    Remove,
+    Resize,
     Shadow,
     Snapshot,
+    Start,
 )
+from dlsched.moving import Moving, moving
 from dlsched.planner import ceilings_in_force, may_grow, plan
 from dlsched.runtime.base import Runtime
 
@@ -130,6 +132,8 @@ class Controller:
         _log_failure(self._decider)
         phases.mark("decide")
         guarded = self._guard(folded, decision)
+        moves = self._moving(folded, decision)
+        guarded = replace(guarded, notes={**moves.notes, **guarded.notes})
         actions = plan(
             folded.snapshot,
             guarded.limits,
@@ -138,6 +142,8 @@ class Controller:
             folded.removals,
             reserves=self._decider.reserves,
             sources=inbound.sources,
+            placements=folded.placements,
+            moves=moves.moves,
             ceilings_of=self._guards.ceilings_of,
             burst_ratio=self._guards.burst_ratio,
         )
@@ -197,16 +203,27 @@ class Controller:
             reserves=self._decider.reserves,
             heeds_progress=self._decider.heeds_progress,
             starts=folded.starts,
+            placements=folded.placements,
         )
         if decision is not None:
             self._ledger.decided(guarded.limits)
         return guarded
 
+    def _moving(self, folded: Folded, decision: Decision | None) -> Moving:
+        return moving(
+            folded.snapshot,
+            folded.moves,
+            decision or Decision(),
+            self._guards.gpus,
+            folded.starts,
+            folded.placements,
+        )
+
     def _look_on(self, folded: Folded) -> Shadow | None:
         """What the shadow would have done; it is handed nothing that could do it."""
         if self._shadow is None:
             return None
-        seen = self._shadow.look(folded.snapshot, self._guards, folded.starts)
+        seen = self._shadow.look(folded.snapshot, self._guards, folded.starts, folded.placements)
         _log_failure(self._shadow.decider)
         return seen
 
@@ -229,7 +246,7 @@ class Controller:
         self._failing = {key: told for key, told in self._failing.items() if key[1] in names}
         outcomes: list[Outcome] = []
         for action in actions:
-            if self._decider.reserves and not isinstance(action, Remove):
+            if self._decider.reserves and isinstance(action, Start | Resize):
                 fits, total = may_grow(action, in_force, capacity)
                 shrinks = action.limits.cpu_cores is not None and (
                     action.limits.cpu_cores <= in_force.get(action.job, 0.0)
@@ -240,7 +257,7 @@ class Controller:
                     continue
             outcome = self._runtime.apply(action, snapshot.now_s)
             outcomes.append(outcome)
-            if outcome.status in ("done", "begun") and not isinstance(action, Remove):
+            if outcome.status in ("done", "begun") and isinstance(action, Start | Resize):
                 cores = action.limits.cpu_cores
                 wanted = capacity if cores is None else cores
                 done = outcome.status == "done"

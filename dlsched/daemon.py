@@ -32,7 +32,6 @@ from dlsched.journal import (
     JOURNAL_NAME,
     Journal,
     JournalReader,
-    load_memory,
     shadow_name,
 )
 from dlsched.ledger import Ledger
@@ -49,6 +48,7 @@ from dlsched.wiring import (
     guard_options,
     ledger_options,
     policies_of,
+    reloaded,
     who_decides,
 )
 
@@ -58,21 +58,6 @@ _LEAST_GAP_S = 0.02
 """Between two cycles, however many events wake the loop."""
 
 Reload = Callable[[], Settings]
-
-
-_AT_START = (
-    "instance",
-    "state_dir",
-    "run_dir",
-    "watch",
-    "engine",
-    "journal",
-    "group_weight",
-    "status_group",
-    "control_group",
-    "listen",
-)
-"""Settings that a reload cannot change."""
 
 
 class NotDurable(DlschedError):
@@ -256,7 +241,7 @@ class Agent:
     def _memory(self, named: NamedPolicy, kept_as: str) -> Memory | None:
         """What that policy remembers of the runs before."""
         plain = self._journal.last_memory(kept_as)
-        memory, trouble = load_memory(plain, type(named.policy).Memory)
+        memory, trouble = named.recalled(plain)
         if trouble is not None:
             log.warning("policy %s starts without its memory: %s", named.name, trouble)
         return memory
@@ -298,11 +283,10 @@ class Agent:
         except DlschedError as error:
             log.error("the old settings stay in force: %s", error)  # noqa: TRY400
             return
-        in_force = {name: getattr(self._settings, name) for name in _AT_START}
-        for name, value in in_force.items():
-            if getattr(settings, name) != value:
-                log.warning("a changed %s is taken into force by a restart only", name)
-        self._settings = settings = replace(settings, **in_force)
+        self._settings, kept = reloaded(self._settings, settings)
+        for name in kept:
+            log.warning("a changed %s is taken into force by a restart only", name)
+        settings = self._settings
         logs.set_up(settings.log.level, settings.log.format)
         self._wish.use(resolve(settings.tenants))
         self._ledger.adopt(ledger_options(settings))

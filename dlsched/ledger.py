@@ -10,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from dlsched.admission import admit
+from dlsched.admission import Verdict, admit, rank_s
+from dlsched.assignments import Assignments, Member
 from dlsched.claimants import claimants
+from dlsched.estimate.finish import Outlook, outlook
+from dlsched.estimate.gpu_use import gpu_uses
+from dlsched.gpu_queue import GpuQueue
 from dlsched.lifecycle import Standing, adopted_standing, left_alone, standing
 from dlsched.measures import Measures
 from dlsched.model import (
@@ -34,6 +38,7 @@ from dlsched.model import (
     Snapshot,
     Start,
 )
+from dlsched.placement import PlacementOptions
 from dlsched.sight import BLIND_AFTER_S, blindness
 from dlsched.tiers import EVALUATIONS, Climbs
 
@@ -58,6 +63,7 @@ class LedgerOptions:
     """A running job with a target that told nothing for so long is blind."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
     """What one owner's jobs may have together; None: nothing bounds them."""
+    gpus: PlacementOptions = field(default_factory=PlacementOptions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +93,11 @@ class Folded:
 
     snapshot: Snapshot
     starts: tuple[JobSpec, ...] = ()
-    """Admitted, in order of arrival."""
+    """Admitted, in order of their place in the queue."""
+    placements: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """UUIDs of the GPUs of each start that gets any."""
+    moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """Jobs that should be on other GPUs: their UUIDs, and why. Only such as can be moved."""
     removals: tuple[Remove, ...] = ()
     ended: tuple[Ended, ...] = ()
     """Jobs that came to an end by themselves: to be recorded."""
@@ -106,6 +116,7 @@ class _Record:
 
     spec: JobSpec
     order: int
+    arrived_s: float
     state: JobState | None = None
     runs_since_s: float = 0.0
     """When it last became RUNNING."""
@@ -120,6 +131,21 @@ class _Record:
     view: JobView | None = None
     """As last told."""
 
+    @property
+    def rank(self) -> tuple[float, int]:
+        """Its place in the queue: equal ones as they came."""
+        return rank_s(self.spec.weight, self.arrived_s), self.order
+
+
+@dataclass(slots=True)
+class _Queued:
+    """What one pass through the queue came to."""
+
+    starts: tuple[JobSpec, ...] = ()
+    placements: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    gpus: GpuQueue | None = None
+
 
 class Ledger:
     """The jobs' records, for as long as the agent lives; only the loop's thread uses them."""
@@ -133,6 +159,7 @@ class Ledger:
         """`delivered` are the durable words that an earlier agent left, by job."""
         self._options = options
         self._climbs = Climbs(delivered or {})
+        self._assignments = Assignments()
         self._records: dict[str, _Record] = {}
         self._cycle = cycle
         self._arrived = 0
@@ -159,7 +186,7 @@ class Ledger:
             if name not in specs and (why := wish.spares(fact)) is not None
         }
         alarms += [f"{name}: left alone: {why}" for name, why in sorted(spared.items())]
-        self._take_in(specs, facts, begun)
+        self._take_in(specs, facts, begun, seen.now_s)
         used_core_s = self._measure(seen, facts)
         node = self._node(seen, used_core_s)
 
@@ -178,7 +205,10 @@ class Ledger:
                 started = begun.get(name) if begun.get(name) != record.forgiven else None
                 standings[name] = standing(spec, fact, started, ended.get(name))
 
-        starts = self._starts(seen, standings, node)
+        members = self._members(standings, facts)
+        self._assignments.settle(members)
+        queued = self._starts(seen, standings, facts, node, members)
+        alarms += self._assignments.troubles(node, members, self._options.gpus)
         endings: list[Ended] = []
         views: list[JobView] = []
         for name in sorted(standings):
@@ -198,7 +228,9 @@ class Ledger:
                 window_s=self._options.window_s,
                 wakes=tuple(self._wakes),
             ),
-            starts=starts,
+            starts=queued.starts,
+            placements=queued.placements,
+            moves=self._moves(seen, node, members, queued),
             removals=tuple(removals),
             ended=tuple(endings),
             lifts=tuple(
@@ -225,6 +257,7 @@ class Ledger:
     def applied(self, outcomes: Sequence[Outcome], now_s: float) -> None:
         """What was done: a changed limit starts a new measuring window."""
         for outcome in outcomes:
+            self._assignments.applied(outcome, now_s)
             record = self._records.get(outcome.action.job)
             if record is None:
                 continue
@@ -244,6 +277,7 @@ class Ledger:
         specs: Mapping[str, JobSpec],
         facts: Mapping[str, ContainerFact],
         begun: Mapping[str, Begun],
+        now_s: float,
     ) -> None:
         """Records for new names, changed specs for known ones."""
         for name in sorted({*specs, *facts}):
@@ -253,7 +287,10 @@ class Ledger:
                 self._arrived += 1
                 known = spec or _unknown(facts[name])
                 self._records[name] = _Record(
-                    spec=known, order=self._arrived, forgiven=begun.get(name)
+                    spec=known,
+                    order=self._arrived,
+                    arrived_s=now_s,
+                    forgiven=begun.get(name),
                 )
             elif spec is not None and spec is not record.spec and spec != record.spec:
                 if record.state is JobState.RUNNING:
@@ -264,6 +301,7 @@ class Ledger:
     def _measure(self, seen: Observation, facts: Mapping[str, ContainerFact]) -> float:
         """Fold usage and progress in; returns what our jobs used since the last cycle, core-s."""
         total = 0.0
+        uses = gpu_uses(seen.node.gpus, facts.values()) if seen.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
             self._climbs.observe(record.spec, fact, self._options.tier_evaluations)
@@ -274,7 +312,9 @@ class Ledger:
                 record.retry_at_s = record.retry_s = 0.0
                 if record.state is None:  # a restarted agent wants what it finds, until it decides
                     record.desired = fact.actual
-            total += record.measures.fold(fact, seen.now_s, self._options.window_s)
+            total += record.measures.fold(
+                fact, seen.now_s, self._options.window_s, uses.get(fact.container_id)
+            )
         return total
 
     def _node(self, seen: Observation, used_core_s: float) -> NodeView:
@@ -293,18 +333,24 @@ class Ledger:
             memory_bytes=max(0, memory_bytes - self._options.reserve_memory_bytes),
             grain_cores=seen.node.grain_cores if seen.node else 0.001,
             foreign_cores=foreign,
+            gpus=self._assignments.views(seen.node, seen.containers, self._options.gpus),
+            gpu_trouble=seen.node.gpu_trouble if seen.node else None,
         )
 
     def _starts(
         self,
         seen: Observation,
         standings: dict[str, Standing],
+        facts: Mapping[str, ContainerFact],
         node: NodeView,
-    ) -> tuple[JobSpec, ...]:
+        members: Mapping[str, Member],
+    ) -> _Queued:
         """Admit what wants to start; rewrites the standings of what has to wait."""
+        queued = _Queued()
         if all(place.call != "start" for place in standings.values()):
-            return ()
-        order = sorted(standings, key=lambda name: self._records[name].order)
+            self._assignments.take({})
+            return queued
+        order = sorted(standings, key=lambda name: self._records[name].rank)
         queue = [
             self._records[name].spec
             for name in order
@@ -314,30 +360,66 @@ class Ledger:
         ]
         present = [self._records[name].spec for name in order if standings[name].state.holds]
         options = self._options
-        verdicts = admit(queue, present, node, options.max_jobs, options.ceilings_of)
-        starts: list[JobSpec] = []
+        queued.gpus = self._assignments.queue(
+            node, members, options.gpus, lambda job: self._outlook(job, seen.now_s)
+        )
+        queued.verdicts = admit(
+            queue, present, node, options.max_jobs, options.ceilings_of, queued.gpus
+        )
+        self._assignments.take(queued.verdicts)
         for name in order:
             place, record = standings[name], self._records[name]
             if place.call != "start":
                 continue
-            verdict = verdicts.get(name)
+            verdict = queued.verdicts.get(name)
             if verdict is not None and not verdict.admitted:
                 standings[name] = Standing(JobState.WAITING, verdict.reason)
-            elif not seen.engine_ok:
+                continue
+            if not seen.engine_ok:
                 standings[name] = Standing(place.state, "waits for the engine")
-            elif record.refusal is not None and place.reason is None:
+                continue
+            if record.refusal is not None and place.reason is None:
                 standings[name] = Standing(place.state, record.refusal)
-                starts.append(record.spec)
             elif place.retry and self._backs_off(record, seen.now_s):
                 wait_s = record.retry_at_s - seen.now_s
                 reason = f"{place.reason}; tried again in {wait_s:.0f} s"
                 standings[name] = Standing(place.state, reason)
-            else:
-                if place.retry:
-                    record.retry_s = min(_RETRY_MOST_S, record.retry_s * 2)
-                    record.retry_at_s = seen.now_s + record.retry_s
-                starts.append(record.spec)
-        return tuple(starts)
+                continue
+            elif place.retry:
+                record.retry_s = min(_RETRY_MOST_S, record.retry_s * 2)
+                record.retry_at_s = seen.now_s + record.retry_s
+            queued.starts += (record.spec,)
+            gpus = self._assignments.start(name, facts.get(name), verdict)
+            if gpus:
+                queued.placements[name] = gpus
+        return queued
+
+    def _members(
+        self, standings: Mapping[str, Standing], facts: Mapping[str, ContainerFact]
+    ) -> dict[str, Member]:
+        """The jobs that have to do with GPUs."""
+        members: dict[str, Member] = {}
+        for name, place in standings.items():
+            record, fact = self._records[name], facts.get(name)
+            if record.spec.container.gpus or (fact is not None and fact.gpus):
+                members[name] = Member(record.spec, place.state, fact, record.measures.resume_s)
+        return members
+
+    def _moves(
+        self, seen: Observation, node: NodeView, members: Mapping[str, Member], queued: _Queued
+    ) -> dict[str, tuple[tuple[str, ...], str]]:
+        """The move that is worth it now, if the engine can make it."""
+        if not members or not seen.engine_ok:
+            return {}
+        wanted = self._assignments.wanted(
+            node, members, self._options.gpus, queued.gpus, queued.verdicts, seen.now_s
+        )
+        return {} if wanted is None else {wanted.job: (wanted.gpus, wanted.why)}
+
+    def _outlook(self, job: str, now_s: float) -> Outlook:
+        """When a job may end, from what was last known of it."""
+        view = self._records[job].view
+        return Outlook(None, f"{job} tells nothing yet") if view is None else outlook(view, now_s)
 
     def _known(self, name: str) -> str | None:
         """The container that stood for that job so far."""
@@ -383,6 +465,11 @@ class Ledger:
             adopted=fact is not None and fact.adopted is not None,
             blind=self._blindness(now_s, record, fact, progress),
             container_id=fact.container_id if fact else None,
+            gpus=self._assignments.of(record.spec.name, fact),
+            gpus_kept=fact.gpus_kept if fact else (),
+            gpu_access=fact.gpu_access if fact else None,
+            gpu_enforced=fact.gpu_enforced if fact else (),
+            gpu_lost=fact.gpu_lost if fact else None,
             desired=record.desired,
             actual=measures.actual if promised else Limits(),
             cpu_shares=fact.cpu_shares if fact else None,

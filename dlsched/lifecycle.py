@@ -15,6 +15,7 @@ restarted agent reaches the same states from labels and records alone.
     yes   exited or none       finished, failed       as recorded  -
     yes   runs again           finished, failed       as `none`    - (the record is lifted)
     yes   made from another    any                    STOPPING     remove, then as `none`
+    yes   being moved          none                   MOVING       -
     yes   created              none                   STARTING     start
     yes   running, paused,     none                   the same     -
           restarting
@@ -108,7 +109,7 @@ def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
 def _leaving(fact: ContainerFact | None, reason: str) -> Standing:
     if fact is None:
         return Standing(JobState.STOPPED, reason)
-    if fact.operation is not None:
+    if fact.operation is not None and not _moves(fact):
         return Standing(JobState.STOPPING, f"{reason}; {fact.operation}")
     return Standing(JobState.STOPPING, reason, "remove")
 
@@ -133,7 +134,14 @@ def _absent(spec: JobSpec, begun: Begun | None) -> Standing:
     return Standing(JobState.FAILED, begun.detail)
 
 
+def _moves(fact: ContainerFact) -> bool:
+    """Whether it is on its way to other GPUs, in whatever state its container is."""
+    return fact.operation is not None and fact.operation.startswith("moving")
+
+
 def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Standing:
+    if _moves(fact):
+        return Standing(JobState.MOVING, fact.operation)
     alive = _ALIVE.get(fact.state)
     if alive is not None:
         if alive is JobState.RESTARTING:

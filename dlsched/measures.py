@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from dlsched.estimate.gpu_use import GpuUse
 from dlsched.estimate.sketch import merge
 from dlsched.estimate.sliding import SlidingSketch
 from dlsched.model import (
@@ -54,6 +55,8 @@ class Measures:
     container_id: str | None = None
     starts: int = 0
     started_at_s: float | None = None
+    resume_s: float | None = None
+    """From its last start that was seen to its first report; None: no such start."""
     changed_at_s: float | None = None
     """When its limits last changed: only what began after counts as measured under them."""
     actual: Limits = field(default_factory=Limits)
@@ -61,8 +64,12 @@ class Measures:
     usage: Usage = field(default_factory=Usage)
     rests: bool = False
     """Whether the last fold changed nothing, and the same facts will change nothing again."""
+    _life: str | None = None
+    """`ContainerFact.life`: a moved job's samples are of one row."""
     _counters: _Counters | None = None
     _cpu: deque[tuple[float, float]] = field(default_factory=deque)
+    _gpu: deque[tuple[float, float]] = field(default_factory=deque)
+    """When, and its busy seconds on one GPU in the mean."""
     _recent: SlidingSketch = field(default_factory=SlidingSketch)
     _recent_at_s: deque[float] = field(default_factory=deque)
     _window: SlidingSketch = field(default_factory=SlidingSketch)
@@ -76,11 +83,17 @@ class Measures:
     _samples_told: tuple[Sample, ...] = ()
     """`_samples` as last told: the same object for as long as they are the same."""
     _checkpoint: CheckpointAck | None = None
+    _checkpoint_at_s: float | None = None
+    _gpu_ratio: float | None = None
     _as_of_s: float | None = None
     idle: bool = False
     """Whether the last report said that nothing was in flight: then it may be silent."""
     _told: Progress | None = None
     """As last told, while nothing of it has changed."""
+    _silent_since_s: float | None = None
+    """The start that was seen, until it reports."""
+    _watched: bool = False
+    """Whether it was known before: then its next start is seen from its beginning."""
     _resting: ContainerFact | None = None
     """What was told last, once it tells that nothing moves: folded again, it changes nothing."""
 
@@ -91,21 +104,28 @@ class Measures:
     def absent(self) -> None:
         """There is no container now."""
         self._fresh, self._told = _NONE, None
+        self._watched = True
         self.usage = Usage()
         self._counters = self._resting = None
         self.rests = False
-        self.container_id = None
+        self.container_id = self._life = None
 
     def limited(self, limits: Limits, now_s: float) -> bool:
         """These limits are in force from now on; False when they were already."""
-        if same_cores(self.actual.cpu_cores, limits.cpu_cores):
+        same = same_cores(self.actual.cpu_cores, limits.cpu_cores)
+        if same and self.actual.gpu_share == limits.gpu_share:
             return False
         self.actual, self.changed_at_s = limits, now_s
         self._resting, self.rests = None, False
         return True
 
-    def fold(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
-        """Take one observation in; returns the core-seconds used since the one before."""
+    def fold(
+        self, fact: ContainerFact, now_s: float, window_s: float, gpu: GpuUse | None = None
+    ) -> float:
+        """Take one observation in; returns the core-seconds used since the one before.
+
+        `gpu` is what it uses of its GPUs by the driver's word; where that is None its own holds.
+        """
         self.rests = self._resting is not None and (fact is self._resting or fact == self._resting)
         if self.rests:
             return 0.0
@@ -114,6 +134,8 @@ class Measures:
         self.limited(fact.actual, now_s)
         used_core_s = self._fold_usage(fact, now_s, window_s)
         self._fold_reports(fact, now_s, window_s)
+        if fact.gpus:
+            self._fold_gpu(gpu or GpuUse(), now_s, window_s)
         self._resting = fact if self._is_still(fact) else None
         return used_core_s
 
@@ -141,23 +163,29 @@ class Measures:
             as_of_s=self._as_of_s,
             bad_lines=bad_lines,
             checkpoint=self._checkpoint,
+            checkpoint_at_s=self._checkpoint_at_s,
+            gpu_ratio=self._gpu_ratio,
             trouble=trouble,
         )
         return self._told
 
     def _begin(self, fact: ContainerFact, now_s: float) -> None:
-        if fact.container_id != self.container_id:
+        if fact.life != self._life:
+            self._life = fact.life
             self._samples.clear()
             self._samples_told = ()
-            self._checkpoint = None
-        self._told = None
+            self._checkpoint = self._checkpoint_at_s = None
+        self._told = self._gpu_ratio = None
         self.container_id = fact.container_id
         self.starts = fact.starts
         self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
         self.changed_at_s = self.started_at_s
+        self._silent_since_s = self.started_at_s if self._watched else None
+        self._watched = True
         self.actual = fact.actual
         self._counters = None
         self._cpu.clear()
+        self._gpu.clear()
         for sketch, times in self._windows():
             sketch.clear()
             times.clear()
@@ -188,13 +216,32 @@ class Measures:
 
     def _window_cores(self, now: _Counters, window_s: float) -> float | None:
         self._cpu.append((now.at_s, now.core_s))
-        since_s = max(self.changed_at_s or 0.0, now.at_s - window_s)
-        while len(self._cpu) > 1 and self._cpu[0][0] < since_s:
-            self._cpu.popleft()
-        first_s, first_core_s = self._cpu[0]
-        if now.at_s <= first_s:
-            return None
-        return max(0.0, (now.core_s - first_core_s) / (now.at_s - first_s))
+        return self._mean_rate(self._cpu, window_s)
+
+    def _mean_rate(self, counts: deque[tuple[float, float]], window_s: float) -> float | None:
+        """What was counted a second since the last change, at most `window_s` back."""
+        last_s, last = counts[-1]
+        since_s = max(self.changed_at_s or 0.0, last_s - window_s)
+        while len(counts) > 1 and counts[0][0] < since_s:
+            counts.popleft()
+        first_s, first = counts[0]
+        return max(0.0, (last - first) / (last_s - first_s)) if last_s > first_s else None
+
+    def _fold_gpu(self, use: GpuUse, now_s: float, window_s: float) -> None:
+        ratio = self._gpu_ratio if use.busy_ratio is None else use.busy_ratio
+        window_ratio = None
+        if ratio is None:
+            self._gpu.clear()
+        else:
+            at_s, busy_s = self._gpu[-1] if self._gpu else (now_s, 0.0)
+            self._gpu.append((now_s, busy_s + ratio * (now_s - at_s)))
+            window_ratio = self._mean_rate(self._gpu, window_s)
+        self.usage = replace(
+            self.usage,
+            gpu_ratio=ratio,
+            gpu_window_ratio=window_ratio,
+            gpu_memory_bytes=use.memory_bytes,
+        )
 
     def _is_still(self, fact: ContainerFact) -> bool:
         """Whether it has ended, and all windows have seen the end."""
@@ -225,8 +272,14 @@ class Measures:
                 self._samples.append(report.sample)
             if report.checkpoint is not None:
                 self._checkpoint = report.checkpoint
+                self._checkpoint_at_s = report.received_s
+            if report.gpu_ratio is not None:
+                self._gpu_ratio = report.gpu_ratio
         if fact.reports:
             self._samples_told = tuple(self._samples)
+            if self._silent_since_s is not None:
+                self.resume_s = max(0.0, fact.reports[0].received_s - self._silent_since_s)
+                self._silent_since_s = None
         self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
         buckets = sum(len(one.buckets) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:

@@ -18,12 +18,14 @@ from dlsched.model import (
     JobView,
     LatencyTarget,
     Limits,
+    Move,
     OwnerCeilings,
     Remove,
     Resize,
     Snapshot,
     Start,
 )
+from dlsched.sharing import as_node, in_steps, same_share, starts_on
 from dlsched.units import same_cores
 
 DEFAULT_SHARES = 1024
@@ -46,11 +48,16 @@ def plan(
     *,
     reserves: bool = False,
     sources: Mapping[str, str] | None = None,
+    placements: Mapping[str, tuple[str, ...]] | None = None,
+    moves: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
     burst_ratio: float = 0.0,
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
 ) -> tuple[Action, ...]:
-    """What has to be done, in order: removals, shrinks, growths, starts.
+    """What has to be done, in order: removals, shrinks, growths, moves, starts.
 
+    `placements` are the UUIDs of the GPUs of those starts that get any; `moves` are those of
+    running jobs that change theirs, and why. A job on its move keeps the limits that are in force,
+    but for what is not left of the other GPUs' time.
     A job with a latency target may burst by `burst_ratio` of its ceiling; 0: as it came.
     """
     owners = owner_rooms(snapshot, starts, ceilings_of)
@@ -60,12 +67,15 @@ def plan(
         wanted = limits.get(job.name)
         if wanted is None or job.container_id is None or job.reason is not None:
             continue  # a reason on a running job names an operation under way
+        if moves and job.name in moves:
+            continue
         share = shares[job.name]
         burst = _burst(job, wanted, burst_ratio)
         same = same_cores(wanted.cpu_cores, job.actual.cpu_cores)
         weighs = job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)
         bursts = burst is None or same_cores(burst, job.burst_cores)
-        if same and weighs and bursts:
+        paced = same_share(wanted.gpu_share, job.actual.gpu_share)
+        if same and weighs and bursts and paced:
             continue
         aside = "its burst follows its ceiling" if weighs else "shares follow the others' limits"
         resizes.append(
@@ -84,15 +94,52 @@ def plan(
     begins = [
         Start(
             spec=spec,
-            limits=_first_limits(snapshot, limits, spec, starts, owners, reserves),
+            limits=replace(
+                _first_limits(snapshot, limits, spec, starts, owners, reserves),
+                gpu_share=_first_share(snapshot, limits, spec, starts, placements or {}),
+            ),
             cpu_shares=shares[spec.name],
             source=(sources or {}).get(spec.name, ""),
+            gpus=(placements or {}).get(spec.name, ()),
         )
         for spec in starts
     ]
     if reserves:  # a lift would take room that is promised to others
         removals = [replace(removal, lift=None) for removal in removals]
-    return (*removals, *resizes, *begins)
+    goes = _moves(snapshot, limits, moves or {}, shares, sources or {})
+    return (*removals, *resizes, *goes, *begins)
+
+
+def _moves(
+    snapshot: Snapshot,
+    limits: Mapping[str, Limits],
+    moves: Mapping[str, tuple[tuple[str, ...], str]],
+    shares: Mapping[str, int],
+    sources: Mapping[str, str],
+) -> list[Move]:
+    made = []
+    for job in snapshot.running:
+        if job.name not in moves or job.container_id is None or job.spec.checkpoint is None:
+            continue
+        gpus, why = moves[job.name]
+        share = _first_share(snapshot, limits, job.spec, (job.spec,), {job.name: gpus})
+        if share is not None and job.actual.gpu_share is not None:
+            share = min(share, job.actual.gpu_share)
+        start = Start(
+            spec=job.spec,
+            limits=replace(job.actual, gpu_share=share),
+            cpu_shares=shares[job.name],
+            source=sources.get(job.name, ""),
+            gpus=gpus,
+        )
+        saved = job.progress.checkpoint is not None and _has_lost_gpu(job, snapshot)
+        made.append(Move(job.container_id, start, job.spec.checkpoint, why, saved))
+    return made
+
+
+def _has_lost_gpu(job: JobView, snapshot: Snapshot) -> bool:
+    troubled = {gpu.uuid for gpu in snapshot.node.gpus if gpu.fact.trouble is not None}
+    return job.gpu_lost is not None or not troubled.isdisjoint(job.gpus)
 
 
 def ceilings_in_force(snapshot: Snapshot) -> dict[str, float]:
@@ -140,7 +187,7 @@ def may_grow(
     `actual` are the ceilings that the kernel holds, by job. A failed shrink is still in there, so
     the growth that counted on it is withheld.
     """
-    if isinstance(action, Remove):
+    if isinstance(action, Remove | Move):  # a move takes the limits in force along
         return True, sum(actual.values())
     new = action.limits.cpu_cores
     if new is None:
@@ -193,6 +240,32 @@ def _first_limits(
         given += 0.0 if name in begun else capacity if cores is None else cores
     part = max(0.0, capacity - given) / len(starts)
     return Limits(max(spec.bounds.floor_cores, part if ceiling is None else min(part, ceiling)))
+
+
+def _first_share(
+    snapshot: Snapshot,
+    limits: Mapping[str, Limits],
+    spec: JobSpec,
+    starts: Sequence[JobSpec],
+    placements: Mapping[str, tuple[str, ...]],
+) -> float | None:
+    """The share of its GPUs' time that a new container starts with; None: they are its alone.
+
+    An even part of what the others leave on the GPU where that is least, but what it is promised.
+    """
+    gpus, bounds = placements.get(spec.name, ()), spec.bounds
+    if not gpus or bounds.floor_share >= 1:
+        return None
+    share = bounds.ceiling_share
+    for uuid in gpus:
+        begun = {each.name: each for each in starts_on(uuid, starts, placements)}
+        floors = math.fsum(each.bounds.floor_cores for each in begun.values())
+        left = 1.0 - floors
+        for name, actual in ceilings_in_force(as_node(snapshot, uuid)).items():
+            given = limits[name].gpu_share if name in limits else None
+            left -= 0.0 if name in begun else actual if given is None else given
+        share = min(share, bounds.floor_share + max(0.0, left) / len(begun))
+    return in_steps(share, bounds.floor_share)
 
 
 def _shares(

@@ -13,18 +13,17 @@ from enum import Enum
 from typing import Any
 
 from dlsched.estimate.sketch import measured_s
+from dlsched.gpu_status import gpu_of, gpu_rows
 from dlsched.model import (
     AccuracyTarget,
+    Action,
     ContainerSpec,
     CycleReport,
     JobSpec,
     JobView,
     LatencyTarget,
     Reached,
-    Remove,
-    Resize,
     Shadow,
-    Start,
     Target,
 )
 from dlsched.tiers import in_words
@@ -59,6 +58,8 @@ def node_status(report: CycleReport) -> dict[str, Any]:
             "cores": snapshot.node.cores,
             "memory_bytes": snapshot.node.memory_bytes,
             "foreign_cores": snapshot.node.foreign_cores,
+            "gpus": gpu_rows(snapshot),
+            "gpu_trouble": snapshot.node.gpu_trouble,
             "used_cores": sum(job.usage.cpu_cores or 0.0 for job in running),
             "given_cores": sum(cores for cores in given if cores is not None),
             "unlimited_jobs": given.count(None),
@@ -88,6 +89,7 @@ def job_status(job: JobView, now_s: float) -> dict[str, Any]:
             "ceiling_cores": bounds.ceiling_cores,
             "usage_cores": usage.cpu_cores,
         },
+        "gpu": gpu_of(job),
         "memory_bytes": usage.memory_bytes,
         "throttled_ratio": usage.throttled_ratio,
         "sidecar": {
@@ -144,7 +146,7 @@ def plain(value: object) -> Any:
         return value.value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-        if isinstance(value, Start | Resize | Remove):
+        if isinstance(value, Action):
             return {"kind": type(value).__name__.lower(), **fields}
         return fields
     if isinstance(value, Mapping):

@@ -50,6 +50,7 @@ class Climb:
     """One container's way to one target, as far as its evaluations tell."""
 
     container_id: str
+    """`ContainerFact.life`: the way goes on where the job is moved."""
     target: AccuracyTarget
     tiers: Tiers = _NONE
     checkpoint: CheckpointAck | None = None
@@ -120,7 +121,7 @@ class Climbs:
     def observe(self, spec: JobSpec, fact: ContainerFact | None, in_a_row: int) -> None:
         """Take in what is known of a job now; None: it has no container at this moment."""
         name, target, climb = spec.name, spec.target, self._climbs.get(spec.name)
-        container_id = fact.container_id if fact is not None else None
+        container_id = fact.life if fact is not None else None
         if not isinstance(target, AccuracyTarget):
             if climb is not None:
                 self.forget(name)

@@ -1,23 +1,55 @@
 """What the settings become: policies, engine, ledger, guards, and what binds a user's job.
 
-Owns that translation, the same at a start and at a reload. It must not start or keep anything.
+Owns that translation, the same at a start and at a reload, and which settings only a start takes
+up. It must not start or keep anything.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import Any
 
 from dlsched.deciding import NamedPolicy
 from dlsched.guards import GuardOptions
 from dlsched.job_files import is_operator
 from dlsched.ledger import LedgerOptions
 from dlsched.model import JobSpec
+from dlsched.placement import PlacementOptions
 from dlsched.policies import load
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker import DockerOptions
 from dlsched.runtime.host import physical_cores
 from dlsched.settings import Settings, kept_out
 from dlsched.tenants import Rules, allowed_roots, owner_of, resolve
+
+_AT_START = (
+    "instance",
+    "state_dir",
+    "run_dir",
+    "watch",
+    "engine",
+    "journal",
+    "group_weight",
+    "status_group",
+    "control_group",
+    "listen",
+)
+_GPUS_AT_START = ("injection", "device_folder")
+"""Settings that a reload cannot change; the other settings of GPUs it can."""
+
+
+def reloaded(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """What of the new settings can be in force without a restart, and the names of what cannot."""
+    kept = _changed(old, new, _AT_START)
+    kept_gpus = _changed(old.gpus, new.gpus, _GPUS_AT_START)
+    settings = replace(new, **kept, gpus=replace(new.gpus, **kept_gpus))
+    return settings, (*kept, *(f"gpus.{name}" for name in kept_gpus))
+
+
+def _changed(old: object, new: object, names: tuple[str, ...]) -> dict[str, Any]:
+    """What the old one says where the new one says otherwise."""
+    return {name: getattr(old, name) for name in names if getattr(old, name) != getattr(new, name)}
 
 
 def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
@@ -44,6 +76,7 @@ def engine_options(settings: Settings) -> DockerOptions:
         config_file=settings.engine.config_file,
         group_weight=settings.group_weight,
         cgroup_under=settings.engine.cgroup_parent or "",
+        gpus=settings.gpus,
     )
 
 
@@ -60,6 +93,7 @@ def ledger_options(settings: Settings) -> LedgerOptions:
         window_s=settings.window_s,
         tier_evaluations=settings.tier_evaluations,
         blind_after_s=settings.blind_after_s,
+        gpus=placement_options(settings),
         ceilings_of=resolve(settings.tenants).ceilings_of,
     )
 
@@ -72,6 +106,17 @@ def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
     return Confinement(rules.pids, allowed_roots(rules, owner_of(spec.owner)), kept_out(settings))
 
 
+def placement_options(settings: Settings) -> PlacementOptions:
+    """What holds for every job's GPUs."""
+    return PlacementOptions(
+        prefer=settings.gpus.prefer,
+        reserved=frozenset(settings.gpus.reserved),
+        foreign=settings.gpus.foreign,
+        on_loss=settings.gpus.on_loss,
+        move=settings.gpus.move,
+    )
+
+
 def guard_options(settings: Settings) -> GuardOptions:
     """What holds for every policy."""
     return GuardOptions(
@@ -79,4 +124,5 @@ def guard_options(settings: Settings) -> GuardOptions:
         settings.cooldown_s,
         settings.burst_ratio,
         resolve(settings.tenants).ceilings_of,
+        placement_options(settings),
     )

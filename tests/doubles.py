@@ -20,12 +20,15 @@ from dlsched.model import (
     ContainerState,
     Decision,
     Ended,
+    GpuFact,
+    GpuView,
     JobSpec,
     JobState,
     JobView,
     LatencySketch,
     LatencyTarget,
     Limits,
+    Move,
     NodeFact,
     NodeView,
     Observation,
@@ -58,6 +61,34 @@ def running(name: str, **changes: object) -> ContainerFact:
         started_at_s=0.0,
     )
     return replace(fact, **changes)  # type: ignore[arg-type]
+
+
+def gpu_fact(index: int, gib: int = 16, **changes: object) -> GpuFact:
+    """`GPU-<index>`, a device without users."""
+    fact = GpuFact(f"GPU-{index}", index, "NVIDIA T4", gib * 2**30)
+    return replace(fact, **changes)  # type: ignore[arg-type]
+
+
+def gpu_node(*gpus: GpuFact | GpuView, cores: float = 64.0) -> NodeView:
+    """A node with these GPUs, and with cores and memory for many jobs."""
+    views = tuple(GpuView(one) if isinstance(one, GpuFact) else one for one in gpus)
+    return NodeView(cores, cores, 2**40, gpus=views)
+
+
+def gpu_spec(
+    name: str,
+    gpus: int = 1,
+    share: float = 1.0,
+    *,
+    gib: float | None = None,
+    model: str | None = None,
+    **changes: object,
+) -> JobSpec:
+    """A training job with GPUs; its floor of cores is small."""
+    memory_bytes = None if gib is None else round(gib * 2**30)
+    container = ContainerSpec("m", gpus=gpus, gpu_memory_bytes=memory_bytes, gpu_model=model)
+    bounds = Bounds(0.01, floor_share=share)
+    return job_spec(name, **{"container": container, "bounds": bounds, "target": None, **changes})
 
 
 def sketch(*latencies_s: float) -> LatencySketch:
@@ -93,7 +124,7 @@ class FakeRuntime:
         self.applied.append(action)
         if type(action) in self.fails:
             return Outcome(action, "failed", self.fails[type(action)])
-        if type(action) in self.begins:
+        if type(action) in self.begins or isinstance(action, Move):
             return Outcome(action, "begun")
         if isinstance(action, Remove):
             self.containers.pop(action.job, None)

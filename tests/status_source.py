@@ -1,16 +1,21 @@
-"""A StatusSource without a daemon: one report of eight jobs in all their conditions."""
+"""A StatusSource without a daemon: jobs in all their conditions, with GPUs and without."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model import (
     AccuracyTarget,
     Bounds,
+    ComputeMode,
     ContainerSpec,
     CycleReport,
     Decision,
+    GpuAccess,
+    GpuFact,
+    GpuView,
     JobSpec,
     JobState,
     JobView,
@@ -114,6 +119,84 @@ def example_report() -> CycleReport:
     )
 
 
+def gpu_report() -> CycleReport:
+    """Two GPUs, one MIG instance and one that is lost; two jobs share, one is alone, one waits."""
+    whole = GpuFact("GPU-11111111-aaaa", 0, "NVIDIA A100-SXM4-40GB", 40 << 30, 21 << 30, 0.83)
+    part = replace(
+        whole,
+        uuid="MIG-22222222-bbbb",
+        index=1,
+        model="NVIDIA A100-SXM4-40GB MIG 1g.5gb",
+        memory_bytes=5 << 30,
+        memory_used_bytes=1 << 29,
+        busy_ratio=None,
+        part_of="GPU-22222222-cccc",
+    )
+    lost = replace(
+        whole,
+        uuid="GPU-33333333-dddd",
+        index=2,
+        memory_used_bytes=None,
+        busy_ratio=None,
+        trouble="fell off the bus (GPU is lost)",
+    )
+    kept = replace(whole, uuid="GPU-44444444-eeee", index=3, busy_ratio=0.0, memory_used_bytes=0)
+    cdi = (("devices", "CDI"), ("cpu", "engine"))
+    hook = (
+        ("devices", "NVIDIA hook, legacy mode"),
+        ("memory", "MPS, 8 GiB on each at start"),
+        ("cpu", "control group file, set again when lost"),
+    )
+    jobs = (
+        gpu_job("shared-one", 0.5, (whole.uuid,), GpuAccess.CDI, cdi, told=0.6, paces=0.58),
+        gpu_job("shared-two", 0.25, (whole.uuid,), GpuAccess.LEGACY, hook, told=0.4),
+        gpu_job("solitary", 1.0, (part.uuid, lost.uuid), GpuAccess.CDI, cdi),
+        replace(
+            gpu_job("waits", 1.0, (), None, ()),
+            state=JobState.WAITING,
+            container_id=None,
+            reason="needs 1 GPU: GPU 0 is shared",
+            gpus_kept=(kept.uuid,),
+        ),
+        job("without"),
+    )
+    views = (
+        GpuView(whole, foreign_processes=2, foreign_memory_bytes=3 << 30),
+        GpuView(part),
+        GpuView(lost),
+        GpuView(replace(kept, compute_mode=ComputeMode.EXCLUSIVE), reserved=True),
+    )
+    report = example_report()
+    node = replace(report.snapshot.node, gpus=views)
+    return replace(report, snapshot=replace(report.snapshot, jobs=jobs, node=node))
+
+
+def gpu_job(
+    name: str,
+    floor_share: float,
+    gpus: tuple[str, ...],
+    access: GpuAccess | None,
+    enforced: tuple[tuple[str, str], ...],
+    *,
+    told: float | None = None,
+    paces: float | None = None,
+) -> JobView:
+    """A job that is on these GPUs; `paces`: what it says of its own use."""
+    one = job(name)
+    container = replace(one.spec.container, gpus=max(1, len(gpus)))
+    bounds = replace(one.spec.bounds, floor_share=floor_share, ceiling_share=1.0)
+    return replace(
+        one,
+        spec=replace(one.spec, container=container, bounds=bounds),
+        gpus=gpus,
+        gpu_access=access,
+        gpu_enforced=enforced,
+        actual=replace(one.actual, gpu_share=told),
+        usage=replace(one.usage, gpu_ratio=paces, gpu_memory_bytes=7 << 30 if gpus else None),
+        progress=replace(one.progress, gpu_ratio=paces),
+    )
+
+
 CHANGE: Mapping[str, object] = {
     "cycle": 70,
     "now_s": 993.0,
@@ -126,6 +209,9 @@ CHANGE: Mapping[str, object] = {
     "guard": "",
     "status": "done",
     "detail": "",
+    "before_share": None,
+    "after_share": None,
+    "gpus": "",
 }
 EVENT: Mapping[str, object] = {
     "cycle": 3,

@@ -17,6 +17,8 @@ from dlsched.model import (
     Action,
     Begun,
     Bounds,
+    Checkpoint,
+    ContainerSpec,
     ContainerState,
     Decision,
     Delivered,
@@ -25,6 +27,8 @@ from dlsched.model import (
     JobState,
     LatencyTarget,
     Limits,
+    Move,
+    NodeFact,
     Outcome,
     Reached,
     Remove,
@@ -33,7 +37,15 @@ from dlsched.model import (
     Start,
     Tiers,
 )
-from tests.doubles import FakeInbox, FakeRecords, FakeRuntime, job_spec, running
+from tests.doubles import (
+    FakeInbox,
+    FakeRecords,
+    FakeRuntime,
+    gpu_fact,
+    gpu_spec,
+    job_spec,
+    running,
+)
 
 
 @dataclass(frozen=True)
@@ -634,3 +646,32 @@ def test_what_a_fold_says_of_deliveries_is_handed_on_and_runs_of_the_hook_are_re
     ((folded, wall_time),) = told
     assert folded.undelivered == ("b",)
     assert wall_time == "1970-01-01T00:16:40.000Z"
+
+
+def test_a_policys_move_is_made_where_it_loses_nothing_and_else_told_with_the_reason():
+    world = World(Scripted(Decision(gpus=dict.fromkeys(("saves", "loses"), ("GPU-2",)))))
+    world.runtime.node = NodeFact(64.0, 2**40, gpus=tuple(gpu_fact(index) for index in range(3)))
+    volumes = ContainerSpec("m", gpus=1, volumes=("ckpt:/ckpt",))
+    saves = gpu_spec("saves", container=volumes, checkpoint=Checkpoint("SIGUSR1", 9.0, "/ckpt"))
+    for index, spec in enumerate((saves, gpu_spec("loses"))):
+        world.inbox.specs[spec.name] = spec
+        world.runtime.containers[spec.name] = running(
+            spec.name, container_digest=spec.container_digest, gpus=(f"GPU-{index}",)
+        )
+    report = world.cycle()
+    (move,) = [action for action in world.runtime.applied if isinstance(action, Move)]
+    assert (move.job, move.container_id, move.start.gpus) == ("saves", "id-saves", ("GPU-2",))
+    assert report.guarded["loses"] == "not moved: it declares no checkpoint"
+
+    fact = world.runtime.containers["saves"]
+    world.runtime.containers["saves"] = replace(fact, operation="moving to GPU 2")
+    world.cycle()
+    assert world.state("saves") is JobState.MOVING
+    assert [action for action in world.runtime.applied if isinstance(action, Move)] == [move]
+
+
+def test_a_move_to_what_is_no_gpu_at_all_is_the_policys_mistake():
+    for gpus in ({"b": ("GPU-0",)}, {"a": "GPU-0"}, {"a": (0,)}):
+        world = World(Scripted(Decision(gpus=gpus)), "a")  # type: ignore[arg-type]
+        world.cycle(2)
+        assert any("decided GPUs for" in alarm for alarm in world.cycle().alarms)

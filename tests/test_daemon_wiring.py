@@ -20,7 +20,7 @@ from dlsched.journal import shadow_name
 from dlsched.model import Delivered, Reached, Tiers
 from dlsched.policies import load
 from dlsched.records import delivered_records
-from dlsched.settings import DeliverHook, Engine, Settings
+from dlsched.settings import DeliverHook, Engine, Gpus, Settings
 
 JOB = "name: alpha\nimage: model:1\n"
 Make = Callable[..., Agent]
@@ -89,6 +89,20 @@ def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
     assert report.policy == "fair"
     assert report.snapshot.node.capacity_cores == 0.5
     assert list(one.changes("alpha", 5)) == []  # asked of the journal that is in use
+
+
+def test_a_reload_takes_up_how_gpus_are_chosen_but_not_how_they_reach_containers(
+    agent: Make, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = agent()
+    gpus = Gpus(injection="nodes", device_folder=Path("/srv"), prefer="pack", move=False)
+    one._reload(lambda: replace(settings, gpus=gpus))
+    assert one._settings.gpus == Gpus(prefer="pack", move=False)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == [
+        f"a changed gpus.{name} is taken into force by a restart only"
+        for name in ("injection", "device_folder")
+    ]
 
 
 def test_wrong_settings_leave_the_old_in_force(agent: Make) -> None:

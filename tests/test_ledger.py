@@ -13,6 +13,7 @@ from dlsched.model import (
     ContainerFact,
     ContainerSpec,
     ContainerState,
+    GpuProcess,
     JobSpec,
     JobState,
     LatencyTarget,
@@ -27,7 +28,7 @@ from dlsched.model import (
     Snapshot,
     Tiers,
 )
-from tests.doubles import FakeRuntime, job_spec, running, sketch
+from tests.doubles import FakeRuntime, gpu_fact, job_spec, running, sketch
 
 SPEC = job_spec("a")
 WISH = Wish(specs={"a": SPEC})
@@ -452,3 +453,23 @@ def test_an_adopted_one_with_a_target_and_no_source_is_blind_at_once():
     fact = replace(web(), adopted=aimed, has_source=False)
     folded = adopting(Ledger(LedgerOptions()), fact)
     assert folded.snapshot.jobs[0].blind == "no source of progress is given"
+
+
+def test_a_job_is_told_with_what_it_uses_of_its_gpus():
+    ledger = Ledger(LedgerOptions())
+    process = GpuProcess(7, "id-a", 5 << 30, 0.4)
+    gpu = replace(gpu_fact(0), busy_ratio=0.5, processes=(process,))
+
+    def at(now_s: float, share: float) -> Snapshot:
+        fact = running("a", gpus=(gpu.uuid,), actual=Limits(1.0, share))
+        node = NodeFact(4.0, 2**33, gpus=(gpu,))
+        seen = Observation(now_s=now_s, engine_ok=True, containers=(fact,), node=node)
+        return ledger.fold(seen, WISH, {}).snapshot
+
+    at(10.0, 0.5)
+    usage = at(12.0, 0.5).jobs[0].usage
+    assert (usage.gpu_ratio, usage.gpu_memory_bytes) == (0.4, 5 << 30)
+    assert usage.gpu_window_ratio == pytest.approx(0.4)
+    changed = at(14.0, 0.6).jobs[0]
+    assert changed.changed_at_s == 14.0
+    assert changed.usage.gpu_window_ratio is None

@@ -73,6 +73,33 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
             "record",
         ),
         (SPEC, fact(state=ContainerState.DEAD), None, None, JobState.STOPPING, None),
+        (SPEC, fact(operation="moving to b"), None, None, JobState.MOVING, None),
+        (
+            SPEC,
+            fact(state=ContainerState.EXITED, exit_code=0, operation="moving to b"),
+            None,
+            None,
+            JobState.MOVING,
+            None,
+        ),
+        (
+            SPEC,
+            fact(state=ContainerState.CREATED, operation="moving to b"),
+            None,
+            None,
+            JobState.MOVING,
+            None,
+        ),
+        (None, fact(operation="moving to b"), None, None, JobState.STOPPING, "remove"),
+        (SPEC, fact(operation="moving to b"), None, ended("stopped"), JobState.STOPPING, "remove"),
+        (
+            SPEC,
+            fact(operation="moving to b", container_digest="old"),
+            None,
+            None,
+            JobState.STOPPING,
+            "remove",
+        ),
     ],
 )
 def test_each_row_of_the_table(spec, container, started, word, state, call):

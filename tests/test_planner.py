@@ -8,9 +8,11 @@ import pytest
 
 from dlsched.model import (
     Bounds,
+    Checkpoint,
     JobState,
     JobView,
     Limits,
+    Move,
     OwnerCeilings,
     Remove,
     Resize,
@@ -27,6 +29,12 @@ def test_removals_then_shrinks_then_growths_then_starts():
     actions = plan(jobs, {"a": Limits(2.0), "b": Limits(1.0)}, {}, [job_spec("new")], [away])
     kinds = [(type(action), action.job) for action in actions]
     assert kinds == [(Remove, "c"), (Resize, "b"), (Resize, "a"), (Start, "new")]
+
+
+def test_a_start_takes_the_gpus_that_it_was_placed_on_along():
+    starts = [job_spec("a"), job_spec("b")]
+    found = plan(snapshot(), {}, {}, starts, placements={"b": ("GPU-1", "GPU-2")})
+    assert [(one.job, one.gpus) for one in found] == [("a", ()), ("b", ("GPU-1", "GPU-2"))]
 
 
 def test_nothing_changes_nothing_is_done():
@@ -128,3 +136,98 @@ def test_a_change_knows_what_its_container_goes_back_to():
         "a": 2.0,
         "b": None,
     }
+
+
+# ------------------------------------------------------------------ shares of GPUs' time
+
+
+def sharer(name: str, share: float | None, *gpus: str) -> JobView:
+    job = view(name, actual=1.0)
+    return replace(
+        job,
+        spec=replace(job.spec, bounds=Bounds(0.1, None, 0.1, 0.8)),
+        gpus=gpus or ("GPU-0",),
+        desired=Limits(1.0, share),
+        actual=Limits(1.0, share),
+        cpu_shares=DEFAULT_SHARES,
+    )
+
+
+def test_another_share_is_a_resize_that_only_tells_the_job():
+    jobs = snapshot(sharer("a", 0.3), sharer("b", 0.6))
+    actions = plan(jobs, {"a": Limits(1.0, 0.5), "b": Limits(1.0, 0.5)}, {"a": "late"})
+    resizes = [action for action in actions if isinstance(action, Resize)]
+    assert [(one.job, one.grows, one.only_tells) for one in resizes] == [
+        ("b", False, True),
+        ("a", True, True),
+    ]
+    assert resizes[1].limits == Limits(1.0, 0.5)
+    assert resizes[1].why == "late"
+
+
+def test_the_same_share_is_nothing_to_do():
+    jobs = snapshot(sharer("a", 0.3))
+    assert plan(jobs, {"a": Limits(1.0, 0.30000001)}, {}) == ()
+
+
+def test_cores_and_share_in_one_resize_go_by_the_cores():
+    jobs = snapshot(sharer("a", 0.3))
+    (action,) = plan(jobs, {"a": Limits(0.5, 0.5)}, {})
+    assert isinstance(action, Resize)
+    assert (action.only_tells, action.grows) == (False, False)
+
+
+def test_a_share_that_is_no_longer_divided_is_told():
+    whole = replace(sharer("a", 0.3), spec=view("a").spec)
+    (action,) = plan(snapshot(whole), {"a": Limits(1.0, None)}, {})
+    assert isinstance(action, Resize)
+    assert action.only_tells
+    assert action.limits.gpu_share is None
+
+
+def starts(*jobs: JobView, limits: dict[str, Limits] | None = None, **gpus: tuple[str, ...]):
+    """The shares with which jobs on these GPUs start, a fifth of each promised."""
+    specs = [job_spec(name, bounds=Bounds(0.1, None, 0.2, 0.7)) for name in gpus]
+    given = limits or {job.name: job.actual for job in jobs}
+    actions = plan(snapshot(*jobs), given, {}, specs, placements=gpus)
+    return {one.job: one.limits.gpu_share for one in actions if isinstance(one, Start)}
+
+
+def test_a_start_gets_what_it_is_promised_and_an_even_part_of_what_is_left():
+    assert starts(new=("GPU-0",)) == {"new": 0.7}
+    assert starts(sharer("a", 0.5), new=("GPU-0",)) == {"new": pytest.approx(0.5)}
+    assert starts(sharer("a", 0.5), one=("GPU-0",), two=("GPU-0",)) == {"one": 0.25, "two": 0.25}
+    assert starts(sharer("a", 0.8), new=("GPU-0",)) == {"new": 0.2}
+
+
+def test_a_start_beside_jobs_that_shrink_in_the_same_cycle_gets_what_they_give():
+    jobs = [sharer("a", 0.8)]
+    assert starts(*jobs, limits={"a": Limits(1.0, 0.4)}, new=("GPU-0",)) == {
+        "new": pytest.approx(0.6)
+    }
+
+
+def test_a_start_on_two_gpus_gets_the_least_of_what_they_leave():
+    busy = sharer("a", 0.7, "GPU-1")
+    assert starts(busy, new=("GPU-0", "GPU-1")) == {"new": pytest.approx(0.3)}
+
+
+def test_a_job_with_its_gpus_alone_or_none_starts_without_a_share():
+    spec = job_spec("whole")
+    (action,) = plan(snapshot(), {}, {}, [spec], placements={"whole": ("GPU-0",)})
+    assert isinstance(action, Start)
+    assert action.limits.gpu_share is None
+    (action,) = plan(snapshot(), {}, {}, [job_spec("none", bounds=Bounds(0.1, None, 0.2, 1.0))])
+    assert isinstance(action, Start)
+    assert action.limits.gpu_share is None
+
+
+@pytest.mark.parametrize(("busy", "share"), [(0.3, 0.5), (0.8, 0.2)])
+def test_a_move_takes_its_share_along_as_far_as_there_is_room(busy: float, share: float):
+    mover = sharer("m", 0.5)
+    spec = replace(mover.spec, checkpoint=Checkpoint("SIGUSR1", 30.0, "/ckpt"))
+    jobs = snapshot(replace(mover, spec=spec), sharer("a", busy, "GPU-1"))
+    given = {"m": Limits(1.0, 0.5), "a": Limits(1.0, busy)}
+    actions = plan(jobs, given, {}, moves={"m": (("GPU-1",), "to make room")})
+    (move,) = [action for action in actions if isinstance(action, Move)]
+    assert move.start.limits == Limits(1.0, pytest.approx(share))

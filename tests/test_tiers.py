@@ -234,6 +234,17 @@ def test_a_new_container_that_delivers_is_told_anew() -> None:
     assert voided(climbs) == ()
 
 
+def test_a_move_takes_nothing_back_also_where_it_is_undone() -> None:
+    climbs = Climbs({"a": WORD})
+    assert told(climbs, SPEC, 0.98, 0.98) == ()
+    (more,) = told(climbs, SPEC, 0.98, container_id="id-new", origin="id-a")
+    assert more.container_id == "id-a"
+    assert more.tiers == Tiers(WORD.tiers.delivered, Reached(9.0, 0.98))
+    assert told(climbs, SPEC, container_id="id-a") == ()
+    assert told(Climbs({"a": more}), SPEC, container_id="id-third", origin="id-a") == ()
+    assert (climbs.tiers("a"), voided(climbs)) == (more.tiers, ())
+
+
 def test_only_a_settled_folder_tells_that_a_job_is_gone() -> None:
     climbs = Climbs({"a": WORD})
     assert voided(climbs, read=False, there=False, settled=False) == ()

@@ -22,6 +22,7 @@ from dlsched.runtime.finding import Finding
 from dlsched.units import render_bytes, render_seconds
 
 if TYPE_CHECKING:
+    from dlsched.runtime.docker.engine import Engine
     from dlsched.settings import Settings
 
 LASTS_LEAST_S = 86_400.0
@@ -36,7 +37,7 @@ _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
 @click.option("--no-probe", is_flag=True, help="Make no scratch container.")
 @click.pass_context
 def doctor(ctx: click.Context, output: str, config: Path | None, no_probe: bool) -> None:
-    """Look at settings, engine, host, folders, sockets, daemon and journal; tell what to do.
+    """Look at settings, engine, GPUs, host, folders, daemon and journal; tell what to do.
 
     Tries setting limits on a scratch container, which lives for a second and is removed; nothing
     else is touched. Ends with 1 when something fails.
@@ -125,8 +126,30 @@ def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
         with suppress(DlschedError):
             cpus = int(engine.info()["NCPU"]) if works else None
         yield host.capacity(settings.capacity, settings.reserve.cpu_cores, cpus)
+        yield from _gpus(settings, engine, works=works)
     finally:
         engine.close()
+
+
+def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Finding]:
+    from dlsched.runtime.docker import gpu_doctor as gpus
+    from dlsched.runtime.docker.labels import ENABLE, INSTANCE
+
+    seen = gpus.look(settings.gpus)
+    yield from gpus.devices(seen, settings.gpus)
+    if not seen.devices:
+        return
+    if works:
+        with suppress(DlschedError):  # an engine that went away meanwhile was told above
+            info = engine.info()
+            marks = ({INSTANCE: settings.instance}, {ENABLE: "true"})
+            ours = {one["Id"] for labels in marks for one in engine.containers(labels)}
+            yield from gpus.foreign_users(seen, ours, settings.gpus)
+            yield gpus.way_in(seen, info, settings.gpus)
+            yield from gpus.user_namespaces(seen, info)
+    yield gpus.mps(os.environ)
+    with suppress(DlschedError), options.daemon_of(settings) as daemon:
+        yield from gpus.reached_by(int(daemon.about()["pid"]), seen)
 
 
 def _watch(folder: Path) -> Finding:

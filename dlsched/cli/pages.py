@@ -1,7 +1,8 @@
 """What `ps` and `why` look like.
 
-Owns tables, colours and widths. It must not ask anybody: it is handed the daemon's answers. This is
-the only module that imports rich. Colour never stands alone: a word says the same.
+Owns their tables and words, but for those of GPUs. It must not ask anybody: it is handed the
+daemon's answers. Beside `gpu_pages` and `texts` nothing imports rich. Colour never stands alone: a
+word says the same.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dlsched.cli.gpu_pages import in_full, in_short, shares, short, show_gpus
 from dlsched.cli.output import clean
+from dlsched.cli.texts import WIDE_COLUMNS, note, text
 from dlsched.status import REQUESTS_MIN
 from dlsched.units import render_cores, render_seconds
 
 PIPED_COLUMNS = 120
 """Width where there is no terminal to ask."""
-
-WIDE_COLUMNS = 110
-"""From here on a reason has a column; below it has lines of its own under the table."""
 
 NARROW_COLUMNS = 76
 """Below, the target itself is left out: how well it is kept is what one came for."""
@@ -38,6 +38,7 @@ _STATE_STYLE = {
     "waiting": "yellow",
     "pulling": "cyan",
     "starting": "cyan",
+    "moving": "cyan",
     "stopping": "yellow",
     "unmanaged": "yellow",
 }
@@ -69,12 +70,13 @@ def show_jobs(status: Mapping[str, Any], out: Console) -> None:
     if not wide:
         for job in jobs:
             if reason := _reason(job):
-                out.print(_note(job["name"], reason, "dim"))
+                out.print(note(job["name"], reason, "dim"))
+    show_gpus(status["node"]["gpus"], out)
     for alarm in status["alarms"]:
-        out.print(_note("alarm", alarm, "bold red"))
+        out.print(note("alarm", alarm, "bold red"))
     for rejected in status["rejected"]:
         for problem in rejected["problems"]:
-            out.print(_note("rejected", problem, "red"))
+            out.print(note("rejected", problem, "red"))
     out.print(_footer(status))
 
 
@@ -91,49 +93,50 @@ def _jobs_table(jobs: list[dict[str, Any]], columns: int) -> Table:
     if wide:
         table.add_column("REASON", overflow="fold")
     for job in jobs:
-        cells = [_text(job["name"]), _text(job["state"], _STATE_STYLE.get(job["state"], ""))]
+        cells = [text(job["name"]), text(job["state"], _STATE_STYLE.get(job["state"], ""))]
         if not narrow:
-            cells.append(_text(job["target"]["text"] if job["target"] else "-"))
+            cells.append(text(job["target"]["text"] if job["target"] else "-"))
         cells += [_measured(job), _standing(job), _cpu(job)]
         if wide:
-            cells.append(_text(_reason(job)))
+            cells.append(text(_reason(job)))
         table.add_row(*cells)
     return table
 
 
 def _measured(job: Mapping[str, Any]) -> Text:
     if job["metric"] is not None:
-        return _text(f"{job['metric']:.4g}")
-    return _text("-" if job["measured_s"] is None else render_seconds(job["measured_s"]))
+        return text(f"{job['metric']:.4g}")
+    return text("-" if job["measured_s"] is None else render_seconds(job["measured_s"]))
 
 
 def _standing(job: Mapping[str, Any]) -> Text:
     ratio, tiers = job["ratio"], job["tiers"]
     if tiers is not None and tiers["delivered"] is not None:
-        return _text("deliver ok" if tiers["finished"] is None else "finish ok", "green")
+        return text("deliver ok" if tiers["finished"] is None else "finish ok", "green")
     if tiers is not None and job["metric"] is not None:
-        return _text("under", "yellow")
+        return text("under", "yellow")
     if ratio is None:
-        return _text("-", "dim")
+        return text("-", "dim")
     if job["satisfied_band"]:
-        return _text(f"{ratio:4.2f} ok", "green")
+        return text(f"{ratio:4.2f} ok", "green")
     if ratio > 1.0:
-        return _text(f"{ratio:4.2f} slow", "bold red")
-    return _text(f"{ratio:4.2f} fast", "yellow")
+        return text(f"{ratio:4.2f} slow", "bold red")
+    return text(f"{ratio:4.2f} fast", "yellow")
 
 
 def _cpu(job: Mapping[str, Any]) -> Text:
     used, limit = job["cpu"]["usage_cores"], job["cpu"]["actual_cores"]
     if job["container"] is None:
-        return _text("-", "dim")
+        return text("-", "dim")
     left = "?" if used is None else f"{used:.2f}"
-    return _text(f"{left:>5} / {'none' if limit is None else f'{limit:.2f}'}")
+    return text(f"{left:>5} / {'none' if limit is None else f'{limit:.2f}'}")
 
 
 def _reason(job: Mapping[str, Any]) -> str:
     sidecar, target = job["sidecar"], job["target"]
     adopted = "adopted" if job["source"] == "container" else ""
     words = [adopted, _deliverable(job), job["reason"], _blind(job), sidecar["trouble"]]
+    words.append(in_short(job["gpu"]))
     if job["state"] == "running" and target is not None and target["kind"] == "latency":
         words.append(None if job["blind"] else _scarce(job))
         if job["in_flight"] and job["oldest_s"] > target["seconds"] and job["ratio"] is None:
@@ -185,7 +188,7 @@ def _footer(status: Mapping[str, Any]) -> Text:
         f"{node['given_cores']:.2f} of {capacity} given{unlimited}, {node['used_cores']:.2f} used",
         "engine ok" if engine["ok"] else "engine does not answer",
     ]
-    return _text(" | ".join(parts), "" if engine["ok"] else "bold red")
+    return text(" | ".join(parts), "" if engine["ok"] else "bold red")
 
 
 # --------------------------------------------------------------------------- why
@@ -195,9 +198,11 @@ def show_why(name: str, answer: Mapping[str, Any], out: Console) -> None:
     """A job's state, its last changes, oldest first, and what it waits for now."""
     job, now = answer["job"], answer["now"]
     if job is None:
-        out.print(_text(f"{name}: gone; this is what is remembered", "bold"))
+        out.print(text(f"{name}: gone; this is what is remembered", "bold"))
     else:
         out.print(_headline(job))
+        for label, words in in_full(job["gpu"]):
+            out.print(note(label, words, ""))
     # Within a cycle what became of the job comes before what was done about it.
     told = [(event["cycle"], _event(event)) for event in reversed(answer["events"])]
     told += [(change["cycle"], _change(change)) for change in reversed(answer["changes"])]
@@ -208,13 +213,13 @@ def show_why(name: str, answer: Mapping[str, Any], out: Console) -> None:
             out.print(line)
     if job is not None:
         for found in _waits(job, now):
-            out.print(_note("now", found, "bold"))
+            out.print(note("now", found, "bold"))
         if (shadow := now["shadow"]) is not None:
-            out.print(_note(f"shadow {shadow['policy']}", _would(shadow), "dim"))
+            out.print(note(f"shadow {shadow['policy']}", _would(shadow), "dim"))
 
 
 def _headline(job: Mapping[str, Any]) -> Text:
-    line = Text.assemble(_text(job["name"], "bold"), f": {clean(job['state'])}")
+    line = Text.assemble(text(job["name"], "bold"), f": {clean(job['state'])}")
     if job["source"] == "container":
         line.append(", adopted by its labels")
     if job["target"]:
@@ -232,14 +237,16 @@ def _headline(job: Mapping[str, Any]) -> Text:
 def _change(change: Mapping[str, Any]) -> list[Padding]:
     cores = _ceiling(change["after_cores"])
     if change["kind"] == "resize":
-        cores = f"{_ceiling(change['before_cores'])} -> {cores}"
-    elif change["kind"] == "remove":
+        told_only = change["before_cores"] == change["after_cores"] and shares(change)
+        cores = "" if told_only else f"{_ceiling(change['before_cores'])} -> {cores}"
+    elif change["kind"] != "start":
         cores = ""
-    words = (change["wall_time"], change["kind"], cores, change["status"])
-    lines = [Padding(_text("  ".join(word for word in words if word)), (0, 0, 0, 2), expand=False)]
+    gpus = ", ".join(short(uuid) for uuid in change["gpus"].split(",") if uuid)
+    words = (change["wall_time"], change["kind"], cores, shares(change), gpus, change["status"])
+    lines = [Padding(text("  ".join(word for word in words if word)), (0, 0, 0, 2), expand=False)]
     for label, key in (("", "why"), ("guard: ", "guard"), ("outcome: ", "detail")):
         if change[key]:
-            lines.append(Padding(_text(f"{label}{change[key]}", "dim"), (0, 0, 0, 6), expand=False))
+            lines.append(Padding(text(f"{label}{change[key]}", "dim"), (0, 0, 0, 6), expand=False))
     return lines
 
 
@@ -248,7 +255,7 @@ def _event(event: Mapping[str, Any]) -> list[Padding]:
     if event["kind"] == "state":
         words = f"{event['before']} -> {event['after']}"
     reason = f": {event['reason']}" if event["reason"] else ""
-    return [Padding(_text(f"{event['wall_time']}  {words}{reason}"), (0, 0, 0, 2), expand=False)]
+    return [Padding(text(f"{event['wall_time']}  {words}{reason}"), (0, 0, 0, 2), expand=False)]
 
 
 def _waits(job: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -271,7 +278,8 @@ def _would(shadow: Mapping[str, Any]) -> str:
     limits, words = shadow["limits"], []
     if limits is not None:
         because = f" because {shadow['why']}" if shadow["why"] else ""
-        words.append(f"would give {_ceiling(limits['cpu_cores'])}{because}")
+        share = f" and a GPU share of {limits['gpu_share']:g}" if limits["gpu_share"] else ""
+        words.append(f"would give {_ceiling(limits['cpu_cores'])}{share}{because}")
         if shadow["guard"]:
             words.append(f"guard: {shadow['guard']}")
     if shadow["trouble"]:
@@ -281,16 +289,3 @@ def _would(shadow: Mapping[str, Any]) -> str:
 
 def _ceiling(cores: float | None) -> str:
     return "no limit" if cores is None else f"{cores:.3f} cores"
-
-
-# --------------------------------------------------------------------------- text
-
-
-def _note(label: str, text: str, style: str) -> Padding:
-    # Padding, so that a long line goes on under its own beginning.
-    return Padding(_text(f"{label}: {text}", style), (0, 0, 0, 2), expand=False)
-
-
-def _text(text: str, style: str = "") -> Text:
-    """Text from a container or a file, safe to print."""
-    return Text(clean(text), style=style)

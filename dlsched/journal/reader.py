@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -142,7 +142,8 @@ class JournalReader:
 
     def last_changes(self, job: str | None, limit: int) -> tuple[Change, ...]:
         """The last changes of that job, or of all; newest first."""
-        return tuple(Change(*row) for row in self._newest("changes", job, limit))
+        known = len(fields(Change))  # fewer are in an older file, more in a newer one
+        return tuple(Change(*row[:known]) for row in self._newest("changes", job, limit))
 
     def events(self, job: str | None, limit: int) -> tuple[Event, ...]:
         """The last events of that job, or of all; newest first."""

@@ -32,6 +32,11 @@ MIGRATIONS: Sequence[str] = (
     CREATE INDEX events_by_cycle ON events (cycle);
     CREATE TABLE memories (policy TEXT PRIMARY KEY, memory TEXT NOT NULL) STRICT;
     """,
+    """
+    ALTER TABLE changes ADD COLUMN before_share REAL;
+    ALTER TABLE changes ADD COLUMN after_share REAL;
+    ALTER TABLE changes ADD COLUMN gpus TEXT NOT NULL DEFAULT '';
+    """,
 )
 VERSION = len(MIGRATIONS)
 

@@ -50,7 +50,8 @@ class Store:
             last_cycle = reader.last_cycle()
             last = reader.cycle(last_cycle)
         if last is not None and not self._states:
-            self._states = {job.name: seen(job) for job in last.snapshot.jobs}
+            snapshot = last.snapshot
+            self._states = {job.name: seen(job, snapshot.node) for job in snapshot.jobs}
         self._last_cycle = max(self._last_cycle, last_cycle)
         self._connection = connection
         self.forget()

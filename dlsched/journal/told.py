@@ -9,12 +9,15 @@ from dataclasses import dataclass
 
 from dlsched.model import (
     AccuracyTarget,
+    Action,
     CycleReport,
     JobState,
     JobView,
+    Move,
+    NodeView,
     Outcome,
-    Remove,
     Resize,
+    Start,
     Tiers,
 )
 from dlsched.tiers import in_words
@@ -29,7 +32,7 @@ class Change:
     wall_time: str
     job: str
     kind: str
-    """start, resize or remove."""
+    """start, resize, move or remove."""
     before_cores: float | None
     after_cores: float | None
     why: str
@@ -37,6 +40,11 @@ class Change:
     """What a guard made of the decision; empty: nothing."""
     status: str
     detail: str
+    before_share: float | None = None
+    """Of its GPUs' time; None: not divided."""
+    after_share: float | None = None
+    gpus: str = ""
+    """UUIDs of the GPUs that it gets, comma separated; empty: none, or those that it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +56,8 @@ class Event:
     wall_time: str
     job: str
     kind: str
-    """arrived, left, state, blind, sighted, deliverable, finish, or hook (the operator's command
-    has run)."""
+    """arrived, left, state, blind, sighted, gpu-trouble, gpu-well, deliverable, finish, or hook
+    (the operator's command has run)."""
     before: str | None
     after: str | None
     reason: str
@@ -64,7 +72,8 @@ def changes(
     for outcome in report.outcomes:
         change = _change(report, outcome)
         if outcome.status in ("failed", "withheld"):
-            what = (change.kind, change.after_cores, change.guard, change.status, change.detail)
+            limits = (change.after_cores, change.after_share, change.gpus)
+            what = (change.kind, limits, change.guard, change.status, change.detail)
             tries[change.job] = what
             if before.get(change.job) == what:
                 continue
@@ -83,12 +92,21 @@ def _change(report: CycleReport, outcome: Outcome) -> Change:
         job=job,
         kind=type(action).__name__.lower(),
         before_cores=action.before.cpu_cores if isinstance(action, Resize) else None,
-        after_cores=None if isinstance(action, Remove) else action.limits.cpu_cores,
-        why=action.why if isinstance(action, Resize | Remove) else decided,
+        after_cores=action.limits.cpu_cores if isinstance(action, Start | Resize) else None,
+        why=decided if isinstance(action, Start) else action.why,
         guard=report.guarded.get(job, ""),
         status=outcome.status,
         detail=outcome.detail,
+        before_share=action.before.gpu_share if isinstance(action, Resize) else None,
+        after_share=action.limits.gpu_share if isinstance(action, Start | Resize) else None,
+        gpus=",".join(_gpus(action)),
     )
+
+
+def _gpus(action: Action) -> tuple[str, ...]:
+    if isinstance(action, Move):
+        return action.start.gpus
+    return action.gpus if isinstance(action, Start) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +116,21 @@ class Seen:
     state: JobState
     tiers: Tiers
     blind: str | None = None
+    gpu_trouble: str | None = None
 
 
-def seen(job: JobView, before: Seen | None = None) -> Seen:
+def seen(job: JobView, node: NodeView, before: Seen | None = None) -> Seen:
     """What is told of a job by now. A tier stays told while its target cannot be read."""
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
-    return Seen(job.state, tiers, job.blind)
+    return Seen(job.state, tiers, job.blind, _gpu_trouble(job, node))
+
+
+def _gpu_trouble(job: JobView, node: NodeView) -> str | None:
+    """What is wrong with a job's GPUs; None: nothing, or it has none."""
+    if job.gpu_lost is not None or not job.gpus or not job.state.holds:
+        return job.gpu_lost
+    mine = [gpu.fact for gpu in node.gpus if gpu.uuid in job.gpus]
+    return "; ".join(f"GPU {one.index}: {one.trouble}" for one in mine if one.trouble) or None
 
 
 def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], dict[str, Seen]]:
@@ -132,6 +159,8 @@ def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], d
         )
 
     now = {job.name: job for job in report.snapshot.jobs}
+    node = report.snapshot.node
+    after = {name: seen(job, node, before.get(name)) for name, job in now.items()}
     for name, job in now.items():
         was = before.get(name)
         if was is None:
@@ -145,13 +174,18 @@ def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], d
             tell(name, "blind", job.blind)
         elif job.blind is None and blind is not None and job.runs:
             tell(name, "sighted", None)
+        trouble, before_it = after[name].gpu_trouble, was.gpu_trouble if was is not None else None
+        if trouble is not None and trouble != before_it:
+            tell(name, "gpu-trouble", trouble)
+        elif trouble is None and before_it is not None and job.gpus:
+            tell(name, "gpu-well", None)
         for kind, reason in _reached(job, was.tiers if was is not None else Tiers()):
             tell(name, kind, reason)
     for name in sorted(before.keys() - now.keys()):
         tell(name, "left", None, before[name].state)
     for run in report.hooks:
         tell(run.delivered.name, "hook", f"{run.status}: {run.detail}")
-    return told, {name: seen(job, before.get(name)) for name, job in now.items()}
+    return told, after
 
 
 def _reached(job: JobView, before: Tiers) -> list[tuple[str, str]]:

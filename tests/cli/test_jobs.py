@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dlsched.model import Ended
+from dlsched.model import Ended, GpuFact, GpuView
 from dlsched.records import ended_records
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
@@ -124,3 +125,47 @@ def test_start_without_a_daemon_lifts_the_record(
     assert ended_records(folders / "state").of("queued") is not None
     assert program("submit", "--start", str(right)).exit_code == 0
     assert ended_records(folders / "state").of("queued") is None
+
+
+THERE = "the node has 1: 1 Tesla T4 15 GiB"
+
+
+@pytest.fixture
+def greedy(tmp_path: Path) -> Path:
+    path = tmp_path / "greedy.yaml"
+    path.write_text(f"{RIGHT.replace('queued', 'greedy')}gpus:\n  count: 2\n")
+    return path
+
+
+@pytest.fixture
+def one_gpu(daemon: FakeSource) -> FakeSource:
+    """The daemon's node has one GPU."""
+    report = daemon.last_report()
+    assert report is not None
+    gpu = GpuView(GpuFact("GPU-a", 0, "Tesla T4", 15 << 30))
+    node = replace(report.snapshot.node, gpus=(gpu,))
+    daemon.report = replace(report, snapshot=replace(report.snapshot, node=node))
+    return daemon
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_submit_of_more_gpus_than_the_node_has_is_refused(
+    program: Program, greedy: Path, folders: Path
+) -> None:
+    result = program("submit", str(greedy))
+    assert result.exit_code == 2
+    assert result.stderr == f"greedy.yaml:5:10: gpus.count: 2, {THERE}\n"
+    assert list((folders / "jobs.d").iterdir()) == []
+
+
+@pytest.mark.usefixtures("one_gpu")
+def test_check_looks_at_the_node_only_where_it_is_asked_to(program: Program, greedy: Path) -> None:
+    assert program("check", str(greedy)).exit_code == 0
+    result = program("check", "--node", str(greedy))
+    assert result.exit_code == 2
+    assert result.stderr == f"{greedy}:5:10: gpus.count: 2, {THERE}\n"
+
+
+def test_without_a_daemon_nobody_knows_the_node(program: Program, greedy: Path) -> None:
+    assert program("submit", str(greedy)).exit_code == 0
+    assert program("check", "--node", str(greedy)).exit_code == 3

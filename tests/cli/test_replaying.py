@@ -13,6 +13,7 @@ import pytest
 
 from dlsched.deciding import NamedPolicy
 from dlsched.journal import Journal
+from dlsched.journal.schema import VERSION
 from dlsched.model import CycleReport, Limits
 from dlsched.policies import load
 from dlsched.simulate import simulate
@@ -180,7 +181,7 @@ def test_a_journal_of_another_version_is_read_and_said_so(program: Program, jour
     result = program("replay", str(journal), "-p", "none")
     assert (result.exit_code, result.stdout) == (1, whole.stdout)
     assert result.stderr == (
-        f"error: {journal}: has version 99, this program knows versions up to 1;"
+        f"error: {journal}: has version 99, this program knows versions up to {VERSION};"
         " shown is what could be read\n"
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -12,8 +13,9 @@ import pytest
 
 from benchmarks.session import wait_for
 from tests.test_daemon import Session, command, node, reaches, row
+from tests.test_daemon_gpus import Host, held, host
 
-__all__ = ["node"]
+__all__ = ["host", "node"]
 
 JOBS = Path(__file__).parents[2] / "examples" / "jobs"
 IMAGE = JOBS.parent / "images" / "inference"
@@ -51,6 +53,27 @@ def test_the_training_example_reports_its_accuracy_and_saves_itself_when_it_is_s
     assert row(node, "digit-training")["sidecar"]["bad_lines"] == 0
     command(node, "stop", "digit-training")
     wait_for(lambda: any(saved.glob("step-*.ckpt")), 60, "a checkpoint")
+
+
+@pytest.mark.engine
+@pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can only be made by root")
+def test_the_example_that_shares_a_gpu_gets_one_and_reports(
+    host: Host,
+    training_image: str,
+    tmp_path: Path,
+):
+    saved = tmp_path / "checkpoints"
+    saved.mkdir()
+    saved.chmod(0o777)
+    text = (JOBS / "gpu-share.yaml").read_text()
+    host.start()
+    host.node.drop("gpu-share", text.replace("gpu-share-checkpoints", str(saved)))
+    reaches(host.node, "gpu-share", "running", 60)
+    assert len(held(host, "gpu-share")) == 1
+    wait_for(lambda: row(host.node, "gpu-share")["metric"] is not None, 120, "an accuracy")
+    told = host.allotment("gpu-share")
+    assert (told["gpu_share"], told["gpu_memory_bytes"]) == (1.0, 4 << 30)
+    assert row(host.node, "gpu-share")["sidecar"]["bad_lines"] == 0
 
 
 @pytest.mark.engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import threading
 import time
 import zipfile
 from collections.abc import Callable, Iterator
@@ -212,6 +213,7 @@ def start(
             environment={
                 "PYTHONPATH": f"/opt/site-packages:{LIB}",
                 "DLSCHED_METRICS_FILE": f"/out/{name}.jsonl",
+                "DLSCHED_ALLOTMENT_FILE": f"/out/{name}.json",
             },
             host_config=docker_client.create_host_config(
                 network_mode="none",
@@ -305,6 +307,7 @@ def test_a_stopped_training_acknowledges_and_resumes_as_if_it_had_not_been_stopp
     docker_client.kill(parts, "SIGTERM")
     code, before, stderr = ended(docker_client, parts)
     assert code == 143, stderr
+    assert stderr.startswith("stopped after step ")
     saved = [line["checkpoint"] for line in reported(tmp_path, "parts") if "checkpoint" in line][-1]
     step = saved["step"]
     assert 30 <= step < 300
@@ -318,6 +321,50 @@ def test_a_stopped_training_acknowledges_and_resumes_as_if_it_had_not_been_stopp
     assert before + after == uninterrupted
     final = [tensors(tmp_path / folder / "step-300.ckpt") for folder in ("whole", "parts")]
     assert final[0] == final[1]
+
+
+@pytest.mark.engine
+def test_a_training_that_is_to_be_moved_saves_itself_and_holds_until_that_is_over(
+    docker_client: docker.APIClient, start: Start, tmp_path: Path
+) -> None:
+    command = ["train.py", "--model", "mlp", "--width", "64", "--steps", "1000000"]
+    every = ["--evaluate-every", "1", "--checkpoint-every", "1000000"]
+    job = start([*command, *every], "job", tmp_path / "job")
+
+    def told() -> bytes:
+        return bytes(docker_client.logs(job, stderr=False))
+
+    def allot(**words: object) -> None:
+        partial = tmp_path / "out" / "partial"
+        partial.write_text(json.dumps(words))
+        partial.rename(tmp_path / "out" / "job.json")
+
+    wait_until((tmp_path / "out" / "job.jsonl").exists)
+    allot(checkpoint_wanted=True)
+    wait_until(lambda: any("checkpoint" in line for line in reported(tmp_path, "job")))
+    saved = [line["checkpoint"]["step"] for line in reported(tmp_path, "job") if len(line) == 3]
+    held = told()
+    assert held.splitlines()[-1].startswith(b"step %d " % saved[-1])
+    time.sleep(0.5)
+    assert told() == held
+    allot(checkpoint_wanted=False)
+    wait_until(lambda: told() != held)
+    docker_client.kill(job, "SIGTERM")
+    assert ended(docker_client, job)[0] == 143
+
+
+def test_holding_ends_with_a_stop_with_the_wish_and_with_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import train
+
+    stop, asked = threading.Event(), []
+    train.hold(lambda: bool(asked.append(1)) or len(asked) < 3, stop)
+    assert len(asked) == 3
+    stop.set()
+    train.hold(lambda: True, stop)
+    monkeypatch.setattr(train, "HOLD_S", 0.1)
+    train.hold(lambda: True, threading.Event())
 
 
 @pytest.mark.engine

@@ -8,17 +8,23 @@ from typing import Any
 from hypothesis import strategies as st
 
 from dlsched.model import (
+    Checkpoint,
     CheckpointAck,
+    ComputeMode,
     ContainerSpec,
     CycleReport,
     Decision,
     Delivered,
+    GpuFact,
+    GpuProcess,
+    GpuView,
     HookRun,
     JobSpec,
     JobState,
     JobView,
     LatencySketch,
     Limits,
+    Move,
     NodeView,
     Outcome,
     Progress,
@@ -27,6 +33,7 @@ from dlsched.model import (
     Sample,
     Shadow,
     Snapshot,
+    Start,
     Tiers,
     Usage,
 )
@@ -75,12 +82,40 @@ _DELIVERED = Delivered(
     wall_time="then",
     told=True,
 )
+GPU = GpuView(
+    GpuFact(
+        uuid="GPU-a",
+        index=1,
+        model="NVIDIA A100",
+        memory_bytes=40 << 30,
+        memory_used_bytes=3 << 30,
+        busy_ratio=0.37,
+        compute_mode=ComputeMode.EXCLUSIVE,
+        part_of="GPU-b",
+        numa_node=1,
+        nodes=("/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap66"),
+        processes=(GpuProcess(11, "c" * 64, 1 << 30, 0.4), GpuProcess(12)),
+        trouble="fell off the bus",
+    ),
+    reserved=True,
+    foreign_processes=1,
+    foreign_memory_bytes=5,
+)
+_IDLE = replace(GPU, fact=replace(GPU.fact, busy_ratio=None, processes=(), trouble=None))
+_GPUS = st.sampled_from([(), (GPU,), (_IDLE,), (GPU, _IDLE)])
+_UUIDS = st.sampled_from([(), ("GPU-a",), ("GPU-a", "GPU-b")])
+_MOVE = Move(
+    "id", Start(JobSpec("a", ContainerSpec("i")), Limits(), 2), Checkpoint("HUP", 1, "/c"), "w"
+)
 _SAMPLES = st.lists(whole(Sample), max_size=3).map(tuple)
 _JOBS = whole(
     JobView,
     spec=st.builds(JobSpec)
     | whole(JobSpec, container=whole(ContainerSpec).map(lambda drawn: drawn.discreet)),
     desired=whole(Limits),
+    gpus=_UUIDS,
+    gpus_kept=_UUIDS,
+    gpu_enforced=st.sampled_from([(), (("devices", "CDI"), ("cpu", "engine"))]),
     usage=whole(Usage),
     tiers=st.sampled_from([Tiers(), _DELIVERED.tiers]),
     progress=whole(Progress, fresh=_SKETCHES, window=_SKETCHES, recent=_SKETCHES, samples=_SAMPLES),
@@ -92,14 +127,22 @@ def _named(jobs: dict[str, JobView]) -> tuple[JobView, ...]:
     return tuple(replace(job, spec=replace(job.spec, name=name)) for name, job in jobs.items())
 
 
-_DECISIONS = st.none() | whole(Decision, memory=st.none() | st.just({"a": [1, 2.5, None]}))
+_DECISIONS = st.none() | whole(
+    Decision,
+    memory=st.none() | st.just({"a": [1, 2.5, None]}),
+    gpus=st.dictionaries(_NAMES, _UUIDS, max_size=2),
+)
 REPORTS = whole(
     CycleReport,
-    snapshot=whole(Snapshot, jobs=st.dictionaries(_NAMES, _JOBS, max_size=3).map(_named)),
+    snapshot=whole(
+        Snapshot,
+        node=whole(NodeView, gpus=_GPUS),
+        jobs=st.dictionaries(_NAMES, _JOBS, max_size=3).map(_named),
+    ),
     decision=_DECISIONS,
     shadow=st.none() | whole(Shadow, decision=_DECISIONS),
     hooks=st.sampled_from([(), (HookRun(_DELIVERED, "failed", "exit code 3"),)]),
-    outcomes=st.lists(whole(Outcome), max_size=2).map(tuple),
+    outcomes=st.lists(whole(Outcome) | st.just(Outcome(_MOVE, "begun")), max_size=2).map(tuple),
 )
 
 

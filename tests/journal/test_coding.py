@@ -25,7 +25,7 @@ from dlsched.model import (
     Start,
     Stop,
 )
-from tests.journal.reports import REPORTS, Remembered, job, report
+from tests.journal.reports import GPU, REPORTS, Remembered, job, report
 
 
 def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
@@ -42,6 +42,26 @@ def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
 @given(st.lists(REPORTS, min_size=1, max_size=5), st.sets(st.integers(0, 4)))
 def test_any_run_of_reports_comes_back_exactly(reports: list[CycleReport], whole: set[int]) -> None:
     assert restored(reports, whole) == reports
+
+
+def test_gpus_cost_nothing_in_a_cycle_in_which_they_did_nothing_new() -> None:
+    def with_gpus(cycle: int, count: int, busy: tuple[float, ...] = ()) -> CycleReport:
+        told = report(cycle)
+        used = busy or (0.37,) * count
+        facts = (replace(GPU.fact, uuid=f"GPU-{n}", busy_ratio=used[n]) for n in range(count))
+        views = tuple(replace(GPU, fact=fact) for fact in facts)
+        node = replace(told.snapshot.node, gpus=views)
+        return replace(told, snapshot=replace(told.snapshot, node=node))
+
+    def row_bytes(count: int, busy: tuple[float, ...] = ()) -> int:
+        encoder = Encoder()
+        for cycle in range(1, 9):
+            encoder.row(with_gpus(cycle, count), full=cycle == 1)
+        return len(encoder.row(with_gpus(9, count, busy), full=False))
+
+    assert row_bytes(8) == row_bytes(0)
+    others = (0.37,) * 7
+    assert row_bytes(8, (*others, 0.38)) - row_bytes(0) <= 48
 
 
 def test_no_value_of_an_environment_is_kept() -> None:

@@ -133,6 +133,22 @@ def test_a_newer_file_is_read_as_far_as_it_is_understood(path: Path, journal: Jo
         assert "has version 99" in (reader.trouble or "")
 
 
+def test_changes_of_a_newer_file_are_told_as_far_as_they_are_understood(
+    path: Path, journal: Journal
+) -> None:
+    journal.write(resized(report(1)))
+    journal.flush()
+    journal.close()
+    with JournalReader(path) as reader:
+        before = reader.last_changes("alpha", 9)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE changes ADD COLUMN more TEXT")
+
+    with JournalReader(path) as reader:
+        assert reader.last_changes("alpha", 9) == before
+    assert [change.kind for change in before] == ["resize"]
+
+
 def test_a_cut_off_file_is_read_as_far_as_it_goes(path: Path, journal: Journal) -> None:
     put(journal, 1, 900)
     journal.close()

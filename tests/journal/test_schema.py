@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.journal import Change, JournalReader
 from dlsched.journal.schema import (
+    MIGRATIONS,
     VERSION,
     OtherVersion,
     damaged,
@@ -49,6 +51,24 @@ def test_opening_again_keeps_what_is_there(path: Path) -> None:
 
     with closing(open_for_writing(path)) as connection:
         assert connection.execute("SELECT policy FROM memories").fetchall() == [("dqoes",)]
+
+
+def test_a_file_of_an_earlier_version_is_read_as_it_is_and_brought_up_to_date(path: Path) -> None:
+    old = ("alpha", "resize", 0.5, 0.75, "late", "", "done", "")
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(f"{MIGRATIONS[0]}; PRAGMA user_version = 1;")
+        marks = ", ".join("?" * 11)
+        connection.execute(f"INSERT INTO changes VALUES ({marks})", (3, 4.0, "then", *old))
+        connection.commit()
+    expected = Change(3, 4.0, "then", *old)
+    with JournalReader(path) as reader:
+        assert reader.last_changes("alpha", 9) == (expected,)
+
+    open_for_writing(path).close()
+
+    with JournalReader(path) as reader:
+        assert reader.last_changes("alpha", 9) == (expected,)
+        assert (expected.before_share, expected.after_share, expected.gpus) == (None, None, "")
 
 
 def test_a_newer_file_is_not_written_to_and_is_read_with_a_word(path: Path) -> None:

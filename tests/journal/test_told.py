@@ -7,20 +7,24 @@ from dataclasses import replace
 from dlsched.journal.told import Seen, changes, events
 from dlsched.model import (
     AccuracyTarget,
+    Checkpoint,
+    CycleReport,
     Decision,
     Delivered,
     HookRun,
     JobState,
     JobView,
     Limits,
+    Move,
     Outcome,
     Reached,
     Remove,
+    Resize,
     Start,
     Stop,
     Tiers,
 )
-from tests.journal.reports import job, report, resized
+from tests.journal.reports import GPU, job, report, resized
 
 
 def test_a_resize_is_told_with_its_reason_and_guard() -> None:
@@ -42,6 +46,57 @@ def test_a_start_has_its_reason_from_the_decision() -> None:
 
     assert (change.kind, change.before_cores, change.after_cores) == ("start", None, 1.5)
     assert change.why == "a fair share"
+
+
+def test_gpus_and_shares_of_their_time_are_told() -> None:
+    spec = job().spec
+    start = Start(spec, Limits(1.5, 0.5), 1536, gpus=("GPU-a", "GPU-b"))
+    move = Move("id", replace(start, gpus=("GPU-c",)), Checkpoint("SIGUSR1", 9.0, "/c"), "room")
+    paced = Resize("alpha", "id", Limits(1.5, 0.5), Limits(1.5, 0.75), 1536, "late")
+    outcomes = tuple(Outcome(action, "begun") for action in (start, move, paced))
+
+    told, _ = changes(replace(report(1), outcomes=outcomes), {})
+
+    assert [(one.kind, one.before_share, one.after_share, one.gpus) for one in told] == [
+        ("start", None, 0.5, "GPU-a,GPU-b"),
+        ("move", None, None, "GPU-c"),
+        ("resize", 0.5, 0.75, ""),
+    ]
+
+
+def test_a_vain_try_at_another_share_is_told_again() -> None:
+    def tried(cycle: int, share: float) -> CycleReport:
+        paced = Resize("alpha", "id", Limits(1.5, 0.5), Limits(1.5, share), 1536, "late")
+        return replace(report(cycle), outcomes=(Outcome(paced, "failed", "engine: timeout"),))
+
+    first, tries = changes(tried(1, 0.75), {})
+    again, tries = changes(tried(2, 0.75), tries)
+    other, tries = changes(tried(3, 0.8), tries)
+    assert [len(told) for told in (first, again, other)] == [1, 0, 1]
+
+
+def on_gpus(cycle: int, trouble: str | None, lost: str | None = None) -> CycleReport:
+    holder = replace(job(), gpus=("GPU-a",), gpu_lost=lost)
+    told = report(cycle, holder, job("beta"))
+    gpu = replace(GPU, fact=replace(GPU.fact, trouble=trouble))
+    node = replace(told.snapshot.node, gpus=(gpu,))
+    return replace(told, snapshot=replace(told.snapshot, node=node))
+
+
+def test_trouble_with_a_jobs_gpu_and_its_end_are_told_once_each() -> None:
+    told = []
+    known: dict[str, Seen] = {}
+    cycles = [(None, None), ("off the bus", None), ("off the bus", None), (None, None)]
+    for cycle, (trouble, lost) in enumerate([*cycles, (None, "taken away"), (None, None)], 1):
+        happened, known = events(on_gpus(cycle, trouble, lost), known)
+        told += [(one.cycle, one.job, one.kind, one.reason) for one in happened]
+
+    assert told[2:] == [
+        (2, "alpha", "gpu-trouble", "GPU 1: off the bus"),
+        (4, "alpha", "gpu-well", ""),
+        (5, "alpha", "gpu-trouble", "taken away"),
+        (6, "alpha", "gpu-well", ""),
+    ]
 
 
 def test_a_removal_is_told() -> None:

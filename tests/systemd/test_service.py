@@ -238,6 +238,24 @@ def test_restart_sees_the_job_again_and_reads_its_sidecar(node: Host):
     assert json.loads(told)["cpu_cores"] in (0.2, 1.0)
 
 
+def test_it_reaches_the_nodes_of_gpus_and_of_no_other_device(node: Host):
+    """Stand-ins with the number of /dev/null: which nodes it is given does not hang on that."""
+    others = "nvidiactl nvidia11 sda"
+    node.run(f"for name in {others}; do mknod -m 666 /dev/$name c 1 3; done")
+    try:
+        node.run("systemctl restart dlsched")
+        root = f"/proc/{node.show('MainPID')['MainPID']}/root"
+        seen = node.run(f"ls {root}/dev").split()
+        assert {"nvidiactl", "nvidia11", "null"} <= set(seen)
+        assert not {"sda", "nvidia0"} & set(seen)
+        node.run(f"echo through >{root}/dev/nvidia11")
+        shown = node.show("DeviceAllow", "DevicePolicy", "PrivateDevices")
+        assert (shown["DevicePolicy"], shown["PrivateDevices"]) == ("closed", "yes")
+        assert "char-nvidia* rw" in shown["DeviceAllow"]
+    finally:
+        node.run(f"cd /dev && rm {others}; systemctl restart dlsched")
+
+
 def test_the_operators_command_runs_as_its_own_user(node: Host):
     accuracy = JOB.replace("latency: 50ms", "metric: accuracy, deliver: 0.9, finish: 0.99")
     node.write("/etc/dlsched/jobs.d/beta.yaml", accuracy.replace("name: alpha", "name: beta"))

@@ -42,6 +42,29 @@ def progress() -> Reports:
     return Progress()
 
 
+def saving() -> Callable[[], bool]:
+    """What to call between steps: whether the daemon wants the training to save itself now."""
+    try:
+        from dlsched.report import allotment
+    except ImportError:
+        return lambda: False
+
+    def wanted() -> bool:
+        told = allotment()
+        return told is not None and told.checkpoint_wanted
+
+    return wanted
+
+
+def pacer() -> Callable[[], object]:
+    """What to call after each step, to use no more of a shared GPU's time than is allotted."""
+    try:
+        from dlsched.report import pace
+    except ImportError:
+        return lambda: None
+    return pace
+
+
 def fitter() -> Callable[[], object]:
     """What to call between steps, so that torch's threads follow what the daemon allots."""
     try:

@@ -1,8 +1,9 @@
 """Train one of six networks on the bundled digits, reporting, checkpointing, resuming.
 
 Owns the loop, its options and its signals. SIGTERM ends it at the next step with exit code 143,
-SIGUSR1 lets it go on; both save it first where there is a checkpoint folder. For a seed and a
-number of threads the result is the same each time, also when it was stopped and resumed.
+SIGUSR1 lets it go on; both save it first where there is a checkpoint folder. When dlsched wants to
+move it, it saves itself and holds, so that no step is made in vain. For a seed and a number of
+threads the result is the same each time, also when it was stopped and resumed.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import io
 import signal
 import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +24,8 @@ import options
 CHECKPOINTS = Path("/ckpt")
 SHIFT = 2
 THREADS = 2
+HOLD_S = 60.0
+"""After a save that dlsched asked for: an agent that died meanwhile must not hold it for ever."""
 STOPPED = 128 + signal.SIGTERM
 
 
@@ -208,6 +213,13 @@ def resume(training: Training, folder: Path | None) -> None:
         return
 
 
+def hold(wanted: Callable[[], bool], stop: threading.Event) -> None:
+    """Make no step, which would be lost, until told to end or until it is not wanted any more."""
+    until_s = time.monotonic() + HOLD_S
+    while wanted() and not stop.wait(0.05) and time.monotonic() < until_s:
+        pass
+
+
 def run(training: Training, chosen: argparse.Namespace, asked: Asked) -> int:
     """Train to the last step or until a signal says stop; the exit code."""
     import checkpoints
@@ -218,8 +230,12 @@ def run(training: Training, chosen: argparse.Namespace, asked: Asked) -> int:
     # The reporter never goes beyond the number that torch had when it was first asked.
     torch.set_num_threads(chosen.threads or THREADS)
     fit = reporting.fitter() if chosen.threads is None else lambda: None
+    pace = reporting.pacer()
+
+    wanted, saved_at = reporting.saving(), -1
 
     def save() -> None:
+        nonlocal saved_at
         if chosen.checkpoint_dir is None:
             return
         try:
@@ -228,14 +244,20 @@ def run(training: Training, chosen: argparse.Namespace, asked: Asked) -> int:
             tell(f"checkpoint in {chosen.checkpoint_dir}: {error.strerror}: not saved")
             return
         progress.checkpoint(training.step, path)
+        saved_at = training.step
 
-    evaluations = 0
+    evaluations, answered = 0, False
     while training.step < chosen.steps and not asked.stop.is_set():
-        if asked.save.is_set():
+        is_wanted = wanted()
+        if asked.save.is_set() or (is_wanted and not answered):
             asked.save.clear()
             save()
+            if is_wanted and saved_at == training.step:
+                hold(wanted, asked.stop)
+        answered = is_wanted
         fit()
         training.advance()
+        pace()
         last = training.step == chosen.steps
         if training.step % chosen.every == 0 or last:
             measured = training.evaluate()
@@ -247,6 +269,7 @@ def run(training: Training, chosen: argparse.Namespace, asked: Asked) -> int:
                 save()
     if training.step < chosen.steps:
         save()
+        tell(f"stopped after step {training.step}")
         return STOPPED
     return 0
 
