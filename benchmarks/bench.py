@@ -18,6 +18,7 @@ from rich.console import Console
 
 from benchmarks import (
     gpu_move,
+    gpu_pacing,
     gpu_placement,
     loop_cost,
     plot,
@@ -288,9 +289,8 @@ def main(arguments: list[str] | None = None) -> int:
         if name not in PARTS:
             parser.error(f"no part {name!r}; there are {', '.join(PARTS)}")
         PARTS[name](console, chosen)
-    TABLES.write_text(
-        "\n\n".join(results.tables(SAVED_AS.get(part, part) for part in PARTS)) + "\n"
-    )
+    names = [*(SAVED_AS.get(part, part) for part in PARTS), gpu_pacing.NAME]
+    TABLES.write_text("\n\n".join(results.tables(names)) + "\n")
     console.print(TABLES.read_text(), markup=False, soft_wrap=True)
     return 0
 

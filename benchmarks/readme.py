@@ -182,6 +182,42 @@ def tail() -> str:
     return f"{_table(saved['table'])}\n\n{_host(saved)}"
 
 
+def gpu_placement() -> str:
+    """How fast jobs are placed, how well, and how a queue fares, beside naive rules."""
+    saved = _saved("gpu-placement")
+    parts = [f"**{title}**\n\n{_table(rows)}" for title, rows in saved["tables"].items()]
+    return "\n\n".join([*parts, *saved["headlines"], _host(saved)])
+
+
+def gpu_pacing() -> str:
+    """The worst of all shares and kinds of steps, with turns and without."""
+    saved = _saved("gpu-pacing")
+    rows = saved["table"]
+    table = []
+    for key in dict.fromkeys((row["device"], row["turns"]) for row in rows):
+        mine = [row for row in rows if (row["device"], row["turns"]) == key]
+        together = [row[_TOGETHER] for row in mine if row[_TOGETHER] != "-"]
+        table.append(
+            {
+                "device": key[0],
+                "turns": key[1],
+                "cases": str(len(mine)),
+                "worst error, points": f"{max(row['worst error, points'] for row in mine):.1f}",
+                "two jobs together, of exclusive throughput": f"{min(together):.3f} or more",
+            }
+        )
+    return f"{_table(table)}\n\n{_host(saved)}"
+
+
+_TOGETHER = "together, of exclusive"
+
+
+def gpu_move() -> str:
+    """What moves cost, and what they lose."""
+    saved = _saved("gpu-move")
+    return f"{_table(saved['table'])}\n\n{_host(saved)}"
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "real-trainings": real_trainings,
     "simulated-trainings": simulated_trainings,
@@ -192,6 +228,9 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "torture": torture,
     "fuzz": fuzz,
     "soak": soak,
+    "gpu-placement": gpu_placement,
+    "gpu-pacing": gpu_pacing,
+    "gpu-move": gpu_move,
 }
 
 
