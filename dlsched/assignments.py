@@ -46,6 +46,8 @@ class Member:
     fact: ContainerFact | None = None
     resume_s: float | None = None
     """From its start to its first report; None: not seen."""
+    used_bytes: int | None = None
+    """On all of its GPUs together; None: unread."""
 
 
 @dataclass(slots=True)
@@ -162,7 +164,13 @@ class Assignments:
             return None
         queue = queue or GpuQueue(node, self._holders(members), options)
         movable = [
-            Movable(one.spec, one.fact.gpus, pause_s(one.spec, one.resume_s), _trouble(one, bad))
+            Movable(
+                one.spec,
+                one.fact.gpus,
+                pause_s(one.spec, one.resume_s),
+                _trouble(one, bad),
+                (one.used_bytes or 0) // len(one.fact.gpus),
+            )
             for job, one in sorted(members.items())
             if one.fact is not None and self._may_move(job, one, one.fact, now_s)
         ]
@@ -216,7 +224,7 @@ def _troubles(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
     }
     there = {gpu.uuid for gpu in node.gpus}
     held = {uuid for one in members if one.fact is not None for uuid in one.fact.gpus}
-    return bad | {uuid: f"its GPU {uuid} is no longer there" for uuid in held - there}
+    return bad | {uuid: f"its {uuid} is no longer there" for uuid in held - there}
 
 
 def _trouble(one: Member, bad: Mapping[str, str]) -> str | None:

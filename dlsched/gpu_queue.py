@@ -7,12 +7,11 @@ must not look at progress: when a holder may end is told to it.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dlsched.estimate.finish import Outlook
-from dlsched.model import GpuFact, JobSpec, NodeView
+from dlsched.model import GpuFact, JobSpec, LatencyTarget, NodeView
 from dlsched.placement import (
     Holder,
     Placement,
@@ -21,8 +20,8 @@ from dlsched.placement import (
     Rooms,
     fitting,
     given_back,
-    gpu_in_words,
     gpus_in_words,
+    kinds_in_words,
     place,
     rooms,
     taken,
@@ -31,8 +30,6 @@ from dlsched.units import render_bytes, render_seconds
 
 _ESTIMATED = 16
 """So many of those that wait for GPUs are told when, from the head of the queue."""
-_LISTED = 4
-"""A line tells so many GPUs, or kinds of them."""
 _ROUND_S = ((60.0, 3600.0), (600.0, 6 * 3600.0), (3600.0, math.inf))
 """An estimate is told in such steps, up to such a time: more would be made up."""
 
@@ -59,8 +56,9 @@ class GpuQueue:
     """The node's GPUs while one queue is gone through, the first first.
 
     The first that does not fit keeps the GPUs that it will get, and those behind it may only use
-    the others; so does a later one, if it could use none of those that are kept before it. So
-    each gets its GPUs once their holders have gone, however many small jobs come.
+    the others; so does a later one, if it could use none of those that are kept before it, or only
+    once a service is stopped. So each gets its GPUs once their holders have gone, however many
+    small jobs come.
     """
 
     def __init__(
@@ -116,6 +114,8 @@ class GpuQueue:
         self._refused[ask] = found
         self._waiting += 1
         reason = found.reason or ""
+        if self._trouble is not None and all(one.gpu.fact.trouble for one in self._left.values()):
+            return Turn(f"waits for GPUs, which cannot be seen: {self._trouble}")
         if self._trouble is not None:
             reason = f"{reason}; GPUs cannot all be seen: {self._trouble}"
         if self._waiting > _ESTIMATED:
@@ -125,23 +125,32 @@ class GpuQueue:
             for uuid, room in self._left.items()
             if _suits(spec, room.gpu.fact)
         }
-        kept = () if self._kept & frees.keys() else self._keep(spec, frees)
+        opens = {uuid for uuid in frees if self._opens(spec, self._left[uuid])}
+        kept = () if self._kept & (opens or frees.keys()) else self._keep(spec, frees, opens)
         count = spec.container.gpus
         soonest = sorted(frees.values(), key=_in_s)[:count]
         wait = soonest[-1] if len(soonest) == count else Outlook(None, "too few GPUs are there")
-        return Turn(f"{reason}; {_when(wait)}", kept=kept, wait_s=wait.in_s)
+        return Turn(f"{reason}; {_when(wait, reason)}", kept=kept, wait_s=wait.in_s)
 
-    def _keep(self, spec: JobSpec, frees: Mapping[str, Outlook]) -> tuple[str, ...]:
+    def _keep(
+        self, spec: JobSpec, frees: Mapping[str, Outlook], opens: Collection[str]
+    ) -> tuple[str, ...]:
         """Close to those behind it the GPUs that it will get: as before, else the soonest free.
 
-        Where nothing tells when, those with the fewest jobs.
+        Where nothing tells when, those with the fewest jobs; those that a service holds are the
+        last: it may never end.
         """
         before = self._kept_before.get(spec.name, ())
         usable = [uuid for uuid in frees if self._left[uuid].closed is None]
         if len(usable) < spec.container.gpus:
             return ()  # nobody knows when a closed one opens: until then the others are of use
         usable.sort(
-            key=lambda uuid: (uuid not in before, _in_s(frees[uuid]), len(self._left[uuid].jobs))
+            key=lambda uuid: (
+                uuid not in opens,
+                uuid not in before,
+                _in_s(frees[uuid]),
+                len(self._left[uuid].jobs),
+            )
         )
         kept = tuple(usable[: spec.container.gpus])
         shut = {uuid: replace(self._left[uuid], closed=f"kept for {spec.name}") for uuid in kept}
@@ -150,10 +159,23 @@ class GpuQueue:
         self._kept.update(kept)
         return kept
 
+    def _opens(self, spec: JobSpec, room: Room) -> bool:
+        """Whether the job would fit on that GPU once all that end by themselves have gone."""
+        room = self._reopened(room)
+        holders = [self._holders[job] for job in room.jobs]
+        ending = [one for one in holders if not isinstance(one.target, LatencyTarget)]
+        if len(ending) == len(holders):
+            return room.closed is None
+        for holder in ending:
+            room = given_back(room, holder)
+        return bool(fitting(spec, [room]))
+
+    def _reopened(self, room: Room) -> Room:
+        return replace(room, closed=None) if room.gpu.uuid in self._kept else room
+
     def _frees(self, spec: JobSpec, room: Room) -> Outlook:
         """When the job would fit on that GPU, from when its holders may end, the first first."""
-        if room.gpu.uuid in self._kept:
-            room = replace(room, closed=None)
+        room = self._reopened(room)
         gpu = f"GPU {room.gpu.fact.index}"
         if room.closed is not None:
             return Outlook(None, f"{gpu}: {room.closed}")
@@ -189,10 +211,10 @@ def _in_s(outlook: Outlook) -> float:
     return math.inf if outlook.in_s is None else outlook.in_s
 
 
-def _when(wait: Outlook) -> str:
+def _when(wait: Outlook, said: str) -> str:
     """An estimate in words: never earlier than it says, and only as exact as it can be."""
     if wait.in_s is None:
-        return f"when is not known: {wait.why}"
+        return "when is not known" + ("" if wait.why in said else f": {wait.why}")
     in_s = wait.in_s
     step_s = next(step_s for step_s, up_to_s in _ROUND_S if in_s <= up_to_s)
     told_s = step_s * max(1, math.ceil(in_s / step_s))
@@ -218,16 +240,7 @@ def _never_on(there: Sequence[GpuFact], spec: JobSpec) -> str | None:
         asks += f" of model {model}"
     elif len(mine) >= container.gpus:
         asks += f" with {render_bytes(container.gpu_memory_bytes or 0)} each"
-    return f"can never start: asks for {asks}, the node has {_list(there)}"
-
-
-def _list(facts: Sequence[GpuFact]) -> str:
-    """What there is: each for itself, or how many of each kind."""
-    if not facts:
-        return "none for jobs"
-    if len(facts) <= _LISTED:
-        each = [gpu_in_words(fact) for fact in facts]
-    else:
-        kinds = Counter(gpu_in_words(replace(fact, index=0))[2:] for fact in facts)
-        each = [f"{count} times {kind}" for kind, count in kinds.items()]
-    return f"{len(facts)}: {', '.join(each[:_LISTED])}" + (", ..." if len(each) > _LISTED else "")
+    has = kinds_in_words((fact.model, fact.memory_bytes) for fact in there)
+    return f"can never start: asks for {asks}, the node has " + (
+        f"{len(there)}: {has}" if there else "none for jobs"
+    )

@@ -62,11 +62,12 @@ def _bound(job: JobView, what: str) -> dict[str, Any]:
     if by is not None:
         return {"enforced": True, "by": by}
     words = _ADVISORY[what]
-    if what == "time" and is_alone(job.spec):
+    alone = is_alone(job.spec) and job.actual.gpu_share is None
+    if what == "time" and alone:
         words = _ALONE
     elif what == "time" and job.progress.gpu_ratio is not None:
         words = _PACED
-    elif what == "memory" and is_alone(job.spec) and job.spec.container.gpu_memory_bytes is None:
+    elif what == "memory" and alone and job.spec.container.gpu_memory_bytes is None:
         words = _ALONE
     return {"enforced": False, "by": words}
 

@@ -23,7 +23,7 @@ from dlsched.sharing import (
     starts_on,
 )
 from dlsched.steady import GuardOptions, steadied
-from dlsched.units import same_cores
+from dlsched.units import on_grain, same_cores
 
 __all__ = ["GuardOptions", "Guarded", "guard", "refuse_nonsense"]
 
@@ -77,7 +77,7 @@ def guard(
     for name, job in running.items():
         floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
         stays = same_cores(kept[name], actual)
-        rounded = _on_grain(kept[name], floor, snapshot.node.grain_cores)
+        rounded = on_grain(kept[name], floor, snapshot.node.grain_cores)
         limits[name] = Limits(actual if stays else rounded, shares.get(name))
     return Guarded(limits, notes)
 
@@ -146,12 +146,3 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
             if value is not None and not 0 <= value <= _MOST:
                 bound = f"must be 0 or more, at most {_MOST:g}"
                 raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
-
-
-def _on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> float | None:
-    """What the engine would keep of it: rounded down, so that sums still hold, but to the floor."""
-    if cores is None:
-        return None
-    steps = math.floor(cores / grain_cores + 1e-6)
-    least = math.ceil(floor_cores / grain_cores - 1e-6)
-    return round(max(steps, least, 1) * grain_cores, 6)

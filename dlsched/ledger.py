@@ -402,7 +402,14 @@ class Ledger:
         for name, place in standings.items():
             record, fact = self._records[name], facts.get(name)
             if record.spec.container.gpus or (fact is not None and fact.gpus):
-                members[name] = Member(record.spec, place.state, fact, record.measures.resume_s)
+                measures = record.measures
+                members[name] = Member(
+                    record.spec,
+                    place.state,
+                    fact,
+                    measures.resume_s,
+                    measures.usage.gpu_memory_bytes,
+                )
         return members
 
     def _moves(

@@ -8,6 +8,7 @@ the same answer, whatever the order of any mapping.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -21,6 +22,9 @@ OnLoss = Literal["keep", "move"]
 
 _ROUNDING = 1e-9
 """Shares are sums of decimal fractions."""
+
+_KINDS = 4
+"""So many models are told; hosts with more of them are rare."""
 
 _TOLD = 3
 """So many GPUs are told one by one, in the order of the driver."""
@@ -40,7 +44,7 @@ class PlacementOptions:
     on_loss: OnLoss = "keep"
     """What becomes of a job whose GPU is in trouble."""
     move: bool = True
-    """Whether a job may be moved to make room for one that waits."""
+    """Whether a job may be moved to make room for one that waits, or since the policy says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def given_back(room: Room, spec: JobSpec) -> Room:
     return replace(
         room,
         share_left=room.share_left + _share_of(room, spec),
-        memory_left_bytes=room.memory_left_bytes + memory_on(spec, room.usable_bytes),
+        memory_left_bytes=room.memory_left_bytes + memory_on(spec, room.gpu.fact.memory_bytes),
         jobs=tuple(name for name in room.jobs if name != spec.name),
     )
 
@@ -137,8 +141,7 @@ def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
             for room in left
             if room.share_left >= share
             and room.closed is None
-            and room.memory_left_bytes
-            >= (int(bounds.floor_share * room.usable_bytes) if asked is None else asked)
+            and room.memory_left_bytes >= memory_on(spec, room.gpu.fact.memory_bytes)
         ]
     return [room for room in free if model in room.gpu.fact.model.casefold()] if model else free
 
@@ -193,7 +196,7 @@ def _first_group(
 
 
 def _rank(spec: JobSpec, room: Room, largest_bytes: int, *, spreads: bool) -> _Rank:
-    wasted_bytes = room.memory_left_bytes - memory_on(spec, room.usable_bytes)
+    wasted_bytes = room.memory_left_bytes - memory_on(spec, room.gpu.fact.memory_bytes)
     wasted = wasted_bytes / largest_bytes
     if is_alone(spec):  # it takes all: what is wasted is a larger one than it needs
         fit = (room.usable_bytes / largest_bytes, 0.0)
@@ -242,7 +245,7 @@ def _beside(room: Room, spec: JobSpec) -> Room:
     return replace(
         room,
         share_left=room.share_left - _share_of(room, spec),
-        memory_left_bytes=room.memory_left_bytes - memory_on(spec, room.usable_bytes),
+        memory_left_bytes=room.memory_left_bytes - memory_on(spec, room.gpu.fact.memory_bytes),
         jobs=tuple(sorted({*room.jobs, spec.name})),
     )
 
@@ -261,10 +264,27 @@ def gpus_in_words(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
-def gpu_in_words(fact: GpuFact) -> str:
-    """A GPU in the driver's order: `0 NVIDIA A100 80 GiB`."""
-    size = render_bytes(fact.memory_bytes)
-    return f"{fact.index} {fact.model}" + ("" if size in fact.model else f" {size}")
+def named(gpus: Iterable[GpuFact]) -> str:
+    """Which GPUs: `GPU 0`, `GPUs 0, 1, 2 and 5 more`, `2 instances of GPU 0`."""
+    facts = list(gpus)
+    whole = sorted(fact.index for fact in facts if fact.part_of is None)
+    parts = Counter(fact.index for fact in facts if fact.part_of is not None)
+    words = [
+        f"{count} instance{'s' if count > 1 else ''} of GPU {index}"
+        for index, count in sorted(parts.items())
+    ]
+    if whole:
+        more = f" and {len(whole) - _TOLD} more" if len(whole) > _TOLD else ""
+        told = ", ".join(str(index) for index in whole[:_TOLD])
+        words.insert(0, f"GPU{'s' if len(whole) > 1 else ''} {told}{more}")
+    return " and ".join(words)
+
+
+def kinds_in_words(gpus: Iterable[tuple[str, int]]) -> str:
+    """By model and size in bytes how many there are: `2 NVIDIA A100 80 GiB, 1 Tesla T4 15 GiB`."""
+    counts = Counter(f"{model} {render_bytes(size_bytes)}" for model, size_bytes in gpus)
+    each = [f"{count} {kind}" for kind, count in counts.items()]
+    return ", ".join([*each[:_KINDS], *(["..."] if len(each) > _KINDS else [])])
 
 
 def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
@@ -294,15 +314,8 @@ def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
     else:
         text = f"needs {share:.2f} of the time of {count} GPUs, so much is left on {len(free)}"
         text += f" of {which}"
-    shut: dict[str, list[tuple[int, str]]] = {}
+    shut: dict[str, list[GpuFact]] = {}
     for room in mine:
         if room.closed is not None:
-            shut.setdefault(room.closed, []).append((room.gpu.fact.index, room.gpu.uuid))
-    return "; ".join([text, *sorted(f"GPU {_few(gpus)}: {why}" for why, gpus in shut.items())])
-
-
-def _few(gpus: Iterable[tuple[int, str]]) -> str:
-    """`0, 1, 2 and 5 more`."""
-    indices = [str(index) for index, _ in sorted(gpus)]
-    more = f" and {len(indices) - _TOLD} more" if len(indices) > _TOLD else ""
-    return ", ".join(indices[:_TOLD]) + more
+            shut.setdefault(room.closed, []).append(room.gpu.fact)
+    return "; ".join([text, *sorted(f"{named(gpus)}: {why}" for why, gpus in shut.items())])

@@ -26,7 +26,7 @@ from dlsched.model import (
     Start,
 )
 from dlsched.sharing import as_node, in_steps, same_share, starts_on
-from dlsched.units import same_cores
+from dlsched.units import on_grain, same_cores
 
 DEFAULT_SHARES = 1024
 """The engine's weight of a container that asks for none."""
@@ -78,18 +78,17 @@ def plan(
         if same and weighs and bursts and paced:
             continue
         aside = "its burst follows its ceiling" if weighs else "shares follow the others' limits"
-        resizes.append(
-            Resize(
-                job=job.name,
-                container_id=job.container_id,
-                before=job.actual,
-                limits=wanted,
-                cpu_shares=share,
-                why=why.get(job.name, aside if same else ""),
-                burst_cores=burst,
-                ceiling_cores=job.spec.bounds.ceiling_cores,
-            )
+        resize = Resize(
+            job=job.name,
+            container_id=job.container_id,
+            before=job.actual,
+            limits=wanted,
+            cpu_shares=share,
+            why=why.get(job.name, aside if same else ""),
+            burst_cores=burst,
+            ceiling_cores=job.spec.bounds.ceiling_cores,
         )
+        resizes += [resize] if same or paced else _one_way(resize)
     resizes.sort(key=lambda resize: (resize.grows, resize.job))
     begins = [
         Start(
@@ -108,6 +107,20 @@ def plan(
         removals = [replace(removal, lift=None) for removal in removals]
     goes = _moves(snapshot, limits, moves or {}, shares, sources or {})
     return (*removals, *resizes, *goes, *begins)
+
+
+def _one_way(resize: Resize) -> list[Resize]:
+    """A change of both that gives one and takes the other: what it takes comes before all growth.
+
+    A share is told by itself. One that grows while cores shrink does so in the next cycle.
+    """
+    before, after = resize.before, resize.limits
+    told = replace(resize, limits=replace(before, gpu_share=after.gpu_share))
+    if told.grows == resize.grows:
+        return [resize]
+    if told.grows:
+        return [replace(resize, limits=replace(after, gpu_share=before.gpu_share))]
+    return [told, replace(resize, before=told.limits)]
 
 
 def _moves(
@@ -239,7 +252,8 @@ def _first_limits(
         cores = limits[name].cpu_cores if name in limits else actual
         given += 0.0 if name in begun else capacity if cores is None else cores
     part = max(0.0, capacity - given) / len(starts)
-    return Limits(max(spec.bounds.floor_cores, part if ceiling is None else min(part, ceiling)))
+    part = part if ceiling is None else min(part, ceiling)
+    return Limits(on_grain(part, spec.bounds.floor_cores, snapshot.node.grain_cores))
 
 
 def _first_share(

@@ -10,7 +10,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dlsched.model import Checkpoint, ContainerSpec, JobSpec
-from dlsched.placement import PlacementOptions, Room, Rooms, given_back, place, taken
+from dlsched.placement import (
+    PlacementOptions,
+    Room,
+    Rooms,
+    given_back,
+    is_alone,
+    named,
+    place,
+    taken,
+)
 from dlsched.units import render_seconds
 
 UNKNOWN_WAIT_S = 1800.0
@@ -31,6 +40,16 @@ class Movable:
     pause_s: float
     trouble: str | None = None
     """How it lost a GPU, in one line; None: it did not."""
+    used_bytes: int = 0
+    """Of the memory of each of its GPUs, as far as that is known."""
+
+    @property
+    def goes(self) -> JobSpec:
+        """What it asks for elsewhere: where it asks for no memory, what it uses by now."""
+        container = self.spec.container
+        if container.gpu_memory_bytes is not None or not is_alone(self.spec):
+            return self.spec
+        return replace(self.spec, container=replace(container, gpu_memory_bytes=self.used_bytes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +104,9 @@ def off_trouble(
     for one in sorted(movable, key=_name):
         if one.trouble is None:
             continue
-        found = place(one.spec, _without(left, one), options)
+        found = place(one.goes, _without(left, one), options)
         if found.gpus is not None:
-            return Wanted(one.spec.name, found.gpus, f"{one.trouble}; {_named(found.gpus, left)}")
+            return Wanted(one.spec.name, found.gpus, f"{one.trouble}; {_there(found.gpus, left)}")
     return None
 
 
@@ -114,7 +133,7 @@ def to_make_room(
                 f"makes room for {other.spec.name}, whose {told}wait of {render_seconds(wait_s)}, "
                 f"less the pause, times its weight {other.spec.weight:g} is {gain:.0f} s; its own "
                 f"pause of up to {render_seconds(one.pause_s)} times its weight "
-                f"{one.spec.weight:g} is {_cost(one):.0f} s; {_named(goes, left)}"
+                f"{one.spec.weight:g} is {_cost(one):.0f} s; {_there(goes, left)}"
             )
             return Wanted(one.spec.name, goes, why)
     return None
@@ -128,7 +147,7 @@ def _exchange(
     begins = place(other.spec, gone, options).gpus
     if begins is None:
         return None
-    return place(one.spec, taken(gone, other.spec, begins), options).gpus
+    return place(one.goes, taken(gone, other.spec, begins), options).gpus
 
 
 def _without(left: Rooms, one: Movable) -> dict[str, Room]:
@@ -144,9 +163,8 @@ def _name(one: Movable) -> str:
     return one.spec.name
 
 
-def _named(uuids: Sequence[str], left: Rooms) -> str:
-    """`to GPU 0 and 2`."""
-    return "to GPU " + " and ".join(str(left[uuid].gpu.fact.index) for uuid in uuids)
+def _there(uuids: Sequence[str], left: Rooms) -> str:
+    return f"to {named(left[uuid].gpu.fact for uuid in uuids)}"
 
 
 def _lasts(checkpoint: Checkpoint, container: ContainerSpec) -> bool:

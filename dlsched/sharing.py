@@ -25,12 +25,18 @@ from dlsched.model import (
 GRAIN_SHARE = 0.01
 """Steps in which shares are kept: finer ones no job could follow."""
 _LEAST_SHARE = 0.05
+_ROUNDING = 1e-9
+"""Promises are sums of decimal fractions."""
 _CPU_WORDS = re.compile(r"(?P<cores>\bcores?\b)|\bCPU\b")
 
 
 def shares_gpus(job: JobView) -> bool:
-    """Whether its part of its GPUs' time is decided: it has no one of them alone, and reads it."""
-    return bool(job.gpus) and job.spec.bounds.floor_share < 1 and not job.adopted
+    """Whether its part of its GPUs' time is decided: it has no one of them alone, and reads it.
+
+    One that came to share them does so until it starts anew, whatever its file asks for by now.
+    """
+    told = job.actual.gpu_share is not None
+    return bool(job.gpus) and (told or job.spec.bounds.floor_share < 1) and not job.adopted
 
 
 def shared_gpus(snapshot: Snapshot) -> tuple[str, ...]:
@@ -41,8 +47,19 @@ def shared_gpus(snapshot: Snapshot) -> tuple[str, ...]:
 def as_node(
     snapshot: Snapshot, uuid: str, capacity: float = 1.0, foreign: float | None = None
 ) -> Snapshot:
-    """The GPU as a node, and the jobs that share it with its time in the place of cores."""
+    """The GPU as a node, and the jobs that share it with its time in the place of cores.
+
+    Where files that were changed ask for more than all of it, each job's floor is its part of it.
+    """
     facts = [gpu.fact for gpu in snapshot.node.gpus if gpu.uuid == uuid]
+    jobs = [
+        _seen_so(job, uuid)
+        for job in snapshot.jobs
+        if shares_gpus(job) and uuid in (*job.gpus, *job.gpus_kept)
+    ]
+    promised = math.fsum(job.spec.bounds.floor_cores for job in jobs)
+    if promised > 1.0 + _ROUNDING:
+        jobs = [_with_part(job, promised) for job in jobs]
     return replace(
         snapshot,
         node=NodeView(
@@ -52,11 +69,7 @@ def as_node(
             grain_cores=GRAIN_SHARE,
             foreign_cores=foreign,
         ),
-        jobs=tuple(
-            _seen_so(job, uuid)
-            for job in snapshot.jobs
-            if shares_gpus(job) and uuid in (*job.gpus, *job.gpus_kept)
-        ),
+        jobs=tuple(jobs),
     )
 
 
@@ -68,11 +81,6 @@ def foreign_share(gpu: GpuView, jobs: Iterable[JobView]) -> float | None:
         return None
     used = sum(one.busy_ratio or 0.0 for one in foreign)
     return min(used, 1.0 - _LEAST_SHARE)
-
-
-def with_shares(limits: Mapping[str, Limits], names: Iterable[str]) -> dict[str, Limits]:
-    """The limits of these jobs as they are on a `as_node`."""
-    return {name: Limits(limits[name].gpu_share) for name in names if name in limits}
 
 
 def starts_on(
@@ -134,6 +142,11 @@ def _seen_so(job: JobView, uuid: str) -> JobView:
             memory_bytes=usage.gpu_memory_bytes,
         ),
     )
+
+
+def _with_part(job: JobView, promised: float) -> JobView:
+    bounds = replace(job.spec.bounds, floor_cores=job.spec.bounds.floor_cores / promised)
+    return replace(job, spec=replace(job.spec, bounds=bounds))
 
 
 def _bounds(bounds: Bounds) -> Bounds:

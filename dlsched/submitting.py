@@ -7,7 +7,6 @@ the wish.
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from dlsched.durable import write_whole
 from dlsched.errors import Problem, SpecError
 from dlsched.job_files import Moved, is_job_file, list_files, read_job_file
 from dlsched.model import JobSpec
+from dlsched.placement import kinds_in_words
 from dlsched.spec import env_file_reader, parse_spec
 from dlsched.tenants import owner_of
 from dlsched.units import render_bytes, shown
@@ -62,9 +62,8 @@ def lacks(spec: JobSpec, node: Mapping[str, Any]) -> Iterator[tuple[Place, str]]
 
 
 def _counted(gpus: list[Mapping[str, Any]]) -> str:
-    kinds = Counter((gpu["model"], gpu["memory_bytes"]) for gpu in gpus)
-    told = [f"{count} {model} {render_bytes(size)}" for (model, size), count in kinds.items()]
-    return f": {', '.join(told)}" if told else ""
+    told = kinds_in_words((gpu["model"], gpu["memory_bytes"]) for gpu in gpus)
+    return f": {told}" if told else ""
 
 
 def submit(

@@ -29,6 +29,19 @@ HEALTH_INTERVAL_MIN_S = 5.0
 """A health check runs outside of the job's CPU limit."""
 
 _DOCKERS_LABELS = ("com.docker.", "org.docker.", "io.docker.")
+_DEVICES_BY_NAME = frozenset(
+    {
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_GDRCOPY",
+        "NVIDIA_GDS",
+        "NVIDIA_IMEX_CHANNELS",
+        "NVIDIA_MIG_CONFIG_DEVICES",
+        "NVIDIA_MIG_MONITOR_DEVICES",
+        "NVIDIA_MOFED",
+        "NVIDIA_NVSWITCH",
+    }
+)
+"""Variables by which the NVIDIA runtime gives a container devices of the host."""
 _ULIMITS = frozenset({"core", "cpu", "data", "fsize", "nofile", "nproc", "rss", "stack"})
 """The others reach beyond a container: memory that is never freed, real-time scheduling."""
 
@@ -195,6 +208,10 @@ def refusals(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place,
             )
         elif not _matches(name, rules.labels, owner):
             yield ("labels", name), f"{shown(name)} is not for {whose}: {_listed(rules.labels)}"
+    for name, _ in container.environment:
+        if name in _DEVICES_BY_NAME:
+            what = f"{name} is not for {whose}: it chooses devices; write gpus"
+            yield ("environment", name), what
     for limit in container.ulimits:
         if limit.name not in _ULIMITS:
             what = f"{limit.name} is not for {whose}: {', '.join(sorted(_ULIMITS))} may be set"

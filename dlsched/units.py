@@ -6,6 +6,7 @@ ValueError of one line with the value and the bound that it broke.
 
 from __future__ import annotations
 
+import math
 import re
 
 SECONDS_MAX = 10 * 365 * 86_400.0
@@ -118,3 +119,12 @@ def same_cores(a: float | None, b: float | None) -> bool:
     if a is None or b is None:
         return a is b
     return abs(a - b) < 1e-4
+
+
+def on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> float | None:
+    """What the engine would keep of it: rounded down, so that sums still hold, but to the floor."""
+    if cores is None:
+        return None
+    steps = math.floor(cores / grain_cores + 1e-6)
+    least = math.ceil(floor_cores / grain_cores - 1e-6)
+    return round(max(steps, least, 1) * grain_cores, 6)

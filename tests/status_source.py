@@ -141,7 +141,7 @@ def gpu_report() -> CycleReport:
         trouble="fell off the bus (GPU is lost)",
     )
     kept = replace(whole, uuid="GPU-44444444-eeee", index=3, busy_ratio=0.0, memory_used_bytes=0)
-    cdi = (("devices", "CDI"), ("cpu", "engine"))
+    cdi = (("devices", "CDI"), ("cpu", "the engine"))
     hook = (
         ("devices", "NVIDIA hook, legacy mode"),
         ("memory", "MPS, 8 GiB on each at start"),

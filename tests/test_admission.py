@@ -158,6 +158,6 @@ def test_one_that_waits_for_memory_takes_no_gpu():
 def test_more_gpus_than_exist_never_start_and_hold_back_nobody():
     verdicts = admit([gpu_spec("four", 4), ALONE], [], NODE, 8)
     assert verdicts["four"].reason == (
-        "can never start: asks for 4 GPUs, the node has 1: 0 NVIDIA T4 16 GiB"
+        "can never start: asks for 4 GPUs, the node has 1: 1 NVIDIA T4 16 GiB"
     )
     assert verdicts["alone"].admitted

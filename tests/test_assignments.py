@@ -218,6 +218,14 @@ def test_a_job_that_can_be_moved_makes_room():
     assert views(folded)["big"].state is JobState.WAITING
 
 
+def test_it_makes_no_room_where_it_could_not_go_on():
+    """What it uses of a large GPU's memory is more than the small one has."""
+    cycles = crowded()
+    holds = (GpuProcess(7, "id-runs", 40 * 2**30),)
+    cycles.gpus = (SIZES[0], replace(SIZES[1], processes=holds))
+    assert cycles.fold().moves == {}
+
+
 @pytest.mark.parametrize("spec", [
     gpu_spec("runs"),
     replace(gpu_spec("runs"), checkpoint=SAVES),
@@ -328,7 +336,7 @@ def test_by_setting_it_stays_all_the_same_if_it_would_lose_its_work():
 def test_a_gpu_that_vanished_is_in_trouble_but_not_where_none_can_be_seen():
     cycles = Cycles(gpus=TWO[:1])
     cycles.runs(saving("runs"), "GPU-1")
-    assert cycles.fold().alarms == ("runs: its GPU GPU-1 is no longer there; it is kept as it is",)
+    assert cycles.fold().alarms == ("runs: its GPU-1 is no longer there; it is kept as it is",)
     cycles.gpus, cycles.trouble = (), "no driver"
     assert cycles.fold().alarms == ()
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.estimate.finish import Outlook
 from dlsched.gpu_queue import GpuQueue
-from dlsched.model import GpuView
+from dlsched.model import GpuView, LatencyTarget
 from dlsched.placement import Holder, PlacementOptions
 from tests.doubles import gpu_fact, gpu_node, gpu_spec
 
@@ -36,7 +38,7 @@ def test_the_first_that_waits_keeps_its_gpus_from_those_behind_it():
     assert found["big"].kept == ("GPU-2", "GPU-0")
     assert found["small"].gpus == ("GPU-1",)
     assert found["wide"].reason.startswith(
-        "needs 0.90 of a GPU's time, at most 0.30 is left on any of 1; GPU 0, 2: kept for big"
+        "needs 0.90 of a GPU's time, at most 0.30 is left on any of 1; GPUs 0, 2: kept for big"
     )
 
 
@@ -50,6 +52,32 @@ def test_of_two_that_wait_for_the_same_gpus_only_the_first_keeps():
 def test_where_nothing_tells_when_the_gpu_with_the_fewest_jobs_is_kept():
     queue = GpuQueue(TWO, [held("a", "GPU-0"), held("b", "GPU-0"), held("c", "GPU-1")])
     assert queue.admit(gpu_spec("alone")).kept == ("GPU-1",)
+
+
+def serves(name: str, *gpus: str) -> Holder:
+    return Holder(gpu_spec(name, share=0.5, target=LatencyTarget(0.1)), gpus)
+
+
+def test_a_gpu_that_a_service_holds_is_kept_last_for_it_may_never_end():
+    holders = [serves("api", "GPU-0"), held("b", "GPU-1", share=0.2), held("c", "GPU-1", share=0.2)]
+    alone, small = gpu_spec("alone"), gpu_spec("small", share=0.2)
+    found = turns(GpuQueue(TWO, holders), alone, small)
+    assert (found["alone"].kept, found["small"].gpus) == (("GPU-1",), ("GPU-0",))
+    before = GpuQueue(TWO, holders, kept={"alone": ("GPU-0",)})
+    assert before.admit(alone).kept == ("GPU-1",)
+    fits = gpu_spec("fits", share=0.5)
+    beside = [serves("api", "GPU-0"), held("b", "GPU-0", share=0.5), held("c", "GPU-1", share=1.0)]
+    assert GpuQueue(TWO, beside, outlook=ends(b=60)).admit(fits).kept == ("GPU-0",)
+
+
+def test_who_waits_for_a_service_to_be_stopped_keeps_nobody_from_keeping():
+    node = gpu_node(gpu_fact(0, model="NVIDIA A100"), gpu_fact(1))
+    holders = [serves("api", "GPU-0"), held("b", "GPU-1")]
+    found = turns(GpuQueue(node, holders), gpu_spec("first", model="A100"), gpu_spec("second"))
+    assert (found["first"].kept, found["second"].kept) == (("GPU-0",), ("GPU-1",))
+    services = [serves("api", "GPU-0"), serves("web", "GPU-1")]
+    found = turns(GpuQueue(TWO, services), gpu_spec("first"), gpu_spec("second"))
+    assert (found["first"].kept, found["second"].kept) == (("GPU-0",), ())
 
 
 def test_one_behind_it_is_told_when_the_kept_gpu_frees_as_well():
@@ -86,8 +114,7 @@ def test_nothing_is_kept_for_one_that_waits_for_a_gpu_in_trouble():
     found = turns(GpuQueue(node), BIG, SMALL)
     assert found["big"].kept == ()
     assert found["big"].reason == (
-        "needs 2 GPUs alone, 1 of 1 free; GPU 1: fell off the bus; "
-        "when is not known: GPU 1: fell off the bus"
+        "needs 2 GPUs alone, 1 of 1 free; GPU 1: fell off the bus; when is not known"
     )
     assert found["small"].gpus == ("GPU-0",)
 
@@ -120,11 +147,11 @@ def test_far_back_in_the_queue_there_is_no_estimate():
 
 
 @pytest.mark.parametrize(("spec", "reason"), [
-    (gpu_spec("a", 3), "3 GPUs, the node has 2: 0 NVIDIA T4 16 GiB, 1 NVIDIA A100 80 GiB"),
+    (gpu_spec("a", 3), "3 GPUs, the node has 2: 1 NVIDIA T4 16 GiB, 1 NVIDIA A100 80 GiB"),
     (gpu_spec("a", model="H100"),
-     "1 GPU of model H100, the node has 2: 0 NVIDIA T4 16 GiB, 1 NVIDIA A100 80 GiB"),
+     "1 GPU of model H100, the node has 2: 1 NVIDIA T4 16 GiB, 1 NVIDIA A100 80 GiB"),
     (gpu_spec("a", 2, share=0.1, gib=40),
-     "2 GPUs with 40 GiB each, the node has 2: 0 NVIDIA T4 16 GiB, 1 NVIDIA A100 80 GiB"),
+     "2 GPUs with 40 GiB each, the node has 2: 1 NVIDIA T4 16 GiB, 1 NVIDIA A100 80 GiB"),
 ])  # fmt: skip
 def test_what_no_gpu_could_take_never_starts_and_is_told_what_exists(spec, reason):
     node = gpu_node(gpu_fact(0), gpu_fact(1, 80, model="NVIDIA A100"))
@@ -132,10 +159,9 @@ def test_what_no_gpu_could_take_never_starts_and_is_told_what_exists(spec, reaso
 
 
 def test_of_many_gpus_the_kinds_are_told():
-    node = gpu_node(*map(gpu_fact, range(6)), gpu_fact(6, 80, model="NVIDIA A100 80 GiB"))
+    node = gpu_node(*map(gpu_fact, range(6)), gpu_fact(6, 80, model="NVIDIA A100"))
     assert GpuQueue(node).never(gpu_spec("a", 8)) == (
-        "can never start: asks for 8 GPUs, the node has 7: 6 times NVIDIA T4 16 GiB, "
-        "1 times NVIDIA A100 80 GiB"
+        "can never start: asks for 8 GPUs, the node has 7: 6 NVIDIA T4 16 GiB, 1 NVIDIA A100 80 GiB"
     )
 
 
@@ -153,7 +179,12 @@ def test_where_gpus_cannot_be_seen_nobody_is_told_never():
     blind = type(blind)(1.0, 1.0, 1, gpu_trouble="driver and library differ")
     queue = GpuQueue(blind)
     assert queue.never(gpu_spec("a")) is None
-    assert "GPUs cannot all be seen: driver and library differ" in queue.admit(gpu_spec("a")).reason
+    waits = "waits for GPUs, which cannot be seen: driver and library differ"
+    assert queue.admit(gpu_spec("a")).reason == waits
+    some = replace(gpu_node(gpu_fact(0)), gpu_trouble="one does not answer")
+    queue = GpuQueue(some)
+    assert queue.never(gpu_spec("a", 2)) is None
+    assert "GPUs cannot all be seen: one does not answer" in queue.admit(gpu_spec("a", 2)).reason
 
 
 # ------------------------------------------------------------------------------- properties

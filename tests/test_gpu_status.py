@@ -79,6 +79,13 @@ def test_how_far_a_share_can_be_relied_on(floor: float, paces: float | None, wor
     assert words in told["bounds"]["time"]["by"]
 
 
+def test_one_that_still_shares_is_not_called_alone() -> None:
+    """Its file asks for whole GPUs by now; the container that it has came to share them."""
+    told = gpu_of(gpu_job("a", 1.0, ("GPU-a",), GpuAccess.CDI, CDI, told=0.6))
+    assert told is not None
+    assert not any("alone" in told["bounds"][what]["by"] for what in ("time", "memory"))
+
+
 def test_before_it_has_a_container_nothing_bounds_it() -> None:
     told = gpu_of(gpu_job("a", 0.5, (), None, ()))
     assert told is not None

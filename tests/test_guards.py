@@ -342,6 +342,16 @@ def test_whole_gpus_adopted_containers_and_others_have_no_share():
     assert shares == {"w": None, "x": None, "n": None}
 
 
+def test_files_that_were_changed_do_not_promise_a_gpu_twice():
+    shares, _ = share_out(sharer("a", 0.5, 0.9), sharer("b", 0.5, 0.5), a=0.9, b=0.5)
+    assert shares["a"] == pytest.approx(0.9 / 1.4)
+    assert shares["b"] == pytest.approx(0.5 / 1.4)
+    alone = replace(sharer("a", 0.5), spec=view("a").spec)
+    shares, _ = share_out(alone, sharer("b", 0.5, 0.5), a=None, b=0.5)
+    assert shares["a"] == pytest.approx(2 / 3)
+    assert shares["b"] == pytest.approx(1 / 3)
+
+
 def test_who_does_not_run_holds_its_share_and_a_start_its_promise():
     paused = replace(sharer("p", 0.2), state=JobState.PAUSED)
     spec = job_spec("new", bounds=Bounds(0.1, None, 0.3, 1.0))

@@ -14,6 +14,7 @@ from dlsched.placement import (
     Holder,
     PlacementOptions,
     is_alone,
+    kinds_in_words,
     memory_on,
     place,
     rooms,
@@ -141,7 +142,14 @@ def test_a_closed_gpu_is_nobodys_and_the_reason_says_why(gpu, why):
 
 def test_of_many_closed_gpus_a_few_are_told():
     node = gpu_node(*(gpu_fact(index, trouble="lost") for index in range(9)))
-    assert placed(HALF, node).reason.endswith("; GPU 0, 1, 2 and 6 more: lost")
+    assert placed(HALF, node).reason.endswith("; GPUs 0, 1, 2 and 6 more: lost")
+
+
+def test_instances_are_told_by_how_many_there_are_of_which_gpu():
+    parts = [replace(gpu_fact(0, trouble="lost"), uuid=f"MIG-{n}", part_of="GPU-0") for n in "ab"]
+    one = replace(gpu_fact(1, trouble="lost"), uuid="MIG-c", part_of="GPU-1")
+    found = placed(HALF, gpu_node(*parts, one, gpu_fact(2, trouble="lost")))
+    assert found.reason.endswith("; GPU 2 and 2 instances of GPU 0 and 1 instance of GPU 1: lost")
 
 
 def test_foreign_users_keep_their_memory_where_gpus_are_shared_with_them():
@@ -150,6 +158,15 @@ def test_foreign_users_keep_their_memory_where_gpus_are_shared_with_them():
     assert gpus(gpu_spec("a", share=0.1, gib=10), node, options=share) == ("GPU-0",)
     assert placed(gpu_spec("a", share=0.1, gib=11), node, options=share).reason == (
         "needs 11 GiB on a GPU, at most 10 GiB is left on the 1 of 1 with time left"
+    )
+
+
+def test_a_part_of_the_memory_is_the_part_that_the_job_is_told_of_whoever_else_is_there():
+    node = gpu_node(GpuView(gpu_fact(0), foreign_processes=1, foreign_memory_bytes=6 * GIB))
+    share = PlacementOptions(foreign="share")
+    assert gpus(HALF, node, options=share) == ("GPU-0",)
+    assert placed(gpu_spec("b", share=0.5), node, (HALF, "GPU-0"), options=share).reason == (
+        "needs 0.50 of the memory of a GPU, at most 2 GiB is left on the 1 of 1 with time left"
     )
 
 
@@ -250,7 +267,7 @@ def test_no_gpu_is_promised_beyond_what_it_has(node, jobs, options):
         asked = [spec.container.gpu_memory_bytes for spec in here]
         free_bytes = view.fact.memory_bytes - foreign_bytes
         held_bytes = sum(
-            memory_on(spec, free_bytes)
+            memory_on(spec, view.fact.memory_bytes)
             for spec, own in zip(here, asked, strict=True)
             if own is not None or not is_alone(spec)
         )
@@ -292,3 +309,11 @@ def test_a_job_that_is_told_to_wait_truly_fits_nowhere(node, jobs, options):
 
 def replace_count(spec, count):
     return replace(spec, container=replace(spec.container, gpus=count))
+
+
+def test_gpus_are_counted_by_kind_and_of_many_kinds_the_first_are_told():
+    kinds = [("NVIDIA A100", 80 << 30), ("Tesla T4", 15 << 30), ("NVIDIA A100", 80 << 30)]
+    assert kinds_in_words(kinds) == "2 NVIDIA A100 80 GiB, 1 Tesla T4 15 GiB"
+    many = [(f"model {number}", 1 << 30) for number in range(6)]
+    assert kinds_in_words(many).endswith("1 model 3 1 GiB, ...")
+    assert kinds_in_words([]) == ""

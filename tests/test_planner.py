@@ -76,6 +76,12 @@ def test_a_start_gets_its_ceiling_or_what_is_left():
     assert reserved.limits == Limits(1.0)
 
 
+def test_what_starts_begin_with_lies_on_the_grain_so_that_together_they_fit():
+    specs = [job_spec(f"j{index}", bounds=Bounds(0.01, None)) for index in range(6)]
+    actions = plan(snapshot(capacity=1.0), {}, {}, specs, reserves=True)
+    assert {action.limits for action in actions} == {Limits(0.166)}
+
+
 def test_growth_must_fit_beside_what_is_in_force():
     grow = Resize("a", "id-a", Limits(1.0), Limits(2.5), 1024, "")
     assert may_grow(grow, {"a": 1.0, "b": 1.5}, 4.0) == (True, 4.0)
@@ -170,11 +176,21 @@ def test_the_same_share_is_nothing_to_do():
     assert plan(jobs, {"a": Limits(1.0, 0.30000001)}, {}) == ()
 
 
-def test_cores_and_share_in_one_resize_go_by_the_cores():
-    jobs = snapshot(sharer("a", 0.3))
-    (action,) = plan(jobs, {"a": Limits(0.5, 0.5)}, {})
-    assert isinstance(action, Resize)
-    assert (action.only_tells, action.grows) == (False, False)
+@pytest.mark.parametrize(
+    ("limits", "steps"),
+    [
+        (Limits(0.5, 0.2), [(Limits(0.5, 0.2), False)]),
+        (Limits(2.0, 0.5), [(Limits(2.0, 0.5), True)]),
+        (Limits(2.0, 0.2), [(Limits(1.0, 0.2), False), (Limits(2.0, 0.2), True)]),
+        (Limits(0.5, 0.5), [(Limits(0.5, 0.3), False)]),
+    ],
+)
+def test_what_shrinks_of_cores_and_share_comes_before_all_growth(limits, steps):
+    """And a share that grows while cores shrink waits for the next cycle."""
+    actions = plan(snapshot(sharer("a", 0.3)), {"a": limits}, {})
+    resizes = [action for action in actions if isinstance(action, Resize)]
+    assert [(one.limits, one.grows) for one in resizes] == steps
+    assert [one.before for one in resizes[1:]] == [one.limits for one in resizes[:-1]]
 
 
 def test_a_share_that_is_no_longer_divided_is_told():

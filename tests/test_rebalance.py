@@ -84,6 +84,16 @@ def test_nobody_moves_where_that_makes_no_room():
     assert to_make_room([WAITS], [shares], node_left, AUTO) is None
 
 
+def test_nobody_moves_to_where_the_memory_that_it_uses_is_not():
+    uses = replace(RUNS, used_bytes=17 * 2**30)
+    assert wanted(WAITS, uses) is None
+    assert wanted(WAITS, replace(RUNS, used_bytes=15 * 2**30)) is not None
+    lost = replace(uses, trouble="its GPU 1: lost")
+    assert off_trouble([lost], left(SMALL_AND_LARGE, lost), AUTO).gpus == ("GPU-1",)
+    asks = replace(movable("runs", "GPU-1", gib=8), used_bytes=17 * 2**30)
+    assert wanted(WAITS, asks).gpus == ("GPU-0",)
+
+
 def test_it_does_not_move_onto_what_is_kept_for_another():
     node = gpu_node(gpu_fact(0, 16), gpu_fact(1, 80))
     kept = left(node, RUNS)
@@ -100,7 +110,7 @@ def test_a_job_moves_off_a_gpu_in_trouble_and_may_keep_the_sound_one():
     hit = replace(movable("hit", "GPU-0", "GPU-1"), trouble="its GPU 1: fell off the bus")
     move = off_trouble([RUNS, hit], left(node, hit), AUTO)
     assert (move.job, move.gpus) == ("hit", ("GPU-0", "GPU-2"))
-    assert move.why == "its GPU 1: fell off the bus; to GPU 0 and 2"
+    assert move.why == "its GPU 1: fell off the bus; to GPUs 0, 2"
 
 
 def test_without_room_elsewhere_it_stays():

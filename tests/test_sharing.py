@@ -67,7 +67,7 @@ def test_its_time_takes_the_place_of_cores() -> None:
 
 
 def test_whole_gpus_and_adopted_containers_are_not_divided() -> None:
-    whole = replace(sharer("w"), spec=job_spec("w"))
+    whole = replace(sharer("w", share=None), spec=job_spec("w"))
     adopted = replace(sharer("x"), adopted=True)
     assert not shares_gpus(whole)
     assert not shares_gpus(adopted)
@@ -75,6 +75,21 @@ def test_whole_gpus_and_adopted_containers_are_not_divided() -> None:
     seen = node(whole, adopted, sharer("a", gpus=(UUID, "GPU-2")))
     assert shared_gpus(seen) == ("GPU-2", UUID)
     assert [job.name for job in as_node(seen, UUID).jobs] == ["a"]
+
+
+def test_one_that_came_to_share_shares_whatever_its_file_asks_for_by_now() -> None:
+    """Also where the file is gone, or cannot be read after a restart."""
+    whole = replace(sharer("w", 0.4), spec=job_spec("w"))
+    (there,) = as_node(node(whole), UUID).jobs
+    assert (there.spec.bounds, there.actual) == (Bounds(1.0, 1.0), Limits(0.4))
+
+
+def test_promises_above_all_of_it_are_cut_to_their_parts() -> None:
+    raised = replace(sharer("a"), spec=job_spec("a", bounds=Bounds(0.1, None, 0.9, 1.0)))
+    whole = replace(sharer("w"), spec=job_spec("w"))
+    seen = as_node(node(raised, sharer("b"), whole), UUID)
+    floors = [job.spec.bounds.floor_cores for job in seen.jobs]
+    assert floors == pytest.approx([0.9 / 2.1, 0.2 / 2.1, 1.0 / 2.1])
 
 
 def test_who_does_not_run_yet_holds_what_it_is_promised_not_all() -> None:

@@ -51,7 +51,7 @@ def problems(more: str, rules: Rules = RULES, owner: Owner = ALICE, own: str = O
     "network: none", 'ports: ["8000:80", "127.0.0.1:8999:80/udp", "80:80", "[::1]:8080:80"]',
     "labels: {team.name: vision}", "ulimits: {nofile: 1024, nproc: 64}", "logging: {driver: none}",
     "logging: {driver: json-file}", "weight: 1", "gpus: 1", "gpus: {count: 1, share: 0.5}",
-    "cpus: {min: 4, max: 64}",
+    "cpus: {min: 4, max: 64}", "environment: {NVIDIA_TF32_OVERRIDE: 0, CUDA_VISIBLE_DEVICES: 0}",
     "healthcheck: {test: [CMD, a], interval: 5s}", "cap_drop: [ALL]", "read_only: true",
 ])  # fmt: skip
 def test_what_is_allowed_passes(more: str) -> None:
@@ -84,6 +84,8 @@ def test_what_is_allowed_passes(more: str) -> None:
     ("labels: {traefik.enable: x}", "'traefik.enable' is not for uid 1001: allowed is team.*"),
     ("ulimits: {rtprio: 99}", "ulimits.rtprio: rtprio is not for uid 1001: core, cpu, data"),
     ("ulimits: {memlock: -1}", "ulimits.memlock: memlock is not for uid 1001"),
+    ("environment: {NVIDIA_VISIBLE_DEVICES: all}", "NVIDIA_VISIBLE_DEVICES is not for uid 1001"),
+    ("environment: {NVIDIA_MOFED: enabled}", "NVIDIA_MOFED: NVIDIA_MOFED is not for uid 1001: it"),
     ("logging: {driver: syslog}", "logging: is not for uid 1001: leave it out"),
     ("logging: {driver: json-file, options: {}}", "logging: is not for uid 1001"),
     ("weight: 2", "weight: 2 is not for uid 1001: at most 1"),

@@ -135,6 +135,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
     from dlsched.runtime.docker import gpu_doctor as gpus
     from dlsched.runtime.docker.labels import ENABLE, INSTANCE
 
+    yield from gpus.alarm(settings.state_dir)
     seen = gpus.look(settings.gpus)
     yield from gpus.devices(seen, settings.gpus)
     if not seen.devices:

@@ -98,7 +98,7 @@ def in_full(gpu: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
 
 def _holding(gpu: Mapping[str, Any]) -> str:
     words = [", ".join(gpu["uuids"]) or f"none of {gpu['count']} yet"]
-    if gpu["floor_share"] < 1:
+    if gpu["floor_share"] < 1 or gpu["actual_share"] is not None:
         words.append(_share(gpu))
     elif gpu["uuids"]:
         words.append("alone")

@@ -27,7 +27,7 @@ from dlsched.report.budget import Budget
 from dlsched.report.busy import Clocked, Timed, captures, cuda
 from dlsched.report.granted import Allotment, Grant
 from dlsched.report.resting import Rest
-from dlsched.report.turns import Turns, turn_file
+from dlsched.report.turns import PATIENCE_S, Turns, turn_file
 from dlsched.report.writer import PERIOD_S, Writer, current
 
 TURN_S = 0.05
@@ -41,7 +41,8 @@ _ROUNDING_S = 1e-9
 
 
 class Pacer:
-    """Paces one process. Threads that compute at the same time are made to do it in turn."""
+    """Paces one process. Threads that compute at the same time are made to do it in turn, but who
+    is within `with pace` may itself wait for another thread: that one then waits no longer."""
 
     def __init__(
         self,
@@ -64,6 +65,8 @@ class Pacer:
         """As if nothing had happened: what a forked child must do first."""
         self._lock = threading.RLock()
         self._depth = 0
+        self._body: Optional[object] = None
+        self._outlasted: Optional[object] = None
         self._local = threading.local()
         self._share: Optional[float] = None
         self._turn_paths: Tuple[str, ...] = ()
@@ -82,18 +85,19 @@ class Pacer:
         All the time between two calls counts as the GPU's, except for the rests in between.
         """
         with contextlib.suppress(Exception):
-            if self._is_free():
+            if self._is_free() or not self._begins():
                 return
-            with self._lock:
+            try:
                 if self._depth == 0 and not captures():
                     self._step()
+            finally:
+                self._lock.release()
 
     def __enter__(self) -> Pacer:
         """Rest until the job may use its GPU. What follows counts as the GPU's time."""
-        if self._is_free():
+        if self._is_free() or not self._begins():
             self._entered().append(False)
             return self
-        self._lock.acquire()
         self._entered().append(True)
         self._depth += 1
         if self._depth == 1:
@@ -107,6 +111,12 @@ class Pacer:
                 # A signal's handler has ended the job's wait: there is no body to come back from.
                 self.__exit__()
                 raise
+            if self._share is None:
+                # Threads of a job that is not paced do not wait for each other.
+                self.__exit__()
+                self._entered().append(False)
+            else:
+                self._body = object()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -116,6 +126,7 @@ class Pacer:
             return
         try:
             if self._depth == 1:
+                self._body = None
                 with contextlib.suppress(Exception):
                     self._close()
         finally:
@@ -127,6 +138,17 @@ class Pacer:
         with contextlib.suppress(Exception):
             self._turns.forget()
             self.begin_anew()
+
+    def _begins(self) -> bool:
+        """Wait for other threads; False: one has been in its body for the whole of a long wait."""
+        while True:
+            body = self._body
+            in_vain = body is not None and body is self._outlasted
+            if self._lock.acquire(timeout=0.0 if in_vain else PATIENCE_S):
+                return True
+            if body is not None and body is self._body:
+                self._outlasted = body
+                return False
 
     def _is_free(self) -> bool:
         """Whether nothing is to be kept to, and it is too early to ask again."""
@@ -166,7 +188,9 @@ class Pacer:
                 if asked or share is None:
                     return
             self._turns.take(
-                self._turn_paths, lambda pause_s: rest.sleep(pause_s) or self._look() is None
+                self._turn_paths,
+                lambda pause_s: rest.sleep(pause_s) or self._look() is None,
+                others=1.0 - share,
             )
         share = self._look()
         if share is None:

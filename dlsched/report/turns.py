@@ -41,16 +41,25 @@ class Turns:
         self._held: List[int] = []
         self._taken_s: Optional[float] = None
         self._in_vain = False
+        self._patience_s = PATIENCE_S
+        self._grown_s = clock()
         self._unwatched = watched
 
-    def take(self, paths: Iterable[str], pause: Callable[[float], bool]) -> None:
+    def take(
+        self, paths: Iterable[str], pause: Callable[[float], bool], others: float = 1.0
+    ) -> None:
         """Wait for the turn on all of these; go without where that takes too long.
 
-        `pause` sleeps so many seconds, and answers True when the wait is to end. Everybody takes
-        them in the order of their names, so no two jobs wait for each other.
+        `pause` sleeps so many seconds, and answers True when the wait is to end. `others` is the
+        part of the time that is the others': no more of it is waited for in the long run, however
+        often they give their turn back. Everybody takes them in the order of their names, so no
+        two jobs wait for each other.
         """
         self.give()
-        until_s = self._clock() + (0.0 if self._in_vain else PATIENCE_S)
+        began_s = self._clock()
+        grown_s = self._patience_s + others * (began_s - self._grown_s)
+        self._patience_s, self._grown_s = min(PATIENCE_S, grown_s), began_s
+        until_s = began_s + (0.0 if self._in_vain else self._patience_s)
         self._in_vain = False
         for path in sorted(paths):
             with contextlib.suppress(OSError):
@@ -58,6 +67,7 @@ class Turns:
                 self._held.append(os.open(path, flags))
                 self._lock(self._held[-1], until_s, pause)
         self._taken_s = self._clock()
+        self._patience_s -= self._taken_s - began_s
         if self._unwatched and self._held:
             self._unwatched = False
             threading.Thread(target=self._watch, name="dlsched-pace", daemon=True).start()

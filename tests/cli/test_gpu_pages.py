@@ -55,7 +55,7 @@ def test_ps_tells_by_job_what_is_enforced_and_what_is_not(
     program: Program, gpus: FakeSource, columns: int
 ) -> None:
     told = " ".join(program("ps", env={"COLUMNS": str(columns)}).stdout.split())
-    assert told.count("enforced: devices (CDI), cpu (engine); advisory: time, memory") == 2
+    assert told.count("enforced: devices (CDI), cpu (the engine); advisory: time, memory") == 2
     if columns == 80:
         assert (
             "shared-two: enforced: devices (NVIDIA hook, legacy mode), memory (MPS, 8 GiB on each"
@@ -78,7 +78,7 @@ def test_why_tells_each_bound_in_words(program: Program, gpus: FakeSource) -> No
         "devices: enforced by CDI",
         "time: advisory: told to the job, which paces itself",
         "memory: advisory: told to the job; fit_to_allotment() has its framework keep to it",
-        "cpu: enforced by engine",
+        "cpu: enforced by the engine",
     ]
     alone = program("why", "solitary", env={"COLUMNS": "120"}).stdout
     assert "gpus: MIG-22222222-bbbb, GPU-33333333-dddd; alone; 7 GiB in use" in alone

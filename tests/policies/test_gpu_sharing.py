@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
@@ -124,6 +125,24 @@ def test_with_cpu_and_gpu_both_short_nobody_starves(spins: bool, seed: int) -> N
         for name in jobs:
             at_target[name] += missed(world, name) <= BAND
     assert min(at_target.values()) >= 45, at_target
+
+
+@pytest.mark.parametrize("name", ["dqoes", "tradl", "fair", "none"])
+def test_files_that_change_never_promise_a_gpu_twice(name: str) -> None:
+    """Not even between two actions, nor under an agent that has just started."""
+    world = GpuWorld(name, TWO)
+    for floors in ((0.5, 0.5), (0.9, 0.5), (1.0, 0.5), (0.05, 0.3), (1.0, 1.0), (0.2, 0.9)):
+        for job, floor in zip(TWO, floors, strict=True):
+            spec = world.inbox.specs[job]
+            world.inbox.specs[job] = replace(
+                spec, bounds=replace(spec.bounds, floor_share=floor), digest=f"d:{job} {floor}"
+            )
+        world.run(12)
+        shares = [box.limits.gpu_share for box in world.boxes.values()]
+        assert None not in shares
+        world.controller = world.agent()
+        world.run(3)
+    assert world.most_given <= 1.0 + 1e-9
 
 
 def test_plain_docker_is_left_plain_and_the_gpu_is_still_given_out_once() -> None:

@@ -31,12 +31,13 @@ DEADLINE_S = 300.0
 Trained = Callable[[str], dict[str, Any]]
 
 DATA = """
-import json, os, sys, warnings
+import json, os, sys, time, warnings
 warnings.filterwarnings("ignore")
 import torch
 torch.manual_seed(0)
 x = torch.randn(640, 4)
 y = (x.sum(1) > 0).long()
+STEP_S = 0.01  # so that a step is long enough, on any host, to be paced and told of
 
 def tell(**more):
     from dlsched.report.writer import current
@@ -54,6 +55,7 @@ class Linear(pl.LightningModule):
         self.layer = torch.nn.Linear(4, 2)
 
     def training_step(self, batch, index):
+        time.sleep(STEP_S)
         loss = torch.nn.functional.cross_entropy(self.layer(batch[0]), batch[1])
         self.log("train_loss", loss)
         return loss
@@ -108,6 +110,8 @@ class Linear(torch.nn.Module):
         self.layer = torch.nn.Linear(4, 2)
 
     def forward(self, x, labels=None):
+        if self.training:
+            time.sleep(STEP_S)
         logits = self.layer(x)
         return {"loss": torch.nn.functional.cross_entropy(logits, labels), "logits": logits}
 

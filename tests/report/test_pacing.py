@@ -339,6 +339,16 @@ def test_the_allotment_of_a_job_that_is_not_paced_is_seldom_looked_at() -> None:
     assert len(looks) == 1
 
 
+def in_threads(work: Callable[[], None], count: int) -> None:
+    """Until all have ended, or it is plain that they wait for ever."""
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join(30)
+        assert not each.is_alive()
+
+
 def test_threads_of_a_job_that_is_not_paced_do_not_wait_for_each_other() -> None:
     pacer, _ = still(None)
     met = threading.Barrier(2, timeout=30)
@@ -348,11 +358,7 @@ def test_threads_of_a_job_that_is_not_paced_do_not_wait_for_each_other() -> None
             met.wait()
 
     pacer()
-    threads = [threading.Thread(target=meet) for _ in range(2)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    in_threads(meet, 2)
     assert not met.broken
 
 
@@ -368,12 +374,41 @@ def test_threads_of_a_paced_job_use_the_device_one_after_the_other() -> None:
                 now_s[0] += 0.1
                 within.pop()
 
-    threads = [threading.Thread(target=compute) for _ in range(3)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    in_threads(compute, 3)
     assert now_s[0] == pytest.approx(150 * 0.1 / 0.5, rel=0.05)
+
+
+def test_threads_of_a_job_that_is_not_paced_do_not_wait_in_a_long_step_either() -> None:
+    pacer, now_s = still(None)
+    met = threading.Barrier(2, timeout=30)
+
+    def meet() -> None:
+        with pacer:
+            now_s[0] += 1.0  # long enough for the allotment to be looked at again
+            met.wait()
+
+    in_threads(meet, 2)
+    assert not met.broken
+
+
+def test_who_waits_for_a_paced_thread_while_it_computes_is_not_waited_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dlsched.report.pacing.PATIENCE_S", 0.01)
+    pacer, _ = still(0.5)
+    done: list[str] = []
+
+    def work() -> None:
+        with pacer:
+            done.append("around")
+        pacer()
+        done.append("after")
+
+    with pacer:
+        in_threads(work, 2)
+    assert sorted(done) == ["after", "after", "around", "around"]
+    with pacer:
+        assert pacer._meter is not None
 
 
 def test_what_the_body_raises_is_raised_and_counted() -> None:

@@ -85,6 +85,31 @@ def test_who_keeps_it_is_waited_for_once_and_never_again_until_it_is_free(
     assert time.now_s == pytest.approx(waited_s + PATIENCE_S, abs=0.1), "other had it"
 
 
+def test_who_gives_it_back_for_a_moment_only_does_not_take_the_others_time(
+    both: tuple[Turns, Turns], time: Time, path: str
+) -> None:
+    hog, mine = both
+    taken_s = 0.0
+
+    def pause(seconds: float) -> bool:
+        nonlocal taken_s
+        time.pause(seconds)
+        if time.now_s - taken_s >= 0.95 * PATIENCE_S:
+            hog.give()
+            taken_s = time.now_s
+        return False
+
+    waited_s = 0.0
+    while time.now_s < 30 * PATIENCE_S:
+        began_s = time.now_s
+        mine.take([path], pause, others=0.25)
+        waited_s += time.now_s - began_s
+        time.now_s += 0.02  # a step
+        mine.give()
+        hog.take([path], lambda _: True)
+    assert waited_s <= PATIENCE_S + 0.25 * time.now_s + 0.1
+
+
 def test_a_turn_that_nobody_waits_for_any_more_is_given_back(
     both: tuple[Turns, Turns], time: Time, path: str
 ) -> None:

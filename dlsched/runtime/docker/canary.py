@@ -1,18 +1,23 @@
 """The first update of a container with GPUs, tried on one of them: does it take its GPUs away?
 
 Owns what this agent has found out of that in its life: for each way in which GPUs reach containers
-whether an update leaves them alone, that none is made any more once one did not, and which
-containers lost theirs. It must not call the engine, and must not know limits: it is handed what to
-do. May be used from any thread.
+whether an update leaves them alone, and which containers lost theirs; and longer than that, in a
+file, that none is made any more once one took GPUs away: each agent and each release after it would
+cost one more container its GPUs. It must not call the engine, and must not know limits: it is
+handed what to do. May be used from any thread.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+from dlsched.durable import remove, write_whole
 from dlsched.errors import DlschedError
+from dlsched.logs import plain_text
 from dlsched.model import GpuAccess
 from dlsched.runtime.docker.gpu_probe import Probe, ProbeFailed, probe
 
@@ -21,7 +26,11 @@ REMEDY = (
     "--set nvidia-container-runtime.mode=cdi), then start the container anew"
 )
 
+ALARM_FILE = "gpu-alarm"
+"""In the state directory, as long as no container with GPUs is to be updated."""
 
+_ALARM_BYTES = 1000
+_NO_MORE = "no container with GPUs is updated through the engine now"
 _LEGACY = "its GPUs came by the legacy hook, and a CPU update can take them away: use CDI"
 
 
@@ -56,16 +65,20 @@ class Canary:
     """What updates do to the GPUs of one engine's containers."""
 
     def __init__(
-        self, look: Look = lambda held: probe(held.pid, held.container, held.nodes)
+        self,
+        look: Look = lambda held: probe(held.pid, held.container, held.nodes),
+        state_dir: Path | None = None,
     ) -> None:
-        """`look` tells which nodes a container may open, and raises ProbeFailed."""
+        """`look` tells which nodes a container may open, and raises ProbeFailed; `state_dir` is
+        where an alarm outlives the agent (None: nowhere)."""
         self._look = look
         self._turn = threading.Condition()
         self._trying: str | None = None
         self._safe: set[GpuAccess] = set()
         self._lost: dict[str, tuple[int, str]] = {}
         """By container: the process of the start that lost its GPUs, and how."""
-        self.alarm: str | None = None
+        self._file = None if state_dir is None else state_dir / ALARM_FILE
+        self.alarm: str | None = None if self._file is None else _kept(self._file)
         """Why no container with GPUs is updated through the engine any more; None: they are."""
 
     def update(self, held: Held, change: Callable[[], None], *, wait: bool = False) -> None:
@@ -100,6 +113,8 @@ class Canary:
 
     def check(self, held: Held) -> None:
         """Look whether a container still has its GPUs, where something else may have taken them."""
+        if self.lost(held.container, held.pid) is not None:
+            return
         try:
             seen = self._look(held)
         except ProbeFailed:
@@ -124,6 +139,8 @@ class Canary:
         if not before.allowed:
             self._note(held, f"it may not open {_words(before.denied)}")
             raise Unproven(f"no update is made of it: it may not open {_words(before.denied)}")
+        # Killed in the middle, nobody would know whether it was safe, and one more would be tried.
+        self._keep(f"{held.name}: nobody saw whether a CPU update took its GPU away; {_NO_MORE}")
         try:
             change()
         finally:
@@ -134,19 +151,45 @@ class Canary:
         try:
             after = self._look(held)
         except ProbeFailed:
+            self._settle()
             return  # it may have ended meanwhile: the next update is tried like this one
         if taken := before.allowed & after.denied:
             why = f"a CPU update took its GPU away: it may not open {_words(taken)} any more"
             self._note(held, why)
-            self.alarm = (
-                f"{held.name}: {why}; no container with GPUs is updated through the engine now: "
-                f"{REMEDY}"
-            )
+            self.alarm = self._keep(f"{held.name}: {why}; {_NO_MORE}: {REMEDY}")
             raise Unsafe(self.alarm)
         self._safe.add(held.access)
+        self._settle()
+
+    def _keep(self, alarm: str) -> str:
+        """Have it outlive the agent; returns it with what ends it."""
+        if self._file is None:
+            return alarm
+        alarm = f"{alarm}; in the end remove {self._file} and restart dlsched"
+        with suppress(OSError):  # it holds for this agent's life all the same
+            write_whole(self._file, alarm)
+        return alarm
+
+    def _settle(self) -> None:
+        """There is no alarm after all."""
+        if self._file is not None:
+            with suppress(OSError):
+                remove(self._file)
 
     def _note(self, held: Held, why: str) -> None:
         self._lost[held.container] = (held.pid, why)
+
+
+def _kept(file: Path) -> str | None:
+    """The alarm of an agent before this one; where there is one that cannot be read, that."""
+    try:
+        with file.open("rb") as stream:
+            text = stream.read(_ALARM_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        text = f"{file} cannot be read: {error.strerror}"
+    return plain_text(text).strip() or f"{file} is there"
 
 
 def _words(nodes: frozenset[str]) -> str:

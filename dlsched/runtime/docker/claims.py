@@ -186,6 +186,7 @@ class Claims:
             sources=sources,
             mps_threads_percent=None,
             mps_memory_bytes=None,
+            origin=None,
         )
 
     def _image_labels(self, body: Body) -> Mapping[str, str] | None:

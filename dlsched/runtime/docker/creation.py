@@ -29,6 +29,7 @@ from dlsched.runtime.allotment import (
     write_allotment,
 )
 from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker.canary import Waits
 from dlsched.runtime.docker.claims import inherits_labels
 from dlsched.runtime.docker.containers import (
     Surroundings,
@@ -213,10 +214,13 @@ class Creation:
             with suppress(EngineRefused):
                 self._engine.remove(found.container_id)
             raise StartFailed(f"container {short} was made for other GPUs", retryable=True)
-        self._hands.set(found.container_id, limits, shares, own=_own(action))
-        if not found.risks_gpus:
-            restart = restart_policy(action.spec.container.restart)
-            self._engine.update(found.container_id, {"RestartPolicy": restart})
+        try:
+            self._hands.set(found.container_id, limits, shares, own=_own(action))
+            if not found.risks_gpus:
+                restart = restart_policy(action.spec.container.restart)
+                self._engine.update(found.container_id, {"RestartPolicy": restart})
+        except (EngineRefused, Untouchable, Waits) as error:
+            raise StartFailed(f"container {short}: {one_line(error)}", retryable=True) from error
         return found.container_id
 
 

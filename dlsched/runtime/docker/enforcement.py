@@ -50,7 +50,7 @@ def with_gpus(
     return replace(
         fact,
         actual=actual,
-        gpus=described.gpus if described.adopted is None else uuids_of(described.gpus, devices),
+        gpus=uuids_of(described.gpus, devices),
         gpu_access=access,
         gpu_enforced=tuple(
             enforced(
@@ -82,4 +82,4 @@ def enforced(
         yield "time", f"MPS, {threads_percent} % of threads at start"
     if memory_bytes is not None:
         yield "memory", f"MPS, {render_bytes(memory_bytes)} on each at start"
-    yield "cpu", "control group file, set again when lost" if by_file else "engine"
+    yield "cpu", "control group file, set again when lost" if by_file else "the engine"

@@ -5,12 +5,14 @@ Owns those findings. It must not change anything, nor look at GPUs itself: it is
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from dlsched.model import ComputeMode, GpuAccess, GpuFact
 from dlsched.runtime.cgroup import PROC
+from dlsched.runtime.docker.canary import ALARM_FILE, Canary
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.injection import NVIDIA_CONFIG, Injector, NoWay, nvidia_mode
 from dlsched.runtime.docker.mps import running_pipes
@@ -67,6 +69,12 @@ def devices(seen: Look, options: Gpus, driver: Path = NVIDIA_DRIVER) -> Iterator
         yield _device(gpu, options)
 
 
+def alarm(state_dir: Path) -> Iterator[Finding]:
+    """What an agent has found out and left behind, where it may be read."""
+    if os.access(state_dir / ALARM_FILE, os.R_OK):
+        yield Finding("gpu", "warn", str(Canary(state_dir=state_dir).alarm))
+
+
 def _device(gpu: GpuFact, options: Gpus) -> Finding:
     place = "" if gpu.part_of is None else f", MIG instance of {gpu.part_of}"
     mode = "" if gpu.compute_mode is ComputeMode.DEFAULT else f", mode {gpu.compute_mode.value}"
@@ -106,7 +114,10 @@ def foreign_users(seen: Look, ours: Collection[str], options: Gpus) -> Iterator[
 
 def way_in(seen: Look, info: Body, options: Gpus, config: Path = NVIDIA_CONFIG) -> Finding:
     """How containers get GPUs: a CPU update can take them away again in the legacy mode."""
-    usable = tuple(gpu.uuid for gpu in seen.devices if gpu.trouble is None)
+    divided = {gpu.part_of for gpu in seen.devices}
+    whole = tuple(gpu for gpu in seen.devices if gpu.uuid not in divided)
+    usable = tuple(gpu.uuid for gpu in whole if gpu.trouble is None)
+    usable = usable or tuple(gpu.uuid for gpu in whole)
     injector = Injector(options, lambda: seen.devices, config)
     try:
         access = injector.of(usable, info).access

@@ -1,8 +1,9 @@
 """Whether a container may open device nodes: asked by a child process of ours inside its group.
 
 Owns that child: it enters the control group that decides on devices, opens each node by its path on
-the host and ends, so it needs neither a shell in the image nor a right in the container. It leaves
-nothing behind, and is killed at its deadline. It must not judge what the answer means.
+the host and ends, so it needs neither a shell in the image nor a right in the container. It is
+killed at its deadline, also where nobody is left to do so; one that a driver holds in the kernel is
+left to end when it can, and nobody waits for it. It must not judge what the answer means.
 """
 
 from __future__ import annotations
@@ -17,16 +18,20 @@ from pathlib import Path
 
 from dlsched.errors import DlschedError
 from dlsched.runtime.cgroup import PROC, belongs, group_folders
+from dlsched.runtime.docker.background import begin
 
 DEADLINE_S = 10.0
 """A GPU that nobody uses takes seconds to open. On cgroup v2 the child is under the container's
 quota, and stands still where that is paused."""
 
+_KILLED_WITHIN_S = 1.0
+
 # All that it needs is loaded before it enters: on cgroup v2 what it touches afterwards is counted
 # as the container's, and where that is out of memory, the child is to be the one that is killed.
 _CHILD = """
-import json, os, sys
-group, *nodes = sys.argv[1:]
+import json, os, signal, sys
+within_s, group, *nodes = sys.argv[1:]
+signal.setitimer(signal.ITIMER_REAL, float(within_s))
 with open("/proc/self/oom_score_adj", "w") as file:
     file.write("1000")
 told = {}
@@ -63,22 +68,40 @@ def probe(
     Raises ProbeFailed.
     """
     group = _device_group(pid, container, proc)
-    there = [node for node in nodes if Path(node).is_char_device()]
-    if not there:
-        raise ProbeFailed("none of its device nodes can be seen from here")
-    command = [sys.executable, "-I", "-S", "-c", _CHILD, str(group / "cgroup.procs"), *there]
     try:
-        child = subprocess.run(command, capture_output=True, timeout=within_s, check=True)
-        told: dict[str, int] = json.loads(child.stdout)
+        there = [node for node in nodes if Path(node).is_char_device()]
+        if not there:
+            raise ProbeFailed("none of its device nodes can be seen from here")
+        told = _told(group / "cgroup.procs", there, within_s)
     except subprocess.TimeoutExpired as error:
         raise ProbeFailed(f"the look into its group took longer than {within_s:g} s") from error
-    except subprocess.CalledProcessError as error:
-        last = error.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-        raise ProbeFailed(f"its group cannot be entered: {last[:200]}") from error
     except (OSError, ValueError) as error:
         raise ProbeFailed(f"its group cannot be looked into: {error}") from error
     denied = frozenset(node for node, code in told.items() if code == errno.EPERM)
     return Probe(frozenset(told) - denied, denied)
+
+
+def _told(group: Path, nodes: list[str], within_s: float) -> dict[str, int]:
+    """The error number of opening each node, 0 for none. Raises ProbeFailed, TimeoutExpired."""
+    own_s = within_s + _KILLED_WITHIN_S  # for when the agent is gone by then
+    command = [sys.executable, "-I", "-S", "-c", _CHILD, f"{own_s:g}", str(group), *nodes]
+    child = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        out, complaint = child.communicate(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        try:
+            child.communicate(timeout=_KILLED_WITHIN_S)
+        except subprocess.TimeoutExpired:
+            begin(child.communicate, "probe-left")
+        raise
+    if child.returncode != 0:
+        last = complaint.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise ProbeFailed(f"its group cannot be entered: {last[:200]}")
+    told: dict[str, int] = json.loads(out)
+    return told
 
 
 def _device_group(pid: int, container: str, proc: Path) -> Path:

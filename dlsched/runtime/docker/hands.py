@@ -9,7 +9,6 @@ much. Calls wait for the engine: they belong in a background thread.
 
 from __future__ import annotations
 
-import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable
@@ -32,14 +31,14 @@ from dlsched.runtime.docker.dialect import (
     past_the_engine,
     quota_after,
     unlike,
-    words_in,
 )
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.injection import Injector
-from dlsched.runtime.docker.labels import gpu_access_in, gpus_in
 from dlsched.runtime.docker.mps import paced
 from dlsched.runtime.docker.past_engine import PastEngine, Unwritable
-from dlsched.runtime.group_limits import GroupLimits, LimitFiles
+from dlsched.runtime.docker.seen import Seen, look
+from dlsched.runtime.group_limits import GroupLimits
 from dlsched.runtime.limits import (
     DEFAULT_SHARES,
     DEFAULT_WEIGHT,
@@ -51,9 +50,6 @@ from dlsched.runtime.limits import (
 )
 from dlsched.runtime.originals import EngineWords, Original, Originals
 from dlsched.settings import Gpus
-
-_NEWER_RUNC = (1, 3, 2)
-"""From this version on 1024 shares are weight 100 on cgroup v2."""
 
 
 class Untouchable(DlschedError):
@@ -87,33 +83,6 @@ class GivenBack:
     """Why it does not have what it had; None: it has."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    """One look at a container."""
-
-    container: str
-    name: str
-    pid: int
-    words: EngineWords
-    files: LimitFiles | None
-    """None: it does not run, or its group cannot be found."""
-    limits: GroupLimits
-    held: Held | None
-    """What it has of GPUs; None: none, or it does not run."""
-    barred: str | None
-    """Why it is changed past the engine, which could take its GPUs away; None: it is not."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether it has a process."""
-        return self.pid > 0
-
-    @property
-    def by_file(self) -> bool:
-        """Whether it is changed past the engine."""
-        return self.barred is not None
-
-
 class Hands:
     """The limits of one engine's containers. May be used from any thread."""
 
@@ -136,11 +105,9 @@ class Hands:
         self._proc = proc
         self._injector = injector
         self.canary = Canary() if canary is None else canary
-        self._past = PastEngine(self.canary, self._has_newer_runc)
-        self._newer_runc: bool | None = None
+        self._facts = EngineFacts(engine)
+        self._past = PastEngine(self.canary, self._facts.has_newer_runc)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._host_cores: int | None = None
-        self._engine_id = ""
         self.burst_trouble: str | None = None
         """Why the burst cannot be set here; None: it can, or nobody wanted it."""
 
@@ -207,6 +174,10 @@ class Hands:
         """Give an own container that is about to end these limits. Raises as `set`."""
         with self._locks[container]:
             seen = self._look(container)
+            if seen.held is not None and not seen.by_file:
+                # While it saves itself its GPUs are not put at risk, for a next start that it
+                # has not: no canary is made of it.
+                seen = replace(seen, barred="it is about to end")
             self._change(seen, self._ceiling(seen, limits.cpu_cores))
 
     def give_back(self, original: Original) -> GivenBack:
@@ -261,29 +232,10 @@ class Hands:
 
     # -------------------------------------------------------------------------------- before
 
-    def _look(self, container: str) -> _Seen:
-        body = self._engine.inspect(container)
-        state, host = body.get("State") or {}, body.get("HostConfig") or {}
-        pid, name = int(state.get("Pid") or 0), str(body.get("Name", "")).lstrip("/")
-        files, held = None, None
-        if pid > 0:
-            with suppress(OSError):
-                files = LimitFiles(pid, container, self._proc)
-            if (access := gpu_access_in(body)) is not None:
-                nodes = self._injector.to_try(gpus_in(body), body)
-                held = Held(container, name, pid, access, nodes)
-        return _Seen(
-            container=container,
-            name=name,
-            pid=pid,
-            words=words_in(host),
-            files=files,
-            limits=GroupLimits({}) if files is None else files.read(),
-            held=held,
-            barred=None if held is None else self.canary.bar(held.access),
-        )
+    def _look(self, container: str) -> Seen:
+        return look(container, self._engine, self._injector, self.canary, self._proc)
 
-    def _before(self, seen: _Seen, own: Own | None) -> Original:
+    def _before(self, seen: Seen, own: Own | None) -> Original:
         """The record of what it had, on the disk and true."""
         kept = self._originals.of(seen.container)
         if own is not None:
@@ -304,19 +256,12 @@ class Hands:
 
     def _keep(self, original: Original) -> None:
         try:
-            self._originals.secure(replace(original, engine=self._known_engine()))
+            self._originals.secure(replace(original, engine=self._facts.identity()))
         except OSError as error:
             why = error.strerror or error
             raise Untouchable(
                 f"left as it is: what it had before cannot be written down: {why}"
             ) from error
-
-    def _known_engine(self) -> str:
-        """The id of the engine that is spoken to; empty: it does not tell."""
-        if not self._engine_id:
-            with suppress(DlschedError):
-                self._engine_id = str(self._engine.info().get("ID") or "")
-        return self._engine_id
 
     def _elsewhere(self, container: str) -> str | None:
         """Why it proves nothing that the engine does not know that container; None: it is gone.
@@ -324,8 +269,8 @@ class Hands:
         Asked of another engine than has it (DOCKER_HOST in a shell is enough) every record would
         be forgotten, and all limits stay.
         """
-        kept, self._engine_id = self._originals.of(container), ""
-        if kept is None or kept.engine in ("", self._known_engine()):
+        kept = self._originals.of(container)
+        if kept is None or kept.engine in ("", self._facts.identity(anew=True)):
             return None
         return (
             "not known to the engine that answers, which is not the one that has it (see "
@@ -341,7 +286,7 @@ class Hands:
         self._past.forget(container)
         self.canary.forget(container)
 
-    def _refusal(self, seen: _Seen) -> str | None:
+    def _refusal(self, seen: Seen) -> str | None:
         """Why what it has now could not be brought back."""
         if (broken := self._originals.lost(seen.container)) is not None:
             return f"the record of what it had cannot be read: {broken}"
@@ -360,23 +305,17 @@ class Hands:
 
     # -------------------------------------------------------------------------------- change
 
-    def _ceiling(self, seen: _Seen, cores: float | None) -> Body:
+    def _ceiling(self, seen: Seen, cores: float | None) -> Body:
         told = seen.words
-        return ceiling_update(told, cores, self._cores() if told.dialect == "nano" else 0)
+        return ceiling_update(told, cores, self._facts.cores() if told.dialect == "nano" else 0)
 
-    def _cores(self) -> int:
-        """Of the host, as the engine counts them."""
-        if self._host_cores is None:
-            self._host_cores = int(self._engine.info().get("NCPU") or 1)
-        return self._host_cores
-
-    def _has(self, seen: _Seen, body: Body) -> bool:
+    def _has(self, seen: Seen, body: Body) -> bool:
         """Whether it has that already."""
         if not seen.by_file:
             return in_force(body, seen.words, seen.limits)
         return self._past.has(seen.files, seen.limits, body)
 
-    def _change(self, seen: _Seen, body: Body, *, wait: bool = False) -> None:
+    def _change(self, seen: Seen, body: Body, *, wait: bool = False) -> None:
         """Through the engine, or past it; the kernel refuses a quota below the burst.
 
         `wait` where another container's update is being tried first.
@@ -387,6 +326,8 @@ class Hands:
                 seen.files.write_burst(quota)
         if seen.held is None:
             self._engine.update(seen.container, body)
+            if seen.access is not None and (held := self._look(seen.container).held) is not None:
+                self.canary.check(held)  # it was started in the middle
             return
         if seen.barred is not None:
             self._write(seen, seen.held, body, seen.barred)
@@ -397,14 +338,14 @@ class Hands:
         except (Unproven, Unsafe) as error:
             self._write(seen, seen.held, body, str(error))
 
-    def _write(self, seen: _Seen, held: Held, body: Body, why: str) -> None:
+    def _write(self, seen: Seen, held: Held, body: Body, why: str) -> None:
         """Past the engine, which for this reason must not be asked."""
         try:
             self._past.write(held, seen.files, body)
         except Unwritable as error:
             raise Untouchable(f"left as it is: {error}, and {why}") from error
 
-    def _give_burst(self, seen: _Seen, burst: int) -> None:
+    def _give_burst(self, seen: Seen, burst: int) -> None:
         """Past the engine, which has no word for it: last, since the quota bounds it."""
         if seen.files is None or seen.files.read().burst_us in (None, burst):
             return
@@ -442,7 +383,7 @@ class Hands:
             self._originals.secure(replace(original, given_back=True))
         return in_words(now.words, now.limits)
 
-    def _change_back(self, original: Original, seen: _Seen) -> None:
+    def _change_back(self, original: Original, seen: Seen) -> None:
         body, files = self._body_back(original, seen), seen.files
         shares = original.told.shares if original.adopted else 0
         if files is not None and files.v2:
@@ -454,17 +395,17 @@ class Hands:
             weight = original.seen.weight if original.adopted else None
             search_shares(shares, DEFAULT_WEIGHT if weight is None else weight, give)
         else:
-            default = DEFAULT_SHARES if files is not None else self._default_shares()
+            default = DEFAULT_SHARES if files is not None else self._facts.default_shares()
             self._change(seen, {**body, "CpuShares": shares or default}, wait=True)
         self._give_burst(seen, original.seen.burst_us or 0)
 
-    def _body_back(self, original: Original, seen: _Seen) -> Body:
+    def _body_back(self, original: Original, seen: Seen) -> Body:
         """What the engine has to be told, but for the shares."""
         if original.adopted:
             return original_update(original.told)
         return self._ceiling(seen, original.ceiling_cores)
 
-    def _wrong(self, original: Original, now: _Seen) -> list[str]:
+    def _wrong(self, original: Original, now: Seen) -> list[str]:
         """What the engine, and the kernel where it runs, say otherwise than they should."""
         body = self._body_back(original, now)
         wrong = unlike(body, now.words)
@@ -493,18 +434,3 @@ class Hands:
         return [
             f"for its next start the engine has {there}, and an update now could take its GPUs away"
         ]
-
-    def _default_shares(self) -> int:
-        """What a container that does not run must be given to have the default weight later."""
-        if str(self._engine.info().get("CgroupVersion", "1")) != "2":
-            return DEFAULT_SHARES
-        return DEFAULT_SHARES if self._has_newer_runc() else OLDER_DEFAULT_SHARES
-
-    def _has_newer_runc(self) -> bool:
-        """Whether the engine's runc turns shares into weights as later ones do."""
-        if self._newer_runc is None:
-            parts = self._engine.version().get("Components") or ()
-            told = [str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"]
-            numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(told))[:3])
-            self._newer_runc = numbers >= _NEWER_RUNC
-        return self._newer_runc

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from dlsched.document import load_document
 from dlsched.errors import DlschedError
 from dlsched.model import GpuAccess, GpuFact
 from dlsched.runtime.docker.engine import Body
@@ -29,14 +28,19 @@ NVIDIA_CONFIG = Path("/etc/nvidia-container-runtime/config.toml")
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 """What CUDA opens beside the GPUs' own nodes, whatever GPU it is to use."""
 
+GPUS_MAX = 64
+"""Of more words than these for one container's GPUs the rest is not looked at."""
+
 _HOOK = "nvidia-container-runtime-hook"
 _RUNTIME = "nvidia"
 _CDI_KIND = "nvidia.com/gpu"
 _CDI_MODES = ("cdi", "jit-cdi")
-_CDI_SPEC_MAX_BYTES = 1 << 22
+_CDI_SPEC_MAX_BYTES = 1 << 20
+_CDI_SPEC_NODES_MAX = 50_000
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
-_NOT_HEARD = {_VISIBLE: "void"}
-"""Where the nvidia runtime is every container's, this keeps it from adding what it hears of."""
+_DEAF = ("", "runc", "io.containerd.runc.v2")
+"""Runtimes that give no GPUs whatever the environment says. Of others only `nvidia` is known: it
+goes by more names, and may be the default under any."""
 
 _UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]{1,91}")
 _NODE = re.compile(r"/nvidia(\d+|-caps/.+|-uvm|-uvm-tools|ctl)$")
@@ -72,7 +76,7 @@ class Injector:
 
     def of(self, gpus: tuple[str, ...], info: Body) -> Injection:
         """How a container gets these GPUs (UUIDs) by the engine that says `info`. Raises NoWay."""
-        void = _NOT_HEARD if _has_runtime(info) else {}
+        void = dict.fromkeys(_heard_names(self.config), "void") if _hears(info) else {}
         if not gpus:
             return Injection(environment=void)
         wanted = self.options.injection
@@ -92,11 +96,13 @@ class Injector:
 
     def to_try(self, words: tuple[str, ...], body: Body) -> tuple[str, ...]:
         """The device nodes, on the host, that tell whether an inspected container has its GPUs."""
-        nodes = [*named_nodes(body), *self.nodes_of(uuids_of(words, self.devices()))]
-        return tuple(dict.fromkeys([*nodes, str(self.options.device_folder / CONTROL_NODES[0])]))
+        named, nodes = tuple(named_nodes(body)), self.nodes_of(uuids_of(words, self.devices()))
+        # Whoever named nodes one by one may have left this one out.
+        control = () if named else (str(self.options.device_folder / CONTROL_NODES[0]),)
+        return tuple(dict.fromkeys([*named, *nodes, *control]))
 
     def _requested(self, gpus: tuple[str, ...], info: Body) -> Injection | None:
-        heard = {_VISIBLE: ",".join(gpus)}
+        heard = dict.fromkeys(_heard_names(self.config), ",".join(gpus))
         if gives_by_cdi(self.config):
             # In this mode the engine's own nvidia driver refuses: only the runtime will do.
             if not _has_runtime(info):
@@ -154,7 +160,7 @@ def access_of(body: Body, config: Path = NVIDIA_CONFIG) -> GpuAccess | None:
     """
     host = body.get("HostConfig") or {}
     requests = host.get("DeviceRequests") or ()
-    by_runtime = host.get("Runtime") == _RUNTIME and bool(_heard(body))
+    by_runtime = bool(_heard(body, config))
     if by_runtime or any(request.get("Driver") != "cdi" for request in requests):
         # Without that runtime a request goes to the hook, whatever the runtime's mode.
         cdi = host.get("Runtime") == _RUNTIME and gives_by_cdi(config)
@@ -164,16 +170,16 @@ def access_of(body: Body, config: Path = NVIDIA_CONFIG) -> GpuAccess | None:
     return GpuAccess.NODES if any(named_nodes(body)) else None
 
 
-def words_for_gpus(body: Body) -> tuple[str, ...]:
+def words_for_gpus(body: Body, config: Path = NVIDIA_CONFIG) -> tuple[str, ...]:
     """What an inspected container was told to get, word for word: UUIDs, indices, `all`, nodes."""
     words: list[str] = []
     for request in (body.get("HostConfig") or {}).get("DeviceRequests") or ():
         ids = [str(one) for one in request.get("DeviceIDs") or ()]
         words += [one.removeprefix(f"{_CDI_KIND}=") for one in ids]
         count = int(request.get("Count") or 0)
-        words += ["all"] if count < 0 else [str(index) for index in range(count)]
-    if not words and (body.get("HostConfig") or {}).get("Runtime") == _RUNTIME:
-        words += _heard(body).split(",")
+        words += ["all"] if count < 0 else map(str, range(min(count, GPUS_MAX)))
+    if not words:
+        words += _heard(body, config).split(",")
     words += named_nodes(body)
     return tuple(dict.fromkeys(word for word in words if word))
 
@@ -209,23 +215,39 @@ def gives_by_cdi(config: Path = NVIDIA_CONFIG) -> bool:
 
 def nvidia_mode(config: Path = NVIDIA_CONFIG) -> str:
     """The mode of the NVIDIA runtime by its configuration; its default is `auto`."""
-    try:
-        told: Mapping[str, Any] = tomllib.loads(config.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return "auto"
-    section = told.get("nvidia-container-runtime")
+    section = _configured(config).get("nvidia-container-runtime")
     return str(section.get("mode", "auto")) if isinstance(section, Mapping) else "auto"
+
+
+def _configured(config: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(config.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def _has_runtime(info: Body) -> bool:
     return _RUNTIME in (info.get("Runtimes") or {})
 
 
-def _heard(body: Body) -> str:
-    """What the nvidia runtime hears; it may be every container's, and then hears nothing."""
+def _hears(info: Body) -> bool:
+    """Whether a container may get GPUs by its environment."""
+    return _has_runtime(info) or str(info.get("DefaultRuntime") or "") not in _DEAF
+
+
+def _heard_names(config: Path) -> tuple[str, ...]:
+    """The variables that the nvidia runtime and its hook listen to; the earlier one is heard."""
+    swarm = str(_configured(config).get("swarm-resource") or "")
+    return (*filter(None, map(str.strip, swarm.split(","))), _VISIBLE)
+
+
+def _heard(body: Body, config: Path) -> str:
+    """What its runtime hears of GPUs; empty: nothing."""
+    if str((body.get("HostConfig") or {}).get("Runtime") or "") in _DEAF:
+        return ""
     entries = (body.get("Config") or {}).get("Env") or ()
-    variables = dict(entry.partition("=")[::2] for entry in entries)
-    told = str(variables.get(_VISIBLE, ""))
+    variables = dict(str(entry).partition("=")[::2] for entry in entries)
+    told = next((variables[name] for name in _heard_names(config) if name in variables), "")
     return "" if told in ("void", "none") else told
 
 
@@ -253,15 +275,18 @@ def _cdi_devices(folder: Path) -> Iterator[tuple[str, frozenset[str]]]:
     """The GPUs that CDI specifications in that folder name, each with the names of its nodes."""
     with suppress(OSError):
         for file in sorted(folder.iterdir()):
-            if file.suffix in (".yaml", ".yml", ".json"):
+            if file.suffix in (".yaml", ".yml", ".json") and file.is_file():
                 # Another's file that is none does not hide the rest.
-                with suppress(OSError, yaml.YAMLError, ValueError, LookupError, AttributeError):
+                with suppress(OSError, ValueError, LookupError, AttributeError, TypeError):
                     yield from tuple(_cdi_devices_in(file))
 
 
 def _cdi_devices_in(file: Path) -> Iterator[tuple[str, frozenset[str]]]:
     with file.open(encoding="utf-8") as stream:
-        told = yaml.load(stream.read(_CDI_SPEC_MAX_BYTES), Loader=yaml.CSafeLoader)  # JSON is YAML
+        text = stream.read(_CDI_SPEC_MAX_BYTES + 1)
+    told: Any = load_document(  # JSON is YAML
+        text, file.name, size_max_bytes=_CDI_SPEC_MAX_BYTES, nodes_max=_CDI_SPEC_NODES_MAX
+    ).value
     if told.get("kind") != _CDI_KIND:
         return
     for device in told.get("devices") or ():

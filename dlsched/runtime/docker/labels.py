@@ -17,7 +17,7 @@ from dlsched.model import ContainerState, GpuAccess, JobSpec, Restart, Stop
 from dlsched.runtime.allotment import METRICS_FILE
 from dlsched.runtime.docker.containers import restart_policy
 from dlsched.runtime.docker.engine import Body, one_line
-from dlsched.runtime.docker.injection import access_of, words_for_gpus
+from dlsched.runtime.docker.injection import GPUS_MAX, access_of, words_for_gpus
 from dlsched.runtime.docker.mps import MpsClient
 from dlsched.runtime.limits import PERIOD_US, quota_cores
 from dlsched.runtime.sources import MetricsFile, ProgressSource
@@ -47,9 +47,6 @@ ORIGIN = f"{PREFIX}origin"
 """The id of the container that a job was moved from, of the first one if it was moved often."""
 MADE = f"{PREFIX}made"
 """A word of its own for each creation: a container has another one than the image it is from."""
-
-GPUS_MAX = 64
-"""Of more words than these for GPUs the rest is not looked at."""
 
 DEFAULT_INSTANCE = "default"
 
@@ -81,6 +78,7 @@ def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
         STOP_GRACE: f"{spec.stop.grace_s:g}",
         RESTART: _restart_label(spec.container.restart),
         MADE: secrets.token_hex(8),
+        ORIGIN: "",  # it may be the image's, and would be taken for another's work
     }
 
 
@@ -240,13 +238,13 @@ def _read(body: Body) -> Inspected:
         gpu_access=gpu_access_in(body),
         mps_threads_percent=_whole(labels.get(MPS_THREADS)),
         mps_memory_bytes=_whole(labels.get(MPS_MEMORY)),
-        origin=labels.get(ORIGIN),
+        origin=labels.get(ORIGIN) or None,
         restart_strays=restart is not None and _strays(restart, host.get("RestartPolicy") or {}),
     )
 
 
 def _whole(label: str | None) -> int | None:
-    return int(label) if label is not None and re.fullmatch("[0-9]{1,18}", label) else None
+    return int(label) if label is not None and re.fullmatch("[1-9][0-9]{0,17}", label) else None
 
 
 def _text(told: object) -> str:

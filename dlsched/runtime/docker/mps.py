@@ -7,6 +7,8 @@ whatever share it is told later. It must not start MPS, nor change how it is set
 
 from __future__ import annotations
 
+import math
+import os
 import stat
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -65,13 +67,19 @@ def share_of(paced: float | None, threads_percent: int | None) -> float | None:
 
 
 def running_pipes(environment: Mapping[str, str], proc: Path = PROC) -> Path | None:
-    """The pipe directory of the control daemon that runs here; None: there is none."""
+    """The pipe directory of the control daemon that runs here; None: there is none.
+
+    One of another user's serves that user alone; anybody may make such a folder in /tmp.
+    """
     pipes = Path(environment.get(_PIPES) or DEFAULT_PIPES)
     try:
-        mode = (pipes / "control").stat().st_mode
+        folder, control = pipes.lstat(), (pipes / "control").lstat()
     except OSError:
         return None
-    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+    if not {folder.st_uid, control.st_uid} <= {0, os.geteuid()}:
+        return None
+    is_pipe = stat.S_ISFIFO(control.st_mode) or stat.S_ISSOCK(control.st_mode)
+    if not (stat.S_ISDIR(folder.st_mode) and is_pipe):
         return None
     try:
         pid = int((pipes / _PID_FILE).read_text(encoding="ascii"))
@@ -86,7 +94,8 @@ def client_of(spec: JobSpec, pipes: Path, gpus: Iterable[GpuFact]) -> MpsClient 
     gpus = tuple(gpus)
     if is_alone(spec) or not gpus or any(gpu.part_of is not None for gpu in gpus):
         return None
-    percent = max(1, round(100 * spec.bounds.ceiling_share))
+    # Up: a percentage below the share would read back as less than what was decided.
+    percent = math.ceil(100 * spec.bounds.ceiling_share - 1e-9)
     return MpsClient(
         pipes,
         percent if percent < 100 else None,

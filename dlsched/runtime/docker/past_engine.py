@@ -57,9 +57,9 @@ class PastEngine:
 
     def _look_after(self, held: Held, now: GroupLimits) -> None:
         written = self._written.get(held.container)
-        if written is None or written[0] != held.pid:
-            return
-        if written[1:] != (now.quota_us, now.period_us):
+        if written is None:
+            self._canary.check(held)  # before this agent's first word anything may have happened
+        elif written[0] == held.pid and written[1:] != (now.quota_us, now.period_us):
             # Somebody wrote the whole group anew, as systemd does, the list of devices with it.
             self._canary.check(held)
 

@@ -7,6 +7,7 @@ calls it holds the lock on the state directory.
 from __future__ import annotations
 
 from dlsched.clock import SystemClock
+from dlsched.runtime.docker.canary import Canary
 from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.hands import GivenBack, Hands
 from dlsched.runtime.docker.injection import Injector
@@ -29,6 +30,7 @@ def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
             options.state_dir,
             SystemClock().wall_time,
             injector=Injector(options.gpus, tuple),
+            canary=Canary(state_dir=options.state_dir),
         )
         backs = [hands.give_back(word) for word in originals.changed()]
         lost = [hands.give_up(container) for container in originals.all_lost()]

@@ -136,7 +136,7 @@ class DockerRuntime:
         self._gpu_trouble: str | None = None
         gate = threading.Semaphore(CALLS_AT_ONCE)
         injector = Injector(options.gpus, lambda: self._gpus)
-        self._canary = Canary()
+        self._canary = Canary(state_dir=options.state_dir)
         hands = Hands(
             self._engine,
             self._originals,

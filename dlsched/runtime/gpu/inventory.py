@@ -179,7 +179,8 @@ class Inventory:
             return self._absent(now_s)
         session, reading = read
         devices, trouble = self._merged(reading)
-        self._plan(reading, now_s)
+        lost = bool(reading.failed) or any(one.trouble == _VANISHED for one in devices)
+        self._plan(lost, now_s)
         cost_s = time.perf_counter() - start_s
         missing = tuple(sorted(session.missing))
         return Look(devices, trouble, now_s, session.driver, missing, cost_s), EVERY_S
@@ -212,9 +213,9 @@ class Inventory:
                 self._session = Session(self._nvml, self._dev, self._proc)
         return self._session
 
-    def _plan(self, reading: Reading, now_s: float) -> None:
+    def _plan(self, lost: bool, now_s: float) -> None:
         """When to open the driver anew: what was lost may come back with a new session alone."""
-        if not reading.failed:
+        if not lost:
             self._retry_s, self._reopen_at_s = RETRY_FIRST_S, None
         elif self._reopen_at_s is None:
             self._reopen_at_s = now_s + self._retry_s

@@ -16,7 +16,6 @@ LIBRARY = "libnvidia-ml.so.1"
 
 # NVML's return codes.
 SUCCESS = 0
-INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 
 from dlsched.errors import EngineUnavailable
 from dlsched.model import GpuAccess
-from dlsched.runtime.docker.canary import Canary, Held, Unproven, Unsafe, Waits
+from dlsched.runtime.docker.canary import ALARM_FILE, Canary, Held, Unproven, Unsafe, Waits
 from dlsched.runtime.docker.gpu_probe import Probe, ProbeFailed
 
 NODE = "/dev/nvidia0"
@@ -154,3 +155,46 @@ def test_a_look_at_what_something_else_may_have_done() -> None:
         canary.check(held())
         assert (canary.lost("id-one", 7) is not None) is lost
     assert canary.alarm is None
+
+
+def test_an_alarm_outlives_the_agent_until_somebody_has_seen_to_it(tmp_path: Path) -> None:
+    update = Updates()
+    with pytest.raises(Unsafe, match=r"mode=cdi.*remove .*/gpu-alarm and restart dlsched"):
+        Canary(Eyes(HAS, HAS_NOT), tmp_path).update(held(), update)
+    later = Canary(Eyes(HAS), tmp_path)
+    assert "one: a CPU update took its GPU away" in (later.bar(GpuAccess.NODES) or "")
+    with pytest.raises(Unsafe):
+        later.update(held("two"), update)
+    assert update.made == 1
+    (tmp_path / ALARM_FILE).unlink()
+    Canary(Eyes(HAS), tmp_path).update(held("two"), update)
+    assert update.made == 2
+
+
+@pytest.mark.parametrize("after", [HAS, ProbeFailed("gone")])
+def test_an_agent_that_is_killed_between_update_and_look_leaves_an_alarm(
+    tmp_path: Path, after: Probe | Exception
+) -> None:
+    left: list[str | None] = []
+
+    def change() -> None:
+        left.append(Canary(Eyes(HAS), tmp_path).alarm)  # what the next agent finds
+
+    canary = Canary(Eyes(HAS, after), tmp_path)
+    canary.update(held(), change)
+    assert str(left[0]).startswith("one: nobody saw whether a CPU update took its GPU away; no con")
+    assert f"remove {tmp_path}/gpu-alarm" in str(left[0])
+    assert Canary(Eyes(HAS), tmp_path).alarm is None
+
+
+def test_an_alarm_that_cannot_be_read_is_one(tmp_path: Path) -> None:
+    (tmp_path / ALARM_FILE).mkdir()
+    assert "gpu-alarm cannot be read" in (Canary(Eyes(HAS), tmp_path).alarm or "")
+    (tmp_path / ALARM_FILE).rmdir()
+    (tmp_path / ALARM_FILE).write_bytes(b"\x1b[2J\xff" + b"a" * 5000)
+    alarm = Canary(Eyes(HAS), tmp_path).alarm or ""
+    assert alarm.isprintable()
+    assert len(alarm) <= 1000
+    (tmp_path / ALARM_FILE).write_bytes(b"")
+    assert Canary(Eyes(HAS), tmp_path).alarm is not None
+    assert Canary(Eyes(HAS), tmp_path / "none").alarm is None

@@ -84,11 +84,11 @@ class Bench:
         engine: Any = self.host
         injector = Injector(Gpus(injection=injection), lambda: DEVICES, root / "config.toml")
         state = root / "state"
-        hands = Hands(engine, Originals(state), state, lambda: "now", self.host.proc)
+        self.hands = Hands(engine, Originals(state), state, lambda: "now", self.host.proc)
         self.creation = Creation(
             engine,
             ParentGroup("i", "", None),
-            hands,
+            self.hands,
             "i",
             state,
             lambda: "cgroupfs",
@@ -97,9 +97,11 @@ class Bench:
             lambda: pipes,
         )
 
-    def start(self, spec: JobSpec, *gpus: str, share: float | None = None) -> Body:
+    def start(
+        self, spec: JobSpec, *gpus: str, share: float | None = None, cores: float = 0.25
+    ) -> Body:
         """The body that the container is made from."""
-        action = Start(spec, Limits(0.25, share), 512, gpus=gpus)
+        action = Start(spec, Limits(cores, share), 512, gpus=gpus)
         assert self.creation.start(action, {"Config": {}}) == CONTAINER
         return self.host.body
 
@@ -209,3 +211,13 @@ def test_one_that_was_made_for_other_gpus_is_made_anew(tmp_path: Path) -> None:
         bench.start(job(1), "GPU-b")
     assert raised.value.retryable
     assert bench.start(job(1), "GPU-b")["Labels"]["dlsched.gpus"] == "GPU-b"
+
+
+def test_one_that_runs_already_waits_for_the_canary_and_is_tried_again(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, injection="nodes")
+    bench.start(job(1), "GPU-a")
+    bench.hands.canary._trying = "another"
+    with pytest.raises(StartFailed, match="waits for the canary: an update of another") as raised:
+        bench.start(job(1), "GPU-a", cores=0.5)
+    assert raised.value.retryable
+    assert bench.host.there

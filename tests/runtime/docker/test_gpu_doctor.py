@@ -10,6 +10,7 @@ import pytest
 
 from dlsched.model import ComputeMode, GpuFact, GpuProcess
 from dlsched.runtime.docker import gpu_doctor
+from dlsched.runtime.docker.canary import ALARM_FILE
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.finding import Finding
 from dlsched.runtime.gpu import Look
@@ -188,3 +189,30 @@ def test_a_driver_that_was_upgraded_fails_with_its_remedy(nvml: Stub) -> None:
     (found,) = gpu_doctor.devices(gpu_doctor.look(Gpus()), Gpus())
     assert found.state == "fail"
     assert "load the kernel modules anew or reboot, then restart dlsched" in found.line
+
+
+def test_an_alarm_that_an_agent_left_behind_is_told(tmp_path: Path) -> None:
+    assert list(gpu_doctor.alarm(tmp_path)) == []
+    (tmp_path / ALARM_FILE).write_text("one: a CPU update took its GPU away")
+    (found,) = gpu_doctor.alarm(tmp_path)
+    assert found == Finding("gpu", "warn", "one: a CPU update took its GPU away")
+
+
+@pytest.mark.parametrize(
+    "gpus",
+    [
+        (replace(A100, trouble="it fell off the bus"),),
+        (A100, replace(A100, uuid="MIG-b", part_of="GPU-a")),
+    ],
+)
+def test_the_way_in_is_that_of_gpus_that_jobs_can_get(
+    tmp_path: Path, gpus: tuple[GpuFact, ...]
+) -> None:
+    """Of a GPU that is divided CDI may name the instances alone."""
+    folder = tmp_path / "cdi"
+    folder.mkdir()
+    name = gpus[-1].uuid
+    (folder / "a.yaml").write_text(f"kind: nvidia.com/gpu\ndevices: [{{name: {name}}}]\n")
+    info = {**NVIDIA, "CDISpecDirs": [str(folder)]}
+    found = gpu_doctor.way_in(Look(gpus, at_s=0.0), info, Gpus(), tmp_path / "none")
+    assert (found.state, found.line) == ("ok", "jobs get GPUs by CDI: updates leave them alone")

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from dlsched.runtime.cgroup import hierarchies
+from dlsched.runtime.docker import gpu_probe
 from dlsched.runtime.docker.gpu_probe import Probe, ProbeFailed, probe
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 
@@ -29,6 +34,8 @@ def test_it_enters_the_group_and_opens_what_is_there(host: FakeHost, tmp_path: P
 def test_without_a_node_there_is_nothing_to_see(host: FakeHost, tmp_path: Path) -> None:
     with pytest.raises(ProbeFailed, match="none of its device nodes can be seen"):
         probe(PID, CONTAINER, [str(tmp_path / "nvidia0")], host.proc)
+    with pytest.raises(ProbeFailed, match="File name too long"):
+        probe(PID, CONTAINER, ["/dev/null", f"/dev/{'n' * 300}"], host.proc)
     assert (host.cpu / "cgroup.procs").read_text() == ""
 
 
@@ -52,3 +59,43 @@ def test_a_group_that_cannot_be_entered_or_is_anothers(host: FakeHost) -> None:
     (host.proc / str(PID) / "cgroup").unlink()
     with pytest.raises(ProbeFailed, match="its control group cannot be found"):
         probe(PID, CONTAINER, ["/dev/null"], host.proc)
+
+
+def test_it_ends_by_itself_where_nobody_is_left_to_kill_it(tmp_path: Path) -> None:
+    group = tmp_path / "cgroup.procs"
+    os.mkfifo(group)
+    command = [sys.executable, "-I", "-S", "-c", gpu_probe._CHILD, "0.5", str(group), "/dev/null"]
+    assert subprocess.run(command, timeout=10, check=False).returncode == -signal.SIGALRM
+
+
+def test_nobody_waits_for_one_that_cannot_be_killed(tmp_path: Path) -> None:
+    """A frozen group of cgroup v1 stands for a driver that does not come back."""
+    freezer = next((one for one in hierarchies() if "freezer" in one.controllers), None)
+    folder = None if freezer is None else freezer.folder(f"/{CONTAINER}")
+    if folder is None or not os.access(folder.parent, os.W_OK):
+        pytest.skip("no freezer of cgroup v1 can be written here")
+    proc = tmp_path / "proc"
+    for name, file, text in (
+        (str(PID), "cgroup", f"3:devices:/{CONTAINER}\n"),
+        ("self", "mountinfo", f"30 20 0:1 / {folder.parent} rw - cgroup cgroup rw,devices\n"),
+    ):
+        (proc / name).mkdir(parents=True)
+        (proc / name / file).write_text(text)
+    folder.mkdir()
+    try:
+        (folder / "freezer.state").write_text("FROZEN")
+        before = time.monotonic()
+        with pytest.raises(ProbeFailed, match=r"took longer than 0\.5 s"):
+            probe(PID, CONTAINER, ["/dev/null"], proc, within_s=0.5)
+        assert time.monotonic() - before < 5
+        left = (folder / "cgroup.procs").read_text().split()
+        assert len(left) == 1
+    finally:
+        (folder / "freezer.state").write_text("THAWED")
+        until = time.monotonic() + 10
+        while (folder / "cgroup.procs").read_text() and time.monotonic() < until:
+            time.sleep(0.01)
+        folder.rmdir()
+    while Path(f"/proc/{left[0]}").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not Path(f"/proc/{left[0]}").exists(), "no zombie is left either"

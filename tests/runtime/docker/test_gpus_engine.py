@@ -19,9 +19,11 @@ import pytest
 from dlsched.model import ContainerFact, GpuAccess, Limits, Resize, Start
 from dlsched.runtime.cgroup import group_folders
 from dlsched.runtime.docker import engine as engine_module
+from dlsched.runtime.docker.canary import ALARM_FILE
 from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.hands import Hands, Own
 from dlsched.runtime.docker.labels import GPU_ACCESS
+from dlsched.runtime.docker.release import release_all
 from dlsched.runtime.group_limits import LimitFiles
 from dlsched.runtime.originals import Originals
 from dlsched.settings import Gpus
@@ -61,7 +63,7 @@ def _runs(found: ContainerFact | None) -> bool:
 def test_the_assignment_reaches_the_container_and_no_other(rig: Rig, dev: Path) -> None:
     one, none = start(rig, "one", "GPU-0"), start(rig, "none")
     assert (one.gpus, one.gpu_access) == (("GPU-0",), GpuAccess.NODES)
-    assert dict(one.gpu_enforced) == {"devices": "device nodes", "cpu": "engine"}
+    assert dict(one.gpu_enforced) == {"devices": "device nodes", "cpu": "the engine"}
     assert (none.gpus, none.gpu_access, none.gpu_enforced) == ((), None, ())
     assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
     assert may_open(rig.client, none.container_id, dev) == []
@@ -82,6 +84,28 @@ def test_limits_change_through_the_engine_once_the_canary_lives(rig: Rig, dev: P
     assert may_open(rig.client, two.container_id, dev) == ["nvidia1", "nvidiactl"]
     backs = rig.runtime.release({"one": 1.0, "two": 1.0})
     assert [back.failure for back in backs] == [None, None]
+    assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
+
+
+def test_after_an_alarm_neither_another_agent_nor_a_release_makes_an_update(
+    rig: Rig, dev: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each process that began anew would try it on one more container."""
+    one = start(rig, "one", "GPU-0")
+    rig.runtime.close()
+    (rig.options.state_dir / ALARM_FILE).write_text("other: a CPU update took its GPU away\n")
+    rig.reopen()
+    rig.until(lambda seen: _runs(fact(seen, "one")))
+
+    def never(*_: object) -> None:
+        raise AssertionError("an update was made")
+
+    monkeypatch.setattr(engine_module.Engine, "update", never)
+    rig.resized(one, 0.3)
+    assert rig.runtime.troubles() == ("other: a CPU update took its GPU away",)
+    assert dict(rig.observe().containers[0].gpu_enforced)["cpu"].startswith("control group file")
+    (back,) = release_all(rig.options)
+    assert "an update now could take its GPUs away" in (back.failure or "")
     assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
 
 

@@ -49,7 +49,7 @@ class Bench:
     def reopen(self) -> None:
         """Another agent, with the same records."""
         self.originals = Originals(self.root / "state")
-        self.canary = Canary(self._look)
+        self.canary = Canary(self._look, self.root / "state")
         engine: Any = self.host
         self.hands = Hands(
             engine,
@@ -338,6 +338,46 @@ def test_another_waits_and_is_not_taken_for_refused(
     monkeypatch.setattr(nodes.canary, "update", busy)
     with pytest.raises(Waits):
         nodes.set(0.5)
+
+
+def test_one_that_is_about_to_save_itself_is_no_canary(nodes: Bench) -> None:
+    host = nodes.host.run(CpuQuota=30_000, CpuPeriod=100_000)
+    nodes.loses_at_update()
+    nodes.hands.lift(CONTAINER, Limits(1.5))
+    ceiling = host.files()["cpu.max" if host.v2 else "cpu.cfs_quota_us"]
+    assert (ceiling.partition(" ")[0], host.updates, nodes.taken) == ("150000", [], False)
+    nodes.hands.set(CONTAINER, Limits(0.5), None, own=Own("job", 1.0))
+    assert len(host.updates) == 1, "wanted again, it is changed as any other"
+
+
+def test_a_loss_before_this_agent_is_noticed_and_the_alarm_kept(nodes: Bench) -> None:
+    host = nodes.host.run(CpuQuota=30_000)
+    nodes.loses_at_update()
+    nodes.set(0.5, 300)
+    assert len(host.updates) == 1
+    nodes.reopen()  # the agent was killed, and another one began, or a release
+    assert nodes.canary.lost(CONTAINER, host.pid) is None
+    nodes.set(0.25, 200)
+    assert nodes.has(0.25, 200)
+    assert len(host.updates) == 1, "the other containers' GPUs are safe from it"
+    assert nodes.canary.lost(CONTAINER, host.pid) == f"it may not open {NODE} any more"
+
+
+def test_one_that_is_started_in_the_middle_is_looked_at(legacy: Bench) -> None:
+    host, pid = legacy.host.run(CpuQuota=30_000), legacy.host.pid
+    legacy.set(0.5, 300)
+    host.stop()
+    real = host.update
+
+    def update(container: str, body: Body) -> None:
+        host.pid = pid
+        host.restart()
+        real(container, body)
+        legacy.taken = True
+
+    host.update = update  # type: ignore[method-assign]
+    legacy.hands.give_back(legacy.record)
+    assert legacy.canary.lost(CONTAINER, pid) is not None
 
 
 # ------------------------------------------------------------------------- the job is told

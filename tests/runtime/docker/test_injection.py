@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def test_which_gpus_a_container_was_told_to_get() -> None:
     ]
     for body, uuids in cases:
         assert uuids_of(words_for_gpus(body), devices) == uuids, body
+    many = {"HostConfig": {"DeviceRequests": [{"Count": 1 << 60}]}}
+    assert len(words_for_gpus(many)) == 64
 
 
 def test_the_nodes_that_tell_whether_it_has_them(tmp_path: Path) -> None:
@@ -111,7 +114,7 @@ def test_the_nodes_that_tell_whether_it_has_them(tmp_path: Path) -> None:
     control = str(tmp_path / "dev/nvidiactl")
     assert list(named_nodes(by_device("/x/nvidia1", "/dev/nvidia1"))) == ["/x/nvidia1"]
     assert found.to_try((ONE,), {}) == (str(tmp_path / "dev/nvidia0"), control)
-    assert found.to_try((), by_device("/x/nvidia1", "/dev/nvidia1")) == ("/x/nvidia1", control)
+    assert found.to_try((), by_device("/x/nvidia1", "/dev/nvidia1")) == ("/x/nvidia1",)
 
 
 # ------------------------------------------------------------------------------- made
@@ -183,7 +186,11 @@ def test_the_engines_own_word_for_its_devices_is_enough(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[", "- a\n- b", "kind: nvidia.com/gpu\ndevices: [{}]", "\udcff", "kind: 3", "devices: 1"],
+    [
+        *("", "[", "- a\n- b", "kind: nvidia.com/gpu\ndevices: [{}]", "\udcff", "kind: 3"),
+        *("devices: 1", "kind: nvidia.com/gpu\ndevices: 5", "a: [" * 1000, "&a [*a]"),
+        "[" * 200_000,
+    ],
 )
 def test_a_specification_that_is_none_hides_no_other(tmp_path: Path, text: str) -> None:
     with_cdi(tmp_path, spec_of((ONE, "/dev/nvidia0")))
@@ -191,6 +198,57 @@ def test_a_specification_that_is_none_hides_no_other(tmp_path: Path, text: str) 
     (tmp_path / "cdi/broken.yaml").write_text(text, errors="surrogateescape")
     way = injector(tmp_path, injection="cdi").of((ONE,), info)
     assert way.access is GpuAccess.CDI
+
+
+def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+    info = with_cdi(tmp_path, spec_of((ONE, "/dev/nvidia0")))
+    os.mkfifo(tmp_path / "cdi/a.yaml")
+    (tmp_path / "cdi/b.yaml").symlink_to("/dev/zero")
+    (tmp_path / "cdi/c.yaml").symlink_to(tmp_path / "cdi/c.yaml")
+    assert injector(tmp_path, injection="cdi").of((ONE,), info).access is GpuAccess.CDI
+
+
+def test_what_a_toolkit_writes_is_read_to_its_end(tmp_path: Path) -> None:
+    edits = "\n".join(
+        f"  - hostPath: /usr/lib/x86_64-linux-gnu/libnvidia-{index}.so.550.90.07\n"
+        f"    containerPath: /usr/lib/x86_64-linux-gnu/libnvidia-{index}.so.550.90.07\n"
+        "    options:\n    - ro\n    - nosuid\n    - rbind"
+        for index in range(200)
+    )
+    text = f"---\ncdiVersion: 0.5.0\ncontainerEdits:\n  mounts:\n{edits}\n"
+    text += (
+        f"devices:\n- containerEdits:\n    deviceNodes:\n    - path: /dev/nvidia0\n  name: {ONE}\n"
+    )
+    info = with_cdi(tmp_path, f"{text}kind: nvidia.com/gpu\n")
+    assert injector(tmp_path, injection="cdi").of((ONE,), info).access is GpuAccess.CDI
+
+
+def test_what_a_swarm_names_gpus_by_is_heard_too(tmp_path: Path) -> None:
+    """The toolkit's `swarm-resource` comes before its usual variable."""
+    found = injector(tmp_path)
+    found.config.write_text('swarm-resource = "DOCKER_RESOURCE_GPU"\n')
+    void = {"DOCKER_RESOURCE_GPU": "void", **VOID}
+    assert found.of((), WITH_RUNTIME).environment == void
+    way = found.of((ONE,), WITH_RUNTIME)
+    assert way.environment == {"DOCKER_RESOURCE_GPU": ONE, "NVIDIA_VISIBLE_DEVICES": ONE}
+    body = by_runtime("DOCKER_RESOURCE_GPU=1", "NVIDIA_VISIBLE_DEVICES=void")
+    assert access_of(body, found.config) is GpuAccess.LEGACY
+    assert words_for_gpus(body, found.config) == ("1",)
+
+
+def test_the_runtime_goes_by_other_names_too(tmp_path: Path) -> None:
+    """An engine is told runtimes under any name: nvidia-legacy, nvidia-cdi, gpu."""
+    body = by_runtime("NVIDIA_VISIBLE_DEVICES=0")
+    for name, access in (
+        ("nvidia-legacy", GpuAccess.LEGACY),
+        ("gpu", GpuAccess.LEGACY),
+        ("runc", None),
+    ):
+        body["HostConfig"]["Runtime"] = name
+        assert access_of(body, config(tmp_path, "cdi")) is access
+    info = {"Runtimes": {"gpu": {}, "runc": {}}, "DefaultRuntime": "gpu"}
+    assert injector(tmp_path).of((), info).environment == VOID
+    assert injector(tmp_path).of((), {**info, "DefaultRuntime": "runc"}).environment == {}
 
 
 def test_by_request_where_the_runtime_is_there(tmp_path: Path) -> None:

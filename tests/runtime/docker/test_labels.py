@@ -8,8 +8,8 @@ import pytest
 
 from dlsched.model import ContainerSpec, ContainerState, GpuAccess, JobSpec, Restart, Stop
 from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.docker.injection import GPUS_MAX
 from dlsched.runtime.docker.labels import (
-    GPUS_MAX,
     container_name,
     gpu_labels,
     inherits,
@@ -47,6 +47,14 @@ def test_what_is_written_into_the_labels_is_read_back() -> None:
     assert (found.restarts, found.quota_us, found.shares) == (2, 37_000, 512)
 
 
+def test_an_image_cannot_make_its_work_anothers() -> None:
+    image = {"dlsched.origin": "a" * 64}
+    found = inspected(description({**image, **labels_of(SPEC, "default", "job.yaml")}))
+    assert found.origin is None
+    moved = {**labels_of(SPEC, "default", "job.yaml"), **image}
+    assert inspected(description(moved)).origin == "a" * 64
+
+
 def test_the_gpus_that_it_was_made_with_are_read_back() -> None:
     mps = MpsClient(Path("/run/mps"), 50, 1 << 30)
     body = description(gpu_labels(("GPU-a", "MIG-b"), GpuAccess.NODES, mps))
@@ -76,6 +84,8 @@ def test_labels_of_gpus_that_somebody_broke_do_no_harm() -> None:
     found = inspected(description(labels))
     assert len(found.gpus) == GPUS_MAX
     assert (found.mps_threads_percent, found.mps_memory_bytes) == (None, None)
+    # Pacing divides by it: an older container has such labels from its image.
+    assert inspected(description({"dlsched.mps-threads": "0"})).mps_threads_percent is None
 
 
 def test_a_running_container_has_no_exit_code_yet_and_an_ended_one_has() -> None:

@@ -44,6 +44,21 @@ def test_it_runs_where_its_control_node_is_and_its_daemon_lives(pipes: Path) -> 
     assert found(pipes) == pipes
 
 
+def test_a_folder_that_anybody_can_make_is_no_daemons(pipes: Path) -> None:
+    """The jobs' own CUDA would speak to whoever made it, and be in the host's IPC namespace."""
+    link = pipes.parent / "link"
+    link.symlink_to(pipes)
+    assert running_pipes({"CUDA_MPS_PIPE_DIRECTORY": str(link)}, pipes.parent / "proc") is None
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file away")
+    os.chown(pipes / "control", 65534, 65534)
+    assert found(pipes) is None
+    os.chown(pipes / "control", 0, 0)
+    assert found(pipes) == pipes
+    os.chown(pipes, 65534, 65534)
+    assert found(pipes) is None
+
+
 def test_a_socket_will_do_as_well(pipes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (pipes / "control").unlink()
     monkeypatch.chdir(pipes)
@@ -100,3 +115,10 @@ def test_who_is_alone_or_on_an_instance_is_no_client(pipes: Path) -> None:
     assert client_of(job((1.0, 1.0)), pipes, [gpu("a")]) is None
     assert client_of(job((0.5, 0.5)), pipes, [gpu("MIG-a", part_of="GPU-a")]) is None
     assert client_of(job((0.5, 0.5)), pipes, []) is None
+
+
+def test_the_percentage_of_threads_is_never_below_the_share(pipes: Path) -> None:
+    client = client_of(job((0.125, 0.125)), pipes, [gpu("a")])
+    assert client is not None
+    assert client.threads_percent == 13
+    assert paced(0.125, client.threads_percent) == 0.125 * 100 / 13

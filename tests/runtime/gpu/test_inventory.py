@@ -382,8 +382,13 @@ def test_a_driver_that_is_unloaded_leaves_its_gpus_in_trouble_until_it_is_back(
     assert troubles(inventory.look(1.0 + RETRY_FIRST_S)) == {"GPU-a": None, "GPU-b": None}
 
 
+@pytest.mark.parametrize(
+    "lost",
+    [Scenario(TWO, (Failure("*", GPU_IS_LOST, "GPU-a"),)), Scenario(TWO[1:])],
+    ids=["off the bus", "not listed any more"],
+)
 def test_a_lost_gpu_is_looked_for_with_a_new_session_ever_more_seldom(
-    nvml: Stub, make: Make, monkeypatch: pytest.MonkeyPatch
+    nvml: Stub, make: Make, monkeypatch: pytest.MonkeyPatch, lost: Scenario
 ) -> None:
     import pynvml
 
@@ -393,8 +398,7 @@ def test_a_lost_gpu_is_looked_for_with_a_new_session_ever_more_seldom(
     inventory = make()
     for second in range(100):
         now_s = float(second)
-        lost = (Failure("*", GPU_IS_LOST, "GPU-a"),) if second else ()
-        nvml.show(Scenario(TWO, lost))
+        nvml.show(lost if second else Scenario(TWO))
         look = inventory.look(now_s)
         assert (troubles(look)["GPU-a"] is not None) == bool(second)
     assert opened == [0.0, 6.0, 16.0, 36.0, 76.0]

@@ -1,0 +1,76 @@
+"""One look at a container: its limits in the engine's words and in the kernel's, and its GPUs.
+
+Owns bringing the three together at one moment. It must not change anything.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlsched.model import GpuAccess
+from dlsched.runtime.docker.canary import Canary, Held
+from dlsched.runtime.docker.dialect import words_in
+from dlsched.runtime.docker.engine import Engine
+from dlsched.runtime.docker.injection import Injector
+from dlsched.runtime.docker.labels import gpu_access_in, gpus_in
+from dlsched.runtime.group_limits import GroupLimits, LimitFiles
+from dlsched.runtime.originals import EngineWords
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of it."""
+
+    container: str
+    name: str
+    pid: int
+    words: EngineWords
+    files: LimitFiles | None
+    """None: it does not run, or its group cannot be found."""
+    limits: GroupLimits
+    access: GpuAccess | None
+    """How it gets its GPUs when it runs; None: it has none."""
+    held: Held | None
+    """What it has of GPUs; None: none, or it does not run."""
+    barred: str | None
+    """Why it is changed past the engine, which could take its GPUs away; None: it is not."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has a process."""
+        return self.pid > 0
+
+    @property
+    def by_file(self) -> bool:
+        """Whether it is changed past the engine."""
+        return self.barred is not None
+
+
+def look(container: str, engine: Engine, injector: Injector, canary: Canary, proc: Path) -> Seen:
+    """Look at a container; waits for the engine. Raises EngineUnavailable or EngineRefused.
+
+    `injector` knows the nodes of its GPUs, and `canary` what updates do to them.
+    """
+    body = engine.inspect(container)
+    state, host = body.get("State") or {}, body.get("HostConfig") or {}
+    pid, name = int(state.get("Pid") or 0), str(body.get("Name", "")).lstrip("/")
+    access = gpu_access_in(body)
+    files, held = None, None
+    if pid > 0:
+        with suppress(OSError):
+            files = LimitFiles(pid, container, proc)
+        if access is not None:
+            held = Held(container, name, pid, access, injector.to_try(gpus_in(body), body))
+    return Seen(
+        container=container,
+        name=name,
+        pid=pid,
+        words=words_in(host),
+        files=files,
+        limits=GroupLimits({}) if files is None else files.read(),
+        access=access,
+        held=held,
+        barred=None if held is None else canary.bar(held.access),
+    )
