@@ -21,6 +21,7 @@ from dlsched.placement import (
     fitting,
     given_back,
     gpus_in_words,
+    is_model,
     kinds_in_words,
     place,
     rooms,
@@ -223,21 +224,19 @@ def _when(wait: Outlook, said: str) -> str:
 
 def _suits(spec: JobSpec, fact: GpuFact) -> bool:
     """Whether the job could be on that GPU if nobody else were."""
-    model = (spec.container.gpu_model or "").casefold()
     needs_bytes = spec.container.gpu_memory_bytes or 0
-    return model in fact.model.casefold() and needs_bytes <= fact.memory_bytes
+    return is_model(fact.model, spec.container.gpu_model) and needs_bytes <= fact.memory_bytes
 
 
 def _never_on(there: Sequence[GpuFact], spec: JobSpec) -> str | None:
     container = spec.container
     asks = gpus_in_words(container.gpus)
-    model = container.gpu_model or ""
-    mine = [fact for fact in there if model.casefold() in fact.model.casefold()]
+    mine = [fact for fact in there if is_model(fact.model, container.gpu_model)]
     suiting = [fact for fact in mine if _suits(spec, fact)]
     if container.gpus <= len(suiting):
         return None
     if len(there) >= container.gpus > len(mine):
-        asks += f" of model {model}"
+        asks += f" of model {container.gpu_model}"
     elif len(mine) >= container.gpus:
         asks += f" with {render_bytes(container.gpu_memory_bytes or 0)} each"
     has = kinds_in_words((fact.model, fact.memory_bytes) for fact in there)

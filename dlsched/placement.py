@@ -123,10 +123,15 @@ def given_back(room: Room, spec: JobSpec) -> Room:
     )
 
 
+def is_model(product: str, asked: str | None) -> bool:
+    """Whether a GPU of that product name is of the model that a job asks for; None: any is."""
+    return asked is None or asked.casefold() in product.casefold()
+
+
 def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
     """Those of the rooms that the job fits in."""
     bounds, asked = spec.bounds, spec.container.gpu_memory_bytes
-    model = (spec.container.gpu_model or "").casefold()
+    model = spec.container.gpu_model
     share = bounds.floor_share - _ROUNDING
     if is_alone(spec):
         needs_bytes = asked or 0
@@ -143,7 +148,7 @@ def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
             and room.closed is None
             and room.memory_left_bytes >= memory_on(spec, room.gpu.fact.memory_bytes)
         ]
-    return [room for room in free if model in room.gpu.fact.model.casefold()] if model else free
+    return [room for room in free if is_model(room.gpu.fact.model, model)]
 
 
 def place(spec: JobSpec, left: Rooms, options: PlacementOptions) -> Placement:
@@ -290,10 +295,10 @@ def kinds_in_words(gpus: Iterable[tuple[str, int]]) -> str:
 def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
     """Why the job does not fit, with the numbers: what it needs, what is left, what is closed."""
     count, share = spec.container.gpus, spec.bounds.floor_share
-    model = (spec.container.gpu_model or "").casefold()
-    mine = [room for room in left if model in room.gpu.fact.model.casefold()]
+    model = spec.container.gpu_model
+    mine = [room for room in left if is_model(room.gpu.fact.model, model)]
     there = [room for room in mine if room.closed is None]
-    which = f"{len(there)}" + (f" {spec.container.gpu_model}" if model else "")
+    which = f"{len(there)}" + (f" {model}" if model else "")
     if is_alone(spec):
         free = [room for room in there if not room.jobs]
     else:

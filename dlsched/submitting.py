@@ -16,7 +16,7 @@ from dlsched.durable import write_whole
 from dlsched.errors import Problem, SpecError
 from dlsched.job_files import Moved, is_job_file, list_files, read_job_file
 from dlsched.model import JobSpec
-from dlsched.placement import kinds_in_words
+from dlsched.placement import is_model, kinds_in_words
 from dlsched.spec import env_file_reader, parse_spec
 from dlsched.tenants import owner_of
 from dlsched.units import render_bytes, shown
@@ -45,7 +45,7 @@ def lacks(spec: JobSpec, node: Mapping[str, Any]) -> Iterator[tuple[Place, str]]
     gpus = [gpu for gpu in node["gpus"] if not gpu["reserved"]]
     there, such = _counted(gpus), ""
     if asked.gpus <= len(gpus) and model is not None:
-        gpus, such = [gpu for gpu in gpus if model.casefold() in gpu["model"].casefold()], " such"
+        gpus, such = [gpu for gpu in gpus if is_model(gpu["model"], model)], " such"
         if not gpus:
             yield ("gpus", "model"), f"{shown(model)}, the node has none{there}"
             return
