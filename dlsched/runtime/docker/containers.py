@@ -76,6 +76,15 @@ def restart_policy(restart: Restart) -> Body:
     return {"Name": restart.name, "MaximumRetryCount": retries}
 
 
+def restart_update(restart: Restart) -> Body:
+    """The body of an update to that restart policy."""
+    return {"RestartPolicy": restart_policy(restart)}
+
+
+NO_RESTART = restart_update(Restart("no"))
+"""For a container that is to end."""
+
+
 def _host_config(
     container: ContainerSpec,
     limits: Limits,

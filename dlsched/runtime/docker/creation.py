@@ -34,7 +34,7 @@ from dlsched.runtime.docker.claims import inherits_labels
 from dlsched.runtime.docker.containers import (
     Surroundings,
     create_body,
-    restart_policy,
+    restart_update,
 )
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.group import ParentGroup
@@ -217,8 +217,8 @@ class Creation:
         try:
             self._hands.set(found.container_id, limits, shares, own=_own(action))
             if not found.risks_gpus:
-                restart = restart_policy(action.spec.container.restart)
-                self._engine.update(found.container_id, {"RestartPolicy": restart})
+                restart = restart_update(action.spec.container.restart)
+                self._engine.update(found.container_id, restart)
         except (EngineRefused, Untouchable, Waits) as error:
             raise StartFailed(f"container {short}: {one_line(error)}", retryable=True) from error
         return found.container_id

@@ -94,9 +94,13 @@ class Engine:
             client.unpause(container)
 
     def remove(self, container: str) -> None:
-        """Remove a container that does not run; its volumes stay."""
-        with self._calling() as client:
-            client.remove_container(container, v=False, force=False)
+        """Remove a container that does not run; its volumes stay. One that is gone is removed."""
+        try:
+            with self._calling() as client:
+                client.remove_container(container, v=False, force=False)
+        except EngineRefused as error:
+            if error.status != 404:
+                raise
 
     def discard(self, container: str) -> None:
         """Remove a container, running or not, with the volumes that it alone has."""

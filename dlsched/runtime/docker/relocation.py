@@ -26,13 +26,11 @@ from dlsched.runtime.allotment import (
     write_allotment,
 )
 from dlsched.runtime.cgroup import belongs
-from dlsched.runtime.docker.containers import restart_policy
+from dlsched.runtime.docker.containers import NO_RESTART, restart_update
 from dlsched.runtime.docker.creation import Creation
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.heritage import heritage_of
 from dlsched.runtime.docker.labels import Inspected, container_name, set_aside_name
-
-_NO_RESTART = {"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}}
 
 
 class Relocation:
@@ -79,7 +77,7 @@ class Relocation:
                 change_allotment(job_dir(self._state_dir, one.job), stop_soon=True)
         if not one.risks_gpus:  # else it is not started again either: the signal is its own
             with suppress(EngineRefused):  # it has just ended; else SIGKILL follows
-                self._engine.update(one.container_id, _NO_RESTART)
+                self._engine.update(one.container_id, NO_RESTART)
         with suppress(EngineRefused):
             self._engine.kill(one.container_id, stop.signal)
 
@@ -95,7 +93,7 @@ class Relocation:
         """
         if old.gpu_access is not None:
             # Now that it has ended no update can take its GPUs away; nor must the engine start it.
-            self._engine.update(old.container_id, _NO_RESTART)
+            self._engine.update(old.container_id, NO_RESTART)
         heritage = heritage_of(self._engine.inspect(old.container_id))
         image = self._engine.image(heritage.image)
         moved = self._meant_by(action.spec.container.image) != heritage.image
@@ -103,11 +101,7 @@ class Relocation:
 
     def remove(self, container: str) -> None:
         """Remove a container that has ended; its volumes stay. Raises EngineRefused."""
-        try:
-            self._engine.remove(container)
-        except EngineRefused as error:
-            if error.status != 404:
-                raise
+        self._engine.remove(container)
 
     def bring_back(self, old: Inspected, before: Allotment | None) -> None:
         """Start the old container again, as it was, and then give it its name.
@@ -120,7 +114,7 @@ class Relocation:
         with suppress(OSError):  # it saves itself once more, and is ended by nobody
             write_allotment(folder, replace(told, stop_soon=False, checkpoint_wanted=False))
         if old.restart is not None and not old.risks_gpus:
-            self._engine.update(old.container_id, {"RestartPolicy": restart_policy(old.restart)})
+            self._engine.update(old.container_id, restart_update(old.restart))
         self._engine.start(old.container_id)
         self.name(old)
 

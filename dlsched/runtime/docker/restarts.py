@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 from dlsched.model import Restart
 from dlsched.runtime.docker.background import begin
-from dlsched.runtime.docker.containers import restart_policy
+from dlsched.runtime.docker.containers import restart_update
 from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.labels import Inspected
 
@@ -49,7 +49,7 @@ class Restarts:
     def _begin(self, container: str, job: str, restart: Restart) -> Future[None]:
         def update() -> None:
             try:
-                self._engine.update(container, {"RestartPolicy": restart_policy(restart)})
+                self._engine.update(container, restart_update(restart))
             finally:
                 self._want(container)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from dlsched.errors import DlschedError
 from dlsched.model import ContainerState, Limits, Outcome, Remove
 from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.containers import NO_RESTART
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
@@ -108,14 +109,13 @@ class Stops:
 
     def _ask(self, action: Remove, described: Inspected) -> Future[None]:
         container = action.container_id
-        body = {"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}}
 
         def ask() -> None:
             # An update could take a job's GPUs away while it saves itself. A container that is
             # ended by its own signal, or killed, is not started again by the engine either.
             if not described.risks_gpus:
                 with suppress(EngineRefused):
-                    self._engine.update(container, body)
+                    self._engine.update(container, NO_RESTART)
             if action.lift is not None:
                 # It only ends more slowly without.
                 with suppress(DlschedError):
@@ -137,9 +137,6 @@ class Stops:
         def remove() -> None:
             try:
                 self._engine.remove(container)
-            except EngineRefused as error:
-                if error.status != 404:
-                    raise
             finally:
                 self._want(container)
 
