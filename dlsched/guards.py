@@ -70,9 +70,7 @@ def guard(
         heeds_progress=heeds_progress,
         starts=starts,
     )
-    shares = _gpu_shares(
-        snapshot, decision, options, notes, heeds_progress, _starts_by_gpu(starts, placements)
-    )
+    shares = _gpu_shares(snapshot, decision, options, notes, heeds_progress, starts, placements)
     limits: dict[str, Limits] = {}
     for name, job in running.items():
         floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
@@ -88,7 +86,8 @@ def _gpu_shares(
     options: GuardOptions,
     notes: dict[str, str],
     heeds_progress: bool,
-    starts: Mapping[str, Sequence[JobSpec]],
+    starts: Sequence[JobSpec],
+    placements: Mapping[str, tuple[str, ...]],
 ) -> dict[str, float]:
     """Shares of the jobs that have a GPU in common with others, by the same guards as cores.
 
@@ -106,7 +105,7 @@ def _gpu_shares(
             said,
             reserves=True,
             heeds_progress=heeds_progress,
-            starts=starts.get(uuid, ()),
+            starts=starts_on(uuid, starts, placements),
         )
         for job in seen.running:
             share, actual = kept[job.name], job.actual.cpu_cores
@@ -118,13 +117,6 @@ def _gpu_shares(
             before = f"{notes[job_name]}; " if job_name in notes else ""
             notes[job_name] = before + of_time(word, name)
     return shares
-
-
-def _starts_by_gpu(
-    starts: Sequence[JobSpec], placements: Mapping[str, tuple[str, ...]]
-) -> dict[str, list[JobSpec]]:
-    uuids = {uuid for spec in starts for uuid in placements.get(spec.name, ())}
-    return {uuid: starts_on(uuid, starts, placements) for uuid in uuids}
 
 
 def refuse_nonsense(decision: Decision, names: set[str]) -> None:

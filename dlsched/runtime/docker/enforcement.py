@@ -53,7 +53,7 @@ def with_gpus(
         gpus=uuids_of(described.gpus, devices),
         gpu_access=access,
         gpu_enforced=tuple(
-            enforced(
+            _enforced(
                 access,
                 described.mps_threads_percent,
                 described.mps_memory_bytes,
@@ -64,19 +64,17 @@ def with_gpus(
     )
 
 
-def enforced(
-    access: GpuAccess | None,
+def _enforced(
+    access: GpuAccess,
     threads_percent: int | None,
     memory_bytes: int | None,
     *,
     by_file: bool,
 ) -> Iterator[tuple[str, str]]:
-    """By what is bounded, what enforces it; nothing for a container without GPUs.
+    """By what is bounded, what enforces it.
 
     `by_file`: its CPU limits are written past the engine.
     """
-    if access is None:
-        return
     yield "devices", _DEVICES[access]
     if threads_percent is not None:
         yield "time", f"MPS, {threads_percent} % of threads at start"
