@@ -146,6 +146,7 @@ class Controller:
             moves=moves.moves,
             ceilings_of=self._guards.ceilings_of,
             burst_ratio=self._guards.burst_ratio,
+            weights=self._decider.weights,
         )
         phases.mark("plan")
         outcomes = self._act(folded.snapshot, actions, told=decision is not None)
@@ -169,6 +170,7 @@ class Controller:
             phase_s=phases.seconds,
             shadow=shadow,
             hooks=hooks,
+            outlooks=self._decider.outlooks,
         )
         _log_alarms(self.last_report.alarms if self.last_report else (), report.alarms)
         self.last_report = report

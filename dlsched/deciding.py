@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from dlsched.guards import GuardOptions, guard, refuse_nonsense
 from dlsched.journal import load_memory, memory_size_check
-from dlsched.model import Decision, JobSpec, Limits, Memory, Shadow, Snapshot
+from dlsched.model import Decision, JobSpec, Limits, Memory, Outlook, Shadow, Snapshot
 from dlsched.policies import Policy, heeds_progress
 from dlsched.policies.per_device import PerDevice, memory_kind, places
 
@@ -49,6 +49,10 @@ class Decider:
         """What it raised in the present cycle, or why its answer was refused."""
         self.why: Mapping[str, str] = {}
         """The reasons of its last decision, by job."""
+        self.weights: Mapping[str, float] = {}
+        """Those of its last decision."""
+        self.outlooks: Mapping[str, tuple[Outlook, ...]] = {}
+        """Those of its last decision; none while it fails."""
 
     @property
     def name(self) -> str:
@@ -74,6 +78,7 @@ class Decider:
         """Another policy from now on; past failures are forgiven, memory is kept under one name."""
         if named.name != self.name:
             self._memory = None
+            self.weights, self.outlooks = {}, {}
         self._named = named
         self._ask_at_s, self.failed_in_a_row, self.failure = 0.0, 0, None
 
@@ -83,6 +88,7 @@ class Decider:
         if self.plain:
             names = [job.name for job in snapshot.running]
             self.why = dict.fromkeys(names, f"plain Docker: {self.failure}")
+            self.weights, self.outlooks = {}, {}
             return Decision(dict.fromkeys(names, Limits()), self.why, self._memory)
         if snapshot.now_s < self._ask_at_s and not snapshot.wakes:
             return None
@@ -97,9 +103,11 @@ class Decider:
             self.failed_in_a_row += 1
             self.failure = f"policy {self.name} failed: {type(error).__name__}: {error}"
             self.error = error
+            self.outlooks = {}
             return None
         self.failed_in_a_row, self.failure = 0, None
         self._memory, self.why = decision.memory, why
+        self.weights, self.outlooks = decision.weights, decision.outlooks
         self._ask_at_s = snapshot.now_s + decision.next_s
         return decision
 

@@ -131,6 +131,15 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
             raise PolicyError(f"decided GPUs for a job that does not exist: {name!r}")
         if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
             raise PolicyError(f"decided GPUs for {name} that are no UUIDs: {gpus!r}")
+    for what, told in (("weight", decision.weights), ("outlook", decision.outlooks)):
+        for name in told:
+            if name not in names:
+                raise PolicyError(f"decided a {what} for a job that does not exist: {name!r}")
+    for name, weight in decision.weights.items():
+        if not 0 < weight <= _MOST:
+            raise PolicyError(
+                f"decided weight {weight!r} for {name}; must be above 0, at most {_MOST:g}"
+            )
     for name, limits in decision.limits.items():
         if name not in names:
             raise PolicyError(f"decided for a job that does not exist: {name!r}")

@@ -646,6 +646,45 @@ class Snapshot:
         return tuple([job for job in self.jobs if job.state is running])
 
 
+class OutlookKind(StrEnum):
+    """What can be said of a target."""
+
+    MET = "met"
+    EXPECTED = "expected"
+    """It will be met at a time that can be told."""
+    CROWDED = "crowded"
+    """Not beside these others; with less for some of them it would be."""
+    IMPOSSIBLE = "impossible"
+    """Not on this node, whoever else is on it."""
+    UNKNOWN = "unknown"
+    """There is not enough to tell by yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What can be expected of one target of one job, if all goes on as it is decided now.
+
+    Times are on the agent's clock (monotonic), so that they stay true while nothing is decided.
+    """
+
+    kind: OutlookKind
+    tier: Literal["latency", "deliver", "finish", "end"]
+    """Which of its targets: that of its latency, a tier of its accuracy, or its last step."""
+    at_s: float | None = None
+    """When it is expected, or was met; None: that cannot be told, or it is met all the time."""
+    earliest_s: float | None = None
+    """The 80 % interval of `at_s`."""
+    latest_s: float | None = None
+    needs_cores: float | None = None
+    """Mean cores that would meet it; None: unknown, or none would."""
+    best: float | None = None
+    """What the node can bring it to at best: seconds of latency, or a value of its metric."""
+    lacks: tuple[tuple[str, float], ...] = ()
+    """CROWDED: jobs that would have to give it cores, and how many each, fewest jobs first."""
+    why: str = ""
+    """In one sentence, with the numbers."""
+
+
 Memory = object
 """A policy's memory: a frozen dataclass of plain values, or None at the start."""
 
@@ -661,6 +700,11 @@ class Decision:
     """When to be asked again; 0: at the next cycle. A wake asks at once."""
     gpus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """UUIDs of the GPUs that a job should be on. Only one that declares `checkpoint` is moved."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Relative weights where jobs want more CPU than there is; one left out weighs as its ceiling.
+    They hold until the policy is asked again."""
+    outlooks: Mapping[str, tuple[Outlook, ...]] = field(default_factory=dict)
+    """What can be expected of each job's targets; they hold until the policy is asked again."""
 
 
 # --------------------------------------------------------------------------- what is done
@@ -812,6 +856,8 @@ class CycleReport:
     """The policy that looks on, where there is one."""
     hooks: tuple[HookRun, ...] = ()
     """Runs of the operator's command that ended since the cycle before."""
+    outlooks: Mapping[str, tuple[Outlook, ...]] = field(default_factory=dict)
+    """Of the policy's last decision: what can be expected of each job's targets."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from dlsched.model import (
     Action,
@@ -51,6 +52,7 @@ def plan(
     placements: Mapping[str, tuple[str, ...]] | None = None,
     moves: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
     burst_ratio: float = 0.0,
+    weights: Mapping[str, float] = MappingProxyType({}),
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
 ) -> tuple[Action, ...]:
     """What has to be done, in order: removals, shrinks, growths, moves, starts.
@@ -59,9 +61,10 @@ def plan(
     running jobs that change theirs, and why. A job on its move keeps the limits that are in force,
     but for what is not left of the other GPUs' time.
     A job with a latency target may burst by `burst_ratio` of its ceiling; 0: as it came.
+    `weights` are relative: a job that they leave out weighs as its ceiling.
     """
     owners = owner_rooms(snapshot, starts, ceilings_of)
-    shares = _shares(snapshot, limits, starts)
+    shares = _shares(snapshot, limits, starts, weights)
     resizes: list[Resize] = []
     for job in snapshot.running:
         wanted = limits.get(job.name)
@@ -283,18 +286,21 @@ def _first_share(
 
 
 def _shares(
-    snapshot: Snapshot, limits: Mapping[str, Limits], starts: Sequence[JobSpec]
+    snapshot: Snapshot,
+    limits: Mapping[str, Limits],
+    starts: Sequence[JobSpec],
+    decided: Mapping[str, float],
 ) -> dict[str, int]:
-    """CPU shares in proportion to ceilings, with the engine's default as their mean."""
+    """CPU shares by weights, or by ceilings, with the engine's default as their mean."""
     capacity = snapshot.node.capacity_cores
-    ceilings: dict[str, float] = {}
+    weights: dict[str, float] = {}
     for job in snapshot.running:
         cores = limits.get(job.name, job.actual).cpu_cores
-        ceilings[job.name] = capacity if cores is None else cores
-    mean = sum(ceilings.values()) / len(ceilings) if ceilings else 0.0
+        weights[job.name] = decided.get(job.name, capacity if cores is None else cores)
+    mean = sum(weights.values()) / len(weights) if weights else 0.0
     shares = {
-        name: max(_LEAST_SHARES, min(_MOST_SHARES, round(DEFAULT_SHARES * cores / mean)))
-        for name, cores in ceilings.items()
+        name: max(_LEAST_SHARES, min(_MOST_SHARES, round(DEFAULT_SHARES * weight / mean)))
+        for name, weight in weights.items()
         if mean > 0
     }
     return {**{spec.name: DEFAULT_SHARES for spec in starts}, **shares}

@@ -9,7 +9,17 @@ import pytest
 
 from dlsched.deciding import FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, Onlooker
 from dlsched.guards import GuardOptions, guard
-from dlsched.model import Bounds, Decision, GpuView, JobState, JobView, Limits, Snapshot
+from dlsched.model import (
+    Bounds,
+    Decision,
+    GpuView,
+    JobState,
+    JobView,
+    Limits,
+    Outlook,
+    OutlookKind,
+    Snapshot,
+)
 from tests.doubles import decide, gpu_fact, job_spec, snapshot, view
 
 
@@ -100,6 +110,20 @@ def test_reasons_hold_until_the_next_decision() -> None:
     one.decide(at(1.0))
     one.decide(at(2.0))
     assert one.why == {"a": "late"}
+
+
+def test_weights_hold_through_a_failure_and_what_can_be_expected_does_not() -> None:
+    met = (Outlook(OutlookKind.MET, "latency"),)
+    good = replace(decide(a=0.5), weights={"a": 3.0}, outlooks={"a": met})
+    one = decider(good, ValueError("boom"), good, decide(a=0.5))
+    one.decide(at(1.0))
+    assert (one.weights, one.outlooks) == ({"a": 3.0}, {"a": met})
+    one.decide(at(2.0))
+    assert (one.weights, one.outlooks) == ({"a": 3.0}, {})
+    one.decide(at(3.0))
+    assert one.outlooks == {"a": met}
+    one.decide(at(4.0))
+    assert (one.weights, one.outlooks) == ({}, {})
 
 
 @pytest.mark.parametrize(

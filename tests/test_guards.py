@@ -37,6 +37,20 @@ def test_an_unknown_job_is_refused():
         refuse_nonsense(decide(ghost=1.0), {"a"})
 
 
+@pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf, 1e12])
+def test_a_weight_that_divides_nothing_is_refused(weight):
+    with pytest.raises(PolicyError, match="decided weight .* for a; must be above 0"):
+        refuse_nonsense(Decision(weights={"a": weight}), {"a"})
+
+
+@pytest.mark.parametrize(
+    "decision", [Decision(weights={"ghost": 1.0}), Decision(outlooks={"ghost": ()})]
+)
+def test_what_is_told_of_an_unknown_job_is_refused(decision):
+    with pytest.raises(PolicyError, match="for a job that does not exist: 'ghost'"):
+        refuse_nonsense(decision, {"a"})
+
+
 def test_bounds_hold_and_are_told():
     guarded = guard(snapshot(view("a", ceiling=2.0), view("b")), decide(a=3.0, b=0.01), STEADY)
     assert guarded.limits == {"a": Limits(2.0), "b": Limits(0.1)}

@@ -59,6 +59,16 @@ def test_shares_follow_limits_with_the_engines_default_as_mean():
     assert shares == {"a": DEFAULT_SHARES // 2, "b": DEFAULT_SHARES * 3 // 2}
 
 
+def test_weights_that_were_decided_come_before_ceilings():
+    jobs = snapshot(view("a", actual=2.0), view("b", actual=2.0), view("c", actual=2.0))
+    wanted = {"a": Limits(None), "b": Limits(None), "c": Limits(4.0)}
+    actions = plan(jobs, wanted, {}, weights={"a": 9.0, "b": 1.0})
+    shares = {action.job: action.cpu_shares for action in actions if isinstance(action, Resize)}
+    assert shares == {
+        name: round(1024 * part * 3 / 14) for name, part in (("a", 9), ("b", 1), ("c", 4))
+    }
+
+
 def test_without_ceilings_all_weigh_the_same():
     jobs = snapshot(view("a", actual=0.3), view("b", actual=2.0))
     actions = plan(jobs, {"a": Limits(None), "b": Limits(None)}, {})

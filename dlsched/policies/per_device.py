@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from dlsched import model
 from dlsched.estimate.response import Phase, Response, followed
-from dlsched.model import Decision, JobView, LatencySketch, Limits, Snapshot
+from dlsched.model import Decision, JobView, LatencySketch, Limits, Outlook, Snapshot
 from dlsched.policies import Policy
 from dlsched.sharing import as_node, foreign_share, gpu_name, of_time, shared_gpus, shares_gpus
 
@@ -31,6 +31,7 @@ _DUE_S = 1e-6
 """What is due within so little is due now: rounding must not cost a cycle."""
 
 Inner = TypeVar("Inner")
+Told = TypeVar("Told")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,9 @@ class Part(Generic[Inner]):
     due_s: float = 0.0
     """When the policy wants to be asked about it again."""
     why: tuple[tuple[str, str], ...] = ()
-    """Its last reasons, by job: they hold until it is asked again."""
+    """Its last reasons, by job: they hold until it is asked again, as what follows does."""
+    weights: tuple[tuple[str, float], ...] = ()
+    outlooks: tuple[tuple[str, tuple[Outlook, ...]], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +111,8 @@ class PerDevice:
             memory=PerDeviceMemory(cores, tuple(parts), responses, _wanted(limits, most, shown)),
             next_s=_least([LOOK_S, *(due_s - snapshot.now_s for due_s in dues_s)]),
             gpus=decided.gpus if decided is not None else {},
+            weights=_of_present(cores.weights, snapshot),
+            outlooks=_of_present(cores.outlooks, snapshot),
         )
 
     def _ask(
@@ -117,8 +122,21 @@ class PerDevice:
         if not anyway and not seen.wakes and seen.now_s < part.due_s - _DUE_S:
             return part, None
         decision = self.policy.decide(seen, part.memory)
-        why = tuple(sorted(decision.why.items()))
-        return Part(part.device, decision.memory, seen.now_s + decision.next_s, why), decision
+        asked = Part(
+            part.device,
+            decision.memory,
+            seen.now_s + decision.next_s,
+            tuple(sorted(decision.why.items())),
+            tuple(sorted(decision.weights.items())),
+            tuple(sorted(decision.outlooks.items())),
+        )
+        return asked, decision
+
+
+def _of_present(told: Iterable[tuple[str, Told]], snapshot: Snapshot) -> dict[str, Told]:
+    """Of jobs that are still there: what was told of others holds no more."""
+    names = {job.name for job in snapshot.jobs}
+    return {name: one for name, one in told if name in names}
 
 
 def _divides_gpus(policy: Policy) -> bool:

@@ -27,6 +27,8 @@ from dlsched.model import (
     LatencyTarget,
     Limits,
     NodeView,
+    Outlook,
+    OutlookKind,
     Progress,
     Snapshot,
     Usage,
@@ -178,6 +180,21 @@ def test_each_part_is_asked_when_it_is_due_and_keeps_its_word_until_then() -> No
     assert [is_gpu(one) for one in policy.seen] == [False, True, False, False, True]
     wrapped.decide(node(*jobs, now_s=130.5, wakes=("b: left",)), due.memory)
     assert len(policy.seen) == 7
+
+
+def test_weights_and_what_can_be_expected_are_of_cores_and_hold_until_it_is_asked_again() -> None:
+    met = (Outlook(OutlookKind.MET, "latency"),)
+
+    def told(snapshot: Snapshot) -> Decision:
+        of_gpu = {"a": 9.0} if is_gpu(snapshot) else {"a": 2.0, "b": 1.0}
+        lazy = replace(even(snapshot), next_s=60.0)
+        return replace(lazy, weights=of_gpu, outlooks={"b": met})
+
+    wrapped = PerDevice(Scripted(told))
+    first = wrapped.decide(node(sharer("a"), sharer("b")), None)
+    assert (first.weights, first.outlooks) == ({"a": 2.0, "b": 1.0}, {"b": met})
+    later = wrapped.decide(node(sharer("a"), now_s=102.0), first.memory)
+    assert (later.weights, later.outlooks) == ({"a": 2.0}, {})
 
 
 def test_it_looks_again_before_the_policy_wants_to_be_asked() -> None:
