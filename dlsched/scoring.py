@@ -244,11 +244,11 @@ def optima(trace: Trace) -> dict[str, float]:
     there_s = [_leaves_s(job, trace.duration_s) - job.arrives_s for job in services]
     for metric, band in (("satisfied_mean_ratio", BAND_RATIO), ("met_mean_ratio", 0.0)):
         if services:
-            demands = [
-                demand for job in services for demand in _demands(job, trace.duration_s, band)
+            wanted_cores = [
+                demand for job in services for demand in demands(job, trace.duration_s, band)
             ]
             queued_s = math.fsum(_queued_s(job, trace.duration_s, band) for job in services)
-            best_s = clairvoyant.satisfied_job_s(demands, cores, queued_s)
+            best_s = clairvoyant.satisfied_job_s(wanted_cores, cores, queued_s)
             found[metric] = best_s / math.fsum(there_s)
     return found
 
@@ -297,7 +297,7 @@ def _middle_ranks(count: int) -> tuple[int, int]:
     return (count + 1) // 2, count // 2 + 1
 
 
-def _demands(job: SimulatedJob, ended_s: float, band_ratio: float) -> list[clairvoyant.Demand]:
+def demands(job: SimulatedJob, ended_s: float, band_ratio: float) -> list[clairvoyant.Demand]:
     """What it takes to keep the target, from one change of its load to the next."""
     load, target = job.load, job.spec.target
     assert isinstance(load, ServiceLoad) and isinstance(target, LatencyTarget)

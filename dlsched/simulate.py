@@ -17,6 +17,8 @@ from dlsched.ledger import Ledger, LedgerOptions, Wish
 from dlsched.model import CycleReport, Ended, Resize
 from dlsched.policies import load as load_policy
 from dlsched.runtime.simulated import SimulatedRuntime
+from dlsched.runtime.simulated.service import Service
+from dlsched.runtime.simulated.training import Training
 from dlsched.runtime.simulated.workloads import SimulatedJob, Trace
 from dlsched.scoring import PLAIN, RunResult, job_result
 
@@ -31,8 +33,12 @@ def simulate(
     *,
     guards: GuardOptions | None = None,
     publish: Callable[[CycleReport], None] = lambda _: None,
+    look: Callable[[float, Mapping[str, Service | Training]], None] = lambda *_: None,
 ) -> RunResult:
-    """Run the trace under the policy to its end; the same arguments give the same result."""
+    """Run the trace under the policy to its end; the same arguments give the same result.
+
+    `publish` is told every report, `look` the time and what each job truly does: after each cycle.
+    """
     clock = VirtualClock()
     runtime = SimulatedRuntime(trace, seed)
     wishes = TraceWishes(trace.jobs)
@@ -51,6 +57,7 @@ def simulate(
     while True:
         began_s = clock.now_s()
         report = controller.run_once()
+        look(began_s, runtime.loads)
         cycles += 1
         updates += sum(
             isinstance(one.action, Resize) and one.status == "done" for one in report.outcomes

@@ -127,7 +127,8 @@ def _restart(value: object) -> str:
     raise ValueError(f'{said} is not one of "no", always, unless-stopped, on-failure[:N]')
 
 
-def _quantile(value: object) -> float | None:
+def quantile_of(value: object) -> float | None:
+    """Of words such as `p95`, 0.95, or None of `mean`; ValueError in one line."""
     words = as_text(value)
     if words == "mean":
         return None
@@ -226,7 +227,9 @@ GpuCount = Annotated[int, GPU_COUNT]
 GpuShare = Annotated[float, GPU_SHARE]
 GpuMemory = Annotated[int, size(GPU_MEMORY_MIN_BYTES)]
 GpuModel = Annotated[str, text(r"[!-~]([ -~]{0,62}[!-~])?", "1 to 64 printable characters")]
-Quantile = Annotated[float | None, Reader(_quantile, {"type": "string", "pattern": "^(mean|p.*)$"})]
+Quantile = Annotated[
+    float | None, Reader(quantile_of, {"type": "string", "pattern": "^(mean|p.*)$"})
+]
 Metric = Annotated[str, Reader(_metric, {"type": "string"})]
 Signal = Annotated[str, Reader(_signal, {"type": "string", "examples": ["SIGTERM", "SIGINT"]})]
 TellingSignal = Annotated[str, Reader(_telling_signal, {"type": "string"})]

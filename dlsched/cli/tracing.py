@@ -72,6 +72,45 @@ def tell_format() -> None:
     show_default=True,
     help="Part of the services whose target cannot be met.",
 )
+@click.option(
+    "--noise",
+    type=click.FloatRange(0, 5),
+    default=0.2,
+    show_default=True,
+    help="Of services: deviation of a request's work over its mean.",
+)
+@click.option(
+    "--quantile", default="mean", show_default=True, help="Of the services' targets, such as p95."
+)
+@click.option(
+    "--change",
+    type=click.FloatRange(1, 100),
+    default=1.0,
+    show_default=True,
+    help="Midway a service's work becomes up to so many times as much, or as little.",
+)
+@click.option(
+    "--churn",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Part of the services that come late or leave early.",
+)
+@click.option(
+    "--stale",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Part of the services that are silent again and again.",
+)
+@click.option(
+    "--lying",
+    type=click.FloatRange(0, 1),
+    default=0.0,
+    show_default=True,
+    help="Part of the services that report latencies which are not true.",
+)
+@click.option("--families", help="Of learning curves, such as power,drop; all unless given.")
 @click.option("--stay", help="How long services stay, such as 2h; to the end unless given.")
 @click.option("--cycle", default="1s", show_default=True, help="The agent's period.")
 @click.option("--name", default="", help="Of the trace; what it is made of, unless given.")
@@ -85,6 +124,13 @@ def generate(
     cores: float,
     demand: float,
     impossible: float,
+    noise: float,
+    quantile: str,
+    change: float,
+    churn: float,
+    stale: float,
+    lying: float,
+    families: str | None,
     stay: str | None,
     cycle: str,
     name: str,
@@ -95,8 +141,14 @@ def generate(
     Example:
       dlsched trace generate --jobs 40 --hours 1 --seed 7 > day.yaml
     """
-    from dlsched.trace import Recipe, render_trace
+    from dlsched.trace import FAMILIES, Recipe, render_trace
     from dlsched.trace import generate as make
+
+    wanted = list(FAMILIES) if families is None else families.split(",")
+    if not set(wanted) <= set(FAMILIES):
+        raise click.BadParameter(
+            f"{families!r}: there are {', '.join(FAMILIES)}", param_hint="--families"
+        )
 
     recipe = Recipe(
         jobs=jobs,
@@ -111,6 +163,13 @@ def generate(
         stay_s=None if stay is None else _seconds(stay, "--stay"),
         cycle_s=_seconds(cycle, "--cycle"),
         name=name,
+        noise=noise,
+        quantile=_quantile(quantile),
+        change_ratio=change,
+        churn_ratio=churn,
+        stale_ratio=stale,
+        lying_ratio=lying,
+        families=tuple(family for family in FAMILIES if family in wanted),
     )
     click.echo(render_trace(make(recipe)), nl=False)
 
@@ -155,6 +214,15 @@ def record(journal: Path, first: str | None, last: str | None, name: str) -> Non
     if reader.trouble is not None:
         say(f"error: {reader.trouble}; the trace is of what could be read")
         raise SystemExit(FAILURE)
+
+
+def _quantile(text: str) -> float | None:
+    from dlsched.spec_values import quantile_of
+
+    try:
+        return quantile_of(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--quantile") from error
 
 
 def _seconds(text: str, option: str) -> float:

@@ -101,7 +101,17 @@ def mean_s(wanted: Sequence[Goal], cores: float) -> float:
     narrow first (the wide fill what is left), and by something in between; then, where the jobs are
     few enough for that, whatever exchanges of neighbours make better. No proof says that none is.
     """
-    best_s, order = min(_under(_by_work_left(power), wanted, cores) for power in _WIDTH_POWERS)
+    return _best(wanted, cores)[0]
+
+
+def times_s(wanted: Sequence[Goal], cores: float) -> tuple[float, ...]:
+    """How long each goal then takes from its arrival: the times whose mean `mean_s` is."""
+    return _best(wanted, cores)[2]
+
+
+def _best(wanted: Sequence[Goal], cores: float) -> _Course:
+    best = min(_under(_by_work_left(power), wanted, cores) for power in _WIDTH_POWERS)
+    best_s, order, _ = best
     tries = int(_TRIES / len(wanted) ** 2)
     improved = True
     while improved and tries > 0:
@@ -109,10 +119,10 @@ def mean_s(wanted: Sequence[Goal], cores: float) -> float:
         for place in range(len(order) - 1):
             tries -= 1
             other = (*order[:place], order[place + 1], order[place], *order[place + 2 :])
-            mean_s, _ = _under(_by_rank(other), wanted, cores)
-            if mean_s < best_s * (1.0 - 1e-12):
-                best_s, order, improved = mean_s, other, True
-    return best_s
+            course = _under(_by_rank(other), wanted, cores)
+            if course[0] < best_s * (1.0 - 1e-12):
+                best, best_s, order, improved = course, course[0], other, True
+    return best
 
 
 def least_s(wanted: Sequence[Goal], cores: float, count: int) -> float:
@@ -148,13 +158,18 @@ def _by_rank(order: Sequence[int]) -> Rule:
     return lambda index, _goal, _left: rank[index]
 
 
-def _under(rule: Rule, wanted: Sequence[Goal], cores: float) -> tuple[float, tuple[int, ...]]:
-    """The mean time when those first get all that they can use at any moment; who came when."""
+_Course = tuple[float, tuple[int, ...], tuple[float, ...]]
+"""The mean time, who was there first, and each goal's time."""
+
+
+def _under(rule: Rule, wanted: Sequence[Goal], cores: float) -> _Course:
+    """What comes of it when those first get all that they can use at any moment."""
     left = [goal.needed_core_s for goal in wanted]
     coming = sorted(range(len(wanted)), key=lambda one: wanted[one].arrives_s, reverse=True)
     present: list[int] = []
     there: list[int] = []
-    now_s, total_s = 0.0, 0.0
+    times = [0.0] * len(wanted)
+    now_s = 0.0
     while coming or present:
         while coming and wanted[coming[-1]].arrives_s <= now_s:
             present.append(coming.pop())
@@ -176,8 +191,8 @@ def _under(rule: Rule, wanted: Sequence[Goal], cores: float) -> tuple[float, tup
             if left[one] <= 1e-9 * goal.needed_core_s + 1e-12 or _leaves_s(goal) <= now_s:
                 present.remove(one)
                 there.append(one)
-                total_s += min(now_s - goal.arrives_s, goal.there_s)
-    return total_s / len(wanted), tuple(there)
+                times[one] = min(now_s - goal.arrives_s, goal.there_s)
+    return math.fsum(times) / len(wanted), tuple(there), tuple(times)
 
 
 def _leaves_s(goal: Goal) -> float:

@@ -57,12 +57,13 @@ outermost values held. All times count from the trace's beginning.
 """
 
 from dlsched.runtime.simulated.workloads import Trace
-from dlsched.trace.generating import Recipe, generate
+from dlsched.trace.generating import FAMILIES, Recipe, generate
 from dlsched.trace.reading import SIZE_MAX_BYTES, TraceError, parse_trace
 from dlsched.trace.recording import NothingRecorded, Recorded, record
 from dlsched.trace.writing import render_trace
 
 __all__ = [
+    "FAMILIES",
     "SIZE_MAX_BYTES",
     "NothingRecorded",
     "Recipe",

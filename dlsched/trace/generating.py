@@ -1,20 +1,24 @@
 """Traces made to order: so many jobs, a schedule, a load against capacity; the same for a seed.
 
 Owns the recipe. It must not know the file format or the simulator's arithmetic beyond
-latency = a + w / c.
+latency = a + w / c, and how much more work than the mean a request at a quantile has.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dlsched.model import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, NodeFact, Target
 from dlsched.runtime.simulated.curves import Curve, Family
+from dlsched.runtime.simulated.service import quantile_factor
 from dlsched.runtime.simulated.workloads import (
+    Fault,
     ServiceLoad,
+    Shift,
     SimulatedJob,
     Trace,
     TrainingLoad,
@@ -25,7 +29,14 @@ Kind = Literal["training", "inference", "mixed"]
 
 _ARRIVAL_RATIO = 0.4
 """Random arrivals fall into this first part of the time, so that the last can end."""
-_FAMILIES: tuple[Family, ...] = ("power", "exponential", "plateau", "drop", "restart")
+FAMILIES: tuple[Family, ...] = ("power", "exponential", "plateau", "drop", "restart")
+_SILENT_S = (10.0, 30.0)
+"""Length of a stretch of silence, and of the time between two: about as long as what an agent
+remembers of a service that speaks."""
+_CHURN_RATIO = (0.2, 0.8)
+"""Services come late, or leave early, within this part of the time."""
+_LIE = (0.3, 1.0)
+"""Exponents of 2 that a liar's latencies are multiplied by, or divided: 1.23 to 2 times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,23 @@ class Recipe:
     cycle_s: float = 1.0
     name: str = ""
     """Of the trace; empty: what it is made of."""
+    noise: float = 0.2
+    """Of the services: standard deviation of a request's work over its mean."""
+    quantile: float | None = None
+    """Of the services' targets; None: they are for the mean."""
+    change_ratio: float = 1.0
+    """Midway the work of each service becomes up to so many times as much, or as little; 1: it
+    stays."""
+    churn_ratio: float = 0.0
+    """Part of the services that are not there all the time: half of them come late, the other
+    half leave early."""
+    stale_ratio: float = 0.0
+    """Part of the services that are silent again and again, for 10 to 30 s."""
+    lying_ratio: float = 0.0
+    """Part of the services that report latencies 1.23 to 2 times as long as they are, or as
+    short, at all times."""
+    families: tuple[Family, ...] = FAMILIES
+    """Of the trainings' learning curves."""
 
 
 def generate(recipe: Recipe) -> Trace:
@@ -86,7 +114,7 @@ def generate(recipe: Recipe) -> Trace:
         jobs.append(SimulatedJob(spec, load, arrives_s, leaves_s))
     return Trace(
         node=NodeFact(recipe.cores, 64 << 30),
-        jobs=tuple(sorted(jobs, key=lambda job: job.name)),
+        jobs=tuple(sorted(_disturbed(recipe, jobs), key=lambda job: job.name)),
         duration_s=recipe.duration_s,
         cycle_s=recipe.cycle_s,
         name=recipe.name or f"{recipe.kind}-{recipe.schedule}-{recipe.jobs}",
@@ -114,12 +142,69 @@ def _service(
     threads = float(max(chance.choice((1, 2, 4)), math.ceil(cores)))
     work_core_s = round(0.005 * 20.0 ** chance.random(), 6)
     overhead_s = round(0.1 * work_core_s * chance.random(), 6)
-    best_s = overhead_s + work_core_s / threads
-    target_s = overhead_s + work_core_s / cores
+    slow = quantile_factor(recipe.noise, recipe.quantile)
+    best_s = overhead_s + work_core_s * slow / threads
+    target_s = overhead_s + work_core_s * slow / cores
     if chance.random() < recipe.impossible_ratio:
         target_s = best_s * chance.uniform(0.4, 0.8)
-    load = ServiceLoad(work_core_s, overhead_s, threads, noise=0.2)
-    return load, LatencyTarget(round(min(max(target_s, 1e-4), 3600.0), 6))
+    load = ServiceLoad(work_core_s, overhead_s, threads, noise=recipe.noise)
+    return load, LatencyTarget(round(min(max(target_s, 1e-4), 3600.0), 6), recipe.quantile)
+
+
+def _disturbed(recipe: Recipe, jobs: Sequence[SimulatedJob]) -> list[SimulatedJob]:
+    """The jobs with what the recipe wants to happen to the services among them.
+
+    Each disturbance has draws of its own: the jobs are those of the recipe without it.
+    """
+    services = [job.name for job in jobs if isinstance(job.load, ServiceLoad)]
+    there = {job.name: job for job in jobs}
+
+    def drawn(what: str, ratio: float) -> tuple[list[str], random.Random]:
+        chance = random.Random(f"trace/{recipe.seed}/{what}")
+        return chance.sample(services, round(ratio * len(services))), chance
+
+    if recipe.change_ratio != 1.0:
+        names, chance = drawn("change", 1.0)
+        for name in names:
+            work = round(recipe.change_ratio ** chance.uniform(-1.0, 1.0), 6)
+            shift = Shift(recipe.duration_s / 2.0, work=work)
+            there[name] = replace(there[name], shifts=(shift,))
+    names, chance = drawn("churn", recipe.churn_ratio)
+    for index, name in enumerate(names):
+        there[name] = _partly_there(
+            there[name], recipe.duration_s, chance.uniform(*_CHURN_RATIO), late=index % 2 == 1
+        )
+    names, chance = drawn("stale", recipe.stale_ratio)
+    for name in names:
+        there[name] = replace(there[name], faults=_silences(recipe, chance))
+    names, chance = drawn("lying", recipe.lying_ratio)
+    for name in names:
+        exponent = chance.choice((-1.0, 1.0)) * chance.uniform(*_LIE)
+        lie = Fault("lying", 0.0, factor=round(2.0**exponent, 6))
+        there[name] = replace(there[name], faults=(*there[name].faults, lie))
+    return list(there.values())
+
+
+def _partly_there(job: SimulatedJob, ends_s: float, ratio: float, *, late: bool) -> SimulatedJob:
+    """The job without that part of its time, at its beginning (`late`) or its end."""
+    at_s = round(job.arrives_s + ratio * (ends_s - job.arrives_s), 3)
+    leaves_s = job.leaves_s
+    if not late:
+        return replace(job, leaves_s=at_s if leaves_s is None else min(at_s, leaves_s))
+    if leaves_s is not None:
+        leaves_s = round(leaves_s + at_s - job.arrives_s, 3)
+    return replace(job, arrives_s=at_s, leaves_s=leaves_s)
+
+
+def _silences(recipe: Recipe, chance: random.Random) -> tuple[Fault, ...]:
+    """Stretches of silence, from one end of the trace to the other."""
+    found: list[Fault] = []
+    at_s = chance.uniform(*_SILENT_S)
+    while at_s < recipe.duration_s:
+        for_s = chance.uniform(*_SILENT_S)
+        found.append(Fault("silent", round(at_s, 3), round(for_s, 3)))
+        at_s += for_s + chance.uniform(*_SILENT_S)
+    return tuple(found)
 
 
 def _training(
@@ -127,7 +212,7 @@ def _training(
 ) -> tuple[TrainingLoad, Target]:
     """A training of so much work in all; its tiers lie at a third and two thirds, about."""
     steps = chance.randrange(1000, 6000)
-    curve = _curve(steps, chance)
+    curve = _curve(recipe.families, steps, chance)
     load = TrainingLoad(
         steps=steps,
         work_core_s=round(work_core_s / steps, 6) or 1e-6,
@@ -145,8 +230,8 @@ def _training(
     return load, AccuracyTarget("accuracy", round(deliver, 4), round(finish, 4))
 
 
-def _curve(steps: int, chance: random.Random) -> Curve:
-    family = chance.choice(_FAMILIES)
+def _curve(families: Sequence[Family], steps: int, chance: random.Random) -> Curve:
+    family = chance.choice(families)
     start, end = round(chance.uniform(0.08, 0.3), 4), round(chance.uniform(0.85, 0.99), 4)
     scale = round(steps * chance.uniform(0.12, 0.3), 1)
     if family == "plateau":

@@ -27,12 +27,54 @@ def test_generate_writes_what_the_recipe_makes(program: Program) -> None:
 def test_generate_takes_every_option(program: Program) -> None:
     words = (
         "--jobs 3 --hours 0.5 --seed 2 --kind inference --schedule fixed --gap 1m30s "
-        "--cores 8 --demand 1.4 --impossible 0.5 --stay 10m --cycle 2s --name day-1"
+        "--cores 8 --demand 1.4 --impossible 0.5 --stay 10m --cycle 2s --name day-1 "
+        "--noise 0.5 --quantile p95 --change 2 --churn 0.5 --stale 0.4 --lying 0.6"
     )
     made = parse_trace(program("trace", "generate", *words.split()).stdout, "stdout")
     assert made == generate(
-        Recipe(3, 1800.0, 2, "inference", "fixed", 8.0, 1.4, 0.5, 90.0, 600.0, 2.0, "day-1")
+        Recipe(
+            jobs=3,
+            duration_s=1800.0,
+            seed=2,
+            kind="inference",
+            schedule="fixed",
+            cores=8.0,
+            demand=1.4,
+            impossible_ratio=0.5,
+            gap_s=90.0,
+            stay_s=600.0,
+            cycle_s=2.0,
+            name="day-1",
+            noise=0.5,
+            quantile=0.95,
+            change_ratio=2.0,
+            churn_ratio=0.5,
+            stale_ratio=0.4,
+            lying_ratio=0.6,
+        )
     )
+
+
+def test_generate_takes_families_of_curves(program: Program) -> None:
+    words = "--jobs 9 --kind training --families drop,power"
+    made = parse_trace(program("trace", "generate", *words.split()).stdout, "stdout")
+    assert made == generate(Recipe(jobs=9, kind="training", families=("power", "drop")))
+    assert made != generate(Recipe(jobs=9, kind="training"))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--families", "power,linear", "there are power, exponential, plateau, drop, restart"),
+        ("--quantile", "95", "neither mean nor a quantile from p50 to p99.9"),
+    ],
+)
+def test_generate_tells_what_it_does_not_know(
+    program: Program, option: str, value: str, told: str
+) -> None:
+    result = program("trace", "generate", option, value)
+    assert result.exit_code == 2
+    assert told in " ".join(result.stderr.split())
 
 
 @pytest.mark.parametrize("option", ["--gap", "--stay", "--cycle"])

@@ -19,6 +19,7 @@ from dlsched.estimate.clairvoyant import (
     makespan_s,
     mean_s,
     satisfied_job_s,
+    times_s,
 )
 
 
@@ -48,6 +49,11 @@ def test_the_shortest_first() -> None:
 
 def test_a_shorter_one_that_comes_later_goes_before() -> None:
     assert mean_s([Goal(0, 10, 1), Goal(2, 1, 1)], 1.0) == pytest.approx((11 + 1) / 2)
+
+
+def test_the_times_of_that_order_come_by_goal_and_from_its_arrival() -> None:
+    assert times_s([Goal(0, 10, 1), Goal(2, 1, 1)], 1.0) == pytest.approx((11, 1))
+    assert times_s([Goal(0, 30, 4), Goal(0, 10, 4)], 2.0) == pytest.approx((20, 5))
 
 
 def test_what_one_cannot_use_goes_to_the_next() -> None:
