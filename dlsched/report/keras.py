@@ -10,7 +10,7 @@ import contextlib
 import time
 from typing import Any, Optional
 
-from dlsched.report.metric_names import of_evaluation, of_training
+from dlsched.report.metric_names import TOTAL_STEPS, of_evaluation, of_training
 from dlsched.report.progress import Progress
 from dlsched.report.writer import PERIOD_S
 
@@ -22,6 +22,8 @@ except Exception:  # noqa: BLE001 - a script may import us before it finds out t
 
 class ProgressCallback(Callback):  # type: ignore[misc]
     """Tells each batch as a step, its metrics once a second, and every epoch's evaluation.
+
+    With an epoch it tells how many steps the training will take, where Keras knows.
 
     Keras calls a training batch's accuracy `accuracy`: it is told as `train_accuracy`, and
     `val_accuracy` as `accuracy` too. A checkpoint is the script's to tell, by
@@ -55,4 +57,8 @@ class ProgressCallback(Callback):  # type: ignore[misc]
             told = logs or {}
             held_out = {name: told[name] for name in told if name.startswith("val_")}
             trained = {name: told[name] for name in told if name not in held_out}
-            self._progress.step(self._step, **{**of_training(trained), **of_evaluation(held_out)})
+            given = self.params or {}
+            total = int(given.get("steps") or 0) * int(given.get("epochs") or 0)
+            planned = {TOTAL_STEPS: total} if total >= self._step else {}
+            metrics = {**planned, **of_training(trained), **of_evaluation(held_out)}
+            self._progress.step(self._step, **metrics)

@@ -17,7 +17,7 @@ import sys
 import time
 from typing import Any, Dict, List, Optional, Tuple
 
-from dlsched.report.metric_names import of_evaluation, of_training
+from dlsched.report.metric_names import TOTAL_STEPS, of_evaluation, of_training
 from dlsched.report.pacing import Section
 from dlsched.report.progress import Progress
 from dlsched.report.writer import PERIOD_S, current
@@ -107,7 +107,7 @@ class _Hooks:
             self._gpu.end()
 
     def on_validation_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Tell what the evaluation has added."""
+        """Tell what the evaluation has added, and how many steps the training will take."""
         with contextlib.suppress(Exception):
             if not _training(trainer):
                 return
@@ -118,7 +118,8 @@ class _Hooks:
             self._evaluated.update(added)
             self._before = {}
             if self._speaks:
-                self._progress.step(trainer.global_step, **of_evaluation(added))
+                metrics = {**_planned(trainer), **of_evaluation(added)}
+                self._progress.step(trainer.global_step, **metrics)
 
     def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Tell the last step, with what the last epoch gave."""
@@ -152,6 +153,18 @@ def _training(trainer: Any) -> bool:
     """Whether the evaluation is one within a training, and not the check before it."""
     function = getattr(getattr(trainer, "state", None), "fn", None)
     return function in (None, "fit") and not getattr(trainer, "sanity_checking", False)
+
+
+def _planned(trainer: Any) -> Dict[str, int]:
+    """How many steps it will take in all, where that is known without asking its data."""
+    with contextlib.suppress(Exception):
+        if trainer.max_steps > 0:
+            return {TOTAL_STEPS: int(trainer.max_steps)}
+        if trainer.max_epochs > 0:
+            together = int(trainer.accumulate_grad_batches)
+            epoch = -(-int(trainer.num_training_batches) // together)  # infinite: it raises
+            return {TOTAL_STEPS: epoch * int(trainer.max_epochs)}
+    return {}
 
 
 _classes: Dict[Tuple[str, ...], type] = {}

@@ -14,6 +14,9 @@ from typing import Any, Dict, Mapping
 
 from dlsched.report.lines import NAME_CHARACTERS, RESERVED
 
+TOTAL_STEPS = "total_steps"
+"""The metric by which a training tells how many steps it will take in all."""
+
 _HELD_OUT = re.compile(r"(?:(?:val|valid|validation|eval)[_/.-])?(?:acc|accuracy)(?:_epoch)?", re.I)
 _UNFIT = re.compile(r"[^A-Za-z0-9_./-]")
 

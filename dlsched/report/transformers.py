@@ -10,7 +10,7 @@ import contextlib
 import os
 from typing import Any, Dict
 
-from dlsched.report.metric_names import of_evaluation, of_training
+from dlsched.report.metric_names import TOTAL_STEPS, of_evaluation, of_training
 from dlsched.report.pacing import Section
 from dlsched.report.progress import Progress
 
@@ -67,11 +67,13 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
     def on_evaluate(
         self, _args: Any, state: Any, _control: Any, metrics: Any = None, **_: Any
     ) -> None:
-        """Tell an evaluation."""
+        """Tell an evaluation, and how many steps the training will take."""
         with contextlib.suppress(Exception):
             self._gpu.end()
         with contextlib.suppress(Exception):
-            self._tell(state, of_evaluation(metrics))
+            total = int(getattr(state, "max_steps", 0) or 0)
+            planned = {TOTAL_STEPS: total} if total > 0 else {}
+            self._tell(state, {**planned, **of_evaluation(metrics)})
 
     def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
         """Acknowledge a checkpoint, by the name that Trainer gives it."""

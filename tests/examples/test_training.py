@@ -319,6 +319,8 @@ def test_a_stopped_training_acknowledges_and_resumes_as_if_it_had_not_been_stopp
     code, uninterrupted, stderr = ended(docker_client, whole)
     assert code == 0, stderr
     assert before + after == uninterrupted
+    told = [line for line in reported(tmp_path, "whole") if "elbo" in line or "accuracy" in line]
+    assert {line["total_steps"] for line in told} == {300}
     final = [tensors(tmp_path / folder / "step-300.ckpt") for folder in ("whole", "parts")]
     assert final[0] == final[1]
 

@@ -49,8 +49,19 @@ def test_an_epochs_evaluation_is_told_as_held_out(
     callback.on_train_batch_end(0)
     callback.on_epoch_end(0, {"loss": 0.5, "accuracy": 0.99, "val_accuracy": 0.9})
     assert written() == [
-        {"step": 1, "loss": 0.5, "train_accuracy": 0.99, "accuracy": 0.9, "val_accuracy": 0.9}
-    ]
+        {"step": 1, "total_steps": 120, "loss": 0.5, "train_accuracy": 0.99, "accuracy": 0.9,
+         "val_accuracy": 0.9}
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("params", [{"steps": None, "epochs": 3}, {"steps": 40}, None])
+def test_a_training_of_unknown_length_tells_no_total(
+    written: Written, callback: ProgressCallback, params: dict[str, int] | None
+) -> None:
+    callback.params = params
+    callback.on_train_batch_end(0)
+    callback.on_epoch_end(0, {"loss": 0.5})
+    assert written() == [{"step": 1, "loss": 0.5}]
 
 
 @pytest.mark.parametrize(("params", "step"), [({"steps": 40}, 81), ({"steps": None}, 1), (None, 1)])

@@ -280,3 +280,39 @@ def test_batches_of_training_and_evaluation_are_the_gpus_time(
     callback.on_exception(trainer, None, RuntimeError())
     trainer.batch(2)
     assert sections == ["begin", "end"] * 3
+
+
+@pytest.mark.parametrize(
+    ("planned", "total"),
+    [
+        ({"max_steps": 500, "max_epochs": None}, 500),
+        (
+            {
+                "max_steps": -1,
+                "max_epochs": 3,
+                "num_training_batches": 41,
+                "accumulate_grad_batches": 4,
+            },
+            33,
+        ),
+        (
+            {
+                "max_steps": -1,
+                "max_epochs": 3,
+                "num_training_batches": float("inf"),
+                "accumulate_grad_batches": 1,
+            },
+            None,
+        ),
+        ({"max_steps": -1, "max_epochs": -1}, None),
+    ],
+)
+def test_an_evaluation_tells_how_many_steps_there_will_be(
+    written: Written, planned: dict[str, Any], total: int | None
+) -> None:
+    trainer = Trainer(progress_callback(), **planned)
+    trainer.batch(1)
+    trainer.validate(val_loss=0.5)
+    line = written()[-1]
+    assert line["val_loss"] == 0.5
+    assert line.get("total_steps") == total

@@ -45,6 +45,14 @@ def test_an_evaluation_is_told_once(written: Written, callback: ProgressCallback
     assert written() == [{"step": 8, "accuracy": 0.9, **metrics}]
 
 
+def test_an_evaluation_tells_how_many_steps_there_will_be(
+    written: Written, callback: ProgressCallback
+) -> None:
+    planned = SimpleNamespace(global_step=8, is_world_process_zero=True, max_steps=500)
+    callback.on_evaluate(ARGS, planned, CONTROL, metrics={"eval_loss": 0.25})
+    assert written() == [{"step": 8, "total_steps": 500, "eval_loss": 0.25}]
+
+
 def test_an_evaluation_without_a_training_is_not_the_jobs_progress(written: Written) -> None:
     ProgressCallback().on_evaluate(ARGS, state(0), CONTROL, metrics={"eval_loss": 0.5})
     assert written() == [], "a step of 0 would be taken for a new attempt"

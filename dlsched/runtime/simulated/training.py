@@ -9,6 +9,7 @@ import math
 import random
 from collections.abc import Sequence
 
+from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model import AccuracyTarget, Report, Sample, Target
 from dlsched.runtime.simulated.workloads import TrainingLoad
 
@@ -98,7 +99,8 @@ class Training:
 
     def _report(self, step: int, at_s: float) -> None:
         value = self._measured(self.load.curve.value(step))
-        line = Report(at_s, sample=Sample(at_s, step, ((self._metric, value),)))
+        metrics = ((self._metric, value), (TOTAL_STEPS, float(self.load.steps)))
+        line = Report(at_s, sample=Sample(at_s, step, metrics))
         if self._lines and at_s - self._lines[-1].received_s < LINE_INTERVAL_S:
             self._lines[-1] = line
         else:

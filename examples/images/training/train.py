@@ -261,7 +261,7 @@ def run(training: Training, chosen: argparse.Namespace, asked: Asked) -> int:
         last = training.step == chosen.steps
         if training.step % chosen.every == 0 or last:
             measured = training.evaluate()
-            progress.step(training.step, **measured)
+            progress.step(training.step, total_steps=chosen.steps, **measured)
             figures = " ".join(f"{name} {value:.4f}" for name, value in measured.items())
             print(f"step {training.step} {figures}", flush=True)
             evaluations += 1

@@ -43,7 +43,8 @@ def test_times_are_exact_whatever_the_pieces(pieces: int) -> None:
     assert [sample.received_s for sample in samples] == pytest.approx(
         [2.5 * number for number in range(1, 11)]
     )
-    assert samples[0].metrics == (("accuracy", pytest.approx(LOAD.curve.value(10))),)
+    told = dict(samples[0].metrics)
+    assert told == {"accuracy": pytest.approx(LOAD.curve.value(10)), "total_steps": 100.0}
 
 
 def test_it_wants_no_more_than_its_threads_or_its_quota() -> None:
