@@ -18,7 +18,7 @@ from dataclasses import asdict, replace
 
 from dlsched import __version__, logs
 from dlsched.api import ApiServer
-from dlsched.clock import SystemClock
+from dlsched.clock import Clock, SystemClock
 from dlsched.controller import Controller
 from dlsched.deciding import NamedPolicy, Onlooker
 from dlsched.deliveries import Deliveries
@@ -39,7 +39,8 @@ from dlsched.model import CycleReport, Ended, JobState, JobView, Memory
 from dlsched.notify import Notify
 from dlsched.records import claim_records, delivered_records, ended_records, lock_state_dir
 from dlsched.releasing import Release
-from dlsched.runtime.docker import DockerRuntime
+from dlsched.runtime.base import Wake
+from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.settings import DeliverHook, Settings
 from dlsched.tenants import resolve
 from dlsched.wiring import (
@@ -92,7 +93,15 @@ def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = No
 class Agent:
     """Everything that lives as long as the daemon. Also what the API may know and ask for."""
 
-    def __init__(self, settings: Settings, *, dry_run: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        dry_run: bool,
+        clock: Clock | None = None,
+        runtime: Callable[[DockerOptions, Clock, Wake], DockerRuntime] = DockerRuntime,
+    ) -> None:
+        """`clock` None: the system's, from where the journal ended."""
         self._settings = settings
         self._dry_run = dry_run
         self._stopping = self._reloading = False
@@ -102,13 +111,13 @@ class Agent:
         self._journal_path = settings.state_dir / (
             DRY_RUN_JOURNAL_NAME if dry_run else JOURNAL_NAME
         )
-        self._journal = Journal(
+        self.journal = Journal(
             self._journal_path,
             frame_s=settings.journal.frame_s,
             max_bytes=settings.journal.max_size_bytes,
             max_age_s=settings.journal.max_age_s,
         )
-        self._clock = SystemClock(not_before_s=self._journal.last_now_s())
+        self._clock = clock or SystemClock(not_before_s=self.journal.last_now_s())
         self._records = ended_records(settings.state_dir)
         delivered = delivered_records(settings.state_dir)
         folder = settings.watch.resolve()
@@ -120,10 +129,10 @@ class Agent:
         if dry_run:
             engine = replace(engine, group_weight=None, dry_run=True)
         engine = replace(engine, confine=lambda spec: confinement(spec, self._settings))
-        self._runtime = DockerRuntime(engine, self._clock, self._wake)
+        self._runtime = runtime(engine, self._clock, self._wake)
         self._release = Release(settings.state_dir, self._clock, self._wake)
         self._deliveries = Deliveries(delivered, hook, self._runtime.tell_deliverable)
-        self._ledger = Ledger(ledger_options(settings), self._journal.last_cycle(), delivered.all())
+        self._ledger = Ledger(ledger_options(settings), self.journal.last_cycle(), delivered.all())
         self._controller = Controller(
             runtime=self._runtime,
             clock=self._clock,
@@ -137,7 +146,7 @@ class Agent:
             if shadow is None
             else Onlooker(shadow, self._memory(shadow, shadow_name(shadow.name))),
             dry_run=dry_run,
-            publish=self._journal.write,
+            publish=self.journal.write,
             troubles=self._troubles,
             deliver=self._deliveries.keep,
         )
@@ -176,16 +185,21 @@ class Agent:
                 self._reloading = False
                 self._notify.reloading()
                 self._reload(reload)
-            self._see_to_release()
-            report = self._controller.run_once()
-            self._api.keep()
-            self._notify.ready()
-            self._notify.status(_in_one_line(report))
+            self.cycle()
             due_s = began_s + self._settings.period_s
             if self._wish.next_s is not None:
                 due_s = min(due_s, self._wish.next_s)
             self._sleep(began_s, due_s)
         self._notify.stopping()
+
+    def cycle(self) -> CycleReport:
+        """One cycle, with all that goes with it."""
+        self._see_to_release()
+        report = self._controller.run_once()
+        self._api.keep()
+        self._notify.ready()
+        self._notify.status(_in_one_line(report))
+        return report
 
     def close(self) -> None:
         """Give everything back, leave containers running, write the journal's last words."""
@@ -197,7 +211,7 @@ class Agent:
             if back.failure is not None:
                 log.warning("%s: its limits are not given back: %s", back.job, back.failure)
         self._runtime.close()
-        self._journal.close()
+        self.journal.close()
         log.info("ended; containers run on%s", "" if self._dry_run else " under their own limits")
 
     def _sleep(self, began_s: float, due_s: float) -> None:
@@ -240,14 +254,14 @@ class Agent:
 
     def _memory(self, named: NamedPolicy, kept_as: str) -> Memory | None:
         """What that policy remembers of the runs before."""
-        plain = self._journal.last_memory(kept_as)
+        plain = self.journal.last_memory(kept_as)
         memory, trouble = named.recalled(plain)
         if trouble is not None:
             log.warning("policy %s starts without its memory: %s", named.name, trouble)
         return memory
 
     def _troubles(self) -> tuple[str, ...]:
-        others = (self._journal.trouble(), self._api.trouble)
+        others = (self.journal.trouble(), self._api.trouble)
         return (
             *self._records.trouble,
             *self._deliveries.troubles(),

@@ -12,10 +12,11 @@ from pathlib import Path
 _SUFFIX = ".tmp"
 
 
-def write_whole(path: Path, text: str, *, mode: int = 0o640) -> None:
+def write_whole(path: Path, text: str, *, mode: int = 0o640, to_disk: bool = True) -> None:
     """Put the text at that path: on return it is on the disk; on OSError the old file is whole.
 
-    The temporary name begins with a dot, in the same folder.
+    The temporary name begins with a dot, in the same folder. Without `to_disk` a power cut may
+    leave an empty file: for what can be told again.
     """
     prefix = f".{path.name}."
     descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=path.parent)
@@ -24,12 +25,14 @@ def write_whole(path: Path, text: str, *, mode: int = 0o640) -> None:
             stream.write(text)
             stream.flush()
             os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
+            if to_disk:
+                os.fsync(descriptor)
         Path(temporary).replace(path)
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    sync_folder(path.parent)
+    if to_disk:
+        sync_folder(path.parent)
 
 
 def clear_unfinished(folder: Path) -> None:

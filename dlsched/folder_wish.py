@@ -6,6 +6,7 @@ holds which job's name. It must not read files (`inbox` does), nor touch contain
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from dlsched.controller import Inbound
@@ -28,6 +29,9 @@ class FolderWish:
         self._known: set[str] = set()
         """Files that were in force under this agent: when one of them is gone, it was removed."""
         self.next_s: float | None = None
+        self._seen: InboxScan | None = None
+        self._inbound = Inbound()
+        """What `_seen` came to."""
 
     def use(self, tenants: Tenants) -> None:
         """Other rules for users' files from the next scan on."""
@@ -37,19 +41,25 @@ class FolderWish:
         """Read the folder; a container is spared while its file may still be there."""
         seen = self._inbox.scan(now_s)
         self.next_s = seen.next_s
-        self._known.update(seen.files.values())
+        if seen is not self._seen:
+            self._known.update(seen.files.values())
+            self._seen, self._inbound = seen, self._inbound_of(seen)
         troubles = (seen.trouble, *seen.closed.values(), self._keep_claims(seen))
+        told = tuple(trouble for trouble in troubles if trouble is not None)
+        return replace(self._inbound, troubles=told)
+
+    def _inbound_of(self, seen: InboxScan) -> Inbound:
+        users = any("/" in name for name in seen.files.values())
         return Inbound(
             wish=Wish(
                 specs={spec.name: spec for spec in seen.specs},
                 spares=lambda fact: self._spared(fact, seen),
                 settled=seen.settled and not _rejected(seen, ""),
                 claimed=frozenset(seen.claims),
-                yields=lambda fact: _yields(fact, seen),
+                yields=(lambda fact: _yields(fact, seen)) if users else None,
             ),
-            sources={job: str(self._folder / name) for job, name in seen.files.items()},
+            sources={job: f"{self._folder}/{name}" for job, name in seen.files.items()},
             rejected=seen.rejected,
-            troubles=tuple(trouble for trouble in troubles if trouble is not None),
         )
 
     def _keep_claims(self, seen: InboxScan) -> str | None:

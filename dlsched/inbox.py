@@ -120,10 +120,13 @@ class Inbox:
         self._lost: Mapping[str, str] = {}
         """Files that did not get the job's name that they ask for, and who has it."""
         self._last = InboxScan()
+        self._still: Listing | None = None
+        """What was listed when nothing was left to be done, nor to be waited for."""
 
     def use(self, tenants: Tenants) -> None:
         """Other rules from the next scan on: every file is judged again."""
         self._tenants = tenants
+        self._still = None
         for known in self._files.values():
             known.settled = known.barred = False
 
@@ -141,6 +144,8 @@ class Inbox:
             for file in self._files.values():
                 file.missing_since_s = None
         else:
+            if listing == self._still and not self._beside_changed():
+                return self._last
             if self._readable_since_s is None:
                 self._readable_since_s = now_s
             self._closed = listing.closed
@@ -153,7 +158,19 @@ class Inbox:
         scan = self._report(trouble, lost, now_s)
         changed = scan != self._last
         self._last = scan
-        return replace(scan, next_s=min(self._due(now_s), default=None), changed=changed)
+        next_s = min(self._due(now_s), default=None)
+        quiet = trouble is None and next_s is None and scan.settled and not self._is_restless(scan)
+        self._still = listing if quiet else None
+        return replace(scan, next_s=next_s, changed=changed)
+
+    def _beside_changed(self) -> bool:
+        besides = [known.beside for known in self._files.values() if known.beside is not None]
+        return any(beside.changed for beside in besides)
+
+    def _is_restless(self, scan: InboxScan) -> bool:
+        """Whether the same files may mean something else at the next scan."""
+        waits = bool(scan.unsettled or scan.unsettled_users or self._before)
+        return waits or any(known.barred for known in self._files.values())
 
     def _follow(self, listing: Listing, now_s: float) -> None:
         for name, stamp in listing.stamps.items():
@@ -213,7 +230,8 @@ class Inbox:
             else:
                 judged = judge(self._folder, name, file, self._tenants)
                 known.offered, known.problems = judged.spec, judged.problems
-                known.beside = judged.beside
+                seen = judged.beside is not None and judged.beside.seen
+                known.beside = judged.beside if seen else None
                 if judged.beside is not None:
                     room_bytes -= judged.beside.size_bytes
                     if user is not None:

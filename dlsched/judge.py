@@ -40,6 +40,11 @@ class Beside:
         return content
 
     @property
+    def seen(self) -> bool:
+        """Whether there is any that can change."""
+        return bool(self._seen)
+
+    @property
     def changed(self) -> bool:
         """Whether one of them is no longer as it was read."""
         return any(self._stamp(name) != stamp for name, stamp in self._seen.items())

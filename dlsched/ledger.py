@@ -77,14 +77,17 @@ class Wish:
     """The folder was listed, and no file in it is rejected or still being written."""
     claimed: Collection[str] = ()
     """Names of jobs whose file is there, whether in force or not."""
-    yields: Callable[[ContainerFact], bool] = lambda _: False
-    """Whether the file of that container's job waits until it is gone, since it is another's."""
+    yields: Callable[[ContainerFact], bool] | None = None
+    """Whether the file of that container's job waits until it is gone, since it is another's; None:
+    no file waits."""
 
     def waiting(self, containers: Sequence[ContainerFact]) -> dict[str, ContainerFact]:
         """Jobs whose file waits, and the container that has their name."""
+        if (yields := self.yields) is None:
+            return {}
         there = {one.job: one for one in containers if one.adopted is not None}
         there |= {one.job: one for one in containers if one.adopted is None}
-        return {job: one for job, one in there.items() if job in self.specs and self.yields(one)}
+        return {job: one for job, one in there.items() if job in self.specs and yields(one)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,8 @@ class _Record:
     """Why its last start was not even begun."""
     retry_at_s: float = 0.0
     retry_s: float = 0.0
+    folded: JobSpec | None = None
+    """The spec that its last fact was folded under."""
     view: JobView | None = None
     """As last told."""
 
@@ -304,6 +309,10 @@ class Ledger:
         uses = gpu_uses(seen.node.gpus, facts.values()) if seen.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
+            known = record.folded is record.spec
+            if known and fact is not None and record.measures.rests_on(fact, seen.now_s):
+                continue
+            record.folded = record.spec
             self._climbs.observe(record.spec, fact, self._options.tier_evaluations)
             if fact is None:
                 record.measures.absent()
@@ -459,8 +468,10 @@ class Ledger:
             measures.rests
             and last is not None
             and last.spec is record.spec
-            and (last.state, last.reason) == (place.state, place.reason)
-            and last.desired == record.desired
+            and last.state is place.state
+            and last.reason == place.reason
+            and (last.desired is record.desired or last.desired == record.desired)
+            and last.blind == self._blindness(now_s, record, fact, last.progress)
         ):
             return last
         progress = measures.progress(fact, now_s)

@@ -96,10 +96,19 @@ class Measures:
     """Whether it was known before: then its next start is seen from its beginning."""
     _resting: ContainerFact | None = None
     """What was told last, once it tells that nothing moves: folded again, it changes nothing."""
+    _rests_at_s: float = 0.0
+    """When it was last seen to rest."""
 
     def is_new(self, fact: ContainerFact) -> bool:
         """Whether this is another start than the one measured so far."""
         return fact.container_id != self.container_id or fact.starts != self.starts
+
+    def rests_on(self, fact: ContainerFact, now_s: float) -> bool:
+        """Whether it still rests, told by the very fact of last time: then nothing is to fold."""
+        if fact is not self._resting:
+            return False
+        self.rests, self._rests_at_s = True, now_s
+        return True
 
     def absent(self) -> None:
         """There is no container now."""
@@ -128,7 +137,9 @@ class Measures:
         """
         self.rests = self._resting is not None and (fact is self._resting or fact == self._resting)
         if self.rests:
+            self._rests_at_s = now_s
             return 0.0
+        self._wake_up(now_s - window_s)
         if self.is_new(fact):
             self._begin(fact, now_s)
         self.limited(fact.actual, now_s)
@@ -136,7 +147,10 @@ class Measures:
         self._fold_reports(fact, now_s, window_s)
         if fact.gpus:
             self._fold_gpu(gpu or GpuUse(), now_s, window_s)
-        self._resting = fact if self._is_still(fact) else None
+        if self._is_still(fact):
+            self._resting, self._rests_at_s = fact, now_s
+        else:
+            self._resting = None
         return used_core_s
 
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
@@ -214,6 +228,15 @@ class Measures:
         )
         return used_core_s
 
+    def _wake_up(self, since_s: float) -> None:
+        """It rests no more: it counted nothing in all that time."""
+        then = self._counters
+        if self._resting is None or then is None or self._rests_at_s <= then.at_s:
+            return
+        self._counters = then._replace(at_s=self._rests_at_s)
+        for at_s in (max(then.at_s, min(since_s, self._rests_at_s)), self._rests_at_s):
+            self._cpu.append((at_s, then.core_s))
+
     def _window_cores(self, now: _Counters, window_s: float) -> float | None:
         self._cpu.append((now.at_s, now.core_s))
         return self._mean_rate(self._cpu, window_s)
@@ -244,12 +267,13 @@ class Measures:
         )
 
     def _is_still(self, fact: ContainerFact) -> bool:
-        """Whether it has ended, and all windows have seen the end."""
+        """Whether it does nothing, or has ended, and all windows have seen that."""
         return (
-            fact.state in _ENDED
+            (fact.state in _ENDED or not fact.gpus)
             and not (fact.reports or self._writers or self._recent or self._window)
             and not self.usage.window_cores
             and (fact.usage_core_s is None or self.usage.cpu_cores == 0.0)
+            and self._fresh is _NONE
         )
 
     def _fold_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:

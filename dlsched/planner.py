@@ -195,23 +195,6 @@ def owner_rooms(
     return rooms
 
 
-def may_grow(
-    action: Action, actual: Mapping[str, float], capacity_cores: float
-) -> tuple[bool, float]:
-    """Whether a growing action fits beside what is in force now, and the sum it would give.
-
-    `actual` are the ceilings that the kernel holds, by job. A failed shrink is still in there, so
-    the growth that counted on it is withheld.
-    """
-    if isinstance(action, Remove | Move):  # a move takes the limits in force along
-        return True, sum(actual.values())
-    new = action.limits.cpu_cores
-    if new is None:
-        return False, math.inf
-    others = sum(cores for name, cores in actual.items() if name != action.job)
-    return others + new <= capacity_cores + 1e-6, others + new
-
-
 def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:
     """What it may use beyond its ceiling once it saved that up; None: whatever it came with."""
     wanted = ratio > 0 and isinstance(job.spec.target, LatencyTarget)

@@ -62,7 +62,7 @@ class Records(Generic[Word]):
 
     def all(self) -> Mapping[str, Word]:
         """All records by name, as they are now."""
-        return MappingProxyType(dict(self._words))
+        return MappingProxyType(self._words)  # which is replaced, never changed
 
     def record(self, word: Word) -> None:
         """Keep it; on return it is on the disk.

@@ -6,7 +6,7 @@ answer that never comes), and let a cycle run without time passing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dlsched.controller import Inbound
@@ -104,6 +104,8 @@ class FakeRuntime:
         self.containers: dict[str, ContainerFact] = {}
         self.begun: tuple[Begun, ...] = ()
         self.applied: list[Action] = []
+        self.together: list[int] = []
+        """How many changes came at once."""
         self.fails: dict[type, str] = {}
         self.begins: set[type] = set()
         self.engine_ok = True
@@ -141,6 +143,10 @@ class FakeRuntime:
                 source=action.source,
             )
         return Outcome(action, "done")
+
+    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+        self.together.append(len(actions))
+        return tuple(self.apply(action, now_s) for action in actions)
 
     def report(self, job: str, now_s: float, *latencies_s: float) -> None:
         """One sidecar line, to be seen by the next observation."""

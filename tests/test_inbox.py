@@ -438,3 +438,25 @@ def test_files_that_change_all_the_time_do_not_keep_others_waiting(desk: Desk):
             desk.write(f"a{number:03}.yaml", f"noisy-{number:03}", f"weight: {turn + 1}\n")
         desk.scan(after_s=0.2)
     raise AssertionError("the quiet file is never read")
+
+
+def test_an_untouched_folder_is_told_as_before_and_nothing_of_it_is_made_anew(desk: Desk) -> None:
+    desk.write("a.yaml", "one")
+    desk.settle()
+    first = desk.scan(10.0)
+    assert desk.scan(1.0) is first and desk.scan(1.0) is first
+    assert not first.changed and first.next_s is None
+    desk.write("b.yaml", "two")
+    assert desk.scan(1.0) is not first
+    assert names(desk.settle()) == {"one": "a.yaml", "two": "b.yaml"}
+
+
+def test_a_changed_file_beside_a_job_file_is_seen_in_an_untouched_folder(desk: Desk) -> None:
+    (desk.folder / "job.env").write_text("A=1\n")
+    desk.write("a.yaml", "one", "env_file: job.env\n")
+    desk.settle()
+    first = desk.scan(10.0)
+    assert desk.scan(1.0) is first
+    (desk.folder / "job.env").write_text("A=22\n")
+    assert desk.scan(1.0) is not first
+    assert desk.settle().specs[0].container.environment == (("A", "22"),)

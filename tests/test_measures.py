@@ -138,3 +138,37 @@ def test_another_share_begins_another_measuring_window() -> None:
     measures.fold(again, 10.5, 30.0)
     told = measures.progress(again, 10.5)
     assert (told.window.count, told.recent.count) == (0, 1)
+
+
+def test_a_job_that_does_nothing_rests_and_its_rate_is_of_the_time_since() -> None:
+    still, resting = Measures(), running("a", usage_core_s=5.0, actual=Limits(1.0))
+    for now_s in range(1, 60):
+        still.fold(resting, float(now_s), 30.0)
+    assert still.rests
+    assert (still.usage.cpu_cores, still.usage.window_cores) == (0.0, 0.0)
+    assert still.fold(replace(resting, usage_core_s=5.5), 60.0, 30.0) == pytest.approx(0.5)
+    assert not still.rests
+    assert still.usage.cpu_cores == pytest.approx(0.5), "of the last second, not of all its rest"
+    assert still.usage.window_cores == pytest.approx(0.5 / 30)
+
+
+def test_a_job_that_has_just_become_still_is_folded_until_its_window_shows_it() -> None:
+    measures = Measures()
+    measures.fold(running("a", usage_core_s=1.0), 1.0, 30.0)
+    idle = running("a", usage_core_s=4.0)
+    measures.fold(idle, 2.0, 30.0)
+    for now_s in range(3, 30):
+        measures.fold(idle, float(now_s), 30.0)
+        assert not measures.rests
+    for now_s in range(30, 36):
+        measures.fold(idle, float(now_s), 30.0)
+    assert measures.rests and measures.usage.window_cores == 0.0
+
+
+def test_a_change_of_limits_ends_its_rest() -> None:
+    measures, idle = Measures(), running("a", usage_core_s=5.0, actual=Limits(1.0))
+    for now_s in range(1, 40):
+        measures.fold(idle, float(now_s), 30.0)
+    assert measures.rests and measures.limited(Limits(2.0), 40.0)
+    measures.fold(replace(idle, actual=Limits(2.0)), 41.0, 30.0)
+    assert not measures.rests and measures.changed_at_s == 40.0

@@ -19,7 +19,7 @@ from dlsched.model import (
     Start,
     Stop,
 )
-from dlsched.planner import DEFAULT_SHARES, may_grow, plan
+from dlsched.planner import DEFAULT_SHARES, plan
 from tests.doubles import job_spec, snapshot, view
 
 
@@ -90,12 +90,6 @@ def test_what_starts_begin_with_lies_on_the_grain_so_that_together_they_fit():
     specs = [job_spec(f"j{index}", bounds=Bounds(0.01, None)) for index in range(6)]
     actions = plan(snapshot(capacity=1.0), {}, {}, specs, reserves=True)
     assert {action.limits for action in actions} == {Limits(0.166)}
-
-
-def test_growth_must_fit_beside_what_is_in_force():
-    grow = Resize("a", "id-a", Limits(1.0), Limits(2.5), 1024, "")
-    assert may_grow(grow, {"a": 1.0, "b": 1.5}, 4.0) == (True, 4.0)
-    assert may_grow(grow, {"a": 1.0, "b": 2.0}, 4.0) == (False, 4.5)
 
 
 def test_a_start_gets_its_part_of_what_its_owner_may_have():

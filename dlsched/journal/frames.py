@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 Plain = Any
@@ -92,7 +93,7 @@ def difference(old: Plain, new: Plain) -> Plain:
         return new - old
     if kind is Counts:
         change = _counts_difference(old, new)
-        return change if len(change) <= len(str(new)) else [new]
+        return [new] if change is None else change
     return [new]
 
 
@@ -158,8 +159,11 @@ def _list_patch(old: list[Plain], delta: Mapping[str, Plain]) -> list[Plain]:
     return new
 
 
-def _counts_difference(old: Counts, new: Counts) -> str:
-    change = dict(new.pairs)
-    for index, count in old.pairs:
+@lru_cache(maxsize=8)  # a job's window is what is recent of it, for as long as its limits stay
+def _counts_difference(old: Counts, new: Counts) -> str | None:
+    """As text; None where that would tell of more counts than there are."""
+    before, after = set(old.pairs), set(new.pairs)
+    change = dict(after - before)
+    for index, count in before - after:
         change[index] = change.get(index, 0) - count
-    return render_counts([pair for pair in sorted(change.items()) if pair[1]])
+    return None if len(change) > len(new.pairs) else render_counts(sorted(change.items()))

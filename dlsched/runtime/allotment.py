@@ -85,15 +85,19 @@ def job_dir(state_dir: Path, job: str) -> Path:
 def write_allotment(directory: Path, allotment: Allotment) -> None:
     """Replace the allotment in a job's directory, atomically; raises OSError."""
     with _writing:
-        _replace(directory, allotment)
+        # After a power cut an empty file would tell a job that it has no ceiling.
+        _replace(directory, allotment, to_disk=True)
 
 
 def change_allotment(directory: Path, **changes: Any) -> None:
-    """Replace these fields of the allotment in a job's directory, atomically; raises OSError."""
+    """Replace these fields of the allotment in a job's directory, atomically; raises OSError.
+
+    It may be lost in a power cut: the agent tells every job its ceiling again when it begins.
+    """
     with _writing:
         before = read_allotment(directory)
         if (after := replace(before, **changes)) != before:
-            _replace(directory, after)
+            _replace(directory, after, to_disk=False)
 
 
 def read_allotment(directory: Path) -> Allotment:
@@ -104,12 +108,11 @@ def read_allotment(directory: Path) -> Allotment:
         return Allotment()
 
 
-def _replace(directory: Path, allotment: Allotment) -> None:
+def _replace(directory: Path, allotment: Allotment, *, to_disk: bool) -> None:
     text = json.dumps(asdict(allotment), allow_nan=False) + "\n"
     if allotment.gpu_share is not None and allotment.gpu_share < 1.0:
         _lay_turns(directory, allotment.gpus)
-    # To disk too: after a power cut an empty file would tell a job that it has no ceiling.
-    write_whole(directory / "allotment.json", text, mode=0o644)
+    write_whole(directory / "allotment.json", text, mode=0o644, to_disk=to_disk)
 
 
 def _lay_turns(directory: Path, gpus: tuple[str, ...]) -> None:

@@ -1,20 +1,20 @@
-"""The port to whatever runs containers: facts in, one action out at a time.
+"""The port to whatever runs containers: facts in, actions out.
 
 Owns the Runtime protocol alone. It must not know Docker, cgroups or files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from dlsched.model import Action, Observation, Outcome
+from dlsched.model import Action, Observation, Outcome, Resize
 
 
 class Runtime(Protocol):
     """What the controller needs of an engine.
 
-    Both methods return within about a second whatever the engine does: what can outlast a cycle
+    All methods return within about a second whatever the engine does: what can outlast a cycle
     (pull, create, stop with grace, a hung engine) is *begun* and shows in later observations.
     """
 
@@ -24,6 +24,10 @@ class Runtime(Protocol):
 
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Carry out one action; idempotent; a failure is an outcome, not an exception."""
+        ...
+
+    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+        """Carry out changes of as many jobs, in any order or at once: none counts on another."""
         ...
 
 

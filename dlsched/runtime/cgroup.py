@@ -116,6 +116,8 @@ class CgroupReader:
         self.cpu_folder = folders.get("" if self.v2 else "cpu")
         """The group's folder with the CPU files; None when not found."""
         files = _v2_files(folders) if self.v2 else _v1_files(folders)
+        self._used: bytes | None = None
+        """What was last read of the CPU time used, as the kernel wrote it."""
         self._open: dict[str, int] = {}
         for name, path in files.items():
             with suppress(OSError):
@@ -128,7 +130,20 @@ class CgroupReader:
 
     def read(self) -> CgroupReading:
         """What the kernel says now."""
-        return self._read_v2() if self.v2 else self._read_v1()
+        self._used = self._bytes("stat" if self.v2 else "usage")
+        return self._read_v2(self._used) if self.v2 else self._read_v1(self._used)
+
+    def reread(self, last: CgroupReading) -> CgroupReading:
+        """What the kernel says now, or `last` itself where no CPU time was used since.
+
+        Then only that is read: who does not run is not throttled. What somebody else may have
+        changed of its limits shows by the next `read`.
+        """
+        used = self._bytes("stat" if self.v2 else "usage")
+        if used is not None and used == self._used:
+            return last
+        self._used = used
+        return self._read_v2(used) if self.v2 else self._read_v1(used)
 
     def close(self) -> None:
         """Close the files; every later reading is None."""
@@ -136,9 +151,9 @@ class CgroupReader:
             os.close(descriptor)
         self._open.clear()
 
-    def _read_v1(self) -> CgroupReading:
-        stat = self._table("stat")
-        usage_ns = self._number("usage")
+    def _read_v1(self, used: bytes | None) -> CgroupReading:
+        stat = _table(self._text("stat"))
+        usage_ns = _integer(_text(used))
         return CgroupReading(
             usage_core_s=None if usage_ns is None else usage_ns / 1e9,
             periods=stat.get("nr_periods"),
@@ -150,8 +165,8 @@ class CgroupReader:
             burst_us=self._number("burst"),
         )
 
-    def _read_v2(self) -> CgroupReading:
-        stat = self._table("stat")
+    def _read_v2(self, used: bytes | None) -> CgroupReading:
+        stat = _table(_text(used))
         usage_us = stat.get("usage_usec")
         quota, period = _cpu_max(self._text("max"))
         return CgroupReading(
@@ -166,30 +181,26 @@ class CgroupReader:
             cpu_pressure_ratio=_pressure_ratio(self._text("pressure")),
         )
 
-    def _text(self, name: str) -> str | None:
+    def _bytes(self, name: str) -> bytes | None:
         descriptor = self._open.get(name)
         if descriptor is None:
             return None
         try:
-            return os.pread(descriptor, _READ_BYTES, 0).decode("ascii")
-        except (OSError, UnicodeDecodeError):
+            return os.pread(descriptor, _READ_BYTES, 0)
+        except OSError:
             return None
+
+    def _text(self, name: str) -> str | None:
+        return _text(self._bytes(name))
 
     def _number(self, name: str) -> int | None:
         return _integer(self._text(name))
 
-    def _table(self, name: str) -> dict[str, int]:
-        table: dict[str, int] = {}
-        for line in (self._text(name) or "").splitlines():
-            key, _, text = line.partition(" ")
-            value = _integer(text)
-            if value is not None:
-                table[key] = value
-        return table
-
 
 def _mounted(mountinfo: str) -> Iterator[Hierarchy]:
     for line in mountinfo.splitlines():
+        if "cgroup" not in line:
+            continue  # each container mounts several things
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
@@ -229,6 +240,23 @@ def _v2_files(folders: Mapping[str, Path]) -> dict[str, Path]:
         "pressure": "cpu.pressure",
     }
     return {name: folders[""] / file for name, file in names.items()}
+
+
+def _text(told: bytes | None) -> str | None:
+    try:
+        return None if told is None else told.decode("ascii")
+    except UnicodeDecodeError:
+        return None
+
+
+def _table(text: str | None) -> dict[str, int]:
+    table: dict[str, int] = {}
+    for line in (text or "").splitlines():
+        key, _, words = line.partition(" ")
+        value = _integer(words)
+        if value is not None:
+            table[key] = value
+    return table
 
 
 def _integer(text: str | None) -> int | None:

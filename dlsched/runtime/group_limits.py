@@ -115,6 +115,14 @@ class LimitFiles:
                 files[name] = stream.read(_TEXT_BYTES).decode("ascii").strip()
         return GroupLimits(files)
 
+    def burst_us(self) -> int | None:
+        """The burst alone, as it is now; None: unreadable, or this kernel knows none."""
+        path = self.burst_file
+        try:
+            return None if path is None else _integer(path.read_text(encoding="ascii"))
+        except (OSError, UnicodeDecodeError):
+            return None
+
     def write_burst(self, burst_us: int) -> None:
         """Set the burst, which the kernel refuses above the quota. Raises OSError."""
         path = self.burst_file

@@ -44,6 +44,9 @@ class Reading:
     """Why the first of the bad lines was refused."""
 
 
+_NOTHING = Reading()
+
+
 class Untrusted(Exception):
     """Something on the way to the file, or in its place, that is not opened."""
 
@@ -87,10 +90,14 @@ class SidecarReader:
         self._file: _Followed | None = None
         self._older: _Followed | None = None
         self._name_checked_s = float("-inf")
+        self._missed_ns: int | None = None
+        """How the directory was when there was no file in it, twice."""
         self._trouble: str | None = None
 
     def read(self, now_s: float) -> Reading:
         """What arrived since the read before, stamped `now_s`; never raises for a container."""
+        if self._is_quiet(now_s):
+            return _NOTHING
         batch = _Batch(now_s)
         try:
             self._read(batch)
@@ -109,6 +116,19 @@ class SidecarReader:
             os.close(self._directory)
         self._directory = self._file = self._older = None
 
+    def _is_quiet(self, now_s: float) -> bool:
+        """Whether one look shows that nothing happened since the last read."""
+        if (
+            self._directory is None
+            or self._older is not None
+            or self._trouble is not None
+            or now_s - self._name_checked_s >= NAME_CHECK_S
+        ):
+            return False
+        if self._file is not None:
+            return self._file.is_untouched
+        return self._missed_ns == os.fstat(self._directory).st_ctime_ns
+
     def _read(self, batch: _Batch) -> None:
         if self._directory is None:
             self._directory = self._open_directory()
@@ -126,11 +146,16 @@ class SidecarReader:
 
     def _follow_name(self, directory: int, batch: _Batch) -> None:
         """See which file the name means now, and begin with it once the present one is read."""
+        changed_ns = os.fstat(directory).st_ctime_ns
         opened = _open_regular(self._path.name, directory, self._path)
         self._trouble = None
         if opened is None:
-            # Between a rename and the new file, or before the first: look again at the next read.
-            self._name_checked_s = float("-inf")
+            # Between a rename and the new file, or before the first: look again at the next read,
+            # and then whenever the directory has changed. Twice, since what happens within one
+            # tick of the kernel's clock may leave no trace.
+            again = self._missed_ns == changed_ns and self._file is None
+            self._missed_ns = changed_ns
+            self._name_checked_s = batch.now_s if again else float("-inf")
             self._from_end = False
             return
         self._name_checked_s = batch.now_s
@@ -258,6 +283,12 @@ class _Followed:
         """Whether another descriptor means the same file."""
         mine, other = os.fstat(self._descriptor), os.fstat(descriptor)
         return (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether nothing became of the file since it was read."""
+        facts = os.fstat(self._descriptor)
+        return facts.st_size == self._offset and facts.st_ctime_ns == self._changed_ns
 
     def read_into(self, batch: _Batch) -> bool:
         """Read on; whether anything became of the file since the last time (a rename counts)."""

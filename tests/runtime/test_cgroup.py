@@ -189,3 +189,20 @@ def test_this_very_process_can_be_read() -> None:
         usage_core_s = reader.read().usage_core_s
     if usage_core_s is not None:
         assert usage_core_s > 0
+
+
+def test_where_no_cpu_time_was_used_the_last_reading_holds(proc: Path) -> None:
+    with closing(CgroupReader(PID, proc)) as reader:
+        first = reader.reread(CgroupReading())
+        assert first == reader.read()
+        assert reader.reread(first) is first
+        assert reader.cpu_folder is not None
+        quota = "cpu.max" if reader.v2 else "cpu.cfs_quota_us"
+        (reader.cpu_folder / quota).write_text("max 50000\n" if reader.v2 else "-1\n")
+        assert reader.reread(first) is first, "nothing ran: the limits are not looked at"
+        if reader.v2:
+            (reader.cpu_folder / "cpu.stat").write_text("usage_usec 2000000\n")
+        else:
+            (reader.cpu_folder / "cpuacct.usage").write_text("2000000000\n")
+        after = reader.reread(first)
+        assert (after.usage_core_s, after.quota_us) == (2.0, -1)

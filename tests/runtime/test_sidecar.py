@@ -372,3 +372,45 @@ def test_a_process_is_the_same_by_its_start_time(tmp_path: Path) -> None:
 
 def test_the_checks_hold_for_this_very_process() -> None:
     assert same_process(os.getpid())()
+
+
+def test_a_quiet_file_is_looked_at_once_a_read_and_never_opened_again(
+    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(metrics, '{"step": 1}')
+    assert steps(reader, 0.0) == [1]
+    reader.read(0.5)
+    opened: list[Any] = []
+    real = os.open
+
+    def noted(*words: Any, **more: Any) -> int:
+        opened.append(words)
+        return real(*words, **more)
+
+    monkeypatch.setattr(os, "open", noted)
+    for now_s in (1.0, 2.0, 3.0, 4.0):
+        assert reader.read(now_s).reports == ()
+    assert opened == []
+    append(metrics, '{"step": 2}')
+    assert steps(reader, 4.5) == [2]
+
+
+def test_where_no_file_is_there_only_a_changed_directory_is_searched_again(
+    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for now_s in (0.0, 0.1, 0.2):
+        reader.read(now_s)
+    searched: list[Any] = []
+    real = os.open
+
+    def noted(*words: Any, **more: Any) -> int:
+        searched.append(words)
+        return real(*words, **more)
+
+    monkeypatch.setattr(os, "open", noted)
+    for now_s in (1.0, 2.0, 3.0):
+        reader.read(now_s)
+    assert searched == []
+    os.utime(metrics.parent, ns=(1, 1))  # a trace of its own, however coarse the kernel's clock is
+    append(metrics, '{"step": 7}')
+    assert steps(reader, 3.5) == [7]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
@@ -26,17 +26,40 @@ def begin(
 
     def run() -> None:
         with gate or nullcontext():
-            if not future.set_running_or_notify_cancel():
-                return
-            try:
-                result = call()
-            except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked
-                future.set_exception(error)
-            else:
-                future.set_result(result)
+            _run(future, call)
 
     threading.Thread(target=run, name=f"dlsched-{name}", daemon=True).start()
     return future
+
+
+def begin_all(calls: Sequence[Callable[[], T]], name: str, width: int) -> list[Future[T]]:
+    """Run them in their order, `width` at a time; one that has not begun can be cancelled."""
+    futures: list[Future[T]] = [Future() for _ in calls]
+    pending = iter(list(zip(futures, calls, strict=True)))
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                future, call = next(pending, (None, None))
+            if future is None or call is None:
+                return
+            _run(future, call)
+
+    for _ in range(min(width, len(calls))):
+        threading.Thread(target=work, name=f"dlsched-{name}", daemon=True).start()
+    return futures
+
+
+def _run(future: Future[T], call: Callable[[], T]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked
+        future.set_exception(error)
+    else:
+        future.set_result(result)
 
 
 class Patience:

@@ -35,9 +35,10 @@ from dlsched.runtime.docker.dialect import (
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.injection import Injector
+from dlsched.runtime.docker.labels import Inspected
 from dlsched.runtime.docker.mps import paced
 from dlsched.runtime.docker.past_engine import PastEngine, Unwritable
-from dlsched.runtime.docker.seen import Seen, look
+from dlsched.runtime.docker.seen import Seen, as_listed, look
 from dlsched.runtime.group_limits import GroupLimits
 from dlsched.runtime.limits import (
     DEFAULT_SHARES,
@@ -138,8 +139,10 @@ class Hands:
         *,
         burst_cores: float | None = None,
         own: Own | None = None,
+        described: Inspected | None = None,
     ) -> None:
-        """Give a container these limits; `own` None: somebody else made it.
+        """Give a container these limits; `own` None: somebody else made it. `described`, as it was
+        last listed, saves the engine a question.
 
         `burst_cores` may be used beyond the quota where that was saved up; None: what it had, as
         far as its quota allows. Where a burst cannot be set everything else is.
@@ -148,7 +151,8 @@ class Hands:
         for a job's allotment.
         """
         with self._locks[container]:
-            seen = self._look(container)
+            listed = None if described is None else as_listed(described, self._proc)
+            seen = listed or self._look(container)
             original = self._before(seen, own)
             body = self._ceiling(seen, limits.cpu_cores)
             if shares is not None:
@@ -347,7 +351,7 @@ class Hands:
 
     def _give_burst(self, seen: Seen, burst: int) -> None:
         """Past the engine, which has no word for it: last, since the quota bounds it."""
-        if seen.files is None or seen.files.read().burst_us in (None, burst):
+        if seen.files is None or seen.files.burst_us() in (None, burst):
             return
         try:
             seen.files.write_burst(burst)

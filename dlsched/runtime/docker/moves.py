@@ -93,8 +93,8 @@ class Moves:
         """By job, until when it is not asked again, and why."""
         self._forsaken: set[str] = set()
         """Old containers whose jobs are being removed: nobody's way any more."""
-        self._looked = False
-        """Whether there was a listing."""
+        self._looked_at: Listing | None = None
+        """The last listing that nothing was left over of."""
         self.winding_up = False
         """Whether the agent ends: what has not come far goes back, and nothing is begun."""
 
@@ -116,9 +116,11 @@ class Moves:
     def find(self, listing: Listing, now_s: float) -> None:
         """Take up what an earlier agent began: containers that are set aside, and jobs that it
         asked to save themselves and that may have ended over it."""
-        there, first = _all(listing), not self._looked
+        if listing is self._looked_at and not (self._ways or self._forsaken):
+            return
+        there, first = _all(listing), self._looked_at is None
         self._forsaken &= there.keys()
-        self._looked = True
+        self._looked_at = listing
         for container, one in there.items():
             if one.adopted is not None or one.job in self._ways or container in self._forsaken:
                 continue
@@ -132,6 +134,8 @@ class Moves:
 
     def advance(self, listing: Listing, facts: Iterable[ContainerFact], now_s: float) -> None:
         """Take the next step of each way whose time for it has come."""
+        if not self._ways:
+            return
         by_job = {fact.job: fact for fact in facts if fact.adopted is None}
         there = _all(listing)
         for way in list(self._ways.values()):
@@ -159,6 +163,11 @@ class Moves:
         self._forsaken.add(way.old.container_id)
         others = (one for key, one in _all(listing).items() if key != action.container_id)
         return tuple(one for one in others if one.job == action.job and one.adopted is None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no job is being moved."""
+        return not self._ways
 
     def operation(self, job: str, now_s: float) -> str | None:
         """What its move is waiting for, in a few words; None: it is not being moved."""

@@ -6,7 +6,7 @@ must not speak to the engine itself: `hands` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from typing import Any
 
 from dlsched.errors import DlschedError
 from dlsched.model import Outcome, Resize
-from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.background import Patience, begin, begin_all
 from dlsched.runtime.docker.canary import Waits
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.hands import GivenBack, Hands, Own, Untouchable
@@ -25,6 +25,11 @@ from dlsched.runtime.originals import Original, Originals
 
 AGAIN_S = 10.0
 """What could not be changed is tried again after so long, or when it was started anew."""
+
+UPDATES_AT_ONCE = 4
+"""Each forks a runc: more of them only queue at the engine."""
+
+NO_ANSWER = "the Docker Engine is not answering"
 
 SWEEP_S = 30.0
 """So long after it was asked what became of an unlisted container, it is asked again."""
@@ -71,37 +76,57 @@ class Resizes:
         """Whether everything was given back, and nothing is to be changed any more."""
 
     def begin(self, action: Resize, described: Inspected) -> Outcome:
-        """Change the limits; what takes longer than the loop may wait is begun.
+        """Change the limits; what takes longer than the loop may wait is begun."""
+        return self.begin_all([(action, described)])[0]
+
+    def begin_all(self, changes: Sequence[tuple[Resize, Inspected]]) -> tuple[Outcome, ...]:
+        """The same for as many containers, `UPDATES_AT_ONCE` at a time.
 
         Where only the share of its GPUs' time is another, the job is told, and the engine is not.
         """
-        own = None
-        if described.adopted is None:
-            own = Own(action.job, action.ceiling_cores, described.mps_threads_percent)
-        if action.only_tells and own is not None:
-            try:
-                self._hands.tell(own, action.limits)
-            except (OSError, ValueError) as error:
-                return Outcome(action, "failed", str(error))
-            return Outcome(action, "done")
-        if self._patience.lost:
-            return Outcome(action, "failed", "the Docker Engine is not answering")
-        container = action.container_id
+        lost = self._patience.lost
+        asks = [
+            partial(self._change, action, described)
+            for action, described in changes
+            if not lost and not _only_tells(action, described)
+        ]
+        calls = iter(begin_all(asks, "update", UPDATES_AT_ONCE))
+        outcomes = []
+        for action, described in changes:
+            if _only_tells(action, described):
+                outcomes.append(self._told(action, described))
+            elif lost:
+                outcomes.append(Outcome(action, "failed", NO_ANSWER))
+            else:
+                outcomes.append(self._outcome(action, described, next(calls)))
+        return tuple(outcomes)
 
-        def change() -> float:
-            began_s = self._now_s()
-            self._hands.set(
-                container,
-                action.limits,
-                action.cpu_shares,
-                burst_cores=action.burst_cores,
-                own=own,
-            )
-            return self._now_s() - began_s
+    def _told(self, action: Resize, described: Inspected) -> Outcome:
+        try:
+            self._hands.tell(_own(action, described), action.limits)
+        except (OSError, ValueError) as error:
+            return Outcome(action, "failed", str(error))
+        return Outcome(action, "done")
 
+    def _change(self, action: Resize, described: Inspected) -> float:
+        """How long it took, in seconds."""
+        own = None if described.adopted is not None else _own(action, described)
         began_s = self._now_s()
-        call = begin(change, f"update-{action.job}")
+        self._hands.set(
+            action.container_id,
+            action.limits,
+            action.cpu_shares,
+            burst_cores=action.burst_cores,
+            own=own,
+            described=described,
+        )
+        return self._now_s() - began_s
+
+    def _outcome(self, action: Resize, described: Inspected, call: Future[float]) -> Outcome:
+        container, began_s = action.container_id, self._now_s()
         if not self._patience.wait(call):
+            if call.cancel():  # it is still behind others
+                return Outcome(action, "failed", NO_ANSWER)
             self._calls[container] = call
             # A listing shows whether it is this call that is slow, or the whole engine.
             self._want(container)
@@ -148,6 +173,11 @@ class Resizes:
             del self._calls[container]
             return False
         return call is not None
+
+    @property
+    def idle(self) -> bool:
+        """Whether no container is being changed, or left as it is for a reason."""
+        return not (self._calls or self._refused)
 
     def operation(self, described: Inspected) -> str | None:
         """What is being done to it, or why nothing is; None: it may be changed."""
@@ -199,7 +229,8 @@ class Resizes:
             container: self._missing_s.get(container, self._now_s())
             for container in records.keys() - listed
         }
-        for container, original in records.items():
+        for container in records if self.held else self._missing_s:
+            original = records[container]
             # A listing from before the container was made does not show it.
             missing = self._missing_s.get(container, float("inf")) < listing.at_s
             changed = self.held and not original.given_back
@@ -215,11 +246,11 @@ class Resizes:
         `own` are their ids by job, `ceilings` what their specs allow them now. Waits for nothing.
         """
         for job in own.keys() & ceilings.keys():
-            kept, known = self._originals.of(own[job]), Own(job, ceilings[job])
-            if kept is not None and (kept.given_back or kept.ceiling_cores == known.ceiling_cores):
+            kept = self._originals.of(own[job])
+            if kept is not None and (kept.given_back or kept.ceiling_cores == ceilings[job]):
                 continue
             if not self.updating(own[job]):
-                remember = partial(self._hands.remember, own[job], known)
+                remember = partial(self._hands.remember, own[job], Own(job, ceilings[job]))
                 self._calls[own[job]] = begin(remember, f"remember-{job}")
 
     def release(
@@ -263,3 +294,11 @@ class Resizes:
     def _tidy(self, original: Original) -> None:
         if not self._hands.forget_if_gone(original.container_id) and not original.given_back:
             self._hands.give_back(original)
+
+
+def _own(action: Resize, described: Inspected) -> Own:
+    return Own(action.job, action.ceiling_cores, described.mps_threads_percent)
+
+
+def _only_tells(action: Resize, described: Inspected) -> bool:
+    return action.only_tells and described.adopted is None

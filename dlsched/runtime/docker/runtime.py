@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -19,17 +19,17 @@ from dlsched.model import (
     ContainerFact,
     GpuFact,
     JobSpec,
-    Move,
     NodeFact,
     Observation,
     Outcome,
     Remove,
+    Resize,
     Start,
 )
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.base import Wake
-from dlsched.runtime.cgroup import CgroupReader
+from dlsched.runtime.cgroup import PROC, CgroupReader
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.allotments import Allotments
 from dlsched.runtime.docker.background import Patience, begin
@@ -69,6 +69,8 @@ RELEASE_S = 10.0
 WIND_UP_LOOK_S = 0.05
 """The loop looks so often whether every move has come to an end, when the agent ends."""
 
+_NOT_THERE = "there is no such container"
+
 UNHURRIED_S = 120.0
 """For starts and removals, which nobody waits for: on a saturated host a start takes a minute."""
 
@@ -107,18 +109,22 @@ class DockerRuntime:
         clock: Clock,
         wake: Wake,
         inventory: Inventory | None = None,
+        engine: Engine | None = None,
+        proc: Path = PROC,
     ) -> None:
         """Begins to listen to the engine; neither waits for it nor fails where there is none.
 
         `inventory`: of the host's GPUs; None: the one of the devices that the options name.
+        `engine` takes the place of the one that they name, and `proc` the host's processes'.
 
         Raises OSError when the state directory cannot be used.
         """
         self._options = options
         self._clock = clock
         self._wake = wake
-        self._engine = Engine(options.host, options.timeout_s)
-        self._unhurried = Engine(options.host, max(options.timeout_s, UNHURRIED_S))
+        self._proc = proc
+        self._engine = engine or Engine(options.host, options.timeout_s)
+        self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
         self._patience = Patience(options.call_wait_s)
         self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
         self._originals = Originals(options.state_dir)
@@ -142,8 +148,9 @@ class DockerRuntime:
             self._originals,
             options.state_dir,
             clock.wall_time,
-            injector=injector,
-            canary=self._canary,
+            proc,
+            injector,
+            self._canary,
         )
         self._resizes = Resizes(
             hands,
@@ -213,7 +220,8 @@ class DockerRuntime:
                 self._set_restarts_back(now_s)
                 self._resizes.sweep(listing)
         trouble = self._listings.trouble
-        facts = tuple(self._fact(watch, now_s) for watch in self._watches.values())
+        idle = self._stops.idle and self._moves.idle and self._resizes.idle
+        facts = tuple([self._fact(watch, now_s, idle=idle) for watch in self._watches.values()])
         if listing is not None and not self._options.dry_run:
             self._moves.advance(listing, facts, now_s)
         if not self._options.dry_run:
@@ -234,6 +242,8 @@ class DockerRuntime:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
         if isinstance(action, Start):
             return self._starts.begin(action)
+        if isinstance(action, Resize):
+            return self.apply_all([action], now_s)[0]
         watch = self._watches.get(action.container_id)
         if self._resizes.updating(action.container_id):
             return Outcome(action, "failed", "operation under way: updating")
@@ -242,14 +252,29 @@ class DockerRuntime:
                 return Outcome(action, "failed", "adopted: it is not ours to end", retryable=False)
             return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:
-            return Outcome(action, "failed", "there is no such container")
+            return Outcome(action, "failed", _NOT_THERE)
         if (operation := self._stops.operation(action.container_id, now_s)) is not None:
             return Outcome(action, "failed", f"operation under way: {operation}")
-        if isinstance(action, Move):
-            return self._moves.begin(action, watch.described, now_s)
-        if (operation := self._moves.operation(action.job, now_s)) is not None:
-            return Outcome(action, "failed", f"operation under way: {operation}")
-        return self._resizes.begin(action, watch.described)
+        return self._moves.begin(action, watch.described, now_s)
+
+    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+        """Carry out changes of as many jobs, several at a time; never raises for that."""
+        refusals = {
+            action.job: why
+            for action in actions
+            if (why := self._why_not_now(action, now_s)) is not None
+        }
+        changes = []
+        for action in actions:
+            if action.job not in refusals:
+                watch = self._watches[action.container_id]
+                watch.doubt()
+                changes.append((action, watch.described))
+        outcomes = {outcome.action.job: outcome for outcome in self._resizes.begin_all(changes)}
+        return tuple(
+            outcomes.get(action.job) or Outcome(action, "failed", refusals[action.job])
+            for action in actions
+        )
 
     # --------------------------------------------------------------------- beside the Runtime
 
@@ -269,6 +294,8 @@ class DockerRuntime:
         """
         until_s = self._clock.now_s() + min(self._options.timeout_s, RELEASE_S)
         self._wind_up(until_s)
+        for watch in self._watches.values():
+            watch.doubt()
         return self._resizes.release(ceilings, self._own(), until_s)
 
     def expect(self, ceilings: Mapping[str, float | None], managed: Set[str]) -> None:
@@ -290,7 +317,7 @@ class DockerRuntime:
         gpus = () if self._gpu_trouble is None else (f"gpu: {self._gpu_trouble}",)
         lost = tuple(_in_trouble(gpu) for gpu in self._gpus if gpu.trouble)
         moves = self._moves.troubles(self._clock.now_s())
-        told = (watch.described for watch in self._watches.values())
+        told = (watch.described for watch in self._watches.values() if watch.described.gpu_access)
         taken = ((one.job, self._canary.lost(one.container_id, one.pid)) for one in told)
         harmed = tuple(f"gpu: {job}: {why}: {REMEDY}" for job, why in taken if why is not None)
         return (*self._resizes.troubles, *moves, *untold, *gpus, *lost, *harmed)
@@ -337,7 +364,7 @@ class DockerRuntime:
             watch = self._watches.get(container)
             if watch is None:
                 self._watches[container] = Watch(
-                    described, now_s, self._engine.follow, from_end=first
+                    described, now_s, self._engine.follow, self._proc, from_end=first
                 )
                 if described.adopted is not None:
                     self._resizes.examine(described)
@@ -355,27 +382,47 @@ class DockerRuntime:
         idle = (
             watch.described
             for container, watch in self._watches.items()
-            if self._stops.operation(container, now_s) is None
+            if watch.described.restart_strays
+            and self._stops.operation(container, now_s) is None
             and self._moves.operation(watch.described.job, now_s) is None
             and not self._resizes.updating(container)
         )
         self._resizes.take(self._restarts.set_back(idle, now_s))
 
-    def _fact(self, watch: Watch, now_s: float) -> ContainerFact:
-        container, job = watch.described.container_id, watch.described.job
-        operation = self._stops.operation(container, now_s)
-        if operation is None and watch.described.adopted is None:
-            operation = self._moves.operation(job, now_s)
-        if operation is None:
-            operation = self._resizes.operation(watch.described)
-        fact, vanished = watch.fact(now_s, operation)
-        described, state_dir = watch.described, self._options.state_dir
-        fact = with_gpus(fact, described, self._gpus, self._canary, state_dir)
-        if fact.adopted is None and (kept := self._moves.kept(job, fact.gpus)):
-            fact = replace(fact, gpus_kept=kept)
+    def _fact(self, watch: Watch, now_s: float, *, idle: bool) -> ContainerFact:
+        """`idle`: nothing is being done to any container."""
+        described = watch.described
+        operation = None if idle else self._operation(described, now_s)
+        fact, vanished = watch.fact(now_s, operation, bursts=self._resizes.can_burst)
         if vanished:
-            self._listings.want(container)
-        return fact if self._resizes.can_burst else replace(fact, burst_cores=None)
+            self._listings.want(described.container_id)
+        if described.gpu_access is not None:
+            state_dir = self._options.state_dir
+            fact = with_gpus(fact, described, self._gpus, self._canary, state_dir)
+        if not idle and fact.adopted is None and (kept := self._kept_gpus(fact)):
+            fact = replace(fact, gpus_kept=kept)
+        return fact
+
+    def _operation(self, described: Inspected, now_s: float) -> str | None:
+        operation = self._stops.operation(described.container_id, now_s)
+        if operation is None and described.adopted is None:
+            operation = self._moves.operation(described.job, now_s)
+        return self._resizes.operation(described) if operation is None else operation
+
+    def _kept_gpus(self, fact: ContainerFact) -> tuple[str, ...]:
+        return self._moves.kept(fact.job, fact.gpus)
+
+    def _why_not_now(self, action: Resize, now_s: float) -> str | None:
+        """Why a container's limits cannot be changed now; None: they can."""
+        container = action.container_id
+        if self._resizes.updating(container):
+            return "operation under way: updating"
+        if container not in self._watches:
+            return _NOT_THERE
+        operation = self._stops.operation(container, now_s)
+        if operation is None:
+            operation = self._moves.operation(action.job, now_s)
+        return None if operation is None else f"operation under way: {operation}"
 
     def _gpu_names(self, uuids: tuple[str, ...]) -> str:
         indices = {gpu.uuid: gpu.index for gpu in self._gpus if gpu.part_of is None}

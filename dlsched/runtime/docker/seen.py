@@ -14,7 +14,7 @@ from dlsched.runtime.docker.canary import Canary, Held
 from dlsched.runtime.docker.dialect import words_in
 from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.injection import Injector
-from dlsched.runtime.docker.labels import gpu_access_in, gpus_in
+from dlsched.runtime.docker.labels import Inspected, gpu_access_in, gpus_in
 from dlsched.runtime.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.originals import EngineWords
 
@@ -46,6 +46,34 @@ class Seen:
     def by_file(self) -> bool:
         """Whether it is changed past the engine."""
         return self.barred is not None
+
+
+def as_listed(described: Inspected, proc: Path) -> Seen | None:
+    """The same without asking the engine, of a running container without GPUs that is ours, as it
+    was last described; None: it is no such one, or was started anew since.
+
+    In whose words it was made never changes. Where the engine's numbers have changed since, one
+    update too many is made of it.
+    """
+    if described.adopted is not None or described.gpu_access is not None or not described.alive:
+        return None
+    try:
+        files = LimitFiles(described.pid, described.container_id, proc)
+    except OSError:
+        return None
+    return Seen(
+        container=described.container_id,
+        name=described.name,
+        pid=described.pid,
+        words=EngineWords(
+            described.nano_cpus, described.quota_us, described.period_us, described.shares
+        ),
+        files=files,
+        limits=files.read(),
+        access=None,
+        held=None,
+        barred=None,
+    )
 
 
 def look(container: str, engine: Engine, injector: Injector, canary: Canary, proc: Path) -> Seen:

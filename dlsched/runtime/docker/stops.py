@@ -81,6 +81,11 @@ class Stops:
             elif leaving.call.done():
                 self._step(leaving, described, now_s)
 
+    @property
+    def idle(self) -> bool:
+        """Whether none is on its way out."""
+        return not self._leaving
+
     def operation(self, container: str, now_s: float) -> str | None:
         """What is being done to that container, in a few words."""
         leaving = self._leaving.get(container)

@@ -7,8 +7,8 @@ It must not call the engine: all of this goes on while the engine hangs or is go
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from dlsched.model import AccuracyTarget, ContainerFact, Limits, Report
 from dlsched.runtime.cgroup import PROC, CgroupReader, CgroupReading, belongs
@@ -21,6 +21,10 @@ from dlsched.runtime.scrape import ScrapeReader
 from dlsched.runtime.sidecar import Reading, SidecarReader
 from dlsched.runtime.sources import LogPattern, MetricsEndpoint, MetricsFile, Source
 
+READ_ALL_S = 5.0
+"""Everything of a container is read so often at least: somebody else may have changed its limits
+while it used no CPU."""
+
 Follow = Callable[[str, float | None], LogStream]
 """Opens a container's output from that wall time on (None: from now on); raises DlschedError."""
 
@@ -29,17 +33,29 @@ class Watch:
     """One container, from its first listing to its last; to be closed."""
 
     def __init__(
-        self, described: Inspected, now_s: float, follow: Follow, *, from_end: bool
+        self,
+        described: Inspected,
+        now_s: float,
+        follow: Follow,
+        proc: Path = PROC,
+        *,
+        from_end: bool,
     ) -> None:
         """`from_end`: it ran before we looked, so nothing that it has told yet can be dated."""
         self._described = described
         self._follow = follow
+        self._proc = proc
         self._cgroup: CgroupReader | None = None
         self._sources: tuple[Source, ...] = ()
         self._leaving: tuple[LogReader, ...] = ()
         """Of a start that is over: its last lines may still be on their way from the engine."""
         self._left_at_s = float("-inf")
         self._reading = CgroupReading()
+        self._read_all_s = float("-inf")
+        """When everything was last read; not yet, where something is known to have changed."""
+        self._told: ContainerFact | None = None
+        self._told_of: tuple[object, ...] = ()
+        """What `_told` was made from."""
         self._started_at_s: float | None = None
         self._drained: list[Report] = []
         self._bad_lines = 0
@@ -67,18 +83,39 @@ class Watch:
         if described.alive:
             self._open(now_s, from_end=False)
 
-    def fact(self, now_s: float, operation: str | None) -> tuple[ContainerFact, bool]:
-        """The container now, and whether it has ended without the engine having told us yet."""
-        vanished = False
-        if self._cgroup is not None:
-            reading = self._cgroup.read()
-            if reading.gone:
-                vanished = self._cgroup.opened
-            else:
-                self._reading = reading
+    def doubt(self) -> None:
+        """Its limits are changed: read everything of it next time."""
+        self._read_all_s = float("-inf")
+
+    def fact(
+        self, now_s: float, operation: str | None, *, bursts: bool = True
+    ) -> tuple[ContainerFact, bool]:
+        """The container now, and whether it has ended without the engine having told us yet.
+
+        The same object as before where nothing of it is new. `bursts`: whether one can be set.
+        """
+        vanished = self._cgroup is not None and self._read_cgroup(self._cgroup, now_s, operation)
         self._read_sources(now_s)
-        reports, self._drained = tuple(self._drained), []
-        return self._fact(reports, operation), vanished
+        made_of = (
+            self._described,
+            self._reading,
+            operation,
+            bursts,
+            self._bad_lines,
+            self._trouble,
+            self._started_at_s,
+            self._cgroup,
+        )
+        if self._drained:
+            reports, self._drained = tuple(self._drained), []
+        elif self._told is not None and made_of == self._told_of:
+            return self._told, vanished
+        else:
+            reports = ()
+        fact = self._fact(reports, operation, bursts=bursts)
+        # What was reported is told once.
+        self._told, self._told_of = (None, ()) if reports else (fact, made_of)
+        return fact, vanished
 
     def close(self) -> None:
         """Let go of every descriptor."""
@@ -88,12 +125,34 @@ class Watch:
             source.close()
         self._cgroup, self._sources, self._leaving = None, (), ()
 
-    def _fact(self, reports: tuple[Report, ...], operation: str | None) -> ContainerFact:
+    def _read_cgroup(self, group: CgroupReader, now_s: float, operation: str | None) -> bool:
+        """Take in what the kernel counts; whether its group is gone."""
+        # Who does something to it changes its limits.
+        if operation is not None or now_s - self._read_all_s >= READ_ALL_S:
+            reading = group.read()
+            self._read_all_s = now_s if operation is None else float("-inf")
+        else:
+            reading = group.reread(self._reading)
+        if reading is self._reading:
+            return False
+        if reading.gone:
+            return group.opened
+        if reading != self._reading:
+            self._reading = reading
+        return False
+
+    def _fact(
+        self, reports: tuple[Report, ...], operation: str | None, *, bursts: bool
+    ) -> ContainerFact:
         told, seen = self._described, self._reading
         limit_cores = told.limit_cores
         if seen.quota_us is not None:
             limit_cores = quota_cores(seen.quota_us, seen.period_us)
-        fact = ContainerFact(
+        runs = self._cgroup is not None
+        burst_cores = None
+        if runs and bursts and seen.burst_us is not None and seen.period_us:
+            burst_cores = seen.burst_us / seen.period_us
+        return ContainerFact(
             job=told.job,
             container_id=told.container_id,
             state=told.state,
@@ -117,25 +176,23 @@ class Watch:
             sidecar_trouble=self._trouble,
             has_source=bool(told.sources),
             operation=operation,
-        )
-        if self._cgroup is None:
-            return fact
-        return replace(
-            fact,
-            cpu_shares=seen.shares,
-            burst_cores=seen.burst_us / seen.period_us
-            if seen.burst_us is not None and seen.period_us
-            else None,
-            memory_bytes=seen.memory_bytes,
-            cpu_pressure_ratio=seen.cpu_pressure_ratio,
+            cpu_shares=seen.shares if runs else None,
+            burst_cores=burst_cores,
+            memory_bytes=seen.memory_bytes if runs else None,
+            cpu_pressure_ratio=seen.cpu_pressure_ratio if runs else None,
         )
 
     def _open(self, now_s: float, *, from_end: bool) -> None:
         self._reading = CgroupReading()
+        self._read_all_s = float("-inf")
         self._started_at_s = now_s
         self._bad_lines, self._trouble = 0, None
-        self._cgroup = CgroupReader(self._described.pid, container=self._described.container_id)
-        self._sources = tuple(open_sources(self._described, self._follow, from_end=from_end))
+        self._cgroup = CgroupReader(
+            self._described.pid, self._proc, container=self._described.container_id
+        )
+        self._sources = tuple(
+            open_sources(self._described, self._follow, self._proc, from_end=from_end)
+        )
 
     def _end(self, now_s: float) -> None:
         self._read_sources(now_s)
@@ -151,25 +208,30 @@ class Watch:
                 log.close()
             self._leaving = ()
         if self._sources:
-            readings = [source.read(now_s) for source in self._sources]
-            for reading in readings:
-                self._take_up(reading)
-            troubles = (one.trouble for one in readings if one.trouble is not None)
-            self._trouble = next(troubles, None)
+            trouble: str | None = None
+            for source in self._sources:
+                reading = source.read(now_s)
+                if reading.reports or reading.bad_lines:
+                    self._take_up(reading)
+                if trouble is None:
+                    trouble = reading.trouble
+            self._trouble = trouble
 
     def _take_up(self, reading: Reading) -> None:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
 
 
-def open_sources(described: Inspected, follow: Follow, *, from_end: bool) -> Iterator[Source]:
+def open_sources(
+    described: Inspected, follow: Follow, proc: Path = PROC, *, from_end: bool
+) -> Iterator[Source]:
     """What reads the progress of this start of a container."""
     container, pid = described.container_id, described.pid
     for source in described.sources:
         match source:
             case MetricsFile(path):
                 yield SidecarReader(
-                    pid, path, PROC, expect=lambda: belongs(pid, container), from_end=from_end
+                    pid, path, proc, expect=lambda: belongs(pid, container, proc), from_end=from_end
                 )
             case MetricsEndpoint(port, http_path, name):
                 metric = _metric(described)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from dlsched.model import (
@@ -114,6 +115,10 @@ class SimulatedRuntime:
         self._halt(container)
         del self._containers[action.job]
         return Outcome(action, "done")
+
+    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+        """One after the other, which takes no time here."""
+        return tuple(self.apply(action, now_s) for action in actions)
 
     def pass_until(self, until_s: float) -> float:
         """Let the world pass to then, or to the first event that would wake an agent; when."""

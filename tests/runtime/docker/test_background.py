@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 
 import pytest
 
-from dlsched.runtime.docker.background import Patience, begin
+from dlsched.runtime.docker.background import Patience, begin, begin_all
 
 
 def test_a_result_and_an_error_come_back() -> None:
@@ -63,3 +64,36 @@ def test_a_call_that_already_took_its_time_is_not_waited_for() -> None:
     assert not patience.wait(begin(hangs.wait, "test"), since_s=began_s - 31)
     assert time.monotonic() - began_s < 5
     hangs.set()
+
+
+def test_calls_run_in_their_order_and_only_so_many_at_once() -> None:
+    begun: list[int] = []
+    go_on, most, now = threading.Event(), 0, 0
+    lock = threading.Lock()
+
+    def call(number: int) -> int:
+        nonlocal most, now
+        with lock:
+            begun.append(number)
+            now += 1
+            most = max(most, now)
+        assert go_on.wait(10)
+        with lock:
+            now -= 1
+        return number
+
+    calls = begin_all([partial(call, number) for number in range(12)], "test", 3)
+    deadline_s = time.monotonic() + 10
+    while len(begun) < 3:
+        assert time.monotonic() < deadline_s
+    assert calls[11].cancel() and not calls[0].cancel()
+    go_on.set()
+    assert [one.result(10) for one in calls[:11]] == list(range(11))
+    assert (sorted(begun), most) == (list(range(11)), 3)
+
+
+def test_one_that_fails_does_not_keep_the_others_from_being_made() -> None:
+    calls = begin_all([lambda: 1, lambda: 1 // 0, lambda: 3], "test", 1)
+    assert calls[0].result(10) == 1 and calls[2].result(10) == 3
+    assert isinstance(calls[1].exception(10), ZeroDivisionError)
+    assert begin_all([], "test", 4) == []

@@ -22,7 +22,7 @@ from dlsched.runtime.docker.gpu_probe import Probe
 from dlsched.runtime.docker.hands import Hands
 from dlsched.runtime.docker.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.resizes import AGAIN_S, SWEEP_S, Resizes
+from dlsched.runtime.docker.resizes import AGAIN_S, NO_ANSWER, SWEEP_S, UPDATES_AT_ONCE, Resizes
 from dlsched.runtime.originals import Originals
 from tests.doubles import job_spec
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
@@ -345,3 +345,53 @@ def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> 
     bench.resizes.begin(resize(), described())  # begun before, and slow
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == -1
+
+
+def test_changes_go_at_once_and_those_behind_a_hung_engine_are_not_made(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, wait_s=0.05)
+    held, made = threading.Event(), list[str]()
+
+    def slow(container: str, *_: Any, **__: Any) -> None:
+        made.append(container)
+        assert held.wait(10)
+
+    bench.hands.set = slow  # type: ignore[method-assign]
+    count = 3 * UPDATES_AT_ONCE
+    changes = [
+        (replace(resize(), job=f"j{n}", container_id=f"c{n}"), described(adopted=None))
+        for n in range(count)
+    ]
+    outcomes = bench.resizes.begin_all(changes)
+    assert [one.action.job for one in outcomes] == [f"j{n}" for n in range(count)]
+    begun, rest = outcomes[:UPDATES_AT_ONCE], outcomes[UPDATES_AT_ONCE:]
+    assert {one.status for one in begun} == {"begun"}
+    assert {(one.status, one.detail) for one in rest} == {("failed", NO_ANSWER)}
+    held.set()
+    until(lambda: not any(bench.resizes.updating(f"c{n}") for n in range(count)))
+    assert sorted(made) == sorted(f"c{n}" for n in range(UPDATES_AT_ONCE))
+
+
+def test_what_only_one_job_has_to_know_does_not_change_the_order_of_outcomes(bench: Bench) -> None:
+    told = replace(resize(), job="a", before=Limits(0.25, 0.7), limits=Limits(0.25, 0.4))
+    outcomes = bench.resizes.begin_all(
+        [(told, described(adopted=None)), (resize(), described(adopted=None))]
+    )
+    assert [(one.action.job, one.status) for one in outcomes] == [("a", "done"), ("theirs", "done")]
+
+
+def test_of_an_own_one_that_is_listed_the_engine_is_asked_nothing(bench: Bench) -> None:
+    asked: list[str] = []
+    real = bench.host.inspect
+
+    def inspect(container: str) -> Any:
+        asked.append(container)
+        return real(container)
+
+    bench.host.inspect = inspect  # type: ignore[method-assign]
+    assert bench.resizes.begin(resize(), described(adopted=None)).status == "done"
+    assert (asked, bench.host.words["CpuQuota"]) == ([], 25_000)
+    started_anew = described(adopted=None, pid=PID + 1)
+    assert bench.resizes.begin(resize(0.3), started_anew).status == "done"
+    assert (asked, bench.host.words["CpuQuota"]) == ([CONTAINER], 30_000)
+    assert bench.resizes.begin(resize(0.4), described(gpu_access=GpuAccess.CDI)).status == "done"
+    assert len(asked) > 1

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dlsched.model import AccuracyTarget, ContainerState, JobSpec
+from dlsched.model import AccuracyTarget, ContainerState, JobSpec, Limits
 from dlsched.runtime.cgroup import belongs
 from dlsched.runtime.docker.labels import Inspected, inspected
-from dlsched.runtime.docker.watch import Watch
+from dlsched.runtime.docker.watch import READ_ALL_S, Watch
 from dlsched.runtime.log_pattern import LogStream
 from dlsched.runtime.scrape import NO_ADDRESS
 from dlsched.runtime.sources import LogPattern, MetricsEndpoint, MetricsFile, ProgressSource
 from tests.doubles import job_spec
+from tests.runtime.test_cgroup import tree
 
 
 def test_a_process_belongs_to_the_container_whose_group_it_is_in(tmp_path: Path) -> None:
@@ -120,3 +121,56 @@ def test_without_a_source_there_is_nothing_to_read() -> None:
     watch = Watch(described(), 1.0, FakeLog().follow, from_end=False)
     fact, _ = watch.fact(1.0, None)
     assert (fact.sidecar_trouble, fact.has_source, fact.reports) == (None, False, ())
+
+
+FIXTURE_PID = 4242
+WHOLE = "64bd9f9a085b98cf075f8c3f0e06e683f54872ca781678ae691d2bc59d3116ea"
+
+
+def watched(into: Path) -> tuple[Watch, Path]:
+    """A container of the fixture tree, and the folder of its group."""
+    proc = tree("v1", into)
+    one = replace(described(), pid=FIXTURE_PID, container_id=WHOLE)
+    watch = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
+    assert watch.reader is not None and watch.reader.cpu_folder is not None
+    return watch, watch.reader.cpu_folder
+
+
+def test_where_nothing_changed_the_fact_is_the_same_object(tmp_path: Path) -> None:
+    watch, folder = watched(tmp_path)
+    first, _ = watch.fact(1.0, None)
+    assert watch.fact(2.0, None)[0] is first
+    assert watch.fact(3.0, "stopping")[0].operation == "stopping"
+    assert watch.fact(4.0, None)[0] == first
+    (folder / "cpuacct.usage").write_text("9000000000\n")
+    assert watch.fact(5.0, None)[0].usage_core_s == 9.0
+    watch.close()
+
+
+def test_limits_that_somebody_else_changed_are_seen_though_it_used_no_cpu(tmp_path: Path) -> None:
+    watch, folder = watched(tmp_path)
+    assert watch.fact(1.0, None)[0].actual == Limits(0.37)
+    (folder / "cpu.cfs_quota_us").write_text("50000\n")
+    assert watch.fact(2.0, None)[0].actual == Limits(0.37)
+    assert watch.fact(1.0 + READ_ALL_S, None)[0].actual == Limits(0.5)
+    watch.close()
+
+
+def test_limits_that_we_change_are_seen_at_once(tmp_path: Path) -> None:
+    watch, folder = watched(tmp_path)
+    watch.fact(1.0, None)
+    (folder / "cpu.cfs_quota_us").write_text("50000\n")
+    watch.doubt()
+    assert watch.fact(2.0, None)[0].actual == Limits(0.5)
+    (folder / "cpu.cfs_quota_us").write_text("60000\n")
+    assert watch.fact(3.0, "updating")[0].actual == Limits(0.6)
+    (folder / "cpu.cfs_quota_us").write_text("70000\n")
+    assert watch.fact(4.0, None)[0].actual == Limits(0.7), "the operation is over: look once more"
+    watch.close()
+
+
+def test_a_burst_that_cannot_be_set_is_not_told(tmp_path: Path) -> None:
+    watch, _ = watched(tmp_path)
+    assert watch.fact(1.0, None)[0].burst_cores == 0.111
+    assert watch.fact(2.0, None, bursts=False)[0].burst_cores is None
+    watch.close()
