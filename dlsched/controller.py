@@ -15,6 +15,7 @@ from dlsched.clock import Clock
 from dlsched.deciding import Decider, NamedPolicy, Onlooker
 from dlsched.errors import PolicyError
 from dlsched.guards import Guarded, GuardOptions, guard
+from dlsched.in_force import InForce
 from dlsched.ledger import Folded, Ledger, Wish
 from dlsched.model import (
     Action,
@@ -28,10 +29,10 @@ from dlsched.model import (
     Resize,
     Shadow,
     Snapshot,
-    Start,
 )
 from dlsched.moving import Moving, moving
-from dlsched.planner import ceilings_in_force, may_grow, plan
+from dlsched.outlook import Standings, in_full, turned
+from dlsched.planner import ceilings_in_force, plan
 from dlsched.runtime.base import Runtime
 
 log = logging.getLogger(__name__)
@@ -116,6 +117,8 @@ class Controller:
         self._failing: dict[tuple[str, str], str] = {}
         """By kind of action and job, what was last told of its failing."""
         self._held: str | None = None
+        self._standings: dict[str, Standings] = {}
+        """By job, how its targets stand, as far as the log told."""
         self.last_report: CycleReport | None = None
 
     def run_once(self) -> CycleReport:
@@ -173,6 +176,7 @@ class Controller:
             outlooks=self._decider.outlooks,
         )
         _log_alarms(self.last_report.alarms if self.last_report else (), report.alarms)
+        self._standings = _log_turns(report, self._standings)
         self.last_report = report
         self._publish(report)
         return report
@@ -242,32 +246,31 @@ class Controller:
         why = "dry run" if self._dry_run else self._held
         if why is not None:
             return tuple(Outcome(action, "withheld", why) for action in actions if told)
-        capacity = snapshot.node.capacity_cores
-        in_force = ceilings_in_force(snapshot)
+        in_force = InForce(
+            ceilings_in_force(snapshot),
+            snapshot.node.capacity_cores,
+            reserves=self._decider.reserves,
+        )
         names = {job.name for job in snapshot.jobs}
         self._failing = {key: told for key, told in self._failing.items() if key[1] in names}
         outcomes: list[Outcome] = []
-        for action in actions:
-            if self._decider.reserves and isinstance(action, Start | Resize):
-                fits, total = may_grow(action, in_force, capacity)
-                shrinks = action.limits.cpu_cores is not None and (
-                    action.limits.cpu_cores <= in_force.get(action.job, 0.0)
-                )
-                if not fits and not shrinks:
-                    detail = f"ceilings would sum to {total:.2f} of {capacity:.2f} cores"
-                    outcomes.append(Outcome(action, "withheld", detail))
-                    continue
-            outcome = self._runtime.apply(action, snapshot.now_s)
-            outcomes.append(outcome)
-            if outcome.status in ("done", "begun") and isinstance(action, Start | Resize):
-                cores = action.limits.cpu_cores
-                wanted = capacity if cores is None else cores
-                done = outcome.status == "done"
-                in_force[action.job] = (
-                    wanted if done else max(wanted, in_force.get(action.job, 0.0))
-                )
-            self._tell(outcome)
+        while len(outcomes) < len(actions):
+            rest = actions[len(outcomes) :]
+            together = in_force.together(rest)
+            if not together:
+                outcomes.append(Outcome(rest[0], "withheld", in_force.why_not(rest[0]) or ""))
+            for outcome in self._apply(together, snapshot.now_s):
+                outcomes.append(outcome)
+                in_force.take(outcome)
+                self._tell(outcome)
         return tuple(outcomes)
+
+    def _apply(self, actions: Sequence[Action], now_s: float) -> tuple[Outcome, ...]:
+        """Several changes at once, or one action."""
+        changes = [action for action in actions if isinstance(action, Resize)]
+        if len(changes) > 1:
+            return self._runtime.apply_all(changes, now_s)
+        return tuple(self._runtime.apply(action, now_s) for action in actions)
 
     def _tell(self, outcome: Outcome) -> None:
         """In the log; what fails in the same way again and again is told once."""
@@ -346,3 +349,15 @@ def _log_alarms(before: Sequence[str], now: Sequence[str]) -> None:
     for alarm in before:
         if alarm not in now:
             log.info("over: %s", alarm)
+
+
+def _log_turns(report: CycleReport, before: Mapping[str, Standings]) -> dict[str, Standings]:
+    """Tell which targets went out of reach or came back, once each; returns how all stand."""
+    after: dict[str, Standings] = {}
+    for name, outlooks in report.outlooks.items():
+        after[name], turns = turned(outlooks, before.get(name, ()), report.snapshot.now_s)
+        for word, outlook in turns:
+            level = logging.INFO if word == "possible" else logging.WARNING
+            words = in_full(outlook, report.snapshot.now_s)
+            log.log(level, "%s: its target (%s) is %s: %s", name, outlook.tier, word, words)
+    return after

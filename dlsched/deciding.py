@@ -16,6 +16,10 @@ from dlsched.model import Decision, JobSpec, Limits, Memory, Outlook, Shadow, Sn
 from dlsched.policies import Policy, heeds_progress
 from dlsched.policies.per_device import PerDevice, memory_kind, places
 
+ASKS_PER_MEASURE = 30
+"""A memory is measured once in so many asks, and whenever jobs came or went: to write all of it
+down takes as long as to decide."""
+
 FAILURES_UNTIL_PLAIN = 3
 """After so many failures in a row the policy is no longer asked, and ceilings are given back."""
 
@@ -42,6 +46,8 @@ class Decider:
         self._named = named
         self._memory = memory
         self._ask_at_s = 0.0
+        self._unmeasured = ASKS_PER_MEASURE
+        """Asks since its memory was last measured."""
         self.asks = self.failures = self.failed_in_a_row = 0
         self.failure: str | None = None
         """How it failed when it was last asked, in one line; None: it answered."""
@@ -80,6 +86,7 @@ class Decider:
             self._memory = None
             self.weights, self.outlooks = {}, {}
         self._named = named
+        self._unmeasured = ASKS_PER_MEASURE
         self._ask_at_s, self.failed_in_a_row, self.failure = 0.0, 0, None
 
     def decide(self, snapshot: Snapshot) -> Decision | None:
@@ -96,7 +103,7 @@ class Decider:
         try:
             decision = PerDevice(self._named.policy).decide(snapshot, self._memory)
             refuse_nonsense(decision, {job.name for job in snapshot.jobs})
-            memory_size_check(decision.memory, places(snapshot))
+            self._measure(decision.memory, snapshot)
             why = dict(decision.why)
         except Exception as error:  # noqa: BLE001  a policy is anybody's code: limits stay
             self.failures += 1
@@ -110,6 +117,12 @@ class Decider:
         self.weights, self.outlooks = decision.weights, decision.outlooks
         self._ask_at_s = snapshot.now_s + decision.next_s
         return decision
+
+    def _measure(self, memory: Memory | None, snapshot: Snapshot) -> None:
+        self._unmeasured += 1
+        if snapshot.wakes or self._unmeasured >= ASKS_PER_MEASURE:
+            memory_size_check(memory, places(snapshot))
+            self._unmeasured = 0
 
 
 class Onlooker:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from dlsched.errors import PolicyError
-from dlsched.model import Decision, JobSpec, Limits, Snapshot
+from dlsched.model import Decision, JobSpec, Limits, Outlook, OutlookKind, Snapshot
 from dlsched.sharing import (
     as_node,
     gpu_name,
@@ -23,10 +23,11 @@ from dlsched.sharing import (
     starts_on,
 )
 from dlsched.steady import GuardOptions, steadied
-from dlsched.units import on_grain, same_cores
+from dlsched.units import on_grain, same_cores, shown
 
 __all__ = ["GuardOptions", "Guarded", "guard", "refuse_nonsense"]
 
+_TIERS = ("latency", "deliver", "finish", "end")
 _MOST = 1e9
 """Nobody means more cores than that, and what is reckoned with them stays finite."""
 
@@ -74,9 +75,13 @@ def guard(
     limits: dict[str, Limits] = {}
     for name, job in running.items():
         floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
-        stays = same_cores(kept[name], actual)
-        rounded = on_grain(kept[name], floor, snapshot.node.grain_cores)
-        limits[name] = Limits(actual if stays else rounded, shares.get(name))
+        share = shares.get(name)
+        if not same_cores(kept[name], actual):
+            actual = on_grain(kept[name], floor, snapshot.node.grain_cores)
+        elif share == job.actual.gpu_share:
+            limits[name] = job.actual
+            continue
+        limits[name] = Limits(actual, share)
     return Guarded(limits, notes)
 
 
@@ -135,6 +140,9 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
         for name in told:
             if name not in names:
                 raise PolicyError(f"decided a {what} for a job that does not exist: {name!r}")
+    for name, outlooks in decision.outlooks.items():
+        if not isinstance(outlooks, tuple) or not all(map(_is_plain, outlooks)):
+            raise PolicyError(f"decided outlooks for {name} that are none: {shown(outlooks)}")
     for name, weight in decision.weights.items():
         if not 0 < weight <= _MOST:
             raise PolicyError(
@@ -147,3 +155,15 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
             if value is not None and not 0 <= value <= _MOST:
                 bound = f"must be 0 or more, at most {_MOST:g}"
                 raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
+
+
+def _is_plain(outlook: object) -> bool:
+    """Whether it is an outlook that can be told and kept: its numbers are finite."""
+    if not isinstance(outlook, Outlook) or not isinstance(outlook.why, str):
+        return False
+    one = outlook
+    if not isinstance(one.kind, OutlookKind) or one.tier not in _TIERS:
+        return False
+    numbers = (one.at_s or 0.0) + (one.earliest_s or 0.0) + (one.latest_s or 0.0)
+    numbers += (one.needs_cores or 0.0) + (one.best or 0.0)
+    return math.isfinite(numbers + sum(cores for _, cores in one.lacks))

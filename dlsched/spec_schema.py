@@ -6,6 +6,7 @@ program speaks: `spec` turns these models into them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -59,8 +60,14 @@ _ULIMITS = (
     "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc",
     "rss", "rtprio", "rttime", "sigpending", "stack",
 )  # fmt: skip
-_RISES = {"accuracy": True, "loss": False}
-"""Metrics whose direction nobody doubts: a swapped pair of values shows."""
+_RISES = {
+    **dict.fromkeys(("accuracy", "acc", "auc", "auroc", "bleu", "f1", "recall"), True),
+    **dict.fromkeys(("loss", "perplexity", "mae", "mse", "rmse", "wer"), False),
+}
+"""Metrics whose direction nobody doubts, by the last word of their names: a swapped pair of values
+shows."""
+_ACCURACY_MAX = 100.0
+"""In per cent; a ratio goes to 1."""
 
 
 class Keys(BaseModel):
@@ -154,13 +161,24 @@ class TargetKeys(Keys):
         deliver, finish = self.deliver or 0.0, self.finish or 0.0
         if deliver == finish:
             raise ValueError(f"deliver and finish are both {deliver:g}: they give the direction")
-        rises = _RISES.get(self.metric or "")
+        kind = re.split(r"[^a-z0-9]", (self.metric or "").lower())[-1]
+        rises = _RISES.get(kind)
         if rises is not None and rises != (finish > deliver):
             better, place = ("higher", "above") if rises else ("lower", "below")
             raise ValueError(
                 f"finish {finish:g} must be {place} deliver {deliver:g}: "
                 f"for {self.metric}, {better} is better"
             )
+        if kind in ("accuracy", "acc"):
+            _check_accuracy(deliver, finish)
+
+
+def _check_accuracy(deliver: float, finish: float) -> None:
+    for key, value in (("deliver", deliver), ("finish", finish)):
+        if not 0 < value <= _ACCURACY_MAX:
+            raise ValueError(f"{key} {value:g}: an accuracy is above 0, at most 1 or 100 per cent")
+    if deliver <= 1 < finish:
+        raise ValueError(f"deliver {deliver:g} is a ratio, finish {finish:g} is in per cent")
 
 
 class StopKeys(Keys):

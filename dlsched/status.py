@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -22,10 +22,12 @@ from dlsched.model import (
     JobSpec,
     JobView,
     LatencyTarget,
+    Outlook,
     Reached,
     Shadow,
     Target,
 )
+from dlsched.outlook import givers, in_full, in_short
 from dlsched.tiers import in_words
 from dlsched.units import render_seconds
 
@@ -66,12 +68,18 @@ def node_status(report: CycleReport) -> dict[str, Any]:
         },
         "alarms": list(report.alarms),
         "rejected": [plain(file) for file in report.rejected],
-        "jobs": [job_status(job, report.snapshot.now_s) for job in snapshot.jobs],
+        "jobs": [
+            job_status(job, snapshot.now_s, report.outlooks.get(job.name, ()))
+            for job in snapshot.jobs
+        ],
     }
 
 
-def job_status(job: JobView, now_s: float) -> dict[str, Any]:
-    """One job's row. `ratio` and both kinds of satisfied are None below REQUESTS_MIN requests."""
+def job_status(job: JobView, now_s: float, outlooks: Sequence[Outlook] = ()) -> dict[str, Any]:
+    """One job's row. `ratio` and both kinds of satisfied are None below REQUESTS_MIN requests.
+
+    `outlooks` are the policy's last on its targets; a job that holds nothing has none.
+    """
     progress, usage, bounds = job.progress, job.usage, job.spec.bounds
     return {
         "name": job.name,
@@ -82,6 +90,7 @@ def job_status(job: JobView, now_s: float) -> dict[str, Any]:
         "target": _target(job.spec.target),
         **_measured(job),
         "tiers": _tiers(job, now_s),
+        "outlook": [_outlook(one, now_s) for one in outlooks if job.state.holds],
         "cpu": {
             "desired_cores": job.desired.cpu_cores,
             "actual_cores": job.actual.cpu_cores,
@@ -189,6 +198,28 @@ def _tiers(job: JobView, now_s: float) -> dict[str, Any] | None:
     return {
         "delivered": told(job.tiers.delivered, "deliver", target.deliver),
         "finished": told(job.tiers.finished, "finish", target.finish),
+    }
+
+
+def _outlook(outlook: Outlook, now_s: float) -> dict[str, Any]:
+    """Times are seconds from now; 0: at any moment, and for a target that is met: it was before."""
+
+    def ahead_s(at_s: float | None) -> float | None:
+        return None if at_s is None else max(at_s - now_s, 0.0)
+
+    return {
+        "tier": outlook.tier,
+        "kind": outlook.kind.value,
+        "in_s": ahead_s(outlook.at_s),
+        "earliest_in_s": ahead_s(outlook.earliest_s),
+        "latest_in_s": ahead_s(outlook.latest_s),
+        "needs_cores": outlook.needs_cores,
+        "best": outlook.best,
+        "lacks": [{"job": name, "cores": cores} for name, cores in outlook.lacks],
+        "givers": givers(outlook),
+        "why": outlook.why,
+        "text": in_short(outlook, now_s),
+        "sentence": in_full(outlook, now_s),
     }
 
 

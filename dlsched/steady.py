@@ -50,7 +50,9 @@ def steadied(
     for name, job in running.items():
         wanted = decided.get(name, job.desired.cpu_cores)
         cores[name] = shares[name] if name in shares else _within_bounds(job, wanted)
-        if name not in shares and name in decided and not same_cores(cores[name], wanted):
+        # No ceiling is none but the spec's, which is no change.
+        given = name in decided and name not in shares and wanted is not None
+        if given and not same_cores(cores[name], wanted):
             notes[name] = f"bounds: {_cores(wanted)} becomes {_cores(cores[name])}"
     owners = [
         (

@@ -23,6 +23,8 @@ from dlsched.model import (
     Limits,
     NodeView,
     Outcome,
+    Outlook,
+    OutlookKind,
     Progress,
     RejectedFile,
     Resize,
@@ -117,6 +119,30 @@ def example_report() -> CycleReport:
         alarms=("limits stay as they are: policy dqoes failed",),
         wall_time="2026-11-21T11:02:03Z",
     )
+
+
+def foretold(report: CycleReport) -> CycleReport:
+    """The example's report with outlooks of every kind."""
+    crowded = Outlook(
+        OutlookKind.CROWDED,
+        "latency",
+        needs_cores=2.45,
+        lacks=(("digits-vgg", 0.8), ("lenet-train", 0.4)),
+        why="p95 81 ms of 50 ms with 1.25 cores",
+    )
+    ahead = (NOW_S + 250, NOW_S + 180, NOW_S + 362)
+    outlooks = {
+        "digits-mobilenet": (Outlook(OutlookKind.MET, "latency"),),
+        "digits-resnet": (crowded,),
+        "digits-vgg": (Outlook(OutlookKind.IMPOSSIBLE, "latency", best=0.064),),
+        "face-unlock": (Outlook(OutlookKind.UNKNOWN, "latency"),),
+        "lenet-train": (
+            Outlook(OutlookKind.EXPECTED, "deliver", *ahead, why="0.9 at step 1800"),
+            Outlook(OutlookKind.IMPOSSIBLE, "finish", best=0.952),
+        ),
+        "typo": (crowded,),
+    }
+    return replace(report, outlooks=outlooks)
 
 
 def gpu_report() -> CycleReport:

@@ -30,6 +30,8 @@ from dlsched.model import (
     Move,
     NodeFact,
     Outcome,
+    Outlook,
+    OutlookKind,
     Reached,
     Remove,
     Resize,
@@ -37,6 +39,7 @@ from dlsched.model import (
     Start,
     Tiers,
 )
+from dlsched.status import job_now, node_status
 from tests.doubles import (
     FakeInbox,
     FakeRecords,
@@ -397,6 +400,65 @@ def test_what_fails_in_the_same_way_again_is_told_once(caplog: pytest.LogCapture
     assert warnings() == ["resize a: failed gone"], "it had gone well in between"
 
 
+def test_a_target_out_of_reach_is_told_once_and_so_is_its_way_back(
+    caplog: pytest.LogCaptureFixture,
+):
+    def said(kind: OutlookKind) -> Decision:
+        return Decision(outlooks={"a": (Outlook(kind, "latency", best=0.064),)})
+
+    caplog.set_level("INFO")
+    world = World(Scripted(said(OutlookKind.IMPOSSIBLE)), "a")
+    report = world.cycle(90)
+    assert report.outlooks["a"][0].kind is OutlookKind.IMPOSSIBLE
+    world.policy.answers = [said(OutlookKind.MET)]
+    world.cycle(90)
+    told = [(one.levelname, one.getMessage()) for one in caplog.records]
+    assert [one for one in told if "target" in one[1]] == [
+        ("WARNING", "a: its target (latency) is impossible: not on this node, at best 64 ms"),
+        ("INFO", "a: its target (latency) is possible: met"),
+    ]
+
+
+class Patient(Scripted):
+    """Holds what a blind job has, and gives it the floor when that lasted too long."""
+
+    heeds_progress: ClassVar[bool] = False
+
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
+        given, why = {}, {}
+        for job in snapshot.running:
+            told_s = job.progress.as_of_s or job.started_at_s or snapshot.now_s
+            silent_s, cores = snapshot.now_s - told_s, 1.0
+            if job.blind is not None:
+                holds = silent_s < 20.0
+                cores = job.actual.cpu_cores if holds else job.spec.bounds.floor_cores
+                does = "holds its cores" if holds else "has the floor"
+                why[job.name] = f"nothing told for {silent_s:.0f} s: {does}"
+            given[job.name] = Limits(cores)
+        return Decision(given, why)
+
+
+def test_a_policy_that_heeds_no_progress_does_with_the_blind_as_it_says():
+    world = World(Patient(Decision()), "a", blind_after_s=10.0)
+    seen = []
+    for _ in range(40):
+        report = world.cycle()
+        (row,) = node_status(report)["jobs"]
+        found = (row["cpu"]["actual_cores"], row["blind"], job_now("a", report)["why"])
+        if row["state"] == "running" and (not seen or seen[-1][:2] != found[:2]):
+            seen.append(found)
+        assert report.guarded == {}, "no guard speaks in the policy's place"
+    blind = "no report in the first 10 s"
+    assert [one[:2] for one in seen[-3:]] == [(1.0, None), (1.0, blind), (0.01, blind)]
+    assert "holds its cores" in seen[-2][2]
+    assert "has the floor" in seen[-1][2]
+
+    heeding = World(Scripted(limits(a=1.0)), "a", blind_after_s=10.0)
+    report = heeding.cycle(40)
+    assert report.limits["a"] == Limits(4.0), "an even share, whatever was decided"
+    assert report.guarded["a"].startswith(f"blind, {blind}: ")
+
+
 def test_a_shrink_only_begun_does_not_make_room_yet():
     world = World(Reserving(limits(a=3.0, b=1.0)), "a", "b")
     for name, cores in (("a", 1.0), ("b", 3.0)):
@@ -675,3 +737,21 @@ def test_a_move_to_what_is_no_gpu_at_all_is_the_policys_mistake():
         world = World(Scripted(Decision(gpus=gpus)), "a")  # type: ignore[arg-type]
         world.cycle(2)
         assert any("decided GPUs for" in alarm for alarm in world.cycle().alarms)
+
+
+@pytest.mark.parametrize("policy", [Scripted, Reserving])
+def test_changes_go_at_once_but_no_growth_before_the_shrinks_are_over(policy: type[Scripted]):
+    before = {"a": 1.5, "b": 1.5, "c": 0.25, "d": 0.25, "e": 0.5}
+    after = {"a": 0.5, "b": 0.5, "c": 1.25, "d": 1.25, "e": 0.5}
+    world = World(policy(limits(**after)), *before)
+    for name, cores in before.items():
+        spec = world.inbox.specs[name]
+        world.runtime.containers[name] = running(
+            name, container_digest=spec.container_digest, actual=Limits(cores), cpu_shares=1024
+        )
+    world.cycle()
+    changed = [action.job for action in world.runtime.applied if action.job != "e"]
+    assert changed == ["a", "b", "c", "d"]
+    assert [count for count in world.runtime.together if count > 1] == world.runtime.together
+    assert len(world.runtime.together) == 2, "what gives, then what takes"
+    assert {name: one.actual.cpu_cores for name, one in world.runtime.containers.items()} == after

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from dlsched.deciding import FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, Onlooker
+from dlsched.deciding import ASKS_PER_MEASURE, FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, Onlooker
 from dlsched.guards import GuardOptions, guard
 from dlsched.model import (
     Bounds,
@@ -293,3 +293,22 @@ def test_a_memory_of_4_kib_a_job_may_be_kept_of_cores_and_of_each_gpu() -> None:
     one = Decider(NamedPolicy("verbose", Verbose()))
     assert one.decide(sharing("a", "b")) is not None, one.failure
     assert one.decide(sharing("a", "b")) is not None, one.failure
+
+
+class Growing(Counting):
+    """Remembers more than it may from its second answer on."""
+
+    def decide(self, snapshot: Snapshot, memory: Any) -> Decision:
+        answer = super().decide(snapshot, None)
+        return replace(answer, memory=None if len(self.seen) < 2 else tuple(range(5000)))
+
+
+def test_a_memory_is_measured_when_jobs_come_or_go_and_once_in_many_asks() -> None:
+    asked = Decider(NamedPolicy("growing", Growing(Decision())))
+    for second in range(ASKS_PER_MEASURE):
+        assert asked.decide(at(float(second))) is not None
+    assert asked.decide(at(100.0)) is None
+    assert "its memory has" in (asked.failure or "")
+    at_once = Decider(NamedPolicy("growing", Growing(Decision())))
+    assert at_once.decide(at(0.0)) is not None
+    assert at_once.decide(at(1.0, wakes=("b: arrived",))) is None

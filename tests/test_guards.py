@@ -18,6 +18,8 @@ from dlsched.model import (
     JobView,
     Limits,
     NodeView,
+    Outlook,
+    OutlookKind,
     OwnerCeilings,
     Snapshot,
 )
@@ -39,7 +41,7 @@ def test_an_unknown_job_is_refused():
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.nan, math.inf, 1e12])
 def test_a_weight_that_divides_nothing_is_refused(weight):
-    with pytest.raises(PolicyError, match="decided weight .* for a; must be above 0"):
+    with pytest.raises(PolicyError, match=r"decided weight .* for a; must be above 0"):
         refuse_nonsense(Decision(weights={"a": weight}), {"a"})
 
 
@@ -51,6 +53,25 @@ def test_what_is_told_of_an_unknown_job_is_refused(decision):
         refuse_nonsense(decision, {"a"})
 
 
+@pytest.mark.parametrize(
+    "outlooks",
+    [
+        ("soon",),
+        [Outlook(OutlookKind.MET, "latency")],
+        (Outlook(OutlookKind.EXPECTED, "deliver", math.nan),),
+        (Outlook(OutlookKind.EXPECTED, "deliver", 1.0, latest_s=math.inf),),
+        (Outlook(OutlookKind.IMPOSSIBLE, "latency", best=math.inf),),
+        (Outlook(OutlookKind.CROWDED, "latency", lacks=(("b", math.nan),)),),
+        (Outlook(OutlookKind.MET, "latency", why=None),),  # type: ignore[arg-type]
+        (Outlook("met", "latency"),),  # type: ignore[arg-type]
+        (Outlook(OutlookKind.MET, "soon"),),  # type: ignore[arg-type]
+    ],
+)
+def test_an_outlook_that_cannot_be_told_is_refused(outlooks):
+    with pytest.raises(PolicyError, match="decided outlooks for a that are none: "):
+        refuse_nonsense(Decision(outlooks={"a": outlooks}), {"a"})
+
+
 def test_bounds_hold_and_are_told():
     guarded = guard(snapshot(view("a", ceiling=2.0), view("b")), decide(a=3.0, b=0.01), STEADY)
     assert guarded.limits == {"a": Limits(2.0), "b": Limits(0.1)}
@@ -60,6 +81,7 @@ def test_bounds_hold_and_are_told():
 def test_no_ceiling_means_the_specs_ceiling():
     guarded = guard(snapshot(view("a", ceiling=2.0), view("b")), decide(a=None, b=None), STEADY)
     assert guarded.limits == {"a": Limits(2.0), "b": Limits(None)}
+    assert guarded.notes == {}
 
 
 def test_a_job_that_the_policy_leaves_out_keeps_what_it_has():

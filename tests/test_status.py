@@ -22,7 +22,7 @@ from dlsched.model import (
     Tiers,
 )
 from dlsched.status import REQUESTS_MIN, job_now, job_status, node_status, plain
-from tests.status_source import NOW_S, example_report, job
+from tests.status_source import NOW_S, example_report, foretold, job
 
 
 @pytest.mark.parametrize(
@@ -159,3 +159,44 @@ def test_a_shadow_is_told_beside_what_is_done() -> None:
     assert job_now("queued", report)["shadow"]["limits"] is None
     assert node_status(example_report())["shadow"] is None
     assert job_now("queued", example_report())["shadow"] is None
+
+
+def test_outlooks_are_told_in_seconds_from_now_and_in_words() -> None:
+    rows = {row["name"]: row for row in node_status(foretold(example_report()))["jobs"]}
+    deliver, finish = rows["lenet-train"]["outlook"]
+    assert deliver == {
+        "tier": "deliver",
+        "kind": "expected",
+        "in_s": 250.0,
+        "earliest_in_s": 180.0,
+        "latest_in_s": 362.0,
+        "needs_cores": None,
+        "best": None,
+        "lacks": [],
+        "givers": "",
+        "why": "0.9 at step 1800",
+        "text": "in 4 min (3-6)",
+        "sentence": "expected in 4 min 10 s (80 %: 3 min to 6 min 2 s): 0.9 at step 1800",
+    }
+    assert (finish["kind"], finish["best"], finish["text"]) == (
+        "impossible",
+        0.952,
+        "at best 0.952",
+    )
+    (crowded,) = rows["digits-resnet"]["outlook"]
+    assert crowded["lacks"] == [
+        {"job": "digits-vgg", "cores": 0.8},
+        {"job": "lenet-train", "cores": 0.4},
+    ]
+    assert crowded["needs_cores"] == 2.45
+
+
+def test_a_time_that_has_passed_is_now_and_a_job_that_holds_nothing_has_no_outlook() -> None:
+    report = foretold(example_report())
+    later = replace(report, snapshot=replace(report.snapshot, now_s=NOW_S + 300))
+    rows = {row["name"]: row for row in node_status(later)["jobs"]}
+    deliver = rows["lenet-train"]["outlook"][0]
+    times = (deliver["in_s"], deliver["earliest_in_s"], deliver["latest_in_s"], deliver["text"])
+    assert times == (0.0, 0.0, 62.0, "any moment")
+    assert rows["typo"]["outlook"] == []
+    assert rows["hostile"]["outlook"] == []

@@ -197,7 +197,8 @@ class _Routes:
         return report
 
     def _row(self, name: str) -> dict[str, Any]:
-        return job_status(self._view(name), self._report().snapshot.now_s)
+        report = self._report()
+        return job_status(self._view(name), report.snapshot.now_s, report.outlooks.get(name, ()))
 
     def _view(self, name: str) -> JobView:
         for job in self._report().snapshot.jobs:

@@ -76,7 +76,7 @@ def main() -> None:
     """Keep the latency and accuracy targets of deep-learning containers on one Docker host.
 
     \b
-    Start the daemon:    dlsched run --policy dqoes
+    Start the daemon:    dlsched run
     Add a job:           dlsched submit face-unlock.yaml
     See who is served:   dlsched ps
     Ask for the reason:  dlsched why face-unlock

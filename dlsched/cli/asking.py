@@ -24,10 +24,15 @@ def ps(output: str, config: Path | None, run_dir: Path | None) -> None:
     training it tells the tier: `under` the first, `deliver ok`, `finish ok`. `adopted` is a
     container that somebody else started; `blind` a job of whose progress nothing is known.
 
+    OUTLOOK is what is expected of the next target that is not met, where the policy tells it:
+    `in 4 min (3-6)` with its 80 % interval, `lacks 1.2 cores` that others have, `at best 64 ms` on
+    this node whoever else is on it, `?` not known yet. `dlsched why` tells each with its numbers.
+
     \b
     Examples:
       dlsched ps
       dlsched ps -o json | jq '.jobs[] | select(.satisfied_slo == false) | .name'
+      dlsched ps -o json | jq '.jobs[] | {name, in_s: .outlook[0].in_s}'
     """
     with options.daemon(config, run_dir) as daemon:
         status = daemon.jobs()
@@ -101,7 +106,8 @@ def stop(job: str, config: Path | None, run_dir: Path | None) -> None:
 @options.output
 @options.asking
 def why(job: str, limit: int, output: str, config: Path | None, run_dir: Path | None) -> None:
-    """Tell a job's last changes of limits with their numbers, and what it waits for.
+    """Tell a job's last changes of limits with their numbers, what it waits for, and when each of
+    its targets will be met, or what keeps it from that.
 
     \b
     Examples:

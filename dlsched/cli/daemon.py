@@ -35,13 +35,14 @@ def run(config: Path | None, dry_run: bool, log_format: str | None, **flags: Any
     A flag goes before the environment (DLSCHED_POLICY and so on), that before the settings file.
     Containers run on when the daemon ends; they get their full ceilings back.
 
-    A policy's parameters may stand behind its name, as in dqoes?gain=0.1&backoff=1. What the shadow
-    would do, from the state that the policy brought about, is in `dlsched why` and the journal.
+    Without a policy's name it is `adaptive`. Parameters may stand behind a name, as in
+    adaptive?mode=band. What the shadow would do, from the state that the policy brought about, is
+    in `dlsched why` and the journal.
 
     \b
     Examples:
-      dlsched run --policy dqoes --watch ./jobs
-      dlsched run --policy fair --shadow 'dqoes?gain=0.1'
+      dlsched run --policy 'adaptive?mode=band' --watch ./jobs
+      dlsched run --policy dqoes --shadow adaptive
       dlsched run --config /etc/dlsched/dlsched.yaml --dry-run
     """
 

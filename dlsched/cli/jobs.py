@@ -24,7 +24,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command(short_help="Tell everything that is wrong with job files.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_FILE)
-@click.option("--node", is_flag=True, help="Also whether the daemon's node has such GPUs.")
+@click.option("--node", is_flag=True, help="Also whether the daemon's node can give that.")
 @options.output
 @options.asking
 @click.pass_context
@@ -38,7 +38,9 @@ def check(
 ) -> None:
     """Tell everything that is wrong with job files, each as FILE:LINE:COLUMN: path: what.
 
-    Ends with 0 when every file is right, with 2 when one is not. No daemon is asked without --node.
+    Ends with 0 when every file is right, with 2 when one is not. No daemon is asked without --node;
+    with it what speaks against a target is told, too, where that job runs already: the latency that
+    the node brought it to at best, or the cores that it needs.
 
     \b
     Examples:
@@ -46,20 +48,22 @@ def check(
       dlsched check --node train.yaml
       dlsched check jobs/*.yaml -o json
     """
-    there: Mapping[str, Any] = {}
+    status: Mapping[str, Any] = {}
     if node:
         with options.daemon(config, run_dir) as daemon:
-            there = daemon.jobs()["node"]
-    checked = [(file, *_checked(file, there)) for file in files]
+            status = daemon.jobs()
+    checked = [(file, *_checked(file, status)) for file in files]
     if output == "json":
         tell_json([_as_json(*one) for one in checked])
     else:
-        for file, spec, problems in checked:
+        for file, spec, problems, doubted in checked:
             if spec is not None:
                 tell(f"{file}: ok, job {spec.name}")
             for problem in problems:
                 say(str(problem))
-    if any(problems for _, _, problems in checked):
+            for doubt in doubted:
+                say(f"{file}: {doubt}")
+    if any(problems for _, _, problems, _ in checked):
         ctx.exit(2)
 
 
@@ -92,36 +96,40 @@ def submit(
     """Check a job file and put it into the watch folder, whole or not at all.
 
     A file of that name is replaced: the job changes live where it can. Where the folder has a
-    subfolder of your name that is yours, the file goes there. A job that wants more GPUs than the
-    running daemon's node has is refused, with what it has.
+    subfolder of your name that is yours, the file goes there. A job that wants more cores, memory
+    or GPUs than the running daemon's node has is refused, with what it has; what speaks against the
+    target of one that runs already is told.
 
     \b
     Examples:
       dlsched submit face-unlock.yaml
       dlsched submit --start face-unlock.yaml
     """
-    from dlsched.submitting import lacks, own_folder
+    from dlsched.submitting import doubts, lacks, own_folder
     from dlsched.submitting import submit as put
 
     flags = {"watch": watch, "run_dir": run_dir}
     settings = options.settings(config, flags)
-    running, node = _running(settings) if watch is None else (settings.watch, {})
+    running, status = _running(settings) if watch is None else (settings.watch, {})
     folder = own_folder(running)
+    node = status.get("node", {})
     spec = put(_read(file), file.name, folder, lambda spec: lacks(spec, node))
     tell(str(folder / file.name))
+    for doubt in doubts(spec, status.get("jobs", ())):
+        say(f"{file.name}: {doubt}")
     if start:
         _lift(spec.name, settings)
 
 
 def _running(settings: Settings) -> tuple[Path, Mapping[str, Any]]:
-    """The running daemon's folder, and its node; without a daemon that of the settings, and {}."""
+    """The running daemon's folder and what `ps` shows; without a daemon the settings' and {}."""
     from dlsched.client import Refused
 
     folder = settings.watch
     try:
         with options.daemon_of(settings) as daemon:
             folder = Path(str(daemon.about()["watch"]))
-            return folder, daemon.jobs()["node"]
+            return folder, daemon.jobs()
     except (DaemonUnavailable, Refused):  # no daemon, or its first cycle is not done yet
         return folder, {}
 
@@ -141,15 +149,19 @@ def _lift(job: str, settings: Settings) -> None:
             raise
 
 
-def _checked(file: Path, node: Mapping[str, Any]) -> tuple[JobSpec | None, tuple[Problem, ...]]:
+def _checked(
+    file: Path, status: Mapping[str, Any]
+) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
+    """The job, or what is wrong; and what speaks against its targets."""
     from dlsched.spec import env_file_reader, parse_spec
-    from dlsched.submitting import lacks
+    from dlsched.submitting import doubts, lacks
 
-    beside = env_file_reader(file.parent)
+    beside, node = env_file_reader(file.parent), status.get("node", {})
     try:
-        return parse_spec(_read(file), str(file), beside, lambda spec: lacks(spec, node)), ()
+        spec = parse_spec(_read(file), str(file), beside, lambda spec: lacks(spec, node))
     except SpecError as error:
-        return None, error.problems
+        return None, error.problems, ()
+    return spec, (), tuple(doubts(spec, status.get("jobs", ())))
 
 
 def _read(file: Path) -> str:
@@ -165,8 +177,14 @@ def _read(file: Path) -> str:
         raise SpecError((Problem(str(file), 0, 0, "", what),)) from error
 
 
-def _as_json(file: Path, spec: JobSpec | None, problems: tuple[Problem, ...]) -> dict[str, Any]:
+def _as_json(
+    file: Path, spec: JobSpec | None, problems: tuple[Problem, ...], doubted: tuple[str, ...]
+) -> dict[str, Any]:
     from dlsched.status import plain
 
-    name = None if spec is None else spec.name
-    return {"file": str(file), "job": name, "problems": [plain(problem) for problem in problems]}
+    return {
+        "file": str(file),
+        "job": None if spec is None else spec.name,
+        "problems": [plain(problem) for problem in problems],
+        "doubts": list(doubted),
+    }

@@ -1,14 +1,15 @@
 """What `ps` and `why` look like.
 
-Owns their tables and words, but for those of GPUs. It must not ask anybody: it is handed the
-daemon's answers. Beside `gpu_pages` and `texts` nothing imports rich. Colour never stands alone: a
-word says the same.
+Owns their tables and words, but for those of GPUs and outlooks. It must not ask anybody: it is
+handed the daemon's answers. Beside `gpu_pages`, `outlook_pages` and `texts` nothing imports rich.
+Colour never stands alone: a word says the same.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dlsched.cli.gpu_pages import in_full, in_short, shares, short, show_gpus
+from dlsched.cli.outlook_pages import OUTLOOK_COLUMNS, expectation, foretold_cell, outlook_lines
 from dlsched.cli.output import clean
 from dlsched.cli.texts import WIDE_COLUMNS, note, text
 from dlsched.status import REQUESTS_MIN
@@ -26,7 +28,7 @@ PIPED_COLUMNS = 120
 """Width where there is no terminal to ask."""
 
 NARROW_COLUMNS = 76
-"""Below, the target itself is left out: how well it is kept is what one came for."""
+"""Below, an outlook has no column either."""
 
 SILENT_S = 30.0
 """A sidecar silent for so long is worth a word."""
@@ -42,6 +44,19 @@ _STATE_STYLE = {
     "stopping": "yellow",
     "unmanaged": "yellow",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What the table of `ps` has room for beside what one came for."""
+
+    has_target: bool
+    name_columns: int
+    state_columns: int
+
+
+_LAYOUTS = (_Layout(True, 18, 10), _Layout(False, 18, 10), _Layout(False, 14, 7))
+"""The first that fits; the target itself gives way: how well it is kept is told beside it."""
 
 
 def console() -> Console:
@@ -62,14 +77,20 @@ _OVER = ("stopping", "stopped", "finished")
 def show_jobs(status: Mapping[str, Any], out: Console) -> None:
     """The table of `ps`, what is wrong, and one line on the whole node."""
     jobs = status["jobs"]
-    wide = out.width >= WIDE_COLUMNS
+    foretold = any(job["outlook"] for job in jobs) and out.width >= NARROW_COLUMNS
+    wide = out.width >= WIDE_COLUMNS + (OUTLOOK_COLUMNS if foretold else 0)
     if jobs:
-        out.print(_jobs_table(jobs, out.width))
+        unbounded = out.options.update(max_width=10 * WIDE_COLUMNS)
+        for layout in _LAYOUTS:
+            table = _jobs_table(jobs, foretold, wide=wide, layout=layout)
+            if wide or out.measure(table, options=unbounded).maximum <= out.width:
+                break
+        out.print(table)
     else:
         out.print("no jobs yet: `dlsched submit FILE` adds one")
     if not wide:
         for job in jobs:
-            if reason := _reason(job):
+            if reason := _reason(job, foretold):
                 out.print(note(job["name"], reason, "dim"))
     show_gpus(status["node"]["gpus"], out)
     for alarm in status["alarms"]:
@@ -80,25 +101,31 @@ def show_jobs(status: Mapping[str, Any], out: Console) -> None:
     out.print(_footer(status))
 
 
-def _jobs_table(jobs: list[dict[str, Any]], columns: int) -> Table:
-    wide, narrow = columns >= WIDE_COLUMNS, columns < NARROW_COLUMNS
+def _jobs_table(
+    jobs: list[dict[str, Any]], foretold: bool, *, wide: bool, layout: _Layout
+) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("NAME", no_wrap=True, max_width=24 if wide else 14 if narrow else 18)
-    table.add_column("STATE", no_wrap=True, min_width=7, max_width=7 if narrow else 10)
-    if not narrow:
+    table.add_column("NAME", no_wrap=True, max_width=24 if wide else layout.name_columns)
+    table.add_column("STATE", no_wrap=True, min_width=7, max_width=layout.state_columns)
+    if layout.has_target:
         table.add_column("TARGET", no_wrap=True, max_width=22 if wide else 18)
     table.add_column("MEASURED", no_wrap=True, min_width=8, justify="right")
     table.add_column("OF-TARGET", no_wrap=True, min_width=9)
+    if foretold:
+        table.add_column("OUTLOOK", no_wrap=True, max_width=OUTLOOK_COLUMNS - 2)
     table.add_column("CPU / LIMIT", no_wrap=True, min_width=12)
     if wide:
         table.add_column("REASON", overflow="fold")
     for job in jobs:
         cells = [text(job["name"]), text(job["state"], _STATE_STYLE.get(job["state"], ""))]
-        if not narrow:
+        if layout.has_target:
             cells.append(text(job["target"]["text"] if job["target"] else "-"))
-        cells += [_measured(job), _standing(job), _cpu(job)]
+        cells += [_measured(job), _standing(job)]
+        if foretold:
+            cells.append(foretold_cell(job))
+        cells.append(_cpu(job))
         if wide:
-            cells.append(text(_reason(job)))
+            cells.append(text(_reason(job, foretold)))
         table.add_row(*cells)
     return table
 
@@ -121,7 +148,7 @@ def _standing(job: Mapping[str, Any]) -> Text:
         return text(f"{ratio:4.2f} ok", "green")
     if ratio > 1.0:
         return text(f"{ratio:4.2f} slow", "bold red")
-    return text(f"{ratio:4.2f} fast", "yellow")
+    return text(f"{ratio:4.2f} fast")
 
 
 def _cpu(job: Mapping[str, Any]) -> Text:
@@ -132,10 +159,11 @@ def _cpu(job: Mapping[str, Any]) -> Text:
     return text(f"{left:>5} / {'none' if limit is None else f'{limit:.2f}'}")
 
 
-def _reason(job: Mapping[str, Any]) -> str:
+def _reason(job: Mapping[str, Any], foretold: bool) -> str:
     sidecar, target = job["sidecar"], job["target"]
     adopted = "adopted" if job["source"] == "container" else ""
     words = [adopted, _deliverable(job), job["reason"], _blind(job), sidecar["trouble"]]
+    words.append(None if job["blind"] else expectation(job, shown=foretold))
     words.append(in_short(job["gpu"]))
     if job["state"] == "running" and target is not None and target["kind"] == "latency":
         words.append(None if job["blind"] else _scarce(job))
@@ -173,22 +201,24 @@ def _deliverable(job: Mapping[str, Any]) -> str:
 
 def _footer(status: Mapping[str, Any]) -> Text:
     node, engine = status["node"], status["engine"]
-    judged = [
-        job
-        for job in status["jobs"]
-        if job["target"] and job["target"]["kind"] == "latency" and job["state"] not in _OVER
-    ]
-    kept = sum(job["satisfied_band"] is True for job in judged)
+    present = [job for job in status["jobs"] if job["target"] and job["state"] not in _OVER]
+    serving = [job for job in present if job["target"]["kind"] == "latency"]
+    learning = [job for job in present if job["target"]["kind"] == "accuracy"]
+    in_time = sum(job["satisfied_slo"] is True for job in serving)
+    in_band = sum(job["satisfied_band"] is True for job in serving)
+    delivered = sum(job["tiers"]["delivered"] is not None for job in learning)
     unlimited = f" (and {node['unlimited_jobs']} unlimited)" if node["unlimited_jobs"] else ""
     capacity = render_cores(node["capacity_cores"])
     beside = f", shadow {status['shadow']}" if status["shadow"] else ""
     parts = [
         f"policy {status['policy']}{beside}",
-        f"{kept} of {len(judged)} satisfied",
+        f"{in_time} of {len(serving)} not slower, {in_band} within 10 %" if serving else "",
+        f"{delivered} of {len(learning)} deliverable" if learning else "",
         f"{node['given_cores']:.2f} of {capacity} given{unlimited}, {node['used_cores']:.2f} used",
         "engine ok" if engine["ok"] else "engine does not answer",
     ]
-    return text(" | ".join(parts), "" if engine["ok"] else "bold red")
+    line = " | ".join(part for part in parts if part)
+    return text(line, "" if engine["ok"] else "bold red")
 
 
 # --------------------------------------------------------------------------- why
@@ -214,6 +244,8 @@ def show_why(name: str, answer: Mapping[str, Any], out: Console) -> None:
     if job is not None:
         for found in _waits(job, now):
             out.print(note("now", found, "bold"))
+        for line in outlook_lines(job):
+            out.print(line)
         if (shadow := now["shadow"]) is not None:
             out.print(note(f"shadow {shadow['policy']}", _would(shadow), "dim"))
 
@@ -259,8 +291,9 @@ def _event(event: Mapping[str, Any]) -> list[Padding]:
 
 
 def _waits(job: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    blind = None if now["guard"] else _blind(job)
-    lines = [one for one in (job["reason"], now["why"], blind) if one]
+    blind = None if job["blind"] and job["blind"] in (now["guard"] or "") else _blind(job)
+    foretold = any(outlook["why"] == now["why"] for outlook in job["outlook"])
+    lines = [one for one in (job["reason"], None if foretold else now["why"], blind) if one]
     if now["guard"]:
         lines.append(f"guard: {now['guard']}")
     lines += [
@@ -268,6 +301,8 @@ def _waits(job: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for out in now["outcomes"]
         if out["status"] != "done"
     ]
+    if not lines and foretold:
+        return []
     if not lines and job["state"] == "running":
         lines.append("waits for the policy's next decision")
     return lines or [job["state"]]

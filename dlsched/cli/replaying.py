@@ -55,7 +55,7 @@ def replay(
     """Tell what a policy would have decided in recorded cycles, beside what was done.
 
     JOURNAL is a journal file, or the state directory that holds one; a daemon may be writing it.
-    A policy's parameters may stand behind its name, as in dqoes?gain=0.1&backoff=1. A time is such
+    A policy's parameters may stand behind its name, as in adaptive?mode=band. A time is such
     as 2026-11-21T14:30, in UTC unless it says otherwise. DONE and WOULD are ceilings in cores after
     the guards, WHY is the policy's word.
 
@@ -66,7 +66,7 @@ def replay(
 
     \b
     Examples:
-      dlsched replay /var/lib/dlsched --policy dqoes
+      dlsched replay /var/lib/dlsched --policy adaptive
       dlsched replay journal.db -p 'tradl?interval_s=5' --from 2026-11-21T14:30 --job vae -o json
     """
     from dlsched import replay as replaying

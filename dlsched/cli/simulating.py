@@ -51,8 +51,8 @@ def simulate(
 
     \b
     Examples:
-      dlsched simulate day.yaml --policy dqoes
-      dlsched simulate day.yaml --policy dqoes --compare fair,dqoes-published --seeds 5 -o json
+      dlsched simulate day.yaml --policy adaptive
+      dlsched simulate day.yaml --policy adaptive --compare fair,dqoes --seeds 5 -o json
       dlsched simulate day.yaml --policy tradl --compare 'tradl?weights=closest' --plot day.png
     """
     from dlsched import simulate as simulator

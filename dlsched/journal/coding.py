@@ -17,7 +17,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dlsched.errors import PolicyError
 from dlsched.journal.frames import Counts, Plain, countable, difference, parse_counts, patch
-from dlsched.model import ContainerSpec, CycleReport, JobSpec, LatencySketch, Sample
+from dlsched.model import ContainerSpec, CycleReport, JobSpec, LatencySketch, Outlook, Sample
 
 MEMORY_BYTES_PER_JOB = 4096
 
@@ -26,8 +26,11 @@ _ROW_BYTES_MAX = 256 << 20
 
 _REPORTS = TypeAdapter(CycleReport)
 _SCALARS = frozenset({type(None), bool, int, float, str})
-_UNCHANGING = frozenset({JobSpec, Sample})
+_UNCHANGING = frozenset({JobSpec, Outlook, Sample})
 """Replaced as a whole when they change, which they seldom do: compared by identity first."""
+
+Known = dict[int, tuple[object, Plain]]
+"""Frozen objects by identity, kept alive by being in it, and their plain values."""
 
 Kind = TypeVar("Kind")
 
@@ -37,6 +40,7 @@ class Encoder:
 
     def __init__(self) -> None:
         self._before: dict[str, Plain] | None = None
+        self._known: Known = {}
         self._stream = _deflater()
 
     def row(self, report: CycleReport, *, full: bool) -> bytes:
@@ -44,7 +48,9 @@ class Encoder:
 
         Raises TypeError when a policy's memory holds what is not plain.
         """
-        now = _plain_report(report, self._before)
+        met: Known = {}
+        now = _plain_report(report, self._before, self._known, met)
+        self._known = met
         if full or self._before is None:
             self._stream = _deflater()
             text = _json(now)
@@ -76,6 +82,10 @@ class Decoder:
         """The report as of the last row. Raises ValueError when this version cannot read it."""
         try:
             now = _decided(self._now)
+            if now["decision"] is not None and "outlooks" not in now["decision"]:
+                # One from before there were outlooks has none at all.
+                outlooks = now.get("outlooks", {})
+                now["decision"] = {**now["decision"], "outlooks": outlooks}
             # One from before there were shadows has none.
             if now.get("shadow") is not None:
                 now["shadow"] = _decided(now["shadow"])
@@ -133,16 +143,24 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
 # ---------------------------------------------------------------------- to plain values
 
 
-def _plain_report(report: CycleReport, before: Mapping[str, Plain] | None) -> dict[str, Plain]:
+def _plain_report(
+    report: CycleReport, before: Mapping[str, Plain] | None, known: Known, met: Known
+) -> dict[str, Plain]:
     """Its plain values, with jobs by name."""
-    plain: dict[str, Plain] = _plain(report)
+    plain: dict[str, Plain] = dict(_plain(report, known, met))
+    if plain["decision"] is not None and plain["decision"]["outlooks"] == plain["outlooks"]:
+        del plain["decision"]["outlooks"]  # told once: the report's are the last decision's
     _keep_decision(plain, before)
     if plain["shadow"] is not None:
+        plain["shadow"] = dict(plain["shadow"])
         _keep_decision(plain["shadow"], before["shadow"] if before is not None else None)
     names = [job.name for job in report.snapshot.jobs]
     if sorted(set(names)) == names:
-        snapshot = plain["snapshot"]
-        snapshot["jobs"] = dict(zip(names, snapshot["jobs"], strict=True))
+        jobs = plain["snapshot"]["jobs"]
+        plain["snapshot"] = {
+            **plain["snapshot"],
+            "jobs": dict(zip(names, jobs, strict=True)),
+        }
     return plain
 
 
@@ -156,12 +174,34 @@ def _keep_decision(plain: dict[str, Plain], before: Mapping[str, Plain] | None) 
         plain["decision"] = before["decision"]
 
 
-def _plain(value: Any) -> Plain:
+def _plain(value: Any, known: Known | None = None, met: Known | None = None) -> Plain:
+    """What is the same frozen object as one that is `known` has the same plain values: in most
+    cycles most jobs are. All that were `met` are noted down."""
     kind: Any = type(value)
     if kind in _SCALARS or kind in _UNCHANGING:
         return value
     if kind is tuple or kind is list:
-        return [_plain(item) for item in value]
+        return [item if type(item) in _SCALARS else _plain(item, known, met) for item in value]
+    if (names := _names(kind)) is not None:
+        same = None if known is None else known.get(id(value))
+        if same is None or same[0] is not value:
+            same = value, _plain_fields(value, kind, names, known, met)
+        if met is not None:
+            met[id(value)] = same
+        return same[1]
+    if isinstance(value, Mapping):
+        return {
+            _key(key): item if type(item) in _SCALARS else _plain(item, known, met)
+            for key, item in value.items()
+        }
+    if isinstance(value, str | int | float):
+        return value
+    raise TypeError(f"{kind.__name__} is not a plain value")
+
+
+def _plain_fields(
+    value: Any, kind: Any, names: tuple[str, ...], known: Known | None, met: Known | None
+) -> dict[str, Plain]:
     if kind is LatencySketch:
         buckets = Counts(value.buckets) if countable(value.buckets) else value.buckets
         return {
@@ -172,13 +212,11 @@ def _plain(value: Any) -> Plain:
         }
     if kind is ContainerSpec:
         value = value.discreet
-    if (names := _names(kind)) is not None:
-        return {name: _plain(getattr(value, name)) for name in names}
-    if isinstance(value, Mapping):
-        return {_key(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, str | int | float):
-        return value
-    raise TypeError(f"{kind.__name__} is not a plain value")
+    plain = {}
+    for name in names:
+        item = getattr(value, name)
+        plain[name] = item if type(item) in _SCALARS else _plain(item, known, met)
+    return plain
 
 
 def _key(key: object) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from dlsched.journal.coding import Encoder, memory_text
 from dlsched.journal.reader import JournalReader, shadow_name
 from dlsched.journal.schema import open_for_writing
-from dlsched.journal.told import Seen, changes, events, seen
+from dlsched.journal.told import Seen, changes, events, recollected
 from dlsched.model import CycleReport
 
 RETENTION_CYCLES = 60
@@ -50,8 +50,7 @@ class Store:
             last_cycle = reader.last_cycle()
             last = reader.cycle(last_cycle)
         if last is not None and not self._states:
-            snapshot = last.snapshot
-            self._states = {job.name: seen(job, snapshot.node) for job in snapshot.jobs}
+            self._states = recollected(last)
         self._last_cycle = max(self._last_cycle, last_cycle)
         self._connection = connection
         self.forget()

@@ -20,6 +20,7 @@ from dlsched.model import (
     Start,
     Tiers,
 )
+from dlsched.outlook import Standings, in_full, recalled, turned
 from dlsched.tiers import in_words
 
 
@@ -49,15 +50,16 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A job arrived, left, went from one state to another, or reached a tier of its target."""
+    """A job arrived, left, went from one state to another, or a target of it turned."""
 
     cycle: int
     now_s: float
     wall_time: str
     job: str
     kind: str
-    """arrived, left, state, blind, sighted, gpu-trouble, gpu-well, deliverable, finish, or hook
-    (the operator's command has run)."""
+    """arrived, left, state, blind, sighted, gpu-trouble, gpu-well, deliverable, finish, hook (the
+    operator's command has run), or how a target stands from now on: crowded, impossible, possible
+    (again)."""
     before: str | None
     after: str | None
     reason: str
@@ -117,12 +119,24 @@ class Seen:
     tiers: Tiers
     blind: str | None = None
     gpu_trouble: str | None = None
+    targets: Standings = ()
 
 
-def seen(job: JobView, node: NodeView, before: Seen | None = None) -> Seen:
+def seen(job: JobView, node: NodeView, before: Seen | None, targets: Standings) -> Seen:
     """What is told of a job by now. A tier stays told while its target cannot be read."""
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
-    return Seen(job.state, tiers, job.blind, _gpu_trouble(job, node))
+    return Seen(job.state, tiers, job.blind, _gpu_trouble(job, node), targets)
+
+
+def recollected(last: CycleReport) -> dict[str, Seen]:
+    """What an earlier run told of each job, by its last cycle."""
+    snapshot = last.snapshot
+    return {
+        job.name: seen(
+            job, snapshot.node, None, recalled(last.outlooks.get(job.name, ()), snapshot.now_s)
+        )
+        for job in snapshot.jobs
+    }
 
 
 def _gpu_trouble(job: JobView, node: NodeView) -> str | None:
@@ -159,10 +173,13 @@ def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], d
         )
 
     now = {job.name: job for job in report.snapshot.jobs}
-    node = report.snapshot.node
-    after = {name: seen(job, node, before.get(name)) for name, job in now.items()}
+    node, now_s = report.snapshot.node, report.snapshot.now_s
+    after: dict[str, Seen] = {}
     for name, job in now.items():
         was = before.get(name)
+        outlooks = report.outlooks.get(name, ()) if job.state.holds else ()
+        targets, turns = turned(outlooks, was.targets if was is not None else (), now_s)
+        after[name] = seen(job, node, was, targets)
         if was is None:
             tell(
                 name, "arrived", job.reason or ("adopted" if job.adopted else None), None, job.state
@@ -181,6 +198,8 @@ def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], d
             tell(name, "gpu-well", None)
         for kind, reason in _reached(job, was.tiers if was is not None else Tiers()):
             tell(name, kind, reason)
+        for word, outlook in turns:
+            tell(name, word, f"{outlook.tier}: {in_full(outlook, now_s)}")
     for name in sorted(before.keys() - now.keys()):
         tell(name, "left", None, before[name].state)
     for run in report.hooks:

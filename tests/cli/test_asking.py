@@ -10,8 +10,11 @@ import pytest
 
 from dlsched.model import (
     AccuracyTarget,
+    Decision,
     JobState,
     Limits,
+    Outlook,
+    OutlookKind,
     Progress,
     Reached,
     Sample,
@@ -19,7 +22,7 @@ from dlsched.model import (
     Tiers,
 )
 from tests.cli.conftest import Program
-from tests.status_source import FakeSource, job
+from tests.status_source import FakeSource, foretold, job
 
 ESCAPES = ("\x1b", "\x07", "\u202e")
 
@@ -62,7 +65,8 @@ def test_ps_shows_every_job_with_mark_and_reason(program: Program, daemon: FakeS
     assert "0.60 fast" in rows["digits-vgg"]
     assert "0.52 / none" in rows["face-unlock"]
     assert "not found" in rows["typo"]
-    assert "policy dqoes | 1 of 7 satisfied | 3.65 of 4 cores given" in result.stdout
+    footer = " ".join(result.stdout.split())
+    assert "policy dqoes | 1 of 7 not slower, 1 within 10 % | 0 of 1 deliverable | 3.65" in footer
     assert "rejected: bad.yaml:3:7: cpus.max: 0 is too low" in result.stdout
     assert "alarm: limits stay as they are" in result.stdout
 
@@ -113,7 +117,9 @@ def test_a_training_shows_its_tier_and_since_when(
     since = "deliverable for 1 min 30 s: accuracy 0.93 at step 500 (deliver 0.9)"
     assert mark in shown
     assert max(len(line) for line in shown.splitlines()) <= columns
-    assert ("deliverable" in shown) == (mark != "under")
+    assert ("deliverable for" in " ".join(shown.split())) == (mark != "under")
+    assert f"{int(mark != 'under')} of 1 deliverable" in " ".join(shown.split())
+    assert "not slower" not in shown, "nobody serves"
     told = program("why", "lenet").stdout
     assert (since in " ".join(told.splitlines()[0].split())) == (mark != "under")
 
@@ -140,13 +146,152 @@ def test_who_is_adopted_and_who_is_blind_is_said(
     assert "now: blind" not in told
 
 
+def table(shown: str) -> dict[str, str]:
+    """The lines of a page by their first word."""
+    return {line.split()[0]: line for line in shown.splitlines() if line.strip()}
+
+
+@pytest.mark.parametrize("columns", [80, 100, 140])
+def test_ps_shows_what_is_expected_of_the_next_target(
+    program: Program, daemon: FakeSource, columns: int
+) -> None:
+    assert daemon.report is not None
+    daemon.report = foretold(daemon.report)
+    shown = program("ps", env={"COLUMNS": str(columns)}).stdout
+    assert max(len(line) for line in shown.splitlines()) <= columns
+    rows = table(shown)
+    assert rows["NAME"].split()[-3 if columns < 140 else -4 :][0] == "CPU"
+    assert " met " in rows["digits-mobilenet"]
+    assert " lacks 1.2 cores " in rows["digits-resnet"]
+    assert " at best 64 ms " in rows["digits-vgg"]
+    assert " ? " in rows["face-unlock"]
+    assert " in 4 min (3-6) " in rows["lenet-train"]
+    assert ("p95 50 ms" in shown) == (columns > 80), "it gives way to the outlook"
+    assert "needs 1.2 cores more: from digits-vgg, lenet-train" in " ".join(shown.split())
+
+
+def test_a_narrow_ps_tells_the_outlook_below(program: Program, daemon: FakeSource) -> None:
+    assert daemon.report is not None
+    daemon.report = foretold(daemon.report)
+    shown = program("ps", env={"COLUMNS": "60"}).stdout
+    assert max(len(line) for line in shown.splitlines()) <= 60
+    assert "OUTLOOK" not in shown
+    assert "lenet-train: in 4 min (3-6)" in shown
+    assert "digits-vgg: at best 64 ms" in shown
+    assert "digits-resnet: needs 1.2 cores more: from digits-vgg" in shown
+
+
+def test_few_columns_are_enough_for_short_targets_and_outlooks(
+    program: Program, daemon: FakeSource
+) -> None:
+    assert daemon.report is not None
+    report = foretold(daemon.report)
+    short = tuple(view for view in report.snapshot.jobs if view.name == "digits-vgg")
+    met = {"digits-vgg": (Outlook(OutlookKind.MET, "latency"),)}
+    snapshot = replace(report.snapshot, jobs=short)
+    daemon.report = replace(report, snapshot=snapshot, outlooks=met)
+    rows = table(program("ps", env={"COLUMNS": "80"}).stdout)
+    assert rows["digits-vgg"].endswith("mean 50 ms     30 ms  0.60 fast  met       0.52 / 0.60")
+
+
+def test_without_outlooks_there_is_no_column(program: Program, daemon: FakeSource) -> None:
+    assert "OUTLOOK" not in program("ps").stdout
+
+
+def test_the_outlook_of_a_tier_that_is_met_gives_way_to_the_next(
+    program: Program, daemon: FakeSource
+) -> None:
+    assert daemon.report is not None
+    report = foretold(daemon.report)
+    deliver, finish = report.outlooks["lenet-train"]
+    met = replace(deliver, kind=OutlookKind.MET)
+    daemon.report = replace(report, outlooks={"lenet-train": (met, finish)})
+    assert "at best 0.952" in table(program("ps").stdout)["lenet-train"]
+    daemon.report = replace(report, outlooks={"lenet-train": (met, met)})
+    assert " met " in table(program("ps").stdout)["lenet-train"]
+
+
+def test_why_tells_each_targets_outlook_with_the_numbers(
+    program: Program, daemon: FakeSource
+) -> None:
+    assert daemon.report is not None
+    daemon.report = foretold(daemon.report)
+    told = [
+        " ".join(program("why", name).stdout.split()) for name in ("digits-resnet", "lenet-train")
+    ]
+    assert told[0].endswith(
+        "outlook latency: not beside these others, needs 2.45 cores, would be met with 0.8 cores "
+        "from digits-vgg, 0.4 cores from lenet-train: p95 81 ms of 50 ms with 1.25 cores"
+    )
+    assert told[1].endswith(
+        "outlook deliver: expected in 4 min 10 s (80 %: 3 min to 6 min 2 s): 0.9 at step 1800 "
+        "outlook finish: not on this node, at best 0.952"
+    )
+
+
+def test_what_the_outlook_tells_is_not_told_again_as_the_reason(
+    program: Program, daemon: FakeSource
+) -> None:
+    assert daemon.report is not None
+    words = "p95 50 ms: 51 ms now, given 0.6 cores, it needs 0.52"
+    met = Outlook(OutlookKind.MET, "latency", why=words)
+    daemon.report = replace(
+        daemon.report,
+        outlooks={"digits-mobilenet": (met,)},
+        decision=Decision(why={"digits-mobilenet": words}),
+        guarded={},
+    )
+    lines = [line.strip() for line in program("why", "digits-mobilenet").stdout.splitlines()]
+    assert lines[1:] == ["no change is recorded yet", f"outlook latency: met: {words}"]
+
+
+def test_an_outlook_cannot_steer_the_terminal(program: Program, daemon: FakeSource) -> None:
+    assert daemon.report is not None
+    hostile = Outlook(
+        OutlookKind.CROWDED, "latency", lacks=(("\x1b[31mred", 1.0),), why="\x07\u202eback"
+    )
+    daemon.report = replace(daemon.report, outlooks={"digits-vgg": (hostile,)})
+    for words in (("ps",), ("why", "digits-vgg"), ("ps", "-o", "json")):
+        shown = program(*words, color=True).stdout
+        assert "red" in shown
+        assert not any(escape in shown for escape in ESCAPES)
+
+
+def test_a_blind_job_is_shown_as_blind_with_what_its_policy_does_about_it(
+    program: Program, daemon: FakeSource
+) -> None:
+    """`why` as a policy says it that heeds no progress, so that no guard speaks in its place."""
+    assert daemon.report is not None
+    report = foretold(daemon.report)
+    jobs = tuple(
+        replace(view, blind="no report for 1 min") if view.name == "lenet-train" else view
+        for view in report.snapshot.jobs
+    )
+    holds = "nothing heard for 1 min: holds 0.600 cores, the floor in 4 min"
+    daemon.report = replace(
+        report,
+        snapshot=replace(report.snapshot, jobs=jobs),
+        decision=Decision({"lenet-train": Limits(0.6)}, {"lenet-train": holds}),
+        guarded={"lenet-train": "dead-band: 0.600 cores is within 2% of 0.595"},
+    )
+    shown = program("ps").stdout
+    assert " blind " in table(shown)["lenet-train"]
+    assert "in 4 min (3-6)" not in shown, "what was expected of it is no longer known"
+    assert "lenet-train: blind: no report for 1 min" in shown
+    lines = [line.strip() for line in program("why", "lenet-train").stdout.splitlines()]
+    assert f"now: {holds}" in lines
+    assert "now: blind: no report for 1 min" in lines
+    assert "now: guard: dead-band: 0.600 cores is within 2% of 0.595" in lines
+    assert "outlook finish before: not on this node, at best 0.952" in lines
+
+
 def test_a_stopped_job_is_not_counted(program: Program, daemon: FakeSource) -> None:
     assert daemon.report is not None
     stopped = job("off", latency_s=None, state=JobState.STOPPED)
     served = job("on", latency_s=0.05)
     snapshot = replace(daemon.report.snapshot, jobs=(stopped, served))
     daemon.report = replace(daemon.report, snapshot=snapshot)
-    assert "1 of 1 satisfied" in program("ps").stdout
+    assert "1 of 1 not slower, 1 within 10 %" in program("ps").stdout
 
 
 def test_ps_with_a_lost_engine_says_so(program: Program, daemon: FakeSource) -> None:
@@ -232,7 +377,7 @@ def test_a_shadow_is_named_by_ps_and_told_by_why(program: Program, daemon: FakeS
         guarded={"digits-resnet": "bounds: 0.900 cores becomes 0.800 cores"},
     )
     daemon.report = replace(daemon.report, shadow=shadow)
-    assert "policy dqoes, shadow fair | 1 of 7 satisfied" in program("ps").stdout
+    assert "policy dqoes, shadow fair | 1 of 7 not slower" in program("ps").stdout
     told = " ".join(program("why", "digits-resnet").stdout.split())
     assert (
         "shadow fair: would give 0.800 cores because weight 1 of 5: 0.9 cores; "

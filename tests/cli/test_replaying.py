@@ -136,7 +136,7 @@ def test_guards_are_the_settings_unless_a_flag_says_otherwise(
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("-p", "ghost"), "no policy 'ghost'; known are dqoes, dqoes-published, fair, "),
+        (("-p", "ghost"), "no policy 'ghost'; known are adaptive, dqoes, dqoes-published, "),
         (("-p", "dqoes?gian=1"), "no parameter 'gian'; it has "),
         (("-p", "none", "--from", "yesterday"), "'yesterday' is neither a cycle's number nor a"),
         ((), "Missing option '--policy'"),

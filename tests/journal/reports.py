@@ -27,6 +27,8 @@ from dlsched.model import (
     Move,
     NodeView,
     Outcome,
+    Outlook,
+    OutlookKind,
     Progress,
     Reached,
     Resize,
@@ -127,9 +129,21 @@ def _named(jobs: dict[str, JobView]) -> tuple[JobView, ...]:
     return tuple(replace(job, spec=replace(job.spec, name=name)) for name, job in jobs.items())
 
 
+_LACKS = st.sampled_from([(), (("b", 0.5),)])
+_OUTLOOKS = st.dictionaries(
+    _NAMES,
+    st.sampled_from([OutlookKind.EXPECTED, OutlookKind.CROWDED]).flatmap(
+        lambda kind: st.builds(
+            Outlook, st.just(kind), st.just("deliver"), st.floats(0, 9), lacks=_LACKS
+        ).map(lambda outlook: (outlook, replace(outlook, tier="end")))
+    ),
+    max_size=2,
+)
 _DECISIONS = st.none() | whole(
     Decision,
     memory=st.none() | st.just({"a": [1, 2.5, None]}),
+    weights=st.dictionaries(_NAMES, st.floats(0.1, 9), max_size=2),
+    outlooks=_OUTLOOKS,
     gpus=st.dictionaries(_NAMES, _UUIDS, max_size=2),
 )
 REPORTS = whole(
@@ -140,6 +154,7 @@ REPORTS = whole(
         jobs=st.dictionaries(_NAMES, _JOBS, max_size=3).map(_named),
     ),
     decision=_DECISIONS,
+    outlooks=_OUTLOOKS,
     shadow=st.none() | whole(Shadow, decision=_DECISIONS),
     hooks=st.sampled_from([(), (HookRun(_DELIVERED, "failed", "exit code 3"),)]),
     outcomes=st.lists(whole(Outcome) | st.just(Outcome(_MOVE, "begun")), max_size=2).map(tuple),

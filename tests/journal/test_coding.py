@@ -18,6 +18,8 @@ from dlsched.model import (
     Decision,
     Limits,
     Outcome,
+    Outlook,
+    OutlookKind,
     Progress,
     Remove,
     Sample,
@@ -42,6 +44,21 @@ def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
 @given(st.lists(REPORTS, min_size=1, max_size=5), st.sets(st.integers(0, 4)))
 def test_any_run_of_reports_comes_back_exactly(reports: list[CycleReport], whole: set[int]) -> None:
     assert restored(reports, whole) == reports
+
+
+def test_objects_that_stay_the_same_come_back_beside_those_that_change() -> None:
+    first, second = job("a"), job("b")
+    changed = replace(second, attained_core_s=9.0)
+    runs = [
+        report(1, first, second),
+        report(2, first, second),
+        report(3, first, changed),
+        report(4, first),
+        report(5, first, changed),
+    ]
+    # The same report twice, too: nothing that is kept of one row may be changed by the next.
+    assert restored([*runs, runs[-1]], set()) == [*runs, runs[-1]]
+    assert restored(runs, {2, 4}) == runs
 
 
 def test_gpus_cost_nothing_in_a_cycle_in_which_they_did_nothing_new() -> None:
@@ -144,6 +161,50 @@ def test_a_row_from_before_there_were_shadows_is_read() -> None:
     decoder = Decoder()
     decoder.take(body, full=True)
     assert decoder.report() == report(1)
+
+
+LOOKS = {
+    "alpha": (
+        Outlook(OutlookKind.EXPECTED, "deliver", 90.5, 80.0, 120.0, why="0.9 at step 1800"),
+        Outlook(OutlookKind.CROWDED, "finish", needs_cores=2.0, lacks=(("beta", 0.5),)),
+    )
+}
+
+
+def test_outlooks_come_back_and_are_told_once_beside_the_decision_that_made_them() -> None:
+    decided = Decision({"alpha": Limits(0.5)}, outlooks=LOOKS)
+    later = {"alpha": (replace(LOOKS["alpha"][0], at_s=95.25), LOOKS["alpha"][1])}
+    reports = [
+        report(1),
+        replace(report(2, decision=decided), outlooks=LOOKS),
+        replace(report(3), outlooks=LOOKS),
+        replace(report(4, decision=replace(decided, outlooks=later)), outlooks=later),
+        report(5, decision=replace(decided, outlooks=later)),
+        report(6),
+    ]
+    assert restored(reports, set()) == reports
+    assert restored(reports, {2, 4}) == reports
+    encoder, stream = Encoder(), zlib.decompressobj(wbits=-zlib.MAX_WBITS)
+    told = [stream.decompress(encoder.row(item, full=False)) for item in reports[:4]]
+    assert [text.count(b"step 1800") for text in told] == [0, 1, 0, 1]
+    assert b"beta" not in told[3], "the other tier's is as it was"
+
+
+def test_a_row_from_before_there_were_outlooks_is_read() -> None:
+    decided = Decision({"alpha": Limits(0.5)})
+    plain = json.loads(
+        zlib.decompressobj(wbits=-zlib.MAX_WBITS).decompress(
+            Encoder().row(report(1, decision=decided), full=True)
+        )
+    )
+    assert plain.pop("outlooks", "absent") == {}
+    del plain["decision"]["weights"]
+    old = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    body = old.compress(json.dumps(plain).encode()) + old.flush(zlib.Z_SYNC_FLUSH)
+
+    decoder = Decoder()
+    decoder.take(body, full=True)
+    assert decoder.report() == report(1, decision=decided)
 
 
 def test_a_second_of_a_busy_job_is_small() -> None:

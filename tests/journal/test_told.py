@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dlsched.journal.told import Seen, changes, events
+from dlsched.journal.told import Seen, changes, events, recollected
 from dlsched.model import (
     AccuracyTarget,
     Checkpoint,
@@ -17,6 +17,8 @@ from dlsched.model import (
     Limits,
     Move,
     Outcome,
+    Outlook,
+    OutlookKind,
     Reached,
     Remove,
     Resize,
@@ -186,3 +188,45 @@ def test_what_became_of_the_operators_command_is_told() -> None:
     _, known = events(report(1), {})
     [event], _ = events(replace(report(2), hooks=(run,)), known)
     assert (event.job, event.kind, event.reason) == ("alpha", "hook", "failed: exit code 3")
+
+
+def foretold(cycle: int, kind: OutlookKind, view: JobView | None = None) -> CycleReport:
+    """What is expected of `alpha` in that second."""
+    outlook = Outlook(kind, "latency", best=0.064, lacks=(("beta", 0.5),))
+    return replace(report(cycle, view or job()), outlooks={"alpha": (outlook,)})
+
+
+def test_a_target_that_goes_out_of_reach_and_comes_back_is_told_once_each() -> None:
+    known: dict[str, Seen] = {}
+    told = []
+    kinds = [OutlookKind.EXPECTED] * 10 + [OutlookKind.CROWDED] * 100
+    kinds += [OutlookKind.IMPOSSIBLE] * 100 + [OutlookKind.MET] * 100
+    for cycle, kind in enumerate(kinds, 1):
+        happened, known = events(foretold(cycle, kind), known)
+        told += [(one.cycle, one.job, one.kind, one.reason) for one in happened]
+
+    assert told[1:] == [
+        (
+            71,
+            "alpha",
+            "crowded",
+            "latency: not beside these others, would be met with 0.5 cores from beta",
+        ),
+        (171, "alpha", "impossible", "latency: not on this node, at best 64 ms"),
+        (271, "alpha", "possible", "latency: met"),
+    ]
+
+
+def test_how_targets_stand_is_not_told_again_by_the_next_run() -> None:
+    known = recollected(foretold(1, OutlookKind.CROWDED))
+    again, known = events(foretold(100, OutlookKind.CROWDED), known)
+    _, known = events(foretold(200, OutlookKind.MET), known)
+    back, _ = events(foretold(300, OutlookKind.MET), known)
+    assert (again, [one.kind for one in back]) == ([], ["possible"])
+
+
+def test_a_job_that_has_stopped_has_no_target_to_tell_of() -> None:
+    stopped = job(state=JobState.STOPPED)
+    _, known = events(foretold(1, OutlookKind.CROWDED, stopped), {})
+    later, _ = events(foretold(200, OutlookKind.CROWDED, stopped), known)
+    assert later == []
