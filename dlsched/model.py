@@ -625,6 +625,9 @@ class NodeView:
     """In the driver's order."""
     gpu_trouble: str | None = None
     """As `NodeFact.gpu_trouble`."""
+    weighs: bool = True
+    """Whether weights divide it where jobs want more than there is; a GPU's time, which policies
+    see as a node too, is divided by ceilings alone."""
 
 
 @dataclass(frozen=True, slots=True)

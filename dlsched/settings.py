@@ -216,7 +216,7 @@ class Settings:
     state_dir: Folder = Path("/var/lib/dlsched")
     run_dir: Folder = Path("/run/dlsched")
     watch: Folder = Path("/etc/dlsched/jobs.d")
-    policy: PolicyWord = "dqoes"
+    policy: PolicyWord = "adaptive"
     policy_options: PolicyOptions = field(default_factory=dict)
     shadow: PolicyWord | None = None
     """A policy that looks on beside the acting one; None: none does."""

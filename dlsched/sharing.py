@@ -68,6 +68,7 @@ def as_node(
             memory_bytes=facts[0].memory_bytes if facts else 0,
             grain_cores=GRAIN_SHARE,
             foreign_cores=foreign,
+            weighs=False,
         ),
         jobs=tuple(jobs),
     )

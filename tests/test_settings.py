@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dlsched import settings as settings_module
 from dlsched.document import dotted, load_document
 from dlsched.errors import SettingsError
+from dlsched.policies import known
 from dlsched.settings import (
     DeliverHook,
     Engine,
@@ -54,6 +55,8 @@ def test_the_shipped_file_holds_every_setting_with_its_default() -> None:
 def test_without_a_file_the_defaults_hold() -> None:
     assert load_settings(None, {}, {}) == Settings()
     assert Settings().period_s == 1.0
+    assert Settings().policy == "adaptive"
+    assert Settings().policy in known()
     assert asdict(Settings())["reserve"] == {"cpu_cores": 0.0, "memory_bytes": 512 << 20}
 
 

@@ -14,7 +14,15 @@ from typing import Any, Generic, TypeVar
 
 from dlsched import model
 from dlsched.estimate.response import Phase, Response, followed
-from dlsched.model import Decision, JobView, LatencySketch, Limits, Outlook, Snapshot
+from dlsched.model import (
+    Decision,
+    JobView,
+    LatencySketch,
+    Limits,
+    Outlook,
+    OutlookKind,
+    Snapshot,
+)
 from dlsched.policies import Policy
 from dlsched.sharing import as_node, foreign_share, gpu_name, of_time, shared_gpus, shares_gpus
 
@@ -112,7 +120,7 @@ class PerDevice:
             next_s=_least([LOOK_S, *(due_s - snapshot.now_s for due_s in dues_s)]),
             gpus=decided.gpus if decided is not None else {},
             weights=_of_present(cores.weights, snapshot),
-            outlooks=_of_present(cores.outlooks, snapshot),
+            outlooks=_outlooks(snapshot, cores, parts),
         )
 
     def _ask(
@@ -137,6 +145,32 @@ def _of_present(told: Iterable[tuple[str, Told]], snapshot: Snapshot) -> dict[st
     """Of jobs that are still there: what was told of others holds no more."""
     names = {job.name for job in snapshot.jobs}
     return {name: one for name, one in told if name in names}
+
+
+def _outlooks(
+    snapshot: Snapshot, cores: Part[Any], gpus: Sequence[Part[Any]]
+) -> dict[str, tuple[Outlook, ...]]:
+    """As the policy sees them by cores; of a latency, by the GPU that makes the most of it.
+
+    Where a service shares a GPU, that is what it waits for: cores alone could not tell. What it
+    takes is no number of cores then.
+    """
+    told = _of_present(cores.outlooks, snapshot)
+    by_gpu: dict[str, tuple[Outlook, ...]] = {}
+    for part in gpus:
+        for name, outlooks in _of_present(part.outlooks, snapshot).items():
+            seen = [one for one in outlooks if one.tier == "latency"]
+            if seen and all(one.kind is OutlookKind.MET for one in by_gpu.get(name, ())):
+                by_gpu[name] = tuple(
+                    replace(
+                        one,
+                        needs_cores=None,
+                        lacks=(),
+                        why=of_time(one.why, gpu_name(snapshot, part.device)),
+                    )
+                    for one in seen
+                )
+    return {**told, **by_gpu}
 
 
 def _divides_gpus(policy: Policy) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.clock import VirtualClock
@@ -33,6 +34,7 @@ from dlsched.model import (
     NodeFact,
     Observation,
     Outcome,
+    Outlook,
     Remove,
     Report,
     Resize,
@@ -159,6 +161,9 @@ class GpuWorld:
             self.most_given = max(self.most_given, given)
         return Outcome(action, "done")
 
+    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+        return tuple(self.apply(action, now_s) for action in actions)
+
     # ------------------------------------------------------------------ what happens
 
     def cores_of(self, name: str) -> float:
@@ -170,6 +175,10 @@ class GpuWorld:
         """What was last said of it."""
         told = next(one.decision for one in reversed(self.reports) if one.decision is not None)
         return told.why[name]
+
+    def outlook(self, name: str) -> Outlook:
+        """What was last said of its first target."""
+        return self.reports[-1].outlooks[name][0]
 
     def latency_s(self, name: str) -> float:
         """What a request of it takes now, without noise."""

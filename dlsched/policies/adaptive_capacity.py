@@ -1,0 +1,63 @@
+"""How many cores the jobs can really have together, for the policy `adaptive`.
+
+Owns that belief and what it is drawn from: what jobs use and what others use on the host. It must
+not divide anything.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dlsched.model import AccuracyTarget, Snapshot
+
+_FULL_RATIO = 0.96
+"""Use of the host from which on nothing more can be had: the rest is what the kernel cannot hand
+out at once."""
+_PROBE = 1.1
+"""Each look may believe in so many times what was had before: others may have gone."""
+_TAKEN_AT_ONCE = 0.5
+"""Part of what is seen idle that is believed in at once: others may come back for the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What there is to divide."""
+
+    cores: float
+    full: bool = False
+    """Whether the host has no idle CPU: then nobody can be seen to use less than it might."""
+    saturated: bool = False
+    """Whether the host is full without its trainings, who make way for everybody: then a job may
+    get less than its ceiling says."""
+
+
+def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
+    """What can be had, after what was believed before (None: nothing).
+
+    While the host has idle CPU the node's capacity is believed in, step by step after a shortage.
+    Without any, jobs can have together what they use now and a little more, since that little
+    must be tried to be noticed. A use that cannot be read says nothing.
+    """
+    node = snapshot.node
+    used_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.jobs)
+    busy_cores = used_cores + (node.foreign_cores or 0.0)
+    full_cores = _FULL_RATIO * node.cores
+    cores = node.capacity_cores
+    full = busy_cores > full_cores
+    if full:
+        cores = min(cores, _PROBE * used_cores)
+    elif before_cores is not None:
+        idle_cores = max(node.cores - busy_cores, 0.0)
+        cores = min(cores, max(_PROBE * before_cores, used_cores + _TAKEN_AT_ONCE * idle_cores))
+    floors_cores = math.fsum(job.spec.bounds.floor_cores for job in snapshot.jobs if job.runs)
+    making_way = math.fsum(
+        job.usage.cpu_cores or 0.0
+        for job in snapshot.running
+        if isinstance(job.spec.target, AccuracyTarget)
+    )
+    return Capacity(
+        cores=max(cores, min(floors_cores, node.capacity_cores)),
+        full=full,
+        saturated=busy_cores - making_way > full_cores,
+    )

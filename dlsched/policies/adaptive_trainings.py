@@ -1,0 +1,193 @@
+"""Trainings, for the policy `adaptive`: cores go where the next tier is cheapest.
+
+Owns the division of cores among trainings. It must not read reports (`adaptive_training_memory`),
+nor reckon what a training is worth (`adaptive_training_worth`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from dlsched.model import JobView, OutlookKind, Snapshot
+from dlsched.policies.adaptive_parameters import AdaptiveParameters
+from dlsched.policies.adaptive_placed import Placed
+from dlsched.policies.adaptive_training_memory import HEADROOM, TrainingMemory, fitted, followed
+from dlsched.policies.adaptive_training_outlooks import outlooks
+from dlsched.policies.adaptive_training_worth import Worth, worth
+
+__all__ = ["TrainingMemory", "place"]
+
+_OUTLOOK_S, _OUTLOOK_JOB_S = 5.0, 0.05
+"""Outlooks are made anew so often, or where jobs are many, once in so long for each of them."""
+_KEPT = 1.1
+"""Who is served goes on being served until another is worth more by this."""
+_NEXT_RATIO = 0.01
+"""Weight of the first for whom nothing is left, as a part of the capacity, and of each after it, as
+a part of that of the one before."""
+_LEAST_WEIGHT = 1e-3
+_FULL_RATIO, _FOREIGN_RATIO = 0.93, 0.05
+"""Use of the host from which on it has no idle CPU, and others' part of it that is felt."""
+_NARROW_RATIO = 0.95
+"""Who can use less than this part of the capacity may be left over at the end."""
+
+
+def place(
+    jobs: Sequence[JobView],
+    snapshot: Snapshot,
+    known: Sequence[TrainingMemory],
+    capacity_cores: float,
+    rule: AdaptiveParameters,
+) -> Placed[TrainingMemory]:
+    """Cores to these jobs, in the order of what a core-second brings to their targets."""
+    now_s = snapshot.now_s
+    before = {one.name: one for one in known}
+    pressed = _pressed(snapshot)
+    memories = {job.name: followed(job, before.get(job.name), now_s, pressed) for job in jobs}
+    _fit(memories, rule)
+    worths = {job.name: worth(job, memories[job.name], now_s, rule) for job in jobs}
+    wides = {job.name: _wide(job, memories[job.name], capacity_cores) for job in jobs}
+    floors = {job.name: min(job.spec.bounds.floor_cores, wides[job.name]) for job in jobs}
+    order = _order(jobs, memories, worths, wides, capacity_cores, rule)
+    given = _given(order, floors, wides, worths, capacity_cores, rule)
+    weights = _weights(order, given, floors, capacity_cores)
+    told = {name: memory.outlooks for name, memory in memories.items()}
+    anew = any(_stale(job, memories[job.name], now_s, len(jobs)) for job in jobs)
+    if anew:
+        told = outlooks(jobs, order, memories, worths, given, now_s, capacity_cores, rule)
+    why = {}
+    for name, cores in given.items():
+        memory, one = memories[name], worths[name]
+        why[name] = f"{one.why}: {cores:.2f} cores"
+        first = cores > 0.5 * wides[name]
+        known_as = (memory.given_cores, memory.first, memory.late)
+        if anew or known_as != (cores, first, one.risks_deadline):
+            memories[name] = replace(
+                memory,
+                given_cores=cores,
+                first=first,
+                late=one.risks_deadline,
+                outlooks=told[name],
+                told_s=now_s if anew else memory.told_s,
+            )
+    there = {job.name for job in snapshot.jobs}
+    resting = [one for one in known if one.name in there and one.name not in memories]
+    return Placed(
+        limits={job.name: job.spec.bounds.ceiling_cores for job in jobs},
+        uses=given,
+        weights=weights,
+        why=why,
+        outlooks=told,
+        memory=(*memories.values(), *resting),
+    )
+
+
+def _pressed(snapshot: Snapshot) -> bool:
+    """Whether others on the host take CPU that a training would use, so that its use says less."""
+    node = snapshot.node
+    foreign_cores = node.foreign_cores or 0.0
+    used_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.running)
+    full = used_cores + foreign_cores > _FULL_RATIO * node.cores
+    return full and foreign_cores > _FOREIGN_RATIO * node.cores
+
+
+def _stale(job: JobView, memory: TrainingMemory, now_s: float, jobs: int) -> bool:
+    """Whether what was told of that job no longer holds, or is old."""
+    if memory.told_s is None:
+        return True
+    age_s, period_s = now_s - memory.told_s, max(_OUTLOOK_S, jobs * _OUTLOOK_JOB_S)
+    met = sum(one.kind is OutlookKind.MET for one in memory.outlooks)
+    turned = met != sum(one is not None for one in (job.tiers.delivered, job.tiers.finished))
+    return age_s >= (period_s / 5.0 if turned else period_s)
+
+
+def _fit(memories: dict[str, TrainingMemory], rule: AdaptiveParameters) -> None:
+    """The curves with news are fitted again, at most so many, those that wait longest first."""
+    due = sorted((one.due_s, name) for name, one in memories.items() if one.due_s is not None)
+    for _, name in due[: rule.fits_most]:
+        memories[name] = fitted(memories[name], rule)
+
+
+def _wide(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float:
+    """How many cores it can use at once: all that it may, unless it was seen to use less."""
+    most = (memory.usable_cores, job.spec.bounds.ceiling_cores, capacity_cores)
+    return min(one for one in most if one is not None)
+
+
+def _order(
+    jobs: Sequence[JobView],
+    memories: Mapping[str, TrainingMemory],
+    worths: Mapping[str, Worth],
+    wides: Mapping[str, float],
+    capacity_cores: float,
+    rule: AdaptiveParameters,
+) -> list[str]:
+    """The most urgent first: risky deadlines, long ones, then what a core-second brings most."""
+    whole_core_s = math.fsum(one.end_core_s for one in worths.values())
+    longest_s = rule.guard_ratio * whole_core_s / max(capacity_cores, 1e-9)
+
+    def rank(job: JobView) -> tuple[float, float, str]:
+        one, memory = worths[job.name], memories[job.name]
+        path_s = one.end_core_s / max(wides[job.name], 1e-9)
+        if one.risks_deadline:
+            return (0.0, -one.index, job.name)
+        # Who can use all cores is never left over: whatever comes before, it fills the rest.
+        narrow = wides[job.name] < _NARROW_RATIO * capacity_cores
+        open_ended = one.tiers_done < 2 or not rule.tiers_first
+        if rule.guard_ratio and one.known and narrow and open_ended and path_s > longest_s:
+            return (1.0, -path_s, job.name)
+        place = float(one.tiers_done) if rule.tiers_first else 0.0
+        return (2.0 + place, -one.index * (_KEPT if memory.first else 1.0), job.name)
+
+    return [job.name for job in sorted(jobs, key=rank)]
+
+
+def _given(
+    order: Sequence[str],
+    floors: Mapping[str, float],
+    wides: Mapping[str, float],
+    worths: Mapping[str, Worth],
+    capacity_cores: float,
+    rule: AdaptiveParameters,
+) -> dict[str, float]:
+    """Floors; a part for those not known yet, by least service first; the rest in order."""
+    unknown = sorted(
+        (name for name in order if not worths[name].known and not worths[name].silent),
+        key=lambda name: (worths[name].attained_core_s, name),
+    )
+    given = {name: floors[name] for name in order}
+    left = max(capacity_cores - math.fsum(given.values()), 0.0)
+    room = min(rule.explore_ratio * capacity_cores, left)
+    for name in unknown:
+        more = min(room, wides[name] - given[name])
+        given[name] += more
+        room -= more
+        left -= more
+    for name in order:
+        more = min(left, wides[name] - given[name])
+        given[name] += more
+        left -= more
+    return given
+
+
+def _weights(
+    order: Sequence[str],
+    given: Mapping[str, float],
+    floors: Mapping[str, float],
+    capacity_cores: float,
+) -> dict[str, float]:
+    """What is given, at least a core's: who is first may show that it can use more than was known.
+
+    Of those for whom nothing is left each weighs little against the one before: it takes what stays
+    idle, and no more. Nobody weighs less than its floor.
+    """
+    weights, following = {}, _NEXT_RATIO * capacity_cores
+    for name in order:
+        if given[name] > floors[name]:
+            least = min(1.0, capacity_cores) if given[name] < 1.0 else 0.0
+            weights[name] = max(HEADROOM * given[name], least)
+        else:
+            weights[name] = max(following, floors[name], _LEAST_WEIGHT)
+            following *= _NEXT_RATIO
+    return weights

@@ -1,0 +1,349 @@
+"""The inference half of `adaptive`: what services get, what is told of them, what is learned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlsched.estimate.latency import LatencyModel
+from dlsched.model import (
+    Bounds,
+    JobView,
+    LatencySketch,
+    LatencyTarget,
+    OutlookKind,
+    Progress,
+    Snapshot,
+    Usage,
+)
+from dlsched.policies.adaptive_parameters import AdaptiveParameters
+from dlsched.policies.adaptive_placed import Placed
+from dlsched.policies.adaptive_service_memory import ServiceMemory, Trial, Want, learned
+from dlsched.policies.adaptive_services import place
+from tests.policies import plant
+
+BAND = AdaptiveParameters(mode="band")
+SLO = AdaptiveParameters(mode="slo")
+
+
+def service(
+    name: str,
+    *,
+    target_s: float = 0.05,
+    quantile: float | None = None,
+    cores: float | None = 0.4,
+    count: int = 0,
+    mean_s: float = 0.05,
+    now_s: float = 100.0,
+    weight: float = 1.0,
+    blind: str | None = None,
+    told_s: float = 99.0,
+    attained_core_s: float = 0.0,
+    changed_at_s: float = 0.0,
+    bounds: Bounds = plant.UNBOUNDED,
+) -> JobView:
+    """A job that told of so many requests since the cycle before, a second ago."""
+    job = plant.job(name, target_s, cores=cores, quantile=quantile, weight=weight, bounds=bounds)
+    return replace(
+        job,
+        blind=blind,
+        attained_core_s=attained_core_s,
+        changed_at_s=changed_at_s,
+        starts=1,
+        usage=Usage(cpu_cores=cores, throttled_ratio=1.0),
+        progress=Progress(fresh=LatencySketch(count, count * mean_s), in_flight=1, as_of_s=told_s),
+    )
+
+
+def known(
+    name: str,
+    work_core_s: float = 0.02,
+    *,
+    target_s: float = 0.05,
+    quantile: float | None = None,
+    **changes: object,
+) -> ServiceMemory:
+    """Latency is w / c, learned long ago; wants are worked out at the next report."""
+    model = LatencyModel(
+        work_core_s,
+        requests=1e6,
+        settled=1e6,
+        spread=0.1,
+        in_service_s=5.0,
+        span_s=5.0,
+        always_one=1.0,
+        measured_s=target_s,
+    )
+    model = replace(model, **changes)  # type: ignore[arg-type]
+    return ServiceMemory(name, target_s, quantile, 99.0, 0.0, 1, model)
+
+
+def seen(jobs: list[JobView], now_s: float = 100.0, capacity: float = 2.0) -> Snapshot:
+    return plant.snapshot(*jobs, now_s=now_s, capacity=capacity)
+
+
+def placed(
+    works: dict[str, float],
+    rule: AdaptiveParameters,
+    capacity: float = 2.0,
+    weights: dict[str, float] | None = None,
+    wanted_cores: float = 0.0,
+    cores: float | None = 0.4,
+) -> Placed[ServiceMemory]:
+    """Services of 50 ms with that work a request, all well known, each with one fresh report."""
+    jobs, memory = [], []
+    for name, work in works.items():
+        jobs.append(
+            service(
+                name,
+                weight=(weights or {}).get(name, 1.0),
+                cores=cores,
+                count=20,
+                mean_s=work / (cores or 1.0),
+                attained_core_s=20 * work,
+                changed_at_s=99.5,  # the report is of other limits: the model stays as it is
+            )
+        )
+        memory.append(known(name, work))
+    return place(
+        jobs, seen(jobs, capacity=capacity), memory, capacity, rule, wanted_cores=wanted_cores
+    )
+
+
+# ---------------------------------------------------------------------- band and slo
+
+
+def test_band_gives_the_cores_that_bring_the_middle_of_the_band() -> None:
+    # w / (.99 T): .02 / .0495.
+    got = placed({"a": 0.02}, BAND, cores=1.0)
+    assert got.limits["a"] == pytest.approx(0.02 / 0.0495, rel=1e-3)
+    assert got.uses["a"] == pytest.approx(0.02 / 0.0495, rel=1e-3)
+
+
+def test_slo_holds_nobody_back_where_there_is_room() -> None:
+    assert placed({"a": 0.02, "b": 0.02}, SLO).limits == {"a": None, "b": None}
+
+
+def test_slo_gives_what_is_left_to_whoever_meets_its_target() -> None:
+    # Aims .02 / .0425 = .47 each: .94 of 1.1 cores, so ceilings, with what is left on them.
+    got = placed({"a": 0.02, "b": 0.02}, SLO, capacity=1.1)
+    limits = list(got.limits.values())
+    assert sum(limit or 0.0 for limit in limits) == pytest.approx(1.1, rel=1e-3)
+
+
+def test_slo_leaves_to_others_what_they_want() -> None:
+    got = placed({"a": 0.02, "b": 0.02}, SLO, capacity=2.0, wanted_cores=1.0)
+    assert got.limits["a"] == pytest.approx(0.02 / 0.0425 * (2.0 - 1.0) / (0.04 / 0.0425), rel=1e-2)
+
+
+def test_squeezed_services_stay_within_the_band() -> None:
+    # Five times .4 cores at the target; 1.9 are there: 5 % slower than asked.
+    got = placed(dict.fromkeys("abcde", 0.02), BAND, capacity=1.9, cores=1.0)
+    assert sum(got.uses.values()) == pytest.approx(1.9, rel=1e-3)
+    for limit in got.limits.values():
+        assert limit is not None
+        assert 0.99 * 0.05 < 0.02 / limit < 1.09 * 0.05
+
+
+# ---------------------------------------------------------------------- triage
+
+
+def test_the_cheapest_are_satisfied_and_the_dear_one_knows_who_would_have_to_give() -> None:
+    got = placed({"cheap": 0.02, "cheaper": 0.01, "dear": 0.05}, BAND, capacity=1.2)
+    kinds = {name: one[0].kind for name, one in got.outlooks.items()}
+    assert kinds["dear"] is OutlookKind.CROWDED
+    assert got.uses["cheap"] > 0.35
+    assert got.uses["cheaper"] > 0.18
+    crowded = got.outlooks["dear"][0]
+    # It needs .05 / 1.085 T = .92; beside .4 and .2 for the others .6 are left: .32 are missing.
+    assert crowded.needs_cores == pytest.approx(0.92, rel=0.01)
+    assert [name for name, _ in crowded.lacks] == ["cheap"]
+    assert crowded.lacks[0][1] == pytest.approx(0.32, abs=0.02)
+    assert "needs 0.92" in crowded.why and "if cheap gave 0.3" in crowded.why
+
+
+def test_a_weight_is_worth_as_many_times_the_cores() -> None:
+    works = {"light": 0.02, "heavy": 0.04}
+    even = placed(works, BAND, capacity=0.9)
+    assert even.outlooks["heavy"][0].kind is OutlookKind.CROWDED
+    weighed = placed(works, BAND, capacity=0.9, weights={"heavy": 3.0})
+    assert weighed.outlooks["light"][0].kind is OutlookKind.CROWDED
+    assert weighed.uses["heavy"] == pytest.approx(0.04 / 0.0495)
+
+
+def test_who_is_left_out_in_slo_has_no_ceiling_but_hardly_any_weight() -> None:
+    got = placed({"cheap": 0.02, "dear": 0.08}, SLO, capacity=1.0)
+    assert got.limits["dear"] is None
+    assert got.limits["cheap"] is not None
+    assert got.weights["cheap"] > 20 * got.weights["dear"]
+
+
+def test_without_triage_all_get_less() -> None:
+    rule = replace(BAND, triages=False)
+    got = placed({"cheap": 0.02, "dear": 0.04}, rule, capacity=1.0)
+    assert sum(got.uses.values()) == pytest.approx(1.0)
+    ratios = [got.uses["cheap"] / 0.02, got.uses["dear"] / 0.04]
+    assert ratios[0] == pytest.approx(ratios[1], rel=1e-3)
+
+
+def test_uses_never_sum_above_what_there_is() -> None:
+    for capacity in (0.3, 0.9, 2.0, 5.0):
+        for rule in (BAND, SLO):
+            got = placed(dict.fromkeys("abcdefgh", 0.02), rule, capacity=capacity)
+            assert sum(got.uses.values()) <= capacity * (1 + 1e-9)
+
+
+# ---------------------------------------------------------------------- what cannot be met
+
+
+def test_a_target_below_what_the_widest_brings_is_impossible_and_says_what_can_be_had() -> None:
+    # One thread: 20 ms at best; 10 ms asked.
+    job = service("a", target_s=0.01, count=20, mean_s=0.02, cores=1.0, changed_at_s=99.5)
+    got = place([job], seen([job]), [known("a", target_s=0.01, widest_cores=1.0)], 2.0, BAND)
+    outlook = got.outlooks["a"][0]
+    assert outlook.kind is OutlookKind.IMPOSSIBLE
+    assert outlook.best == pytest.approx(0.02)
+    assert "20 ms at best" in outlook.why
+    assert got.limits["a"] is None
+    assert got.memory[0].hopeless
+
+
+def test_a_ceiling_in_the_spec_is_a_width_too() -> None:
+    bounds = Bounds(0.01, 0.25)
+    job = service("a", count=20, mean_s=0.08, cores=0.25, changed_at_s=99.5, bounds=bounds)
+    got = place([job], seen([job]), [known("a")], 2.0, SLO)
+    assert got.outlooks["a"][0].kind is OutlookKind.IMPOSSIBLE
+    assert got.outlooks["a"][0].best == pytest.approx(0.08)
+
+
+def test_one_impossible_target_drains_nobody() -> None:
+    possible = service("b", count=20, mean_s=0.05, changed_at_s=99.5)
+    hopeless = service("a", target_s=0.01, count=20, mean_s=0.02, changed_at_s=99.5)
+    memory = [known("a", target_s=0.01, widest_cores=1.0), known("b")]
+    got = place([hopeless, possible], seen([hopeless, possible]), memory, 0.5, BAND)
+    assert got.uses["b"] == pytest.approx(0.02 / 0.0495, rel=0.05)
+    assert got.weights["b"] > 20 * got.weights["a"]
+
+
+# ---------------------------------------------------------------------- stale, idle, unknown
+
+
+def test_who_tells_nothing_keeps_what_it_has_and_costs_nothing() -> None:
+    told = placed({"a": 0.02}, BAND, cores=1.0)
+    job = service("a", cores=told.limits["a"])
+    again = place([job], seen([job], now_s=101.0), told.memory, 2.0, BAND)
+    assert again.memory[0] is told.memory[0]
+    assert again.limits == told.limits
+
+
+def test_a_blind_service_falls_to_its_floor_after_a_stated_time_and_says_so() -> None:
+    told = placed({"a": 0.02}, BAND, cores=1.0)
+    job = service("a", cores=told.limits["a"], blind="no report for 60 s", told_s=99.0)
+    held = place([job], seen([job], now_s=99.0 + 119.0), told.memory, 2.0, BAND)
+    assert held.limits == told.limits
+    fallen = place([job], seen([job], now_s=99.0 + 121.0), told.memory, 2.0, BAND)
+    assert fallen.limits["a"] == pytest.approx(0.02 * 2.0)
+    assert fallen.outlooks["a"][0].kind is OutlookKind.UNKNOWN
+    assert "no report for 60 s" in fallen.why["a"]
+
+
+def test_an_idle_service_keeps_its_ceiling_and_leaves_its_cores_to_others() -> None:
+    told = placed({"a": 0.02}, BAND, cores=1.0)
+    job = replace(service("a", cores=told.limits["a"]), usage=Usage(cpu_cores=0.0))
+    quiet = place([job], seen([job], now_s=110.0), told.memory, 2.0, BAND)
+    assert quiet.limits == told.limits
+    assert quiet.uses["a"] == pytest.approx(0.04)  # the floor: .02 of an even share
+
+
+def test_nothing_is_held_back_before_enough_is_known() -> None:
+    job = service("a", count=3, mean_s=0.05, attained_core_s=0.06)
+    before: tuple[ServiceMemory, ...] = ()
+    for _ in range(2):
+        got = place([job], seen([job]), before, 2.0, BAND)
+        before = got.memory
+        assert got.limits["a"] is None
+        assert got.outlooks["a"][0].kind is OutlookKind.UNKNOWN
+
+
+def test_a_restarted_service_keeps_its_model() -> None:
+    told = placed({"a": 0.02}, BAND, cores=1.0)
+    job = replace(service("a", cores=None), starts=2, attained_core_s=7.0)
+    again = place([job], seen([job]), told.memory, 2.0, BAND)
+    assert again.memory[0].model == told.memory[0].model
+    assert again.memory[0].attained_core_s == 7.0
+
+
+def test_a_job_that_does_not_run_now_is_remembered_and_one_that_is_gone_is_not() -> None:
+    told = placed({"a": 0.02, "b": 0.02}, BAND)
+    job = service("a")
+    again = place([], seen([job]), told.memory, 2.0, BAND)
+    assert [one.name for one in again.memory] == ["a"]
+
+
+# ---------------------------------------------------------------------- what is told
+
+
+def test_met_agrees_with_what_was_measured_under_the_present_limits() -> None:
+    slow = LatencySketch(100, 100 * 0.07)
+    job = service("a", count=20, mean_s=0.05, cores=0.404, changed_at_s=99.5)
+    memory = [known("a")]
+    fine = place([job], seen([job]), memory, 2.0, BAND)
+    assert fine.outlooks["a"][0].kind is OutlookKind.MET
+    late = replace(job, progress=replace(job.progress, window=slow))
+    outlook = place([late], seen([late]), memory, 2.0, BAND).outlooks["a"][0]
+    assert outlook.kind is OutlookKind.EXPECTED
+    assert "70 ms" in outlook.why
+    assert outlook.at_s is not None and outlook.at_s >= 100.0
+
+
+# ---------------------------------------------------------------------- trial and revert
+
+
+def tried(mean_s: float, rule: AdaptiveParameters = BAND) -> ServiceMemory:
+    """From .4 to .8 cores, expected to bring 100 ms down to 50: what came was this."""
+    memory = replace(
+        known("a", 0.04, fixed_s=0.0, measured_s=0.1),
+        trial=Trial(0.4, 0.1, 0.05, loads=0),
+    )
+    job = service("a", count=20, mean_s=mean_s, cores=0.8, attained_core_s=0.8)
+    target = LatencyTarget(0.05)
+    return learned(job, target, memory, seen([job]), rule, saturated=False)
+
+
+def test_more_cpu_that_brought_what_it_should_is_kept() -> None:
+    after = tried(0.05)
+    assert after.trial is None
+    assert after.useless_until_s == 0.0
+
+
+def test_more_cpu_in_vain_is_taken_back_the_model_is_told_and_it_is_not_retried_at_once() -> None:
+    after = tried(0.097)
+    assert after.trial is None
+    assert after.model is not None and after.model.widest_cores == 0.4
+    assert after.useless_until_s == pytest.approx(220.0)
+    assert after.hopeless
+    job = service("a", cores=0.8, now_s=221.0)
+    again = learned(job, LatencyTarget(0.05), after, seen([job], 221.0), BAND, saturated=False)
+    assert again.useless_until_s == 0.0
+    assert again.model is not None and again.model.widest_cores is None
+
+
+def test_nothing_is_taken_back_where_that_is_switched_off() -> None:
+    assert tried(0.097, replace(BAND, reverts=False)).useless_until_s == 0.0
+
+
+def test_a_much_larger_ceiling_begins_a_trial() -> None:
+    job = service("a", target_s=0.05, cores=0.2, count=20, mean_s=0.1, changed_at_s=99.5)
+    got = place([job], seen([job]), [known("a", measured_s=0.1)], 2.0, BAND)
+    trial = got.memory[0].trial
+    assert trial is not None
+    assert trial.from_cores == 0.2
+    assert trial.before_s == pytest.approx(0.1)
+    assert trial.expected_s == pytest.approx(0.0495, rel=0.01)
+
+
+def test_wants_are_plain_values() -> None:
+    got = placed({"a": 0.02}, BAND)
+    assert isinstance(got.memory[0].least, Want)
+    assert got.memory[0].least.use_cores < got.memory[0].best.use_cores  # type: ignore[union-attr]
