@@ -17,10 +17,19 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from benchmarks import (
+    ablation,
+    adaptive_inference,
+    adaptive_real,
+    adaptive_schedules,
+    adaptive_training,
     gpu_move,
     gpu_pacing,
     gpu_placement,
+    loop,
     loop_cost,
+    loop_updates,
+    mixed,
+    mixed_real,
     plot,
     reaction,
     results,
@@ -168,22 +177,23 @@ def part_mends(console: Console, chosen: argparse.Namespace) -> None:
 
 
 def part_loop(console: Console, chosen: argparse.Namespace) -> None:
-    """What the loop costs with many idle containers, beside the eight working ones."""
-    console.print(f"== {chosen.idle} idle containers")
-    with session() as one:
-        idle = loop_cost.measure(one, chosen.idle, 60)
-    rows = [idle]
+    """What the loop costs: simulated with many jobs, with real containers, and its updates."""
+    cycles = []
+    for row in loop.run("adaptive"):
+        console.print(row, highlight=False)
+        cycles.append(row)
+    rows: list[dict[str, object]] = []
+    updates: list[dict[str, object]] = []
+    for kind, spec in (("idle", reaction.idle_spec), ("reporting", loop_cost.reporting_spec)):
+        console.print(f"== {chosen.idle} {kind} containers")
+        with session() as one:
+            cost = loop_cost.measure(one, chosen.idle, 60, "adaptive", spec)
+            rows.append({"kind": kind, **cost})
+            updates = updates or loop_updates.measure(one)
     working = results.load("satisfied")
     if working is not None:
-        rows.insert(0, working["loop"])
-    results.save(
-        "loop",
-        host_facts(),
-        [],
-        rows,
-        title="The loop's cost at a period of 1 s: working containers, then idle ones",
-        table=rows,
-    )
+        rows.insert(0, {"kind": "working", **working["loop"]})
+    loop.save(host_facts(), cycles, rows, updates)
 
 
 def part_reaction(console: Console, chosen: argparse.Namespace) -> None:
@@ -201,11 +211,59 @@ def part_training(console: Console, chosen: argparse.Namespace) -> None:
     training.judge_kept(console, training_set.POLICIES, seeds)
 
 
+def part_adaptive_real(console: Console, _: argparse.Namespace) -> None:
+    """`adaptive` on real services, feasible and not."""
+    adaptive_real.run(console, adaptive_real.SEEDS, adaptive_real.POLICIES)
+
+
+def part_adaptive_schedules(console: Console, _: argparse.Namespace) -> None:
+    """`adaptive` on the training schedules; runs that are kept are not run again."""
+    adaptive_schedules.run(console, adaptive_schedules.SEEDS, fresh=False)
+
+
 def part_simulated(console: Console, _: argparse.Namespace) -> None:
     """Every policy on generated traces."""
     seeds = simulated.SEEDS
     rows = simulated.run(console, simulated.COUNTS, seeds, len(os.sched_getaffinity(0)))
     simulated.save(rows, seeds)
+
+
+def part_adaptive_training(console: Console, _: argparse.Namespace) -> None:
+    """`adaptive`, its peers and the clairvoyant on generated trainings."""
+    seeds = range(1, adaptive_training.SEEDS + 1)
+    found = adaptive_training.run(
+        console,
+        adaptive_training.SCENARIOS,
+        adaptive_training.COUNTS,
+        seeds,
+        adaptive_training.POLICIES,
+    )
+    adaptive_training.save(found, seeds)
+
+
+def part_adaptive_inference(console: Console, _: argparse.Namespace) -> None:
+    """`adaptive`, its peers and the clairvoyant on generated services."""
+    found = adaptive_inference.run(
+        console,
+        adaptive_inference.SCENARIOS,
+        adaptive_inference.COUNTS,
+        range(1, adaptive_inference.SEEDS + 1),
+        adaptive_inference.POLICIES,
+        len(os.sched_getaffinity(0)),
+    )
+    adaptive_inference.save(found)
+
+
+def part_ablation(console: Console, _: argparse.Namespace) -> None:
+    """`adaptive` with one part at a time left out."""
+    seeds = range(1, ablation.SEEDS + 1)
+    ablation.save(*ablation.run(console, seeds, len(os.sched_getaffinity(0))))
+
+
+def part_mixed(console: Console, _: argparse.Namespace) -> None:
+    """Services and trainings on one node, simulated and real."""
+    rows = mixed.run(console, mixed.COUNTS, mixed.SEEDS, len(os.sched_getaffinity(0)))
+    mixed.save(rows, mixed_real.run(console))
 
 
 def part_sim_vs_real(console: Console, _: argparse.Namespace) -> None:
@@ -254,7 +312,13 @@ PARTS = {
     "reaction": part_reaction,
     "tail": part_tail,
     "training": part_training,
+    adaptive_real.NAME: part_adaptive_real,
+    adaptive_schedules.NAME: part_adaptive_schedules,
     "simulated": part_simulated,
+    adaptive_inference.NAME: part_adaptive_inference,
+    adaptive_training.NAME: part_adaptive_training,
+    mixed.NAME: part_mixed,
+    ablation.NAME: part_ablation,
     "sim-vs-real": part_sim_vs_real,
     "simulator": part_simulator,
     "gpu-placement": part_gpu_placement,
@@ -278,7 +342,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=3, help="how many (1, 2, ...)")
     parser.add_argument("--demand", type=float, default=0.7, help="of capacity (default 0.7)")
     parser.add_argument("--settle", type=float, default=60.0, help="seconds before judging")
-    parser.add_argument("--idle", type=int, default=100, help="idle containers in the loop's cost")
+    parser.add_argument("--idle", type=int, default=100, help="containers in the loop's cost")
     parser.add_argument("--repetitions", type=int, default=2, help="of the training schedules")
     parser.add_argument("--tail", type=float, default=90.0, help="seconds of each phase of tail")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of the reaction times")

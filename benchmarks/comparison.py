@@ -10,18 +10,29 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from benchmarks import kept_services
 from benchmarks.demo_set import DemoJob, draw, spec_text
-from benchmarks.judge import Judged, arrived, judge, rolling, satisfied, settle_s
+from benchmarks.judge import (
+    Judged,
+    arrived,
+    judge,
+    not_slower,
+    rolling,
+    satisfied,
+    settle_s,
+    within_band,
+)
+from benchmarks.kept_services import KeptServices
 from benchmarks.session import Session, wait_for
 from dlsched.model import LatencySketch, Resize
 
 FIXED = "benchmarks.fixed:FixedPolicy"
 
 SETTLED_RATIO = 0.75
-"""A policy has settled once so many of the jobs (6 of 8) stay within the band."""
+"""A policy has settled once so many of the jobs (6 of 8) stay satisfied."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +40,7 @@ class Plan:
     """How long what takes, and how much is asked for."""
 
     seed: int
-    policies: tuple[str, ...] = ("none", "dqoes-published", "dqoes")
+    policies: tuple[str, ...] = ("none", "dqoes-published", "adaptive?mode=band", "adaptive")
     """Names, each with parameters as in `dqoes-published?reading=pool&floor_ratio=0.05`."""
     jobs: int = 8
     demand_ratio: float = 0.7
@@ -40,6 +51,8 @@ class Plan:
     judge_s: float = 20.0
     judge_most_s: float = 60.0
     """The judged window grows up to this until every job has the requests that its noise needs."""
+    keep_in: Path = kept_services.FOLDER
+    """Where the journals are kept, by seed and policy."""
 
 
 @dataclass
@@ -49,7 +62,11 @@ class PolicyRun:
     policy: str
     judged: list[Judged]
     series: dict[str, list[tuple[float, LatencySketch]]]
+    kept: KeptServices
     rolled: list[tuple[float, int]]
+    """How many are within the band, second by second."""
+    rolled_slo: list[tuple[float, int]]
+    """How many are not slower than their target."""
     updates_per_min: float
     loop_core_ratio: float
     """CPU of the daemon over the run, in cores."""
@@ -62,12 +79,14 @@ class PolicyRun:
     def row(self) -> dict[str, object]:
         """For the result file."""
         band, slo = satisfied(self.judged)
+        level = math.ceil(SETTLED_RATIO * len(self.judged))
         return {
             "policy": self.policy,
             "jobs": len(self.judged),
             "satisfied_band": band,
             "satisfied_slo": slo,
-            "settle_s": settle_s(self.rolled, math.ceil(SETTLED_RATIO * len(self.judged))),
+            "settle_s": settle_s(self.rolled, level),
+            "settle_slo_s": settle_s(self.rolled_slo, level),
             "updates_per_min": round(self.updates_per_min, 1),
             "requests": sum(job.requests for job in self.judged),
             "too_few_requests": sum(not job.enough for job in self.judged),
@@ -100,6 +119,27 @@ class Watcher(Protocol):
 
 def compare(session: Session, plan: Plan, watcher: Watcher) -> Comparison:
     """Run the whole comparison; takes about calibrate_s + policies x (settle_s + judge_s)."""
+    jobs, capacity = begin(session, plan, watcher)
+    shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
+    watcher.stage(
+        f"capacity is {capacity:.2f} cores; measure each model's latency at its drawn share "
+        f"({', '.join(f'{cores:.2f}' for cores in shares.values())} cores)"
+    )
+    targets = targets_at(session, watcher, shares, plan.calibrate_s)
+    runs = []
+    for job in jobs:
+        session.drop(job.name, spec_text(job, targets[job.name]))
+    for policy in plan.policies:
+        watcher.stage(f"policy {policy}, from plain Docker's even split")
+        runs.append(run_policy(session, plan, watcher, policy, targets))
+    return Comparison(plan, jobs, capacity, shares, targets, runs)
+
+
+def begin(session: Session, plan: Plan, watcher: Watcher) -> tuple[tuple[DemoJob, ...], float]:
+    """Start the models of that seed without targets; returns them and what they can get together.
+
+    No daemon runs after it.
+    """
     jobs = draw(plan.seed, plan.jobs)
     watcher.stage(f"start {plan.jobs} models, seed {plan.seed}, all at once under plain Docker")
     session.start("none")
@@ -111,20 +151,7 @@ def compare(session: Session, plan: Plan, watcher: Watcher) -> Comparison:
     except RuntimeError as error:
         raise RuntimeError(f"{error} ({session.why_not_running()})") from error
     session.confine()
-    capacity = _capacity(session, plan, watcher)
-    shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
-    watcher.stage(
-        f"capacity is {capacity:.2f} cores; measure each model's latency at its drawn share "
-        f"({', '.join(f'{cores:.2f}' for cores in shares.values())} cores)"
-    )
-    targets = _targets(session, plan, watcher, shares)
-    runs = []
-    for job in jobs:
-        session.drop(job.name, spec_text(job, targets[job.name]))
-    for policy in plan.policies:
-        watcher.stage(f"policy {policy}, from plain Docker's even split")
-        runs.append(_run(session, plan, watcher, policy, targets))
-    return Comparison(plan, jobs, capacity, shares, targets, runs)
+    return jobs, _capacity(session, plan, watcher)
 
 
 def _reporting(session: Session) -> int:
@@ -153,16 +180,16 @@ def _capacity(session: Session, plan: Plan, watcher: Watcher) -> float:
     return float(used[len(used) // 2])
 
 
-def _targets(
-    session: Session, plan: Plan, watcher: Watcher, shares: Mapping[str, float]
+def targets_at(
+    session: Session, watcher: Watcher, shares: Mapping[str, float], seconds: float
 ) -> dict[str, float]:
-    """The mean latency of each model at its share, after the first part is thrown away."""
+    """The mean latency of each model at its share, after a fourth of the time is thrown away."""
     cores = ",".join(f"{job}={share:.4f}" for job, share in shares.items())
     session.start(FIXED, {"cores": cores})
-    warm_s = plan.calibrate_s / 4
+    warm_s = seconds / 4
     _watch(session, watcher, "warm up", warm_s)
     first = session.cycle()
-    _watch(session, watcher, "targets", plan.calibrate_s - warm_s)
+    _watch(session, watcher, "targets", seconds - warm_s)
     session.stop()
     series = _series(session, first)
     return {
@@ -172,9 +199,10 @@ def _targets(
     }
 
 
-def _run(
+def run_policy(
     session: Session, plan: Plan, watcher: Watcher, policy: str, targets: Mapping[str, float]
 ) -> PolicyRun:
+    """One policy on jobs whose files already say these targets; keeps its journal."""
     session.forget()
     session.start(policy)
     first, began_s = session.cycle(), time.monotonic()
@@ -194,7 +222,9 @@ def _run(
     session.stop()
     reports = list(session.reports(first))
     series = _series(session, first)
-    kept_services.keep(session, plan.seed, policy, first, targets, judged_from_s)
+    kept = kept_services.keep(
+        session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
+    )
     updates = sum(
         isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
         for report in reports
@@ -204,7 +234,9 @@ def _run(
         policy=policy,
         judged=_judged(series, targets, judged_from_s),
         series=series,
-        rolled=rolling(targets, series, elapsed_s),
+        kept=kept,
+        rolled=rolling(targets, series, elapsed_s, reading=within_band),
+        rolled_slo=rolling(targets, series, elapsed_s, reading=not_slower),
         updates_per_min=updates / elapsed_s * 60,
         loop_core_ratio=agent_s / (plan.settle_s + plan.judge_s),
         rss_bytes=rss_bytes,

@@ -18,6 +18,9 @@ BATCH = {"mobilenet": 384, "xception": 72, "inception": 40, "resnet": 24, "vgg":
 
 SPREAD = 10.0
 
+FLOOR_CORES = 0.02
+"""Every model's `cpus: min`."""
+
 
 @dataclass(frozen=True)
 class DemoJob:
@@ -51,7 +54,7 @@ def spec_text(job: DemoJob, target_s: float | None) -> str:
         f"command: [python, runner.py, --model, {job.model}, --batch, '{job.batch}']",
         "memory: 512MiB",
         "network: none",
-        "cpus: {min: 0.02}",
+        f"cpus: {{min: {FLOOR_CORES:g}}}",
         "stop: {grace: 5s}",
     ]
     if target_s is not None:

@@ -8,7 +8,7 @@ about 90 % certainty, a job with coefficient of variation cv needs (1.645 cv / b
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dlsched.estimate.sketch import cv, merge
@@ -20,10 +20,12 @@ __all__ = [
     "Judged",
     "arrived",
     "judge",
+    "not_slower",
     "requests_needed",
     "rolling",
     "satisfied",
     "settle_s",
+    "within_band",
 ]
 
 _Z = 1.645
@@ -55,12 +57,12 @@ class Judged:
     @property
     def band(self) -> bool:
         """Two-sided: within 10 % of the target."""
-        return self.ratio is not None and abs(self.ratio - 1) <= BAND_RATIO
+        return self.ratio is not None and within_band(self.ratio)
 
     @property
     def slo(self) -> bool:
         """One-sided: not slower than the target."""
-        return self.ratio is not None and self.ratio <= 1
+        return self.ratio is not None and not_slower(self.ratio)
 
 
 def arrived(reports: Iterable[CycleReport]) -> dict[str, list[tuple[float, LatencySketch]]]:
@@ -93,17 +95,31 @@ def satisfied(judged: Iterable[Judged]) -> tuple[int, int]:
     return sum(job.band for job in jobs), sum(job.slo for job in jobs)
 
 
+def within_band(ratio: float) -> bool:
+    """Two-sided: latency over target within 10 % of 1."""
+    return abs(ratio - 1) <= BAND_RATIO
+
+
+def not_slower(ratio: float) -> bool:
+    """One-sided: latency at most the target."""
+    return ratio <= 1
+
+
 def rolling(
-    targets: Mapping[str, float], series: Mapping[str, Series], end_s: float, width_s: float = 15.0
+    targets: Mapping[str, float],
+    series: Mapping[str, Series],
+    end_s: float,
+    width_s: float = 15.0,
+    reading: Callable[[float], bool] = within_band,
 ) -> list[tuple[float, int]]:
-    """Satisfied within the band, second by second, over the `width_s` before each."""
+    """Satisfied in that reading, second by second, over the `width_s` before each."""
     counts: list[tuple[float, int]] = []
     for second in range(math.ceil(width_s), math.floor(end_s) + 1):
         count = 0
         for job, target_s in targets.items():
             some = (s for at_s, s in series[job] if second - width_s <= at_s < second)
             mean_s = merge(*some).mean_s
-            count += mean_s is not None and abs(mean_s / target_s - 1) <= BAND_RATIO
+            count += mean_s is not None and reading(mean_s / target_s)
         counts.append((float(second), count))
     return counts
 

@@ -16,6 +16,8 @@ from dlsched.model import CycleReport
 
 FOLDER = KEPT / "satisfied"
 
+_AS_FILE_NAME = dict.fromkeys(map(ord, "?&=:"), "-")
+
 
 @dataclass(frozen=True)
 class KeptServices:
@@ -28,10 +30,11 @@ class KeptServices:
     targets: Mapping[str, float]
     judged_from_s: float
     """Since the first cycle."""
+    folder: Path
 
-    def reports(self, root: Path = FOLDER) -> list[CycleReport]:
+    def reports(self) -> list[CycleReport]:
         """Its cycles. Raises RuntimeError for a journal that cannot be read."""
-        with JournalReader(_folder(self.seed, self.policy, root) / JOURNAL) as reader:
+        with JournalReader(self.folder / JOURNAL) as reader:
             found = list(reader.reports(self.first_cycle))
             if reader.trouble is not None:
                 raise RuntimeError(reader.trouble)
@@ -45,19 +48,18 @@ def keep(
     first_cycle: int,
     targets: Mapping[str, float],
     judged_from_s: float,
-) -> None:
+    root: Path = FOLDER,
+) -> KeptServices:
     """Keep the journal of a daemon that has stopped, in the place of an earlier one."""
-    kept = KeptServices(seed, policy, first_cycle, dict(targets), judged_from_s)
-    folder = _folder(seed, policy, FOLDER)
+    folder = root / str(seed) / policy.translate(_AS_FILE_NAME)
+    kept = KeptServices(seed, policy, first_cycle, dict(targets), judged_from_s, folder)
     session.keep(folder)
-    (folder / "run.json").write_text(json.dumps(asdict(kept), indent=1) + "\n")
+    written = {name: value for name, value in asdict(kept).items() if name != "folder"}
+    (folder / "run.json").write_text(json.dumps(written, indent=1) + "\n")
+    return kept
 
 
 def load_all(root: Path = FOLDER) -> list[KeptServices]:
     """All that are kept, by seed and policy."""
     files = sorted(root.glob("*/*/run.json"))
-    return [KeptServices(**json.loads(file.read_text())) for file in files]
-
-
-def _folder(seed: int, policy: str, root: Path) -> Path:
-    return root / str(seed) / policy.translate({ord("?"): "-", ord("&"): "-", ord("="): "-"})
+    return [KeptServices(**json.loads(file.read_text()), folder=file.parent) for file in files]

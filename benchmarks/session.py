@@ -46,11 +46,16 @@ class Session:
         self.root = root
         self.watch = root / "jobs.d"
         self.watch.mkdir()
-        self._host = host
+        self.host = host
         self._capacity = capacity_cores
         self._daemon: subprocess.Popen[bytes] | None = None
         self._log = (root / "daemon.log").open("ab")
         self.engine = docker.DockerClient(base_url=host, timeout=60)
+
+    @property
+    def cgroup_parent(self) -> str:
+        """The group above the instance's own."""
+        return _CGROUP_PARENT or ""
 
     @property
     def state_dir(self) -> Path:
@@ -71,7 +76,7 @@ class Session:
 
     def engine_processes(self) -> list[psutil.Process]:
         """The engine at the host address, its containerd and shims; nothing inside containers."""
-        address = self._host.removeprefix("unix://")
+        address = self.host.removeprefix("unix://")
         engines = [p for p in psutil.process_iter() if _is(p, "dockerd")]
         own = [p for p in engines if any(address in word for word in p.cmdline())] or engines
         roots = [_option(p.cmdline(), "--exec-root") or "/var/run/docker" for p in own]
@@ -79,7 +84,7 @@ class Session:
             p
             for p in psutil.process_iter()
             if _is(p, "containerd-shim")
-            and any(word.startswith(root) for word in p.cmdline() for root in roots)
+            and any(word.startswith(root) for word in _words(p) for root in roots)
         ]
         containerds = [c for p in own for c in p.children() if _is(c, "containerd")]
         return [*own, *containerds, *shims]
@@ -121,7 +126,7 @@ class Session:
             "policy_options": dict(options or {}),
             "max_jobs": 256,
             "reserve": {"cpus": 0, "memory": "256MiB"},
-            "engine": {"host": self._host, "cgroup_parent": _CGROUP_PARENT},
+            "engine": {"host": self.host, "cgroup_parent": _CGROUP_PARENT},
             **(more or {}),
         }
         if self._capacity is not None:
@@ -269,6 +274,14 @@ def _is(process: psutil.Process, name: str) -> bool:
         return process.name().startswith(name)
     except psutil.Error:
         return False
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """Its command line; none where it has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
 
 
 def _option(words: list[str], name: str) -> str | None:
