@@ -15,6 +15,7 @@ from pathlib import Path
 import docker
 import pytest
 from docker.errors import APIError
+from hypothesis import settings
 
 from tests.nvml.fixtures import nvml, nvml_stub  # noqa: F401  fixtures for every folder
 from tools.base_image import BASE, ensure_base
@@ -26,6 +27,10 @@ from tools.images import ensure_all
 HOST = pytest.StashKey[str | None]()
 LEFT_OUT = pytest.StashKey[int]()
 INSTANCE_LABEL = "dlsched.instance"
+
+# Hosts are noisy: no property is held to a time.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 def no_engine_reason() -> str:
