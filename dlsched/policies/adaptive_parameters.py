@@ -52,8 +52,12 @@ class AdaptiveParameters:
     anything; a service keeps its ceiling so long, and then falls to its floor."""
     slo_aim: float = 0.85
     """`slo`: where there is room, a service is held so far below its target: noise comes too."""
-    band_aim: float = 0.99
-    """`band`: the same, the middle of the band on a logarithmic scale."""
+    band_aim: float = 0.95
+    """`band`: the same for a mean: the middle of the band's fast half, so that it is not slower
+    than its target either."""
+    band_aim_quantile: float = 0.99
+    """`band`: the same for a quantile, which is known too badly to be kept in half a band: its
+    middle on a logarithmic scale."""
     retry_s: float = 120.0
     """What was tried in vain, more CPU for a service that did not get faster, is not tried again
     for so long."""
@@ -74,7 +78,7 @@ class AdaptiveParameters:
         for name in ("deliver_weight", "finish_weight", "end_weight", "blind_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be above 0 and finite")
-        for name in ("slo_aim", "band_aim", "retry_s"):
+        for name in ("slo_aim", "band_aim", "band_aim_quantile", "retry_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} is {getattr(self, name)}, must be above 0 and finite")
         for name in ("guard_ratio", "explore_ratio", "give_up_chance", "doubt_ratio"):

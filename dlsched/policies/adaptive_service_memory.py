@@ -202,7 +202,8 @@ def _with_wants(
     quantile, target_s = known.quantile, known.target_s
     error = model.error_ratio(quantile)
     if rule.mode == "band":
-        aim_s, most_s = rule.band_aim * target_s, (1.1 - _FINEST - error) * target_s
+        aim = rule.band_aim if quantile is None else rule.band_aim_quantile
+        aim_s, most_s = aim * target_s, (1.1 - _FINEST - error) * target_s
     else:
         aim_s, most_s = rule.slo_aim * target_s, (1.0 - _FINEST - error) * target_s
     most_s = max(most_s, aim_s)
