@@ -24,7 +24,7 @@ class AdaptiveParameters:
     """The same for `finish`."""
     end_weight: float = 1.0
     """The same for the end: above 0, or a job past its tiers would never go on."""
-    guard_ratio: float = 0.8
+    guard_ratio: float = 0.9
     """A training whose remaining critical path is above this part of all work left over all cores
     goes first: else it would be left over, alone, at the end. 0: none does."""
     tiers_first: bool = False
@@ -44,7 +44,7 @@ class AdaptiveParameters:
     """Where no word counts, the end is taken for so many times the steps to `finish`."""
     give_up_chance: float = 0.05
     """A tier less likely to be reached before the end than this counts no more."""
-    doubt_ratio: float = 0.4
+    doubt_ratio: float = 0.9
     """Belief, at the beginning, that a learning curve is of none of the shapes that are fitted:
     real ones stand still or drop where the fit sees their end. It fades along the way."""
     blind_s: float = 120.0

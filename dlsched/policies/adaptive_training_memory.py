@@ -175,7 +175,8 @@ def _paced(job: JobView, known: TrainingMemory, ago_s: float) -> TrainingMemory:
 def _usable(job: JobView, known: TrainingMemory, pressed: bool) -> TrainingMemory:
     """With what it can use at once: what it used where all that it can use was meant for it."""
     used, given, usable = job.usage.cpu_cores, known.given_cores, known.usable_cores
-    if used is None or not given:
+    # Until its first word it starts, on one thread as a rule: that is not training.
+    if used is None or not given or known.read_s is None:
         return known
     room, floor = HEADROOM * given, _SEEN_FLOORS * job.spec.bounds.floor_cores
     if job.actual.cpu_cores is not None:

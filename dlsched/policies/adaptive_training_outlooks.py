@@ -187,7 +187,7 @@ def _of_job(
         at_s = in_s[place]
         assert at_s is not None
         outlook = _expected(tier, goal, now_s, at_s, left, steps, reach, cores)
-        if tier == "finish":
+        if tier == "deliver":
             outlook = _in_time(job, outlook, left, at_s, cores, given, now_s)
         told.append(outlook)
     if worth.known and steps is not None and in_s[2] is not None:

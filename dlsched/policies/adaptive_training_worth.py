@@ -112,7 +112,7 @@ def worth(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptiveParam
 
 
 def deadline_at_s(job: JobView) -> float | None:
-    """When it should have reached `finish`; None: it has no deadline, or did not start."""
+    """When it should have reached `deliver`; None: it has no deadline, or did not start."""
     target = job.spec.target
     if not isinstance(target, AccuracyTarget) or target.deadline_s is None:
         return None
@@ -124,9 +124,9 @@ def _late(job: JobView, known: TrainingMemory) -> bool:
 
     Who was sent first for that stays there: else it would be late again.
     """
-    if job.tiers.finished is not None or deadline_at_s(job) is None:
+    if job.tiers.delivered is not None or deadline_at_s(job) is None:
         return False
-    kinds = {one.kind for one in known.outlooks if one.tier == "finish"}
+    kinds = {one.kind for one in known.outlooks if one.tier == "deliver"}
     return OutlookKind.CROWDED in kinds or (known.late and OutlookKind.EXPECTED in kinds)
 
 

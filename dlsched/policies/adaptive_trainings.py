@@ -7,7 +7,7 @@ nor reckon what a training is worth (`adaptive_training_worth`).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from dlsched.model import JobView, OutlookKind, Snapshot
@@ -27,6 +27,8 @@ _NEXT_RATIO = 0.01
 """Weight of the first for whom nothing is left, as a part of the capacity, and of each after it, as
 a part of that of the one before."""
 _LEAST_WEIGHT = 1e-3
+_STEEPNESS = 1.0
+"""A core given last weighs less than one given first by the exponential of this."""
 _FULL_RATIO, _FOREIGN_RATIO = 0.93, 0.05
 """Use of the host from which on it has no idle CPU, and others' part of it that is felt."""
 _NARROW_RATIO = 0.95
@@ -124,7 +126,7 @@ def _order(
     rule: AdaptiveParameters,
 ) -> list[str]:
     """The most urgent first: risky deadlines, long ones, then what a core-second brings most."""
-    whole_core_s = math.fsum(one.end_core_s for one in worths.values())
+    whole_core_s = _whole_core_s(worths.values())
     longest_s = rule.guard_ratio * whole_core_s / max(capacity_cores, 1e-9)
 
     def rank(job: JobView) -> tuple[float, float, str]:
@@ -141,6 +143,18 @@ def _order(
         return (2.0 + place, -one.index * (_KEPT if memory.first else 1.0), job.name)
 
     return [job.name for job in sorted(jobs, key=rank)]
+
+
+def _whole_core_s(worths: Collection[Worth]) -> float:
+    """Work left in all; of who is not known yet, as much as the known ones have in the mean."""
+    known = [one for one in worths if one.known]
+    whole = math.fsum(one.end_core_s for one in known)
+    if not known:
+        return math.fsum(one.end_core_s for one in worths)
+    mean = math.fsum(one.end_core_s + one.attained_core_s for one in known) / len(known)
+    return whole + math.fsum(
+        max(one.end_core_s, mean - one.attained_core_s) for one in worths if not one.known
+    )
 
 
 def _given(
@@ -177,16 +191,18 @@ def _weights(
     floors: Mapping[str, float],
     capacity_cores: float,
 ) -> dict[str, float]:
-    """What is given, at least a core's: who is first may show that it can use more than was known.
+    """What is given, the more per core the earlier in order: who is first may take more than it was
+    known to be able to use, and so shows that it can.
 
     Of those for whom nothing is left each weighs little against the one before: it takes what stays
     idle, and no more. Nobody weighs less than its floor.
     """
-    weights, following = {}, _NEXT_RATIO * capacity_cores
+    weights, following, before = {}, _NEXT_RATIO * capacity_cores, 0.0
     for name in order:
         if given[name] > floors[name]:
-            least = min(1.0, capacity_cores) if given[name] < 1.0 else 0.0
-            weights[name] = max(HEADROOM * given[name], least)
+            rank = math.exp(-_STEEPNESS * min(before / capacity_cores, 1.0))
+            weights[name] = max(HEADROOM * given[name] * rank, floors[name], _LEAST_WEIGHT)
+            before += given[name]
         else:
             weights[name] = max(following, floors[name], _LEAST_WEIGHT)
             following *= _NEXT_RATIO

@@ -105,7 +105,7 @@ def test_the_cheapest_next_tier_is_served_first() -> None:
 
 
 def test_who_is_nearer_to_its_tier_goes_before_who_is_shorter_in_all() -> None:
-    near = training("near", 350, told=4000)
+    near = training("near", 350, told=3000)
     short = training("short", 250, told=1000)
     assert first(decided([near, short])) == "near"
 
@@ -250,27 +250,27 @@ def test_too_few_evaluations_tell_no_time() -> None:
 
 def test_a_deadline_at_risk_is_told_and_goes_first() -> None:
     due = AccuracyTarget("accuracy", 0.7, 0.8, deadline_s=200.0)
-    hurried = training("hurried", 600, step_core_s=2.0, target=due)
+    hurried = training("hurried", 350, step_core_s=14.0, target=due)
     others = [training(f"other-{n}", 350) for n in range(4)]
     told = decided([hurried, *others])
-    finish = told.outlooks["hurried"][1]
-    assert finish.kind is OutlookKind.CROWDED
-    assert finish.lacks and finish.lacks[0][0].startswith("other")
-    assert finish.needs_cores == pytest.approx(333.0 * 2.0 / 100.0, rel=0.2)
+    deliver = told.outlooks["hurried"][0]
+    assert deliver.kind is OutlookKind.CROWDED
+    assert deliver.lacks and deliver.lacks[0][0].startswith("other")
+    assert deliver.needs_cores == pytest.approx(50.0 * 14.0 / 100.0, rel=0.05)
     assert first(told) != "hurried"
     later = decided([hurried, *others], told.memory, now_s=101.0)
     assert first(later) == "hurried"
     again = decided([hurried, *others], later.memory, now_s=107.0)
-    assert again.outlooks["hurried"][1].kind is OutlookKind.EXPECTED
+    assert again.outlooks["hurried"][0].kind is OutlookKind.EXPECTED
     assert first(again) == "hurried", "it stays there: else it would be late again"
 
 
 def test_a_deadline_that_nothing_can_meet_moves_nobody() -> None:
     due = AccuracyTarget("accuracy", 0.7, 0.8, deadline_s=110.0)
-    late = training("late", 600, step_core_s=40.0, target=due)
+    late = training("late", 350, step_core_s=40.0, target=due)
     other = training("other", 350)
     told = decided([late, other])
-    assert told.outlooks["late"][1].kind is OutlookKind.IMPOSSIBLE
+    assert told.outlooks["late"][0].kind is OutlookKind.IMPOSSIBLE
     assert first(decided([late, other], told.memory, now_s=101.0)) == "other"
 
 
