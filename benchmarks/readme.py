@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results
+from benchmarks import readme_adaptive, results
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -39,6 +39,19 @@ def real_trainings() -> str:
         ]
     lines = "\n".join(f"- {line}" for line in saved["headlines"])
     return "\n\n".join([*parts, lines, _host(saved)])
+
+
+def _all_of(name: str) -> Callable[[], str]:
+    """A block of every table that is saved under that name, and its headlines."""
+
+    def told() -> str:
+        saved = _saved(name)
+        tables = saved.get("tables") or {saved["title"]: saved["table"]}
+        parts = [f"**{title}**\n\n{_table(rows)}" for title, rows in tables.items()]
+        parts += ["\n".join(f"- {line}" for line in saved.get("headlines", ()))]
+        return "\n\n".join([*filter(None, parts), _host(saved)])
+
+    return told
 
 
 def _beside_plain(row: Mapping[str, Any]) -> dict[str, str]:
@@ -219,6 +232,13 @@ def gpu_move() -> str:
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
+    "adaptive-real": _all_of("adaptive-real"),
+    "adaptive-schedules": _all_of("adaptive-schedules"),
+    "adaptive-inference": lambda: readme_adaptive.services(_saved("adaptive-inference")),
+    "adaptive-training": _all_of("adaptive-training"),
+    "mixed": _all_of("mixed"),
+    "ablation": lambda: readme_adaptive.ablation(_saved("ablation")),
+    "loop": _all_of("loop"),
     "real-trainings": real_trainings,
     "simulated-trainings": simulated_trainings,
     "simulated-services": simulated_services,

@@ -175,7 +175,7 @@ def _of_job(
             told.append(Outlook(OutlookKind.UNKNOWN, tier, why=why))
             continue
         reach = getattr(known.learnt, tier)
-        if left is None or reach.chance < rule.give_up_chance:
+        if left is None:  # given up: the fit alone may see an end where a curve only rests
             level = known.learnt.level
             why = f"{target.metric} levels off at {level:.4g}, short of {goal}"
             told.append(Outlook(OutlookKind.IMPOSSIBLE, tier, best=level, why=why))

@@ -217,6 +217,14 @@ def test_a_tier_out_of_reach_no_longer_counts_and_is_told() -> None:
     assert "to 0.8" not in placed.why["flat"]
 
 
+def test_a_curve_that_rests_early_is_not_called_impossible() -> None:
+    rests = training("rests", 600, value=lambda step: 0.75 - 0.5 * math.exp(-step / 60), every=25)
+    finish = decided([rests]).outlooks["rests"][1]
+    assert finish.kind is OutlookKind.UNKNOWN
+    assert finish.best == pytest.approx(0.75, abs=0.01)
+    assert "a chance of" in finish.why
+
+
 def test_a_tier_that_was_reached_no_longer_counts() -> None:
     placed = decided([training("there", 700)])
     assert "to 0.7" not in placed.why["there"]
