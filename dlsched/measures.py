@@ -125,6 +125,7 @@ class Measures:
         if same and self.actual.gpu_share == limits.gpu_share:
             return False
         self.actual, self.changed_at_s = limits, now_s
+        self._wake_up(self._rests_at_s)
         self._resting, self.rests = None, False
         return True
 
@@ -211,6 +212,10 @@ class Measures:
         if fact.usage_core_s is not None:
             now = _Counters(now_s, fact.usage_core_s, fact.periods, fact.throttled_periods)
             then, self._counters = self._counters, now
+            if then is not None and now.core_s < then.core_s:
+                # It was started anew by somebody else, and the engine did not count that.
+                then = None
+                self._cpu.clear()
             if then is None:
                 used_core_s = now.core_s
             elif now_s > then.at_s:

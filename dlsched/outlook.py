@@ -33,6 +33,8 @@ _WORDS: dict[OutlookKind, Word] = {
 _OUT_OF_REACH = (OutlookKind.CROWDED, OutlookKind.IMPOSSIBLE)
 _UNITS = (("s", 1.0, 180.0), ("min", 60.0, 90 * 60.0), ("h", 3600.0, 36 * 3600.0))
 _DAY_S = 86_400.0
+_DAYS = 1000
+"""Further off nobody can tell, whatever a job says that it will take."""
 
 
 def in_short(outlook: Outlook, now_s: float) -> str:
@@ -119,6 +121,8 @@ def _about(outlook: Outlook, now_s: float) -> str:
     in_s = outlook.at_s - now_s
     if in_s < SOON_S:
         return "any moment"
+    if in_s > _DAYS * _DAY_S:
+        return f"in over {_DAYS} d"
     unit, scale = next(
         ((unit, scale) for unit, scale, below_s in _UNITS if in_s < below_s), ("d", _DAY_S)
     )

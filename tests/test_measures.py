@@ -172,3 +172,23 @@ def test_a_change_of_limits_ends_its_rest() -> None:
     assert measures.rests and measures.limited(Limits(2.0), 40.0)
     measures.fold(replace(idle, actual=Limits(2.0)), 41.0, 30.0)
     assert not measures.rests and measures.changed_at_s == 40.0
+
+
+def test_its_rate_after_a_change_of_limits_in_its_rest_is_of_the_time_since() -> None:
+    measures, idle = Measures(), running("a", usage_core_s=5.0, actual=Limits(1.0))
+    for now_s in range(1, 60):
+        measures.fold(idle, float(now_s), 30.0)
+    assert measures.rests and measures.limited(Limits(2.0), 59.1)
+    measures.fold(replace(idle, usage_core_s=5.5, actual=Limits(2.0)), 60.0, 30.0)
+    assert measures.usage.cpu_cores == pytest.approx(0.5), "of the last second, not of all its rest"
+
+
+def test_counts_that_begin_anew_are_another_starts() -> None:
+    """An operator's `docker restart` is a start that the engine does not count."""
+    measures, job = Measures(), running("a", usage_core_s=100.0)
+    measures.fold(job, 1.0, 30.0)
+    assert measures.fold(replace(job, usage_core_s=0.5), 2.0, 30.0) == pytest.approx(0.5)
+    assert measures.usage.cpu_cores is None
+    assert measures.attained_core_s == pytest.approx(100.5)
+    measures.fold(replace(job, usage_core_s=1.5), 3.0, 30.0)
+    assert (measures.usage.cpu_cores, measures.usage.window_cores) == (1.0, 1.0)

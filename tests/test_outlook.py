@@ -38,6 +38,7 @@ def expected(in_s: float, low_s: float | None = None, high_s: float | None = Non
         (expected(250, 180, 362), "in 4 min (3-6)"),
         (expected(40, 35, 80), "in 40 s (35-80)"),
         (expected(40), "in 40 s"),
+        (expected(1e30, 1e29, 1e31), "in over 1000 d"),
         (expected(240, 239, 241), "in 4 min"),
         (expected(5400, -10, 3 * 3600), "in 1.5 h (0.0-3.0)"),
         (expected(40 * 3600, 86_400, 20 * 86_400), "in 1.7 d (1.0-20)"),

@@ -148,8 +148,10 @@ def _plain_report(
 ) -> dict[str, Plain]:
     """Its plain values, with jobs by name."""
     plain: dict[str, Plain] = dict(_plain(report, known, met))
-    if plain["decision"] is not None and plain["decision"]["outlooks"] == plain["outlooks"]:
-        del plain["decision"]["outlooks"]  # told once: the report's are the last decision's
+    decided = plain["decision"]
+    if decided is not None and decided["outlooks"] == plain["outlooks"]:
+        # Told once: the report's are the last decision's. What is known of it stays as it is.
+        plain["decision"] = {key: part for key, part in decided.items() if key != "outlooks"}
     _keep_decision(plain, before)
     if plain["shadow"] is not None:
         plain["shadow"] = dict(plain["shadow"])

@@ -15,6 +15,8 @@ from dlsched.policies.adaptive_parameters import AdaptiveParameters
 
 _KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
 """From so many in so long on a ceiling may be derived from what was seen."""
+_MANY_REQUESTS = 50.0
+"""Or from so many on: looks that follow each other at once do not add up to so long."""
 _THROTTLED_RATIO, _FREE_RATIO = 0.7, 0.1
 """Part of the kernel's periods from which on the ceiling set the pace, and up to which it did not;
 in between it did a part of the time."""
@@ -35,6 +37,8 @@ _TRIAL_SIGMAS = 4.0
 """The gain expected has to stand out of the noise by so much."""
 
 _LEAST_CORES = 1e-6
+_MOST_USE = 1.5
+"""No quota gives so many times its ceiling: latencies that say so are not what they claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,9 @@ class ServiceMemory:
     def is_known(self) -> bool:
         """Whether enough is known to give it a ceiling."""
         model = self.model
-        return model is not None and model.requests >= _KNOWN_REQUESTS and model.span_s >= _KNOWN_S
+        if model is None or model.requests < _KNOWN_REQUESTS:
+            return False
+        return model.span_s >= _KNOWN_S or model.requests >= _MANY_REQUESTS
 
 
 def learned(
@@ -109,6 +115,8 @@ def learned(
     if known is None or known.starts != job.starts:
         # Another start computes at its beginning what no request does.
         model = None if known is None else known.model
+        if known is not None and model is not None and known.useless_until_s:
+            model = replace(model, widest_cores=None)  # what was tried in vain, was so before
         begun = ServiceMemory(
             job.name, target.seconds, target.quantile, now_s, job.attained_core_s, job.starts, model
         )
@@ -260,7 +268,9 @@ def _want(
         cores, mean_s = 1.05 * widest, max(fixed + law / widest, 1e-9)
     if cores < floor:
         cores, mean_s = floor, max(fixed + law / min(floor, widest), 1e-9)
-    return Want(cores, law / mean_s if open_use is None else min(open_use, cores))
+    if open_use is None:
+        return Want(cores, min(law / mean_s, _MOST_USE * cores))
+    return Want(cores, min(open_use, cores))
 
 
 # ---------------------------------------------------------------------- trial and revert

@@ -16,9 +16,13 @@ from dlsched.units import render_seconds
 BAND_RATIO = 0.1
 _KNOWN_RATIO = 0.05
 """A latency is known within that when it is said whether a target will be met."""
-_LONGEST_S = 3600.0
+_SHORTEST_S, _LONGEST_S = 0.1, 3600.0
 _LEAST_REQUESTS = 20
 _KEPT = 8192
+_HUNG, _HUNG_S = 10, 3.0
+"""A service without an answer, while one is waited for so many times as long as usual, hangs; not
+before the second, since whoever starts or is moved pauses too."""
+_HANGS = f"its oldest request waits over {_HUNG} times as long, and none is answered: it hangs"
 
 
 def met_outlook(
@@ -28,20 +32,42 @@ def met_outlook(
     model, best, target_s = one.model, one.best, one.target_s
     assert model is not None and best is not None
     measured_s = measured(one, job.progress)
+    if _hangs(job.progress, max(measured_s, target_s)):
+        return unknown_outlook(target_s, one.quantile, _HANGS)
     given = None if cores is None else _three(cores)
     needs = _three(best.use_cores)
-    if measured_s <= target_s * (1.0 + BAND_RATIO if band else 1.0) and not (
-        band and measured_s < target_s * (1.0 - BAND_RATIO)
-    ):
+    if _keeps(measured_s, target_s, band=band):
         return _met(target_s, one.quantile, _three(measured_s), given, needs)
     samples = (model.cv / _KNOWN_RATIO) ** 2 + 1.0
     rate = model.rate_per_s
-    in_s = _three(samples / rate if rate > 0.0 else _LONGEST_S)
+    in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
     # From the last change on; where that did not do, from now on.
     since_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0)
     at_s = since_s + in_s if since_s + in_s > now_s else now_s + in_s
     told = (target_s, one.quantile, _three(measured_s), given, needs, round(at_s), in_s)
     return _expected(*told)
+
+
+def hopeless_outlook(
+    one: ServiceMemory, job: JobView, now_s: float, *, band: bool
+) -> tuple[str, Outlook]:
+    """Of a service whose target nothing meets, as it is known; unless it is seen to be met."""
+    target_s = one.target_s
+    if _hangs(job.progress, max(one.best_s or 0.0, target_s)):
+        return unknown_outlook(target_s, one.quantile, _HANGS)
+    if job.progress.window.count >= _LEAST_REQUESTS:
+        measured_s = measured(one, job.progress)
+        if _keeps(measured_s, target_s, band=band):
+            seen = f"{_s(_three(measured_s))} now, though that seemed out of reach"
+            return unknown_outlook(target_s, one.quantile, seen)
+    best_s = float(f"{one.best_s or 0.0:.3g}")
+    return impossible_outlook(target_s, one.quantile, best_s, one.useless_until_s > now_s)
+
+
+def _keeps(latency_s: float, target_s: float, *, band: bool) -> bool:
+    if band:
+        return (1.0 - BAND_RATIO) * target_s <= latency_s <= (1.0 + BAND_RATIO) * target_s
+    return latency_s <= target_s
 
 
 def measured(one: ServiceMemory, progress: Progress) -> float:
@@ -62,6 +88,11 @@ def measured(one: ServiceMemory, progress: Progress) -> float:
         if beyond < 0.0:
             return bucket_value_s(index) / model.claim_ratio
     return model.measured_s * model.factor(quantile)
+
+
+def _hangs(progress: Progress, usual_s: float) -> bool:
+    waits_s = progress.oldest_s if progress.in_flight and not progress.fresh.count else 0.0
+    return waits_s > max(_HUNG * usual_s, _HUNG_S)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -103,9 +134,11 @@ def crowded_outlook(
 ) -> tuple[str, Outlook]:
     """Of a service whose target does not fit beside the others'."""
     givers = " and ".join(f"{name} gave {cores:g}" for name, cores in lacks)
-    why = f"{_target(asked, quantile)} needs {needs:g} cores, which others are satisfied with"
+    why = f"{_target(asked, quantile)} needs {needs:g} cores, "
     if givers:
-        why += f"; it would be met if {givers}"
+        why += f"which others are satisfied with; it would be met if {givers}"
+    else:
+        why += "more than there is room for now"
     return why, Outlook(OutlookKind.CROWDED, "latency", needs_cores=needs, lacks=lacks, why=why)
 
 
@@ -115,7 +148,13 @@ def impossible_outlook(
 ) -> tuple[str, Outlook]:
     """Of a service whose target nothing here meets."""
     how = "more CPU was tried in vain" if tried else "with all the CPU that it can use"
-    why = f"{_target(asked, quantile)} cannot be met here: {_s(best)} at best, {how}"
+    if best > asked and _s(best) != _s(asked):
+        why = f"{_target(asked, quantile)} cannot be met here: {_s(best)} at best, {how}"
+    else:
+        why = (
+            f"{_target(asked, quantile)} cannot be kept here: {_s(best)} at best, {how}, "
+            "and noise comes on top"
+        )
     return why, Outlook(OutlookKind.IMPOSSIBLE, "latency", best=best, why=why)
 
 

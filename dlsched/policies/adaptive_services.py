@@ -9,6 +9,7 @@ part of its time does not use its ceiling then.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -18,7 +19,7 @@ from dlsched.policies.adaptive_placed import Placed
 from dlsched.policies.adaptive_service_memory import ServiceMemory, begun_trial, learned
 from dlsched.policies.adaptive_service_outlook import (
     crowded_outlook,
-    impossible_outlook,
+    hopeless_outlook,
     met_outlook,
     unknown_outlook,
 )
@@ -84,6 +85,14 @@ def place(
     now_s, count = snapshot.now_s, max(len(jobs), 1)
     even = capacity_cores / count
     floor = _FLOOR_RATIO * even
+    blind = {
+        job.name: max(floor, job.spec.bounds.floor_cores)
+        for job in jobs
+        if job.blind is not None and now_s - _told_s(job) > rule.blind_s
+    }
+    # Floors may be more than even shares, and more than there is.
+    others = max(capacity_cores - math.fsum(blind.values()), 0.0)
+    each = min(even, others / max(count - len(blind), 1))
     views: dict[str, JobView] = {}
     memory: dict[str, ServiceMemory] = {}
     needs: list[Need] = []
@@ -95,19 +104,18 @@ def place(
         assert isinstance(target, LatencyTarget)
         one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
         views[name], memory[name] = job, one
-        if job.blind is not None and now_s - _told_s(job) > rule.blind_s:
+        if name in blind:
             held = f"blind, {job.blind}: it has the floor, until it tells something"
             told = unknown_outlook(target.seconds, target.quantile, held)
-            least = max(floor, job.spec.bounds.floor_cores)
-            placing.give(name, least, least, max(floor, 1e-6), told)
-            room -= least
+            placing.give(name, blind[name], blind[name], max(floor, 1e-6), told)
+            room -= blind[name]
         elif not one.is_known:
             told = unknown_outlook(
                 target.seconds, target.quantile, "too few requests yet, it has no ceiling"
             )
             # Who is asked for nothing, or tells nonsense, must not keep CPU from the others.
             begins = job.started_at_s is not None and now_s - job.started_at_s <= _QUIET_S
-            use = even if begins else expected_cores(job, even)
+            use = each if begins else expected_cores(job, each)
             placing.give(name, None, use, max(even, 1e-6), told)
             room -= use
         elif one.least is None or one.best is None:
@@ -127,8 +135,7 @@ def place(
     _give_short(placing, triage, views, memory, rule, even, wanted_cores)
     for job in hopeless:
         one = memory[job.spec.name]
-        best_s = float(f"{one.best_s or 0.0:.3g}")
-        told = impossible_outlook(one.target_s, one.quantile, best_s, one.useless_until_s > now_s)
+        told = hopeless_outlook(one, job, now_s, band=rule.mode == "band")
         placing.give(job.spec.name, None, floor, max(floor, 1e-6), told)
 
     met = {need.name for need in triage.met}

@@ -29,6 +29,8 @@ _SMOOTHING = 0.3
 """Weight of one more look at the cores that a training uses, or at what its steps take."""
 _PACED_POINTS = 5
 _DIGITS = 6
+_MOST_STEPS = 1e12
+"""Nobody makes more: who tells of more has told nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
         if sample.received_s <= read_s:
             continue
         for told_steps in evaluations(sample, TOTAL_STEPS):
-            told = told_steps if told_steps > 0 else None
+            told = told_steps if 0 < told_steps <= _MOST_STEPS else None
         if sample.step is None:
             continue
         if sample.step < step:

@@ -172,6 +172,8 @@ def _of_job(
         left = worth.tiers_core_s[place]
         if known.learnt is None or steps is None or not worth.known:
             why = f"{len(known.points)} evaluations tell too little of {goal}"
+            if worth.silent:
+                why = f"it has told nothing for long: {goal} cannot be foreseen"
             told.append(Outlook(OutlookKind.UNKNOWN, tier, why=why))
             continue
         reach = getattr(known.learnt, tier)
@@ -262,10 +264,11 @@ def _in_time(
     needs = left_core_s / there_s if there_s > 0 else math.inf
     late_s = now_s + in_s - due_s
     if needs > cores:
+        when = f"is in {there_s:.0f} s" if there_s > 0 else "has passed"
         return Outlook(
             OutlookKind.IMPOSSIBLE,
             outlook.tier,
-            why=f"its deadline is in {there_s:.0f} s, alone it takes {left_core_s / cores:.0f} s",
+            why=f"its deadline {when}, alone it takes {left_core_s / cores:.0f} s",
         )
     lacking = needs - left_core_s / in_s
     lacks: list[tuple[str, float]] = []

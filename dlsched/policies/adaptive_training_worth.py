@@ -19,8 +19,8 @@ _LEAST_RATIO = 0.01
 
 _LEAST_CORE_S = 1e-9
 """A step that took no CPU time was told by a liar: what is left must be above zero all the same."""
-_LEAST_CORE_S = 1e-9
-"""A step that took no CPU time was told by a liar: what is left must be above zero all the same."""
+_LEAST_OF_DONE = 0.005
+"""However near it says it is, so much of what it had is left: who lies is not first for ever."""
 _SILENT_EVALUATIONS = 8
 """After the CPU time of so many evaluations without one a training is silent."""
 
@@ -79,6 +79,7 @@ def worth(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptiveParam
     end = max(end, known.step + 1.0)
     least = max(_LEAST_RATIO * end, 1.0)
     step_core_s = max(step_core_s, _LEAST_CORE_S)
+    least_core_s = max(step_core_s * least, _LEAST_OF_DONE * job.attained_core_s)
     value, fitted_value, index, parts = 0.0, 0.0, 0.0, []
     tiers: list[float | None] = []
     for tier in (0, 1):
@@ -88,7 +89,7 @@ def worth(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptiveParam
             continue
         anywhere = sure * steps[tier] + (1.0 - sure) * (known.step + end) / 2.0
         left_core_s, most_core_s = (
-            step_core_s * max(to - known.step, least) for to in (steps[tier], anywhere)
+            max(step_core_s * (to - known.step), least_core_s) for to in (steps[tier], anywhere)
         )
         tiers.append(left_core_s)
         value += values[tier] * chance
@@ -96,7 +97,7 @@ def worth(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptiveParam
         # What it brings as far as the fit says, and what it brings in the long run.
         index = max(index, fitted_value / left_core_s, value / most_core_s)
         parts.append(f"{left_core_s:.0f} core-s to {(target.deliver, target.finish)[tier]:g}")
-    end_core_s = step_core_s * max(end - known.step, least)
+    end_core_s = max(step_core_s * (end - known.step), least_core_s)
     index = max(index, (value + values[2]) / end_core_s)
     parts.append(f"{end_core_s:.0f} to the end")
     return Worth(

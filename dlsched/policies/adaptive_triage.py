@@ -15,6 +15,8 @@ _KEEP_RATIO = 0.8
 """Who is satisfied already counts as so much cheaper: to and fro satisfies nobody."""
 _CLEARLY = 0.98
 """Unless others would satisfy more weight in this part of the room."""
+_UNTOLD_CORES = 5e-4
+"""Less than the last digit that is told."""
 
 
 class Need(NamedTuple):
@@ -100,12 +102,15 @@ def largest_first(met: Iterable[Need]) -> list[Need]:
 
 
 def fewest_givers(missing_cores: float, largest: Iterable[Need]) -> tuple[tuple[str, float], ...]:
-    """The fewest satisfied services that could give so many cores, and how many each."""
+    """The fewest satisfied services that could give so many cores, and how many each.
+
+    None where all of them together could not.
+    """
     givers: list[tuple[str, float]] = []
     for need in largest:
-        if missing_cores < 5e-4:  # what is not told in the last digit
+        if missing_cores < _UNTOLD_CORES:
             break
         given = min(need.least_cores, missing_cores)
         givers.append((need.name, round(given, 3)))
         missing_cores -= given
-    return tuple(givers)
+    return tuple(givers) if missing_cores < _UNTOLD_CORES else ()

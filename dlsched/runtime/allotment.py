@@ -92,12 +92,14 @@ def write_allotment(directory: Path, allotment: Allotment) -> None:
 def change_allotment(directory: Path, **changes: Any) -> None:
     """Replace these fields of the allotment in a job's directory, atomically; raises OSError.
 
-    It may be lost in a power cut: the agent tells every job its ceiling again when it begins.
+    Where there is nothing in it but what the agent tells every job again when it begins, or decides
+    again, it may be lost in a power cut.
     """
     with _writing:
         before = read_allotment(directory)
         if (after := replace(before, **changes)) != before:
-            _replace(directory, after, to_disk=False)
+            to_disk = not (_told_again(before) and _told_again(after))
+            _replace(directory, after, to_disk=to_disk)
 
 
 def read_allotment(directory: Path) -> Allotment:
@@ -106,6 +108,11 @@ def read_allotment(directory: Path) -> Allotment:
         return _WRITTEN.validate_json((directory / "allotment.json").read_bytes())
     except (FileNotFoundError, ValidationError):
         return Allotment()
+
+
+def _told_again(allotment: Allotment) -> bool:
+    """Whether an agent that begins finds all of it by itself."""
+    return replace(allotment, cpu_cores=None, gpu_share=None, gpus=()) == Allotment()
 
 
 def _replace(directory: Path, allotment: Allotment, *, to_disk: bool) -> None:

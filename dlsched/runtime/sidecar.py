@@ -96,10 +96,10 @@ class SidecarReader:
 
     def read(self, now_s: float) -> Reading:
         """What arrived since the read before, stamped `now_s`; never raises for a container."""
-        if self._is_quiet(now_s):
-            return _NOTHING
         batch = _Batch(now_s)
         try:
+            if self._is_quiet(now_s):
+                return _NOTHING
             self._read(batch)
         except Untrusted as refusal:
             self._trouble = str(refusal)

@@ -190,6 +190,18 @@ def test_outlooks_come_back_and_are_told_once_beside_the_decision_that_made_them
     assert b"beta" not in told[3], "the other tier's is as it was"
 
 
+def test_a_policy_may_answer_with_the_very_same_decision_again() -> None:
+    bare, looking = Decision({"alpha": Limits(0.5)}), Decision(outlooks=LOOKS)
+    reports = [
+        report(1, decision=bare),
+        report(2, decision=bare),
+        replace(report(3, decision=looking), outlooks=LOOKS),
+        replace(report(4, decision=looking), outlooks=LOOKS),
+    ]
+    assert restored(reports, set()) == reports
+    assert restored(reports, {1, 3}) == reports
+
+
 def test_a_row_from_before_there_were_outlooks_is_read() -> None:
     decided = Decision({"alpha": Limits(0.5)})
     plain = json.loads(

@@ -20,6 +20,7 @@ from dlsched.model import (
 from dlsched.policies.adaptive_parameters import AdaptiveParameters
 from dlsched.policies.adaptive_placed import Placed
 from dlsched.policies.adaptive_service_memory import ServiceMemory, Trial, Want, learned
+from dlsched.policies.adaptive_service_outlook import impossible_outlook, met_outlook
 from dlsched.policies.adaptive_services import place
 from tests.policies import plant
 
@@ -347,3 +348,105 @@ def test_wants_are_plain_values() -> None:
     got = placed({"a": 0.02}, BAND)
     assert isinstance(got.memory[0].least, Want)
     assert got.memory[0].least.use_cores < got.memory[0].best.use_cores  # type: ignore[union-attr]
+
+
+# ---------------------------------------------------------------------- hostile and broken
+
+
+def test_a_service_that_hangs_is_not_told_to_meet_its_target() -> None:
+    job = service("a", cores=None)
+    hung = replace(job, progress=replace(job.progress, oldest_s=60.0))
+    memory = [learned_of(job, known("a"))]
+    for one, kind in ((job, OutlookKind.MET), (hung, OutlookKind.UNKNOWN)):
+        (outlook,) = place([one], seen([one]), memory, 2.0, SLO).outlooks["a"]
+        assert outlook.kind is kind
+    assert "hangs" in outlook.why
+
+
+def learned_of(job: JobView, one: ServiceMemory) -> ServiceMemory:
+    """With its wants, worked out from a report that tells nothing of the model."""
+    told = replace(job.progress, fresh=LatencySketch(20, 1.0))
+    fresh = replace(job, progress=told, changed_at_s=99.5)
+    target = LatencyTarget(one.target_s, one.quantile)
+    return learned(fresh, target, one, seen([fresh]), SLO, saturated=False)
+
+
+def test_latencies_that_say_too_little_make_no_service_use_more_than_its_ceiling_gives() -> None:
+    # A wait of -2 s: what a service seems to have that tells of latencies of nothing.
+    one = learned_of(service("a"), known("a", fixed_s=-2.0))
+    assert one.least is not None
+    assert 0 < one.least.use_cores <= 1.5 * one.least.ceiling_cores
+
+
+def test_what_was_tried_in_vain_is_not_held_against_the_next_start() -> None:
+    tried = replace(known("a", widest_cores=0.1), useless_until_s=200.0)
+    again = replace(service("a"), starts=2)
+    target = LatencyTarget(0.05, None)
+    begun = learned(again, target, tried, seen([again]), SLO, saturated=False)
+    assert begun.model is not None
+    assert begun.model.widest_cores is None
+    assert not begun.hopeless
+
+
+def test_looks_in_quick_succession_leave_known_what_is_known() -> None:
+    # A tenth of a second each: what is summed up of time fades as fast as it grows.
+    assert known("a", span_s=0.7, in_service_s=0.7).is_known
+    assert not known("a", span_s=0.7, in_service_s=0.7, requests=10.0).is_known
+
+
+def test_who_cannot_give_enough_is_not_named() -> None:
+    jobs = [service("big", cores=1.0, target_s=0.011, count=20, mean_s=0.02, changed_at_s=99.5)]
+    jobs.append(service("small", cores=1.0, count=20, mean_s=0.02, changed_at_s=99.5))
+    memory = [known("big", target_s=0.011), known("small")]
+    got = place(jobs, seen(jobs), memory, 1.0, SLO)
+    (crowded,) = got.outlooks["big"]
+    assert crowded.kind is OutlookKind.CROWDED
+    assert crowded.lacks == ()
+    assert "more than there is room for now" in crowded.why
+
+
+def test_what_is_measured_to_be_met_is_not_told_to_be_impossible() -> None:
+    # A burst left a wait of a second in the model; since then requests are quick.
+    job = service("a", cores=None)
+    quick = replace(job, progress=replace(job.progress, window=LatencySketch(50, 50 * 0.03)))
+    memory = [learned_of(job, known("a", fixed_s=1.0))]
+    for one, kind in ((job, OutlookKind.IMPOSSIBLE), (quick, OutlookKind.UNKNOWN)):
+        (outlook,) = place([one], seen([one]), memory, 2.0, SLO).outlooks["a"]
+        assert outlook.kind is kind
+    assert "30 ms now" in outlook.why
+
+
+def test_hopeless_and_hanging_is_told_to_hang() -> None:
+    job = service("a", cores=None)
+    hung = replace(job, progress=replace(job.progress, oldest_s=60.0))
+    memory = [learned_of(job, known("a", fixed_s=0.06))]
+    (outlook,) = place([hung], seen([hung]), memory, 2.0, SLO).outlooks["a"]
+    assert outlook.kind is OutlookKind.UNKNOWN
+    assert "hangs" in outlook.why
+
+
+def test_a_best_that_is_the_target_itself_leaves_no_room_for_noise() -> None:
+    for best_s, words in ((0.064, "cannot be met here: 64 ms at best"), (0.05, "cannot be kept")):
+        told, outlook = impossible_outlook(0.05, None, best_s, False)
+        assert words in told
+        assert outlook.best == best_s
+    assert told.endswith("and noise comes on top")
+
+
+def test_no_count_makes_an_expectation_of_no_time() -> None:
+    job = service("a", cores=0.3)
+    one = learned_of(job, known("a"))
+    assert one.model is not None
+    model = replace(one.model, in_service_s=1e9, always_one=0.0, measured_s=0.08)
+    one = replace(one, model=model)
+    why, outlook = met_outlook(one, job, 100.0, 0.4, band=False)
+    assert outlook.kind is OutlookKind.EXPECTED
+    assert why.endswith("the requests of 100 ms tell")
+
+
+def test_the_floor_of_a_blind_service_is_not_counted_on_for_one_that_is_new() -> None:
+    # It is promised more than its even share: the newcomer is expected to use the rest.
+    blind = service("blind", blind="silent", told_s=0.0, bounds=Bounds(floor_cores=1.5))
+    jobs = [blind, replace(service("new"), started_at_s=999.0)]
+    got = place(jobs, seen(jobs, now_s=1000.0), [], 2.0, SLO)
+    assert got.uses == {"blind": 1.5, "new": pytest.approx(0.5)}

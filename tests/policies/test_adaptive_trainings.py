@@ -367,3 +367,41 @@ def test_a_ceiling_of_the_spec_stays() -> None:
     bounded = replace(job, spec=replace(job.spec, bounds=replace(job.spec.bounds, ceiling_cores=2)))
     assert decided([bounded], rule=RULE).limits == {"a": 2}
     assert decided([replace(bounded, actual=Limits(2.0))]).limits == {"a": 2}
+
+
+def test_who_lies_that_it_is_nearly_there_is_not_first_for_ever() -> None:
+    # Steps that take nothing, and that go back before they would end.
+    liar = training("liar", 1999, step_core_s=1e-9)
+    for attained_core_s, before in ((1.0, "liar"), (1e6, "honest")):
+        jobs = [replace(liar, attained_core_s=attained_core_s), training("honest")]
+        memory = TrainingMemory(
+            "liar",
+            "c-liar",
+            ("accuracy", 0.7, 0.8),
+            read_s=1e3,
+            step=1999.0,
+            told_steps=2000.0,
+            step_core_s=1e-9,
+            paced=True,
+        )
+        assert first(decided(jobs, [memory])) == before
+
+
+def test_more_steps_than_anybody_makes_are_no_word() -> None:
+    for told, heard in ((10**12, 1e12), (10**15, None)):
+        (memory,) = decided([training("a", told=told)]).memory
+        assert memory.told_steps == heard
+
+
+def test_of_who_fell_silent_it_is_told_so() -> None:
+    blind = replace(training("a"), blind="silent for 200 s")
+    (outlook, *_) = decided([blind], now_s=1000.0).outlooks["a"]
+    assert outlook.kind is OutlookKind.UNKNOWN
+    assert "told nothing for long" in outlook.why
+
+
+def test_a_deadline_in_the_past_is_told_as_passed() -> None:
+    late = training("a", target=replace(TARGET, deadline_s=50.0))
+    deliver = decided([late], now_s=100.0).outlooks["a"][0]
+    assert deliver.kind is OutlookKind.IMPOSSIBLE
+    assert "its deadline has passed, alone it takes" in deliver.why

@@ -112,6 +112,25 @@ def test_an_allotment_of_an_older_version_is_changed_too(tmp_path: Path) -> None
     assert (told["cpu_cores"], told["stop_soon"], told["deliverable"]) == (0.5, True, True)
 
 
+@pytest.mark.parametrize(
+    ("has", "synced"),
+    [
+        (Allotment(cpu_cores=1.0, gpu_share=0.5, gpus=("GPU-a",)), False),
+        (Allotment(cpu_cores=1.0, gpu_memory_bytes=1 << 30), True),
+        (Allotment(cpu_cores=1.0, deliverable=True), True),
+        (Allotment(cpu_cores=1.0, stop_soon=True), True),
+    ],
+)
+def test_what_nobody_tells_again_outlasts_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: Allotment, synced: bool
+) -> None:
+    write_allotment(tmp_path, has)
+    calls: list[int] = []
+    monkeypatch.setattr(os, "fsync", calls.append)
+    change_allotment(tmp_path, cpu_cores=0.5)
+    assert bool(calls) is synced
+
+
 def test_changes_from_many_threads_are_all_there(tmp_path: Path) -> None:
     fields = [{"cpu_cores": 0.5}, {"gpu_share": 0.25}, {"stop_soon": True}, {"deliverable": True}]
     threads = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -414,3 +415,19 @@ def test_where_no_file_is_there_only_a_changed_directory_is_searched_again(
     os.utime(metrics.parent, ns=(1, 1))  # a trace of its own, however coarse the kernel's clock is
     append(metrics, '{"step": 7}')
     assert steps(reader, 3.5) == [7]
+
+
+def test_a_file_that_rests_where_its_disk_is_lost_is_a_trouble_and_no_exception(
+    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(metrics, '{"step": 1}')
+    reader.read(0.0)
+    reader.read(0.5)
+
+    def lost(descriptor: int) -> os.stat_result:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", lost)
+        assert os.strerror(errno.ESTALE) in (reader.read(1.0).trouble or "")
+    assert reader.read(2.0).trouble is None

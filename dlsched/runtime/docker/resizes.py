@@ -223,6 +223,8 @@ class Resizes:
         listed = self._listed(listing)
         for container in set(self._refused) - listed:
             self._refused.pop(container, None)
+        for container in self._calls.keys() - listed:
+            self.updating(container)  # nobody asks after it any more
         self._sweeping = {key: call for key, call in self._sweeping.items() if not call.done()}
         records = self._originals.all()
         self._missing_s = {

@@ -76,6 +76,8 @@ class Watch:
     def take(self, described: Inspected, now_s: float) -> None:
         """The engine describes it anew: follow a new start, or read an ended one's last lines."""
         before, self._described = self._described, described
+        if described != before:  # its limits may be others
+            self.doubt()
         if before.start == described.start and before.alive == described.alive:
             return
         if before.alive:
@@ -84,7 +86,7 @@ class Watch:
             self._open(now_s, from_end=False)
 
     def doubt(self) -> None:
-        """Its limits are changed: read everything of it next time."""
+        """Its limits are changed, or may have been: read everything of it next time."""
         self._read_all_s = float("-inf")
 
     def fact(

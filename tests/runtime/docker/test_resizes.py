@@ -395,3 +395,16 @@ def test_of_an_own_one_that_is_listed_the_engine_is_asked_nothing(bench: Bench) 
     assert (asked, bench.host.words["CpuQuota"]) == ([CONTAINER], 30_000)
     assert bench.resizes.begin(resize(0.4), described(gpu_access=GpuAccess.CDI)).status == "done"
     assert len(asked) > 1
+
+
+def test_a_change_that_outlasts_its_container_is_forgotten_once_it_is_over(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, wait_s=0.01)
+    held = threading.Event()
+    bench.hands.set = lambda *_, **__: held.wait(10)  # type: ignore[method-assign,assignment]
+    assert bench.resizes.begin(resize(), described()).status == "begun"
+    bench.sweep()
+    assert not bench.resizes.idle
+    held.set()
+    bench.resizes._calls[CONTAINER].result(10)
+    bench.sweep()
+    assert bench.resizes.idle

@@ -174,3 +174,12 @@ def test_a_burst_that_cannot_be_set_is_not_told(tmp_path: Path) -> None:
     assert watch.fact(1.0, None)[0].burst_cores == 0.111
     assert watch.fact(2.0, None, bursts=False)[0].burst_cores is None
     watch.close()
+
+
+def test_limits_that_somebody_else_changed_are_seen_once_the_engine_tells(tmp_path: Path) -> None:
+    watch, folder = watched(tmp_path)
+    watch.fact(1.0, None)
+    (folder / "cpu.cfs_quota_us").write_text("50000\n")
+    watch.take(replace(watch.described, quota_us=50_000), 2.0)
+    assert watch.fact(2.0, None)[0].actual == Limits(0.5)
+    watch.close()
