@@ -235,7 +235,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "adaptive-real": _all_of("adaptive-real"),
     "adaptive-schedules": _all_of("adaptive-schedules"),
     "adaptive-inference": lambda: readme_adaptive.services(_saved("adaptive-inference")),
-    "adaptive-training": _all_of("adaptive-training"),
+    "adaptive-training": lambda: readme_adaptive.trainings(_saved("adaptive-training")),
     "mixed": _all_of("mixed"),
     "ablation": lambda: readme_adaptive.ablation(_saved("ablation")),
     "loop": _all_of("loop"),

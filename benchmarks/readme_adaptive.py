@@ -12,6 +12,7 @@ from benchmarks import results
 from benchmarks.adaptive_inference import COUNTS
 from benchmarks.inference_tables import CALLED, PUBLISHED, Measured, best_published, mean, of_best
 from benchmarks.satisfaction import READINGS, Reading
+from dlsched.scoring import PLAIN
 
 
 def services(saved: Mapping[str, Any]) -> str:
@@ -27,6 +28,47 @@ def services(saved: Mapping[str, Any]) -> str:
         lines = [_line(found, reading, words) for words in _scenarios(found)]
         parts += [told, results.markdown(lines)]
     return "\n\n".join(parts)
+
+
+_TRAINING_CELLS = {
+    "tier 1": "tier 1 of plain",
+    "tier 2": "tier 2 of plain",
+    "completion": "completion of plain",
+    "mean of the three": "mean of three of plain",
+    "makespan": "makespan of plain",
+    "jobs worse to tier 1": "tier 1 jobs worse",
+    "true time in the 80 % interval": "in the 80 % interval",
+}
+"""Columns as README calls them, and as they are saved."""
+
+
+def trainings(saved: Mapping[str, Any]) -> str:
+    """By scenario, a line a policy: times of plain Docker's, n = 10/20/40; then the figures."""
+    table = saved["table"]
+    parts = []
+    for scenario in dict.fromkeys(row["scenario"] for row in table):
+        mine = [row for row in table if row["scenario"] == scenario and row["policy"] != PLAIN]
+        lines = []
+        for policy in dict.fromkeys(row["policy"] for row in mine):
+            own = [row for row in mine if row["policy"] == policy]
+            cells = {
+                words: "/".join(_number(row.get(key)) for row in own)
+                for words, key in _TRAINING_CELLS.items()
+            }
+            lines.append({"policy": f"`{policy.removeprefix('benchmarks.peers.')}`", **cells})
+        counts = "/".join(str(n) for n in dict.fromkeys(row["n"] for row in mine))
+        told = (
+            f"**{scenario}**, of plain Docker's (lower is better), n = {counts}, "
+            f"mean of {len(saved['seeds'])} seeds:"
+        )
+        parts += [told, results.markdown(lines)]
+    missed = [line for line in saved["headlines"] if "NOT reached" in line]
+    parts.append("\n".join(f"- {line}" for line in missed) or "All figures asked for are reached.")
+    return "\n\n".join(parts)
+
+
+def _number(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else "-"
 
 
 def ablation(saved: Mapping[str, Any]) -> str:

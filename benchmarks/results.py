@@ -44,8 +44,10 @@ def save(
     """Write one result file and return its path."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.json"
-    content = {"host": dict(host), "seeds": list(seeds), **more, "rows": [dict(r) for r in rows]}
-    path.write_text(json.dumps(content, indent=1) + "\n")
+    content = {"host": dict(host), "seeds": list(seeds), **more}
+    head = json.dumps(content, indent=1).removesuffix("\n}")
+    lines = ",\n".join(f"  {json.dumps(dict(row))}" for row in rows)  # a line each: there are many
+    path.write_text(f'{head},\n "rows": [\n{lines}\n ]\n}}\n')
     return path
 
 

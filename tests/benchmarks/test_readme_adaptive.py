@@ -33,3 +33,17 @@ def test_a_line_is_a_scenario_and_a_cell_has_every_n() -> None:
 def test_the_ablation_is_told_table_by_table() -> None:
     told = readme_adaptive.ablation({"tables": {"A": [{"x": 0.12345}], "B": [{"y": "none"}]}})
     assert told.startswith("**A**\n\n| x |\n| --- |\n| 0.123 |\n\n**B**")
+
+
+def test_trainings_are_told_beside_plain_docker_with_what_was_not_reached() -> None:
+    table = [
+        {"scenario": "s", "n": n, "policy": policy, "tier 1 of plain": 1.0 - part}
+        for n, part in ((10, 0.25), (20, 0.5))
+        for policy in ("none", "benchmarks.peers.las:LasPolicy")
+    ]
+    lines = ["n = 20: mean 0.9, at most 0.8: NOT reached", "n = 10: reached"]
+    told = readme_adaptive.trainings({"table": table, "headlines": lines, "seeds": [1, 2]})
+    assert "**s**, of plain Docker's (lower is better), n = 10/20, mean of 2 seeds:" in told
+    assert "| `las:LasPolicy` | 0.75/0.50 |" in told
+    assert "`none`" not in told
+    assert told.endswith("- n = 20: mean 0.9, at most 0.8: NOT reached")

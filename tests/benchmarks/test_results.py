@@ -34,3 +34,12 @@ def test_a_result_with_several_tables_has_them_by_title_and_its_headlines_below(
         "Host: cores 2.",
     ]
     assert "| 0.123 |" in texts[0]
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [{"a": 1.5, "b": None}], [{"a": "x\n"}, {"b": [1, {"c": 2}]}]]
+)
+def test_what_is_saved_is_loaded(rows: list[dict[str, object]]) -> None:
+    results.save("one", {"cores": 2}, [1, 2], rows, title="One", table=[])
+    saved = {"host": {"cores": 2}, "seeds": [1, 2], "title": "One", "table": [], "rows": rows}
+    assert results.load("one") == saved
