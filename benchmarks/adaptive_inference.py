@@ -17,8 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import logging
-import multiprocessing
 import os
 import sys
 from collections.abc import Sequence
@@ -29,6 +27,7 @@ from rich.console import Console
 from benchmarks import results
 from benchmarks.inference_tables import PUBLISHED, Line, Measured, tables_of
 from benchmarks.satisfaction import READINGS, Judged, Reading, Watch, judge
+from benchmarks.traces_pool import compare_all
 from dlsched.deciding import NamedPolicy
 from dlsched.policies import load as load_policy
 from dlsched.scoring import PLAIN
@@ -139,22 +138,7 @@ def run(
     processes: int,
 ) -> list[Measured]:
     """Every scenario at every n and seed, on so many processes; the order of rows is fixed."""
-    wanted = [(one, n, seed, policies) for one in scenarios for n in counts for seed in seeds]
-    found: list[Measured] = []
-    context = multiprocessing.get_context("spawn")
-    # Targets out of reach are what is measured here, not news; a policy that fails raises.
-    with context.Pool(processes, logging.disable, (logging.WARNING,)) as pool:
-        for (scenario, n, seed, _), rows in zip(
-            wanted, pool.imap(_compare, wanted, chunksize=1), strict=True
-        ):
-            found += rows
-            if seed == seeds[-1]:
-                console.print(f"   {scenario.name}, n = {n}: {len(seeds)} seeds", highlight=False)
-    return found
-
-
-def _compare(wanted: tuple[Scenario, int, int, Sequence[str]]) -> list[Measured]:
-    return compare(*wanted)
+    return compare_all(console, compare, scenarios, counts, seeds, processes, policies)
 
 
 # ---------------------------------------------------------------------- saving

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import multiprocessing
 import os
 import statistics
 import sys
@@ -27,6 +26,7 @@ from dataclasses import asdict, dataclass, field
 from rich.console import Console
 
 from benchmarks import results
+from benchmarks.traces_pool import compare_all
 from dlsched import scoring
 from dlsched.deciding import NamedPolicy
 from dlsched.model import CycleReport, OutlookKind
@@ -63,8 +63,6 @@ MAKESPAN_OF_BEST = 1.02
 
 GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
 
-_TURN = ": its target ("
-"""An alarm that tells how a target stands is no failure."""
 _LATEST_END = 4.0
 """A trace may take so many times its planned time, so that every job ends."""
 _CYCLE_S = 5.0
@@ -150,8 +148,8 @@ def compare(scenario: Scenario, jobs: int, seed: int, policies: Sequence[str]) -
     for policy in policies:
         told = Told()
         run = simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=told.add)
-        if failed := [alarm for alarm in run.alarms if _TURN not in alarm]:
-            raise RuntimeError(f"{scenario.name}, {policy}, seed {seed}: {failed}")
+        if run.alarms:
+            raise RuntimeError(f"{scenario.name}, {policy}, seed {seed}: {run.alarms}")
         runs.append(run)
         for metric, count in zip(("inside", "told"), told.inside(run), strict=True):
             more.append(Row(scenario.name, jobs, policy, seed, metric, count, None, None))
@@ -248,23 +246,8 @@ def run(
     policies: Sequence[str],
 ) -> list[Row]:
     """Every scenario at every n and seed, on all cores; the order of rows is fixed."""
-    wanted = [
-        (scenario, n, seed, policies) for scenario in scenarios for n in counts for seed in seeds
-    ]
-    found: list[Row] = []
     cores = len(os.sched_getaffinity(0))
-    with multiprocessing.get_context("spawn").Pool(cores) as pool:
-        for (scenario, n, seed, _), rows in zip(
-            wanted, pool.imap(_compare, wanted, chunksize=1), strict=True
-        ):
-            found += rows
-            if seed == seeds[-1]:
-                console.print(f"   {scenario.name}, n = {n}: {len(seeds)} seeds", highlight=False)
-    return found
-
-
-def _compare(wanted: tuple[Scenario, int, int, Sequence[str]]) -> list[Row]:
-    return compare(*wanted)
+    return compare_all(console, compare, scenarios, counts, seeds, cores, policies)
 
 
 def save(rows: Sequence[Row], seeds: Sequence[int]) -> None:

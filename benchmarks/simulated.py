@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import multiprocessing
 import os
 import statistics
 import sys
@@ -21,6 +20,7 @@ from rich.console import Console
 
 from benchmarks import results
 from benchmarks.settling import Settling
+from benchmarks.traces_pool import compare_all
 from dlsched import scoring
 from dlsched.deciding import NamedPolicy
 from dlsched.policies import load as load_policy
@@ -157,20 +157,7 @@ def _mean(by_metric: dict[str, list[Row]], metric: str, of: str = "value") -> fl
 
 def run(console: Console, counts: Sequence[int], seeds: Sequence[int], processes: int) -> list[Row]:
     """Every scenario at every n and seed, on so many processes; the order of rows is fixed."""
-    wanted = [(scenario, n, seed) for scenario in SCENARIOS for n in counts for seed in seeds]
-    found: list[Row] = []
-    with multiprocessing.get_context("spawn").Pool(processes) as pool:
-        for (scenario, n, seed), rows in zip(
-            wanted, pool.imap(_compare, wanted, chunksize=1), strict=True
-        ):
-            found += rows
-            if seed == seeds[-1]:
-                console.print(f"   {scenario.name}, n = {n}: {len(seeds)} seeds", highlight=False)
-    return found
-
-
-def _compare(wanted: tuple[Scenario, int, int]) -> list[Row]:
-    return compare(*wanted)
+    return compare_all(console, compare, SCENARIOS, counts, seeds, processes)
 
 
 def save(found: Iterable[Row], seeds: Sequence[int]) -> dict[str, list[dict[str, object]]]:
