@@ -18,7 +18,7 @@ import sqlite3
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,15 @@ def wrap_everything(points: Points, names: Names) -> None:
 def _wrap_engine(points: Points, names: Names) -> None:
     for method in CHANGING:
         setattr(Engine, method, _engine_call(getattr(Engine, method), method, points, names))
-    inspect = Engine.inspect
+    inspect, containers = Engine.inspect, Engine.containers
+
+    def listing(self: Engine, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        bodies = containers(self, labels)
+        # An agent that follows another inspects a container only once something changes there.
+        for body in bodies:
+            for name in (body["Names"] or ())[:1]:
+                names.learn(body["Id"], name)
+        return bodies
 
     def inspecting(self: Engine, container: str) -> dict[str, Any]:
         body = inspect(self, container)
@@ -119,6 +127,7 @@ def _wrap_engine(points: Points, names: Names) -> None:
         return body
 
     Engine.inspect = inspecting  # type: ignore[method-assign]
+    Engine.containers = listing  # type: ignore[method-assign]
     # The request has left the process; nobody will ever read the answer.
     connection = urllib3.connection.HTTPConnection
     request, answer = connection.putrequest, connection.getresponse
