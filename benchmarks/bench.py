@@ -22,6 +22,7 @@ from benchmarks import (
     adaptive_real,
     adaptive_schedules,
     adaptive_training,
+    bystander,
     gpu_move,
     gpu_pacing,
     gpu_placement,
@@ -305,12 +306,24 @@ def part_tail(console: Console, chosen: argparse.Namespace) -> None:
     results.save("tail", host_facts(), [seed], rows, title=title, table=tail.table(rows))
 
 
+def part_bystander(console: Console, chosen: argparse.Namespace) -> None:
+    """What the rest of the host waits beside trainings, by the group's weight."""
+    seed = 1
+    console.print(f"== bystander, seed {seed}: weights forward and backward", highlight=False)
+    with session() as one:
+        rows = bystander.measure(one, seed, chosen.bystander)
+    console.print(results.markdown(rows), highlight=False, soft_wrap=True)
+    title = "What the rest of the host waits while trainings keep every core busy"
+    results.save("bystander", host_facts(), [seed], rows, title=title, table=bystander.table(rows))
+
+
 PARTS = {
     "satisfied": part_satisfied,
     "mends": part_mends,
     "loop": part_loop,
     "reaction": part_reaction,
     "tail": part_tail,
+    "bystander": part_bystander,
     "training": part_training,
     adaptive_real.NAME: part_adaptive_real,
     adaptive_schedules.NAME: part_adaptive_schedules,
@@ -345,6 +358,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--idle", type=int, default=100, help="containers in the loop's cost")
     parser.add_argument("--repetitions", type=int, default=2, help="of the training schedules")
     parser.add_argument("--tail", type=float, default=90.0, help="seconds of each phase of tail")
+    parser.add_argument("--bystander", type=float, default=20.0, help="seconds of each weight")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of the reaction times")
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
+
+import psutil
 
 from benchmarks import kept_services
 from benchmarks.demo_set import DemoJob, draw, spec_text
@@ -207,12 +210,12 @@ def run_policy(
     session.start(policy)
     first, began_s = session.cycle(), time.monotonic()
     agent, engines = session.process, session.engine_processes()
-    agent_s, engine_s = _cpu_s([agent]), _cpu_s(engines)
+    agent_began_s, engine_began_s = _cpu_s([agent]), _cpu_s(engines)
     _watch(session, watcher, f"{policy} settles", plan.settle_s)
     judged_from_s = time.monotonic() - began_s
     _watch(session, watcher, f"{policy} is judged", plan.judge_s)
     elapsed_s = time.monotonic() - began_s
-    agent_s, engine_s = _cpu_s([agent]) - agent_s, _cpu_s(engines) - engine_s
+    agent_s, engine_s = _since_s(agent_began_s), _since_s(engine_began_s)
     rss_bytes = agent.memory_info().rss
     while elapsed_s - judged_from_s < plan.judge_most_s and not all(
         job.enough for job in _judged(_series(session, first), targets, judged_from_s)
@@ -258,9 +261,20 @@ def _judged(
     return [judge(job, target_s, series[job], since_s) for job, target_s in targets.items()]
 
 
-def _cpu_s(processes: Sequence[Any]) -> float:
-    """CPU seconds of these and of what they have waited for (an update forks runc)."""
-    return sum(sum(process.cpu_times()[:4]) for process in processes)
+def _cpu_s(processes: Iterable[psutil.Process]) -> dict[psutil.Process, float]:
+    """CPU seconds of each and of what it has waited for (an update forks runc).
+
+    Whoever has ended is left out: a container's shim ends with it.
+    """
+    spent_s = {}
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            spent_s[process] = sum(process.cpu_times()[:4])
+    return spent_s
+
+
+def _since_s(began_s: Mapping[psutil.Process, float]) -> float:
+    return sum(now_s - began_s[process] for process, now_s in _cpu_s(began_s).items())
 
 
 def _mean_phases(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -89,15 +89,15 @@ class Session:
         containerds = [c for p in own for c in p.children() if _is(c, "containerd")]
         return [*own, *containerds, *shims]
 
-    def confine(self) -> None:
+    def confine(self, group_weight: float | None = None) -> None:
         """Hold all containers of this instance together within the cores asked for.
 
         A quota on their common group, since plain Docker knows no bound for several containers. On
         the private engine, whose group is ours, that group gets the weight that dlsched's own has
-        at the top of a host.
+        at the top of a host: `group_weight`, or by default what the settings have.
         """
         if _CGROUP_PARENT is not None:
-            weigh_group(_CGROUP_PARENT, Settings().group_weight or 1.0)
+            weigh_group(_CGROUP_PARENT, group_weight or Settings().group_weight or 1.0)
         if self._capacity is None:
             return
         label = f"dlsched.instance={self.instance}"

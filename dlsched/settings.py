@@ -234,9 +234,11 @@ class Settings:
     burst_ratio: Annotated[float, number(0, 1), Field(alias="burst")] = 0.3
     """What a job with a latency target may save up and use beyond its ceiling, as part of it; 0
     leaves it."""
-    group_weight: Annotated[float, number(0.01, 100)] | None = 8.0
+    group_weight: Annotated[float, number(0.01, 100)] | None = 2.0
     """Weight of dlsched's group of containers, as a multiple of one container's default; None
-    leaves it."""
+    leaves it. Where trainings keep every core busy, at 8 whatever else runs on the host, the engine
+    first, waits for seconds (`benchmarks.bystander`); at 1 one busy process weighs as much as all
+    jobs."""
     tier_evaluations: Annotated[int, whole(1, 1000)] = EVALUATIONS
     """How many evaluations in a row reach a tier of an accuracy target."""
     blind_after_s: Annotated[float, seconds(1, 86_400), Field(alias="blind_after")] = BLIND_AFTER_S

@@ -177,8 +177,8 @@ def _paced(job: JobView, known: TrainingMemory, ago_s: float) -> TrainingMemory:
 def _usable(job: JobView, known: TrainingMemory, pressed: bool) -> TrainingMemory:
     """With what it can use at once: what it used where all that it can use was meant for it."""
     used, given, usable = job.usage.cpu_cores, known.given_cores, known.usable_cores
-    # Until its first word it starts, on one thread as a rule: that is not training.
-    if used is None or not given or known.read_s is None:
+    # Until its second word its use is still that of its start, on one thread as a rule.
+    if used is None or not given or not known.paced:
         return known
     room, floor = HEADROOM * given, _SEEN_FLOORS * job.spec.bounds.floor_cores
     if job.actual.cpu_cores is not None:

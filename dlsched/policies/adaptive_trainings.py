@@ -29,6 +29,9 @@ a part of that of the one before."""
 _LEAST_WEIGHT = 1e-3
 _STEEPNESS = 1.0
 """A core given last weighs less than one given first by the exponential of this."""
+_LEAD = 4.0
+"""Weight of who comes first, as a multiple of the capacity: threads that wait for each other get
+less than their weight beside others', and it is to show what it can use."""
 _FULL_RATIO, _FOREIGN_RATIO = 0.93, 0.05
 """Use of the host from which on it has no idle CPU, and others' part of it that is felt."""
 _NARROW_RATIO = 0.95
@@ -191,19 +194,22 @@ def _weights(
     floors: Mapping[str, float],
     capacity_cores: float,
 ) -> dict[str, float]:
-    """What is given, the more per core the earlier in order: who is first may take more than it was
-    known to be able to use, and so shows that it can.
+    """What is given, the more per core the earlier in order; who is first outweighs all others, may
+    take more than it was known to be able to use, and so shows that it can.
 
     Of those for whom nothing is left each weighs little against the one before: it takes what stays
-    idle, and no more. Nobody weighs less than its floor.
+    idle, and no more. Nobody weighs less than its floor beside the first.
     """
     weights, following, before = {}, _NEXT_RATIO * capacity_cores, 0.0
     for name in order:
-        if given[name] > floors[name]:
+        if name == order[0]:
+            weight = _LEAD * capacity_cores
+        elif given[name] > floors[name]:
             rank = math.exp(-_STEEPNESS * min(before / capacity_cores, 1.0))
-            weights[name] = max(HEADROOM * given[name] * rank, floors[name], _LEAST_WEIGHT)
-            before += given[name]
+            weight = HEADROOM * given[name] * rank
         else:
-            weights[name] = max(following, floors[name], _LEAST_WEIGHT)
+            weight = following
             following *= _NEXT_RATIO
+        weights[name] = max(weight, _LEAD * floors[name], _LEAST_WEIGHT)
+        before += given[name]
     return weights

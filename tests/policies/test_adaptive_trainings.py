@@ -160,6 +160,33 @@ def test_waiting_for_others_is_not_taken_for_being_narrow() -> None:
     assert known["b"].usable_cores is None
 
 
+def test_what_a_training_uses_while_it_starts_is_not_all_that_it_can() -> None:
+    starting = training("a", 50, used=1.0, told=None)
+    placed = decided([starting])
+    placed = decided([starting], placed.memory, now_s=101.0)
+    assert placed.memory[0].usable_cores is None
+    placed = decided([training("a", 100, used=1.0, told=None)], placed.memory, now_s=102.0)
+    assert placed.memory[0].usable_cores == pytest.approx(1.0)
+
+
+def test_whoever_is_first_may_show_what_it_can_use() -> None:
+    jobs = [training("a", used=2.0), training("b", step_core_s=2.0, used=6.0)]
+    placed = decided(jobs)
+    for at_s in (101.0, 102.0):
+        placed = decided(jobs, placed.memory, now_s=at_s)
+    assert placed.uses["b"] > placed.uses["a"]
+    assert placed.weights["a"] > 0.8 * math.fsum(placed.weights.values())
+
+
+def test_a_floor_holds_beside_the_first() -> None:
+    bounds = Bounds(floor_cores=2.0)
+    last = training("last", step_core_s=100.0)
+    last = replace(last, spec=replace(last.spec, bounds=bounds))
+    placed = decided([training("a", used=8.0), last])
+    whole = math.fsum(placed.weights.values())
+    assert placed.weights["last"] / whole * CORES == pytest.approx(2.0, rel=0.25)
+
+
 def test_a_long_narrow_training_goes_first_or_it_would_be_left_over() -> None:
     long = training("long", 250, told=8000, used=1.0)
     jobs = [long, *(training(f"short-{n}", 300, told=800, used=8.0) for n in range(4))]

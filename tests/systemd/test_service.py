@@ -155,7 +155,7 @@ def test_it_is_active_once_the_first_cycle_ran(node: Host):
     ]
     # In control groups it can write, as burst and the weight of its own group need it.
     weight = "/sys/fs/cgroup/*/dlsched-default/cpu.shares /sys/fs/cgroup/dlsched-default/cpu.weight"
-    assert node.run(f"cat {weight} 2>/dev/null", code=None) in ("8192", "800")
+    assert node.run(f"cat {weight} 2>/dev/null", code=None) in ("2048", "200")
 
 
 def test_the_hardened_agent_reads_what_another_user_wrote_for_itself_alone(node: Host):

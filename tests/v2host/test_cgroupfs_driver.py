@@ -48,7 +48,7 @@ def test_limits_come_back_and_the_group_has_its_weight_and_goes(host: str, tmp_p
         folder = group_of(client, made[0].id)
         assert (folder.name, folder.parent.name) == (made[0].id, "dlsched-v2host")
         assert GROUP.weigh(folder, v2=True) is None
-        assert (folder.parent / "cpu.weight").read_text() == "800\n"
+        assert (folder.parent / "cpu.weight").read_text() == "200\n"
         for one in made:
             client.remove_container(one.id, force=True)
         GROUP.remove()

