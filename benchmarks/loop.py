@@ -301,7 +301,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--profile", type=Path, help="where to leave what cProfile saw")
     chosen = parser.parse_args(arguments)
     logging.disable()
-    profile = None if chosen.profile is None else cProfile.Profile()
+    profile = None if chosen.profile is None else cProfile.Profile(time.thread_time)
     for case in chosen.case:
         for jobs in chosen.jobs:
             print(measure(jobs, case, chosen.policy, profile), flush=True)

@@ -39,6 +39,33 @@ _WRITERS = 1024
 """Of more writers than that in one job, the requests in flight of the first ones count."""
 
 
+@dataclass(slots=True)
+class _Slide:
+    """What was told lately."""
+
+    sketch: SlidingSketch = field(default_factory=SlidingSketch)
+    at_s: deque[float] = field(default_factory=deque)
+    """When each of its members was."""
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+    def add(self, latency: LatencySketch, at_s: float) -> None:
+        """One more, the newest."""
+        self.sketch.add(latency)
+        self.at_s.append(at_s)
+
+    def drop_before(self, since_s: float) -> None:
+        """Let go of what is older."""
+        while self.at_s and self.at_s[0] < since_s:
+            self.at_s.popleft()
+            self.sketch.drop()
+
+    def copy(self) -> _Slide:
+        """Another with the same in it."""
+        return _Slide(self.sketch.copy(), self.at_s.copy())
+
+
 class _Counters(NamedTuple):
     """The kernel's counts of one start at one moment."""
 
@@ -70,10 +97,9 @@ class Measures:
     _cpu: deque[tuple[float, float]] = field(default_factory=deque)
     _gpu: deque[tuple[float, float]] = field(default_factory=deque)
     """When, and its busy seconds on one GPU in the mean."""
-    _recent: SlidingSketch = field(default_factory=SlidingSketch)
-    _recent_at_s: deque[float] = field(default_factory=deque)
-    _window: SlidingSketch = field(default_factory=SlidingSketch)
-    _window_at_s: deque[float] = field(default_factory=deque)
+    _recent: _Slide = field(default_factory=_Slide)
+    _window: _Slide | None = None
+    """What of `_recent` began after the last change of limits; None: all of it."""
     _window_since_s: float = 0.0
     """The change of limits that `_window` begins after."""
     _fresh: LatencySketch = _NONE
@@ -161,7 +187,7 @@ class Measures:
         told = self._told
         if told is not None and told.bad_lines == bad_lines and told.trouble == trouble:
             return told
-        recent = self._recent.total()
+        recent = self._recent.sketch.total()
         in_flight, oldest_s = 0, 0.0
         for at_s, count, age_s in self._writers.values():
             if count:
@@ -169,8 +195,7 @@ class Measures:
                 oldest_s = max(oldest_s, age_s + now_s - at_s)
         self._told = Progress(
             fresh=self._fresh,
-            # What is in the window is in the recent as well: as many are the same.
-            window=recent if len(self._window) == len(self._recent) else self._window.total(),
+            window=recent if self._window is None else self._window.sketch.total(),
             recent=recent,
             in_flight=in_flight,
             oldest_s=oldest_s,
@@ -201,9 +226,7 @@ class Measures:
         self._counters = None
         self._cpu.clear()
         self._gpu.clear()
-        for sketch, times in self._windows():
-            sketch.clear()
-            times.clear()
+        self._recent, self._window = _Slide(), None
         self._writers.clear()
 
     def _fold_usage(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
@@ -275,7 +298,7 @@ class Measures:
         """Whether it does nothing, or has ended, and all windows have seen that."""
         return (
             (fact.state in _ENDED or not fact.gpus)
-            and not (fact.reports or self._writers or self._recent or self._window)
+            and not (fact.reports or self._writers or self._recent)
             and not self.usage.window_cores
             and (fact.usage_core_s is None or self.usage.cpu_cores == 0.0)
             and self._fresh is _NONE
@@ -324,24 +347,22 @@ class Measures:
         """Take these lines in, and let go of what is too old or of before the last change."""
         since_s = self.changed_at_s or 0.0
         if since_s != self._window_since_s:
-            self._window_since_s = since_s
-            self._window.clear()
-            self._window_at_s.clear()
+            self._window_since_s, self._window = since_s, _Slide()
         for report in told:
-            if report.latency is None:
+            latency = report.latency
+            if latency is None:
                 continue
-            self._recent.add(report.latency)
-            self._recent_at_s.append(report.received_s)
-            if _began_s(report, report.latency) >= since_s:
-                self._window.add(report.latency)
-                self._window_at_s.append(report.received_s)
-        for sketch, times in self._windows():
-            while times and times[0] < now_s - window_s:
-                times.popleft()
-                sketch.drop()
-
-    def _windows(self) -> tuple[tuple[SlidingSketch, deque[float]], ...]:
-        return (self._recent, self._recent_at_s), (self._window, self._window_at_s)
+            counts = _began_s(report, latency) >= since_s
+            if self._window is None and not counts:
+                self._window = self._recent.copy()
+            self._recent.add(latency, report.received_s)
+            if self._window is not None and counts:
+                self._window.add(latency, report.received_s)
+        self._recent.drop_before(now_s - window_s)
+        if self._window is not None:
+            self._window.drop_before(now_s - window_s)
+            if len(self._window) == len(self._recent):  # which has all that the window has
+                self._window = None
 
 
 def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:

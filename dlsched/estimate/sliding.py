@@ -60,10 +60,13 @@ class SlidingSketch:
                 del counts[index]
         self._total = None
 
-    def clear(self) -> None:
-        """None is in it."""
-        while self._members:
-            self.drop()
+    def copy(self) -> SlidingSketch:
+        """Another with the same in it."""
+        other = SlidingSketch()
+        other._members, other._sums_s = self._members.copy(), self._sums_s.copy()
+        other._counts, other._count = self._counts.copy(), self._count
+        other._errors, other._total = self._errors, self._total
+        return other
 
     def total(self) -> LatencySketch:
         """All of them as one."""

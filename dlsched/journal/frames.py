@@ -1,8 +1,8 @@
 """What changed between two plain values, and back: the journal's delta coding.
 
 Pure: `patch(old, difference(old, new))` equals `new`. A plain value is None, bool, int, float, str,
-list, or dict with str keys; the writer's side may also hold `Counts` and unchanging objects, which
-become plain as JSON. It must not know what the values mean.
+list, or dict with str keys; the writer's side may also hold tuples, `Counts` and frozen objects,
+which become plain as JSON. It must not know what the values mean.
 
 A delta, as JSON: `[value]` replaces, `[]` takes a key away, an int is added, a float replaces, a
 text changes counts, an object changes these keys (of a dict) or, in a list, drops elements at
@@ -12,10 +12,11 @@ the front and adds some at the end (`drop`, `add`) or changes some in place (`at
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from operator import lt
+from typing import Any, NamedTuple
 
 Plain = Any
 """As above; mypy has no use for the recursive type."""
@@ -29,7 +30,18 @@ _GAP = 6
 """A hole in the indices wider than this is cheaper as a new run than as zeros."""
 
 
-@dataclass(frozen=True, slots=True)
+class Shape(NamedTuple):
+    """A kind of frozen objects whose changes are told field by field, as if each were a dict."""
+
+    names: tuple[str, ...]
+    values: Callable[[Any], tuple[Plain, ...]]
+    """The fields of one object, in that order."""
+
+
+Shapes = Callable[[type], Shape | None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Counts:
     """Counts by index, ascending and none zero: as text, and as a change, one letter each.
 
@@ -38,6 +50,11 @@ class Counts:
     """
 
     pairs: tuple[tuple[int, int], ...]
+    members: frozenset[tuple[int, int]] = field(init=False)
+    """The same, to be told against those before and those after."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "members", frozenset(self.pairs))
 
     def __str__(self) -> str:
         return render_counts(self.pairs)
@@ -45,8 +62,8 @@ class Counts:
 
 def countable(pairs: tuple[tuple[int, int], ...]) -> bool:
     """Whether `Counts` keeps these pairs exactly."""
-    counts = dict(pairs)
-    return len(counts) == len(pairs) and 0 not in counts.values() and list(counts) == sorted(counts)
+    indices = [index for index, _ in pairs]
+    return all(count for _, count in pairs) and all(map(lt, indices, indices[1:]))
 
 
 def render_counts(pairs: tuple[tuple[int, int], ...] | list[tuple[int, int]]) -> str:
@@ -74,26 +91,32 @@ def parse_counts(text: str) -> list[tuple[int, int]]:
     return pairs
 
 
-def difference(old: Plain, new: Plain) -> Plain:
-    """The delta that leads from `old` to `new`; None when they are equal as Python compares."""
+def difference(old: Plain, new: Plain, shapes: Shapes = lambda _: None) -> Plain:
+    """The delta that leads from `old` to `new`; None when they are equal as Python compares.
+
+    A frozen object that `shapes` knows nothing of is replaced as a whole.
+    """
     if old is new:
         return None
     kind = type(new)
     if kind is not type(old):
         return [new]
     if kind is dict:
-        return _dict_difference(old, new)
-    if old == new:
-        return None
-    if kind is list:
-        return _list_difference(old, new)
+        return _dict_difference(old, new, shapes)
     if kind is float:
-        return new
-    if kind is int:
-        return new - old
+        return None if old == new else new
     if kind is Counts:
         change = _counts_difference(old, new)
-        return [new] if change is None else change
+        return [new] if change is None else change or None
+    shape = shapes(kind)
+    if shape is not None:
+        return _field_difference(old, new, shape, shapes)
+    if old == new:
+        return None
+    if kind is list or kind is tuple:
+        return _list_difference(old, new, shapes)
+    if kind is int:
+        return new - old
     return [new]
 
 
@@ -113,7 +136,16 @@ def patch(old: Plain, delta: Plain) -> Plain:
     return old if delta is None else delta
 
 
-def _dict_difference(old: dict[str, Plain], new: dict[str, Plain]) -> Plain:
+def _field_difference(old: Plain, new: Plain, shape: Shape, shapes: Shapes) -> Plain:
+    delta: dict[str, Plain] = {}
+    fields = zip(shape.names, shape.values(old), shape.values(new), strict=True)
+    for name, before, value in fields:
+        if before is not value and (change := difference(before, value, shapes)) is not None:
+            delta[name] = change
+    return delta or None
+
+
+def _dict_difference(old: dict[str, Plain], new: dict[str, Plain], shapes: Shapes) -> Plain:
     delta: dict[str, Plain] = {}
     for key, value in new.items():
         before = old.get(key, _MISSING)
@@ -121,7 +153,7 @@ def _dict_difference(old: dict[str, Plain], new: dict[str, Plain]) -> Plain:
             continue
         if before is _MISSING:
             delta[key] = [value]
-        elif (change := difference(before, value)) is not None:
+        elif (change := difference(before, value, shapes)) is not None:
             delta[key] = change
     if len(old) + sum(key not in old for key in delta) > len(new):
         delta.update((key, []) for key in old if key not in new)
@@ -138,14 +170,15 @@ def _dict_patch(old: Mapping[str, Plain], delta: Mapping[str, Plain]) -> dict[st
     return new
 
 
-def _list_difference(old: list[Plain], new: list[Plain]) -> Plain:
+def _list_difference(old: Sequence[Plain], new: Sequence[Plain], shapes: Shapes) -> Plain:
     """A list that slides (old ones leave at the front, fresh ones join) or changes in place."""
     if new and old:
         for start, value in enumerate(old):
             if value == new[0] and old[start:] == new[: len(old) - start]:
                 return {"drop": start, "add": new[len(old) - start :]}
     if len(old) == len(new):
-        changes = ((str(i), difference(*pair)) for i, pair in enumerate(zip(old, new, strict=True)))
+        pairs = enumerate(zip(old, new, strict=True))
+        changes = ((str(i), difference(*pair, shapes)) for i, pair in pairs)
         return {"at": {index: change for index, change in changes if change is not None}}
     return [new]
 
@@ -162,8 +195,7 @@ def _list_patch(old: list[Plain], delta: Mapping[str, Plain]) -> list[Plain]:
 @lru_cache(maxsize=8)  # a job's window is what is recent of it, for as long as its limits stay
 def _counts_difference(old: Counts, new: Counts) -> str | None:
     """As text; None where that would tell of more counts than there are."""
-    before, after = set(old.pairs), set(new.pairs)
-    change = dict(after - before)
-    for index, count in before - after:
+    change = dict(new.members - old.members)
+    for index, count in old.members - new.members:
         change[index] = change.get(index, 0) - count
     return None if len(change) > len(new.pairs) else render_counts(sorted(change.items()))

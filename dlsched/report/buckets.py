@@ -9,6 +9,7 @@ bucket counts in it. A bucket's value lies 1 % from both of its ends.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 GROWTH = 1.01 / 0.99
 UNIT_S = 1e-6
@@ -28,6 +29,7 @@ def bucket_index(seconds: float) -> int:
     return min(LAST_BUCKET, math.ceil(math.log(seconds / UNIT_S) / _LOG_GROWTH))
 
 
+@lru_cache(LAST_BUCKET + 1)
 def bucket_value_s(index: int) -> float:
     """The latency in seconds that stands for all of a bucket, within 1 %."""
     return 2.0 / (1.0 + GROWTH) * UNIT_S * math.exp(_LOG_GROWTH * index)

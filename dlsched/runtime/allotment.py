@@ -15,7 +15,7 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,7 @@ class Allotment:
 
 
 _WRITTEN = TypeAdapter(Allotment)
+_FIELDS = tuple(item.name for item in fields(Allotment))
 _writing = threading.Lock()
 """A start, a change of limits and a delivery come from threads of their own."""
 
@@ -116,7 +117,8 @@ def _told_again(allotment: Allotment) -> bool:
 
 
 def _replace(directory: Path, allotment: Allotment, *, to_disk: bool) -> None:
-    text = json.dumps(asdict(allotment), allow_nan=False) + "\n"
+    told = {name: getattr(allotment, name) for name in _FIELDS}
+    text = json.dumps(told, allow_nan=False) + "\n"
     if allotment.gpu_share is not None and allotment.gpu_share < 1.0:
         _lay_turns(directory, allotment.gpus)
     write_whole(directory / "allotment.json", text, mode=0o644, to_disk=to_disk)

@@ -118,6 +118,8 @@ class CgroupReader:
         files = _v2_files(folders) if self.v2 else _v1_files(folders)
         self._used: bytes | None = None
         """What was last read of the CPU time used, as the kernel wrote it."""
+        self._numbers: dict[str, tuple[bytes | None, int | None]] = {}
+        """By file what the kernel wrote last, and what it means: a limit seldom changes."""
         self._open: dict[str, int] = {}
         for name, path in files.items():
             with suppress(OSError):
@@ -153,7 +155,7 @@ class CgroupReader:
 
     def _read_v1(self, used: bytes | None) -> CgroupReading:
         stat = _table(self._text("stat"))
-        usage_ns = _integer(_text(used))
+        usage_ns = _integer(used)
         return CgroupReading(
             usage_core_s=None if usage_ns is None else usage_ns / 1e9,
             periods=stat.get("nr_periods"),
@@ -194,7 +196,13 @@ class CgroupReader:
         return _text(self._bytes(name))
 
     def _number(self, name: str) -> int | None:
-        return _integer(self._text(name))
+        told = self._bytes(name)
+        before = self._numbers.get(name)
+        if before is not None and before[0] == told:
+            return before[1]
+        number = _integer(told)
+        self._numbers[name] = told, number
+        return number
 
 
 def _mounted(mountinfo: str) -> Iterator[Hierarchy]:
@@ -259,9 +267,9 @@ def _table(text: str | None) -> dict[str, int]:
     return table
 
 
-def _integer(text: str | None) -> int | None:
+def _integer(told: bytes | str | None) -> int | None:
     try:
-        return None if text is None else int(text)
+        return None if told is None else int(told)
     except ValueError:
         return None
 

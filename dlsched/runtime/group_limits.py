@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -83,11 +82,17 @@ class LimitFiles:
             folders = group_folders(pid, proc, container=container)
         except ValueError as error:
             raise OSError(f"/proc/{pid}/cgroup is not understood") from error
-        if not belongs(pid, container, proc):
+        self._of = pid, container, proc
+        if not self.hold(pid):
             raise ProcessLookupError(f"process {pid} is not of container {container[:12]}")
         self.v2 = "cpu" not in folders
         """Whether the CPU controller is version 2's."""
         self._paths = _paths_v2(folders) if self.v2 else _paths_v1(folders)
+
+    def hold(self, pid: int) -> bool:
+        """Whether these are still the files with the limits of that process."""
+        mine, container, proc = self._of
+        return pid == mine and belongs(pid, container, proc)
 
     @property
     def burst_file(self) -> Path | None:
@@ -109,19 +114,13 @@ class LimitFiles:
 
     def read(self) -> GroupLimits:
         """What they say now; a file that cannot be read is left out."""
-        files = {}
-        for name, path in self._paths.items():
-            with suppress(OSError, UnicodeDecodeError), path.open("rb") as stream:
-                files[name] = stream.read(_TEXT_BYTES).decode("ascii").strip()
-        return GroupLimits(files)
+        told = ((name, _text(path)) for name, path in self._paths.items())
+        return GroupLimits({name: text for name, text in told if text is not None})
 
     def burst_us(self) -> int | None:
         """The burst alone, as it is now; None: unreadable, or this kernel knows none."""
-        path = self.burst_file
-        try:
-            return None if path is None else _integer(path.read_text(encoding="ascii"))
-        except (OSError, UnicodeDecodeError):
-            return None
+        path = next((self._paths[name] for name in _BURST if name in self._paths), None)
+        return None if path is None else _integer(_text(path))
 
     def write_burst(self, burst_us: int) -> None:
         """Set the burst, which the kernel refuses above the quota. Raises OSError."""
@@ -164,6 +163,18 @@ def _paths_v1(folders: Mapping[str, Path]) -> dict[str, Path]:
 
 def _paths_v2(folders: Mapping[str, Path]) -> dict[str, Path]:
     return {name: folders[""] / name for name in _V2} if "" in folders else {}
+
+
+def _text(path: Path) -> str | None:
+    """A file's text, or None where it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _TEXT_BYTES).decode("ascii").strip()
+        finally:
+            os.close(descriptor)
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def _integer(text: str | None) -> int | None:

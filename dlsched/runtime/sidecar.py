@@ -146,6 +146,10 @@ class SidecarReader:
 
     def _follow_name(self, directory: int, batch: _Batch) -> None:
         """See which file the name means now, and begin with it once the present one is read."""
+        if self._file is not None and self._file.has_name(self._path.name, directory):
+            self._trouble = None
+            self._name_checked_s = batch.now_s
+            return
         changed_ns = os.fstat(directory).st_ctime_ns
         opened = _open_regular(self._path.name, directory, self._path)
         self._trouble = None
@@ -160,8 +164,8 @@ class SidecarReader:
             return
         self._name_checked_s = batch.now_s
         if self._file is not None:
-            if self._file.is_same(opened):
-                os.close(opened)
+            if self._file.is_same(os.fstat(opened)):
+                os.close(opened)  # it came back in between
                 return
             if self._file.behind:
                 # The old file is drained first, 64 KiB a read, however long that takes.
@@ -270,7 +274,9 @@ class _Followed:
 
     def __init__(self, descriptor: int, from_end: bool) -> None:
         self._descriptor = descriptor
-        self._offset = os.fstat(descriptor).st_size if from_end else 0
+        facts = os.fstat(descriptor)
+        self._place = facts.st_dev, facts.st_ino
+        self._offset = facts.st_size if from_end else 0
         self._lines = Lines(LINE_BYTES)
         self._changed_ns = -1
         self.behind = False
@@ -279,10 +285,16 @@ class _Followed:
     def close(self) -> None:
         os.close(self._descriptor)
 
-    def is_same(self, descriptor: int) -> bool:
-        """Whether another descriptor means the same file."""
-        mine, other = os.fstat(self._descriptor), os.fstat(descriptor)
-        return (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino)
+    def is_same(self, there: os.stat_result) -> bool:
+        """Whether that is this file: no other can have its inode while this one is held open."""
+        return (there.st_dev, there.st_ino) == self._place
+
+    def has_name(self, name: str, directory: int) -> bool:
+        """Whether that name means this file; nothing is opened, whatever it names."""
+        try:
+            return self.is_same(os.stat(name, dir_fd=directory, follow_symlinks=False))
+        except OSError:
+            return False
 
     @property
     def is_untouched(self) -> bool:

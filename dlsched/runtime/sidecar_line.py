@@ -24,6 +24,7 @@ MOST_REQUESTS = 10**9
 MOST_LATENCIES = 512
 SUM_TOLERANCE_RATIO = 0.02
 
+_INDICES = {str(index): index for index in range(LAST_BUCKET + 1)}
 _WRITER_CHARACTERS = 64
 _INTEGER_DIGITS = 18
 _SHOWN_CHARACTERS = 40
@@ -36,12 +37,7 @@ class BadLine(ValueError):
 def parse_line(line: bytes, received_s: float) -> Report:
     """The report in a line that was received at `received_s`; raises BadLine."""
     try:
-        told = json.loads(
-            line.decode(),
-            parse_int=_integer,
-            parse_float=_finite,
-            parse_constant=_refuse_constant,
-        )
+        told = _DECODER.decode(line.decode())
     except BadLine:
         raise
     except RecursionError:
@@ -80,6 +76,11 @@ def _finite(text: str) -> float:
 
 def _refuse_constant(text: str) -> NoReturn:
     raise BadLine(f"{text} is not a finite number")
+
+
+_DECODER = json.JSONDecoder(
+    parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant
+)
 
 
 def _writer(told: object) -> str:
@@ -162,14 +163,14 @@ def _counted(latency: dict[str, object]) -> LatencySketch:
     errors = _count(latency.get("errors", 0), "latency.errors")
     buckets = _buckets(latency["buckets"]) if "buckets" in latency else ()
     if buckets:
-        counted = sum(number for _, number in buckets)
+        counted = sum([number for _, number in buckets])
         if counted != count:
             raise BadLine(f"latency.count: {count}, but its buckets count {counted}")
     told_s = latency.get("sum")
     if told_s is None:
         if count and not buckets:
             raise BadLine("latency: a count with neither sum nor buckets")
-        sum_s = math.fsum(bucket_value_s(index) * number for index, number in buckets)
+        sum_s = _likely_s(buckets)
     else:
         sum_s = _seconds(told_s, "latency.sum", LONGEST_S * count)
         if buckets:
@@ -182,16 +183,30 @@ def _buckets(told: object) -> tuple[tuple[int, int], ...]:
         raise BadLine(f"latency.buckets: {_shown(told)}: an object, index to count")
     counts: dict[int, int] = {}
     for key, value in told.items():
-        if not (key.isascii() and key.isdigit() and len(key) <= 4 and int(key) <= LAST_BUCKET):
-            raise BadLine(f"latency.buckets: index {_shown(key)}: 0 to {LAST_BUCKET}")
-        if int(key) in counts:
+        index = _INDICES.get(key)
+        if index is None:
+            index = _index(key)
+        if index in counts:
             raise BadLine(f"latency.buckets: index {_shown(key)} twice")
-        counts[int(key)] = _count(value, f"latency.buckets.{key}")
-    return tuple(sorted((index, count) for index, count in counts.items() if count))
+        if type(value) is not int or not 0 <= value <= MOST_REQUESTS:
+            _count(value, f"latency.buckets.{key}")
+        counts[index] = value
+    return tuple([(index, counts[index]) for index in sorted(counts) if counts[index]])
+
+
+def _index(key: str) -> int:
+    """The index that was not written as we write it."""
+    if not (key.isascii() and key.isdigit() and len(key) <= 4 and int(key) <= LAST_BUCKET):
+        raise BadLine(f"latency.buckets: index {_shown(key)}: 0 to {LAST_BUCKET}")
+    return int(key)
+
+
+def _likely_s(buckets: tuple[tuple[int, int], ...]) -> float:
+    return math.fsum([bucket_value_s(index) * number for index, number in buckets])
 
 
 def _check_sum(sum_s: float, count: int, buckets: tuple[tuple[int, int], ...]) -> None:
-    likely_s = math.fsum(bucket_value_s(index) * number for index, number in buckets)
+    likely_s = _likely_s(buckets)
     # The first bucket has no lower end: each request may be off by its whole width.
     if abs(sum_s - likely_s) > SUM_TOLERANCE_RATIO * likely_s + UNIT_S * count:
         raise BadLine(

@@ -27,13 +27,15 @@ def test_it_equals_a_merge_of_what_is_in_it(moves: list[LatencySketch | None]) -
         assert len(sliding) == len(members)
 
 
-def test_cleared_it_is_empty_and_can_be_filled_again() -> None:
+def test_a_copy_goes_its_own_way() -> None:
     sliding, sketch = SlidingSketch(), from_latencies([0.1, 0.2])
     sliding.add(sketch)
-    sliding.clear()
-    assert sliding.total() == LatencySketch()
-    sliding.add(sketch)
+    other = sliding.copy()
+    other.drop()
+    other.add(from_latencies([0.3]))
     assert sliding.total() == sketch
+    assert other.total() == from_latencies([0.3])
+    assert (len(sliding), len(other)) == (1, 1)
 
 
 def test_nothing_can_be_dropped_from_an_empty_one() -> None:

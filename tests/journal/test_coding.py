@@ -258,6 +258,26 @@ class Other:
     wants: Mapping[str, float]
 
 
+def test_what_a_policy_changes_inside_its_memory_is_told() -> None:
+    wants = {"alpha": 0.5}
+    encoder, decoder = Encoder(), Decoder()
+    told = []
+    for cycle, cores in enumerate((0.5, 0.75), 1):
+        wants["alpha"] = cores
+        item = report(cycle, decision=Decision(memory=Other(wants)))
+        decoder.take(encoder.row(item, full=cycle == 1), full=cycle == 1)
+        decision = decoder.report().decision
+        assert decision is not None
+        told.append(decision.memory)
+    assert told == [{"wants": {"alpha": 0.5}}, {"wants": {"alpha": 0.75}}]
+
+
+@pytest.mark.parametrize("memory", [Other({True: 1.0}), Remembered(({"a"},))])  # type: ignore[dict-item, arg-type]
+def test_a_memory_that_is_not_plain_is_no_row(memory: object) -> None:
+    with pytest.raises(TypeError, match="is not a plain"):
+        Encoder().row(report(1, decision=Decision(memory=memory)), full=True)
+
+
 @dataclass(frozen=True, slots=True)
 class Fewer:
     interval_s: float = 1.0

@@ -76,6 +76,14 @@ def test_a_kernel_without_a_burst(host: FakeHost) -> None:
         found.write_burst(0)
 
 
+def test_files_hold_for_the_process_that_they_were_found_by(host: FakeHost) -> None:
+    found = LimitFiles(PID, CONTAINER, host.proc)
+    assert found.hold(PID)
+    assert not found.hold(PID + 1)
+    (host.proc / str(PID) / "cgroup").write_text("1:cpu:/docker/another\n0::/docker/another\n")
+    assert not found.hold(PID)
+
+
 def test_a_process_that_is_gone_or_anothers_is_an_error(host: FakeHost) -> None:
     with pytest.raises(OSError):
         LimitFiles(1, CONTAINER, host.proc)

@@ -39,7 +39,7 @@ from dlsched.runtime.docker.labels import Inspected
 from dlsched.runtime.docker.mps import paced
 from dlsched.runtime.docker.past_engine import PastEngine, Unwritable
 from dlsched.runtime.docker.seen import Seen, as_listed, look
-from dlsched.runtime.group_limits import GroupLimits
+from dlsched.runtime.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.limits import (
     DEFAULT_SHARES,
     DEFAULT_WEIGHT,
@@ -109,6 +109,8 @@ class Hands:
         self._facts = EngineFacts(engine)
         self._past = PastEngine(self.canary, self._facts.has_newer_runc)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._files: dict[str, LimitFiles] = {}
+        """By container, as last found: to find them takes a look at all that is mounted."""
         self.burst_trouble: str | None = None
         """Why the burst cannot be set here; None: it can, or nobody wanted it."""
 
@@ -151,8 +153,12 @@ class Hands:
         for a job's allotment.
         """
         with self._locks[container]:
-            listed = None if described is None else as_listed(described, self._proc)
+            listed = None
+            if described is not None:
+                listed = as_listed(described, self._proc, self._files.get(container))
             seen = listed or self._look(container)
+            if seen.files is not None:
+                self._files[container] = seen.files
             original = self._before(seen, own)
             body = self._ceiling(seen, limits.cpu_cores)
             if shares is not None:
@@ -287,6 +293,7 @@ class Hands:
             self._originals.lift(container)
             self._originals.broken(container).unlink(missing_ok=True)
         self._locks.pop(container, None)
+        self._files.pop(container, None)
         self._past.forget(container)
         self.canary.forget(container)
 

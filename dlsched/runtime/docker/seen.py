@@ -48,17 +48,18 @@ class Seen:
         return self.barred is not None
 
 
-def as_listed(described: Inspected, proc: Path) -> Seen | None:
+def as_listed(described: Inspected, proc: Path, known: LimitFiles | None = None) -> Seen | None:
     """The same without asking the engine, of a running container without GPUs that is ours, as it
     was last described; None: it is no such one, or was started anew since.
 
     In whose words it was made never changes. Where the engine's numbers have changed since, one
-    update too many is made of it.
+    update too many is made of it. `known`: its files, as they were found before.
     """
     if described.adopted is not None or described.gpu_access is not None or not described.alive:
         return None
+    files = known if known is not None and known.hold(described.pid) else None
     try:
-        files = LimitFiles(described.pid, described.container_id, proc)
+        files = files or LimitFiles(described.pid, described.container_id, proc)
     except OSError:
         return None
     return Seen(
