@@ -14,7 +14,7 @@ and L = requests x mean latency / time (Little's law).
 
 **Waiting** is the rest, a = p - w / c, learned where the ceiling binds. It may go below zero: it
 also absorbs what a quota gives beside its nominal cores. It rests on no more than the last
-`_REMEMBERED` requests or so: that makes it an integral action, and in the long run the model is
+`remembered` requests or so: that makes it an integral action, and in the long run the model is
 right at the ceiling in force, whatever is wrong elsewhere. Others on a full host can make a
 service slower, never faster: a latency clearly below the prediction tells of the wait in any case.
 
@@ -29,6 +29,14 @@ beyond f x prediction then corrects it, by Robbins and Monro's rule with the log
 phi(z) / s: ln f += (part - (1 - q)) s / phi(z) x k / (n0 + n + k). After n >> n0 requests nothing
 of the log-normal is left in it.
 
+**Noise and time.** A host becomes faster and slower all the time, so older requests fade: after as
+many as leave less than a hundredth of noise in the mean (`mean_noise`), and no more. In a closed
+loop that takes turns at a quota's periods these are some dozens.
+
+**Lag.** What a service tells lies up to a second behind its CPU time: `lag` says what that does to
+its work where its use changes, and how it is taken out. A line that misses its look altogether is
+known by the time that its requests took together.
+
 **Change.** Two cumulative sums, of what work and what latency are off in standard errors, each less
 an allowance, tell of another load as soon as they pass a bound (Page's test): one look that is far
 off does, and so do several that are somewhat off on one side. What counts from then on is what was
@@ -42,15 +50,18 @@ took is time / requests: every latency is taken for so many times what it says.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from statistics import NormalDist
 from typing import NamedTuple
 
+from dlsched.estimate.lag import Lag
+from dlsched.estimate.mean_noise import MeanNoise
 from dlsched.model import LatencySketch
 from dlsched.report.buckets import GROWTH, UNIT_S
 
 _LOG_GROWTH = math.log(GROWTH)
+_NO_NOISE, _NO_LAG = MeanNoise(), Lag()
 _ALLOWANCE, _BOUND = 0.6, 4.5
 """Of Page's test, in standard errors: about one false alarm in 2,000 looks."""
 _CLEARLY = -2.0
@@ -59,16 +70,25 @@ _SIDE = 1.5
 """Of the bound, what makes work the reason when latency is off."""
 _CARE = 1.2
 """Requests that follow each other are alike: their mean varies by so much more than chance has."""
-_FIXED_PRIOR = 15.0
-"""Requests that it takes to believe in a wait as much as in none."""
+_FIXED_PRIOR, _FIXED_RATIO = 15.0, 0.06
+"""Requests that it takes at most to believe in a wait as much as in none, and about what it is, as
+a part of the latency: fewer do where means vary little."""
+_LEAST_NOISE, _NOISE_KEPT = 0.01, 0.008
+"""No mean varies by less, whatever looks say; and how much of that may be left, as a ratio."""
 _CHANGED_REQUESTS = 20.0
 """What the wait rests on, at most, after the work has changed."""
 _SMALL = 0.02
 """A relative error that is none: buckets and ceilings are no finer."""
 _FIRST_REQUESTS = 10.0
 """The first look may hold what a service computed at its start: it counts as no more."""
-_REMEMBERED = 1500.0
-"""Requests after which older ones fade from the work of a request, and from what it waits."""
+_LEAST_PART = 0.1
+"""Of the CPU time of a look, what its requests took at least, whatever the lag."""
+_AMISS = 0.35
+"""Logarithm by which the time that a look's requests took is off, where a line is amiss."""
+_FIRST_LATE = 0.4
+"""Part of the time before the first look that its line must tell of, to be one begun late."""
+_LEAST_REMEMBERED, _REMEMBERED = 40.0, 1500.0
+"""Bounds of the requests after which older ones fade."""
 _TAIL_PRIOR = 600.0
 """Requests that the log-normal is worth in the tail (n0)."""
 _TAIL_REMEMBERED = 6000.0
@@ -128,8 +148,8 @@ class LatencyModel:
     requests: float
     """What that rests on, faded."""
     fixed_s: float = 0.0
-    settled: float = _FIXED_PRIOR
-    """Requests that `fixed_s` rests on, an assumption of none among them."""
+    settled: float = 0.0
+    """Requests that `fixed_s` rests on, faded."""
     widest_cores: float | None = None
     """None: no ceiling was ever too wide for it."""
     spread: float = 0.3
@@ -156,6 +176,8 @@ class LatencyModel:
     """Mean latency lately, as believed."""
     loads: int = 0
     """How often the work of a request has changed."""
+    means: MeanNoise = _NO_NOISE
+    lag: Lag = _NO_LAG
 
     @property
     def in_service(self) -> float:
@@ -191,6 +213,17 @@ class LatencyModel:
         """Standard deviation of latency over its mean, as of a log-normal of that spread."""
         return math.sqrt(math.exp(self.spread**2) - 1.0)
 
+    @property
+    def noise(self) -> float:
+        """What a mean varies by, as a part of it and times the square root of its requests."""
+        noise = self.means.believed(self.cv) if self.always_one > _ONE else self.cv
+        return max(noise, _LEAST_NOISE)
+
+    @property
+    def remembered(self) -> float:
+        """Requests after which older ones fade: as many as make the noise small, and no more."""
+        return _remembered(self.noise)
+
     def mean_s(self, cores: float | None) -> float | None:
         """Mean latency under that ceiling; None: without one, of unknown width."""
         held = _held(cores, self.widest_cores)
@@ -205,7 +238,11 @@ class LatencyModel:
 
     def error_ratio(self, quantile: float | None) -> float:
         """Standard error of a predicted latency, as a ratio of it."""
-        of_mean = self.cv / math.sqrt(self.requests)
+        noise = self.noise
+        remembered = _remembered(noise)
+        rests_on = min(self.requests, remembered)
+        # Of requests that fade, the mean is as exact as of twice as many that do not.
+        of_mean = noise / math.sqrt(rests_on * (1.0 + rests_on / remembered))
         if quantile is None:
             return of_mean
         _, density = _normal(quantile)
@@ -237,11 +274,15 @@ def first(seen: Seen) -> LatencyModel | None:
     mean_s = seen.sketch.mean_s
     if not mean_s or not seen.cpu_core_s:
         return None
+    # Of a closed loop of one client it is known how long its requests took together; the first
+    # line was perhaps begun late.
+    late = seen.sketch.sum_s / seen.elapsed_s if seen.in_flight == 1 else 1.0
+    late = late if _FIRST_LATE < late < 1.0 else 1.0
     return LatencyModel(
-        work_core_s=max(seen.cpu_core_s / seen.sketch.count, _LEAST_CORE_S),
+        work_core_s=max(late * seen.cpu_core_s / seen.sketch.count, _LEAST_CORE_S),
         requests=min(seen.sketch.count, _FIRST_REQUESTS),
         in_service_s=seen.sketch.sum_s,
-        span_s=seen.elapsed_s,
+        span_s=late * seen.elapsed_s,
         always_one=1.0 if seen.in_flight == 1 else 0.0,
         measured_s=mean_s,
     )
@@ -258,8 +299,10 @@ def updated(
     said = _said(model, seen)
     mean_s /= said.claim_ratio
 
-    varies = _CARE * model.cv
-    work, requests, loads, work_page = _worked(model, seen, varies)
+    noise = model.noise
+    varies, remembered = _CARE * noise, _remembered(noise)
+    prior = min(_FIXED_PRIOR, (noise / _FIXED_RATIO) ** 2)
+    work, requests, loads, work_page, lag = _worked(model, seen, noise, remembered)
     fixed, settled, width = model.fixed_s, model.settled, model.widest_cores
     held = _held(seen.ceiling_cores, width)
     tells, predicted = seen.throttled or seen.free, mean_s
@@ -267,7 +310,7 @@ def updated(
     if seen.steady and held is not None:
         computes_s = work * said.sharing / held
         predicted = max(fixed + computes_s, 1e-9)
-        error = varies * math.sqrt(1.0 / count + 1.0 / settled) + _SMALL
+        error = varies * math.sqrt(1.0 / count + 1.0 / (settled + prior)) + _SMALL
         off = math.log(mean_s / predicted) / error
         if not tells:
             off = min(off, 0.0)
@@ -283,9 +326,9 @@ def updated(
             fixed, settled = law_page.total / law_page.requests, law_page.requests
         work_page = law_page = _Page(0.0, 0.0, 0.0)
     if tells:
-        remembered = _REMEMBERED if learning.trim else math.inf
+        most = remembered if learning.trim else math.inf
         fixed, settled, width = _law(
-            seen, mean_s, work * said.sharing, fixed, settled, width, remembered
+            seen, mean_s, work * said.sharing, fixed, settled, prior, width, most
         )
 
     spread, spread_requests = _spread(model, sketch)
@@ -296,6 +339,10 @@ def updated(
         tail_log += step * evidence / (_TAIL_PRIOR + tail_requests + evidence)
         tail_log = min(max(tail_log, -1.5), 1.5)
         tail_requests = min(tail_requests + evidence, _TAIL_REMEMBERED)
+    if seen.steady and seen.throttled:
+        means = model.means.after(math.log(mean_s / predicted), count, noise)
+    else:
+        means = model.means.interrupted()
     quick = 1.0 if changed else max(0.2, min(1.0, count / 200.0))
     return LatencyModel(
         work,
@@ -314,6 +361,8 @@ def updated(
         *law_page,
         model.measured_s + quick * (mean_s - model.measured_s),
         loads,
+        means,
+        lag,
     )
 
 
@@ -376,21 +425,50 @@ class _Page(NamedTuple):
         return _Page(drift, amount, float(count))
 
 
-def _worked(model: LatencyModel, seen: Seen, varies: float) -> tuple[float, float, int, _Page]:
-    """Work of a request, what that rests on, how often it has changed, and Page's sum of it."""
+def _remembered(noise: float) -> float:
+    return min(max((noise / _NOISE_KEPT) ** 2 / 2.0, _LEAST_REMEMBERED), _REMEMBERED)
+
+
+def _worked(
+    model: LatencyModel, seen: Seen, noise: float, remembered: float
+) -> tuple[float, float, int, _Page, Lag]:
+    """Work of a request, what that rests on, how often it has changed, Page's sum, and the lag."""
     work, requests, loads = model.work_core_s, model.requests, model.loads
     page = _Page(model.work_drift, model.work_drift_core_s, model.work_drift_requests)
-    observed = _work_core_s(seen)
+    lag = model.lag
+    observed, count = _work_core_s(seen), seen.sketch.count
     if not observed or observed < _LEAST_CORE_S:
-        return work, requests, loads, page
-    count = seen.sketch.count
+        return work, requests, loads, page, replace(lag, used_cores=None)
+    if _line_amiss(model, seen, noise):
+        return work, requests, loads, page, _NO_LAG
+    square, unsure = (_CARE * noise) ** 2, 0.0
+    if seen.cpu_core_s is not None and seen.elapsed_s > 0.0:
+        used = seen.cpu_core_s / seen.elapsed_s
+        before = lag.more_before(used)
+        lag = lag.after(used, seen.cpu_core_s, count, work, noise)
+        observed = max(observed + lag.seconds * before / count, _LEAST_PART * observed)
+        off = before / observed / count
+        unsure = lag.variance * off * off
     # A request that began before the look, or ends after it, computes partly outside of it.
-    error = math.sqrt(varies * varies * (1.0 / count + 1.0 / requests) + 0.04 / count**2)
+    error = math.sqrt(square * (1.0 / count + 1.0 / requests) + 0.04 / count**2 + unsure)
     off = math.log(observed / work) / (error + 0.5 * _SMALL)
     page = page.after(off, observed * count, count)
-    requests *= min(1.0, _REMEMBERED / (requests + count))
-    work += (observed - work) * count / (requests + count)
-    return work, requests + count, loads, page
+    requests *= min(1.0, remembered / (requests + count))
+    counts = count * square / (square + unsure * count)
+    work += (observed - work) * counts / (requests + counts)
+    return work, requests + counts, loads, page, lag
+
+
+def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
+    """Whether a line came too late for this look, or two for the time of one.
+
+    The requests of one client follow each other: how long they took together tells.
+    """
+    usual_s = model.in_service * seen.elapsed_s
+    if model.always_one <= _ONE or seen.cpu_core_s is None or usual_s <= 0.0:
+        return False
+    off = math.log(max(seen.sketch.sum_s / usual_s, _LEAST_CORE_S))
+    return abs(off) > _AMISS + 2.0 * noise / math.sqrt(seen.sketch.count)
 
 
 def _held(ceiling: float | None, width: float | None) -> float | None:
@@ -406,12 +484,13 @@ def _law(
     law: float,
     fixed: float,
     settled: float,
+    prior: float,
     width: float | None,
     remembered: float,
 ) -> tuple[float, float, float | None]:
     """Waiting, what it rests on, and the width."""
     count, ceiling = seen.sketch.count, seen.ceiling_cores
-    gain = count / (count + settled)
+    gain = count / (count + settled + prior)
     held = _held(ceiling, width)
     if not seen.free and held is not None:
         if seen.throttled and ceiling is not None:

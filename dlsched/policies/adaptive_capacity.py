@@ -25,8 +25,6 @@ class Capacity:
     """What there is to divide."""
 
     cores: float
-    full: bool = False
-    """Whether the host has no idle CPU: then nobody can be seen to use less than it might."""
     saturated: bool = False
     """Whether the host is full without its trainings, who make way for everybody: then a job may
     get less than its ceiling says."""
@@ -44,8 +42,7 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     busy_cores = used_cores + (node.foreign_cores or 0.0)
     full_cores = _FULL_RATIO * node.cores
     cores = node.capacity_cores
-    full = busy_cores > full_cores
-    if full:
+    if busy_cores > full_cores:
         cores = min(cores, _PROBE * used_cores)
     elif before_cores is not None:
         idle_cores = max(node.cores - busy_cores, 0.0)
@@ -58,6 +55,5 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     )
     return Capacity(
         cores=max(cores, min(floors_cores, node.capacity_cores)),
-        full=full,
         saturated=busy_cores - making_way > full_cores,
     )

@@ -184,8 +184,9 @@ def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> 
         cpu_core_s = job.attained_core_s - known.attained_core_s
     if elapsed_s > _MISSING_S + 2.0 * mean_s or elapsed_s <= 0.0 or (cpu_core_s or 0.0) <= 0.0:
         cpu_core_s = None
-    # A request that began under another ceiling tells nothing of this one.
-    since_s = known.at_s + _OLD_PART * elapsed_s
+    # A request that began under another ceiling tells nothing of this one; nor is its line new.
+    lag_s = 0.0 if known.model is None else known.model.lag.seconds
+    since_s = known.at_s + _OLD_PART * elapsed_s - lag_s
     mixed = job.changed_at_s is not None and job.changed_at_s + mean_s > since_s
     return Seen(
         fresh,
@@ -220,19 +221,15 @@ def _with_wants(
         room = bounds.ceiling_cores
     width = model.widest_cores
     widest = room if width is None or room < width else width
-    factor = model.factor(quantile)
-    law, fixed = model.law_core_s, model.fixed_s
-    best_mean_s = max(fixed + law / widest, 1e-9)
-    best_s = best_mean_s * factor
+    best_s = _reached_s(model, widest, quantile)
     # Given up for good reason alone, and not taken up again by chance.
     slack = 1.0 + (0.02 if known.hopeless else 0.04 + 2.0 * error)
     if best_s > slack * most_s:
         hopeless, least, best = True, None, None
     else:
         hopeless = False
-        open_use = model.work_core_s * model.rate_per_s if model.is_open else None
-        least = _want(most_s / factor, law, fixed, widest, bounds.floor_cores, open_use)
-        best = _want(aim_s / factor, law, fixed, widest, bounds.floor_cores, open_use)
+        least = _want(model, most_s, quantile, widest, bounds.floor_cores)
+        best = _want(model, aim_s, quantile, widest, bounds.floor_cores)
         if not snapshot.node.weighs:  # nobody else can use what it leaves of its part
             least, best = (replace(one, use_cores=one.ceiling_cores) for one in (least, best))
     return ServiceMemory(
@@ -253,24 +250,24 @@ def _with_wants(
     )
 
 
+def _reached_s(model: LatencyModel, cores: float, quantile: float | None) -> float:
+    """The latency under that ceiling."""
+    mean_s = model.mean_s(cores)
+    assert mean_s is not None  # it has a ceiling
+    return mean_s * model.factor(quantile)
+
+
 def _want(
-    mean_s: float,
-    law: float,
-    fixed: float,
-    widest: float,
-    floor: float,
-    open_use: float | None,
+    model: LatencyModel, latency_s: float, quantile: float | None, widest: float, floor: float
 ) -> Want:
-    """The ceiling that brings that mean latency, as far as there is one."""
-    spare_s = mean_s - fixed
-    cores = law / spare_s if spare_s > 0.02 * mean_s else math.inf
-    if cores > widest:
-        cores, mean_s = 1.05 * widest, max(fixed + law / widest, 1e-9)
+    """The ceiling that brings that latency, as far as there is one."""
+    cores = model.ceiling_for(latency_s, quantile)
+    if cores is None or cores > widest:
+        cores, latency_s = 1.05 * widest, _reached_s(model, widest, quantile)
     if cores < floor:
-        cores, mean_s = floor, max(fixed + law / min(floor, widest), 1e-9)
-    if open_use is None:
-        return Want(cores, min(law / mean_s, _MOST_USE * cores))
-    return Want(cores, min(open_use, cores))
+        cores, latency_s = floor, _reached_s(model, min(floor, widest), quantile)
+    most = cores if model.is_open else _MOST_USE * cores
+    return Want(cores, min(model.use_at(latency_s, quantile), most))
 
 
 # ---------------------------------------------------------------------- trial and revert

@@ -35,7 +35,7 @@ _FIRST = 20.0
 _LIFT_RATIO, _LOWER_RATIO = 0.7, 0.8
 """`slo`: no ceilings while less than this part of the cores is needed, and then until the second:
 weights divide, and are no more exact than that."""
-_HELD_RATIO, _HELD_TIGHT_RATIO = 0.04, 0.02
+_HELD_RATIO, _HELD_TIGHT_RATIO = 0.03, 0.02
 """A ceiling stays when another would be as near as that; the second when there is no room."""
 _HELD_SHORT_RATIO = 0.3
 """The same for one that is not satisfied: it gets what is left, whatever its ceiling."""

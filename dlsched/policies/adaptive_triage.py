@@ -15,6 +15,9 @@ _KEEP_RATIO = 0.8
 """Who is satisfied already counts as so much cheaper: to and fro satisfies nobody."""
 _CLEARLY = 0.98
 """Unless others would satisfy more weight in this part of the room."""
+_EDGE = 0.005
+"""Part of the room that must be left when one comes in again that was left out: needs are not known
+better, and at the edge everybody's part would change in turn."""
 _UNTOLD_CORES = 5e-4
 """Less than the last digit that is told."""
 
@@ -53,14 +56,15 @@ def triaged(
     Who is left out has `floor_cores` of the room for itself.
     """
     least = math.fsum([need.least_cores for need in needs])
-    if least <= room_cores:
+    edge = _EDGE * room_cores
+    if least <= room_cores - (0.0 if all(need.kept for need in needs) else edge):
         return _toward_best(list(needs), [], room_cores - least)
     if not rule.triages:
         return Triage(list(needs), [], room_cores / least - 1.0, 0.0)
     steady = sorted(
         needs, key=lambda one: (one.price * (_KEEP_RATIO if one.kept else 1.0), one.name)
     )
-    met, short = _packed(steady, room_cores, floor_cores)
+    met, short = _packed(steady, room_cores, floor_cores, edge)
     cheapest = sorted(needs, key=lambda one: (one.price, one.name))
     others, _ = _packed(cheapest, _CLEARLY * room_cores, floor_cores)
     if _weight(others) > _weight(met) * (1.0 + 1e-9):
@@ -70,15 +74,18 @@ def triaged(
 
 
 def _packed(
-    ordered: Sequence[Need], room_cores: float, floor_cores: float
+    ordered: Sequence[Need], room_cores: float, floor_cores: float, edge_cores: float = 0.0
 ) -> tuple[list[Need], list[Need]]:
-    """Those that fit, first come first served, when each that does not leaves room for a floor."""
+    """Those that fit, first come first served, when each that does not leaves room for a floor.
+
+    Who was left out fits only if it leaves `edge_cores`.
+    """
     left = room_cores - floor_cores * len(ordered)
     met: list[Need] = []
     short: list[Need] = []
     for need in ordered:
         more = need.least_cores - floor_cores
-        fits = more <= left
+        fits = more <= left - (0.0 if need.kept else edge_cores)
         (met if fits else short).append(need)
         if fits:
             left -= more

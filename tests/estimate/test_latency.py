@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.estimate.lag import Lag
 from dlsched.estimate.latency import LatencyModel, Learning, Seen, first, updated
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model import LatencySketch
@@ -85,14 +86,27 @@ def test_no_more_is_used_than_the_width() -> None:
 
 def test_work_is_a_ratio_of_sums() -> None:
     # 100 requests of .02 known, 100 of .03 seen: 1e3 known ones weigh ten times as much.
-    model = updated(known(spread=0.5), look(100, 0.06, 3.0), None, Learning(forgetting=False))
+    seen = look(100, 0.06, 3.0, elapsed_s=6.0)
+    model = updated(known(spread=0.7), seen, None, Learning(forgetting=False))
     assert model.work_core_s == pytest.approx((1000 * 0.02 + 100 * 0.03) / 1100)
 
 
 def test_waiting_is_what_cpu_does_not_explain_where_the_ceiling_binds() -> None:
     # Under half a core 40 ms of CPU; 50 ms measured: 10 ms of wait, half believed at once.
-    model = updated(known(settled=20.0), look(20, 0.05, 0.4), None, Learning(forgetting=False))
-    assert model.fixed_s == pytest.approx(0.005)
+    sure = known(settled=20.0, spread=0.001)
+    model = updated(sure, look(20, 0.05, 0.4), None, Learning(forgetting=False))
+    assert model.fixed_s == pytest.approx(0.005, rel=0.001)
+
+
+def test_a_wait_is_believed_in_sooner_where_means_vary_little() -> None:
+    quiet, loud = (known(settled=0.0, spread=spread) for spread in (0.1, 1.0))
+    quiet, loud = (
+        updated(model, look(5, 0.05, 0.1, elapsed_s=0.25), None, Learning(forgetting=False))
+        for model in (quiet, loud)
+    )
+    # 2.8 requests stand against those five, and 15.
+    assert quiet.fixed_s == pytest.approx(0.01 * 5 / 7.8, rel=0.02)
+    assert loud.fixed_s == pytest.approx(0.01 * 5 / 20, rel=0.02)
 
 
 def test_waiting_follows_for_ever_unless_the_trim_is_off() -> None:
@@ -152,7 +166,8 @@ def test_a_little_more_work_is_noticed_after_some_looks() -> None:
 
 
 def test_nothing_is_forgotten_when_that_is_switched_off() -> None:
-    model = updated(known(), look(11, 0.09, 0.44), None, Learning(forgetting=False))
+    loud = known(spread=1.0)  # so that much is remembered
+    model = updated(loud, look(11, 0.09, 0.44), None, Learning(forgetting=False))
     assert model.loads == 0
     assert model.work_core_s < 0.021
 
@@ -213,6 +228,82 @@ def test_the_tail_is_learned_also_where_it_is_no_log_normals() -> None:
 
 
 def test_the_error_shrinks_with_what_is_known() -> None:
-    # cv .1 and 1,000 requests: .1 / sqrt(1000).
-    assert known().error_ratio(None) == pytest.approx(0.1 / math.sqrt(1000), rel=0.01)
+    # cv .1 and two requests: .1 / sqrt(2), as long as hardly any fade.
+    assert known(requests=2.0).error_ratio(None) == pytest.approx(0.1 / math.sqrt(2), rel=0.02)
+    # However many there were, those that are remembered leave .008.
+    assert known(requests=1e6).error_ratio(None) == pytest.approx(0.008, rel=0.02)
     assert known().error_ratio(0.95) > known(tail_requests=5000.0).error_ratio(0.95)
+
+
+# ---------------------------------------------------------------------- reports and time
+
+
+def test_the_first_line_was_perhaps_begun_late() -> None:
+    # .4 core-s in a second, of which ten requests of 50 ms tell one half.
+    model = first(look(10, 0.05, 0.4))
+    assert model is not None
+    assert model.work_core_s == pytest.approx(0.02)
+    assert model.in_service == pytest.approx(1.0)
+    # Who has none in flight waited for requests; and a tenth is no late beginning.
+    for seen in (look(10, 0.05, 0.4, in_flight=0), look(2, 0.05, 0.08)):
+        model = first(seen)
+        assert model is not None
+        assert model.work_core_s == pytest.approx(0.04)
+
+
+def cut(lag_s: float) -> LatencyModel:
+    """Used .8 cores, was then given .2; what it tells lies so far behind."""
+    model = known()
+    seconds = [(0.8, 0.8), (0.8, 0.8), (0.8, 0.2), (0.2, 0.2), (0.2, 0.2)]
+    for before, now in seconds:
+        told_core_s = lag_s * before + (1.0 - lag_s) * now
+        requests = round(told_core_s / 0.02)
+        seen = look(requests, 1.0 / requests, now, ceiling=None, throttled=False, steady=False)
+        model = updated(model, seen, None)
+    return model
+
+
+@pytest.mark.parametrize("lag_s", [0.0, 0.3, 0.6, 1.0])
+def test_a_cut_is_no_other_load_however_far_lines_lie_behind(lag_s: float) -> None:
+    model = cut(lag_s)
+    assert model.loads == 0
+    assert model.work_core_s == pytest.approx(0.02, rel=0.05)
+    assert model.lag.seconds == pytest.approx(lag_s, abs=0.1)
+
+
+@pytest.mark.parametrize(("requests", "elapsed_s"), [(10, 2.0), (20, 0.5)])
+def test_a_line_that_comes_late_is_no_other_load(requests: int, elapsed_s: float) -> None:
+    """Ten requests in two seconds, or twenty in half a one, that took a second together."""
+    model = known(lag=Lag(0.1, 100.0, 0.5))
+    late = look(requests, 1.0 / requests, 0.5 * elapsed_s, elapsed_s=elapsed_s)
+    model = updated(model, late, None, Learning(forgetting=False))
+    assert (model.loads, model.work_core_s, model.work_drift) == (0, 0.02, 0.0)
+    assert model.lag == Lag()  # it lies otherwise behind now
+
+
+def test_a_host_that_becomes_faster_is_followed_within_some_dozens_of_requests() -> None:
+    model = known(spread=1.0)  # as under a quota's periods
+    for _ in range(30):
+        model = updated(model, look(25, 0.04, 0.5), None)
+    assert model.noise < 0.02
+    assert model.remembered == 40.0
+    for _ in range(10):
+        model = updated(model, look(27, 0.037, 0.5), None)
+    assert model.mean_s(0.5) == pytest.approx(0.037, rel=0.01)
+
+
+def test_where_means_vary_much_much_is_remembered() -> None:
+    chance, model = random.Random(3), known(spread=1.0)
+    for _ in range(60):
+        latency_s = 0.04 * math.exp(chance.gauss(0.0, 1.0 / math.sqrt(12)))
+        seen = look(12, latency_s, 0.24, elapsed_s=12 * latency_s)
+        model = updated(model, seen, None, Learning(forgetting=False))
+    assert model.noise == pytest.approx(1.0, rel=0.3)
+    assert model.remembered == 1500.0
+
+
+def test_requests_side_by_side_tell_nothing_of_what_means_vary_by() -> None:
+    model = known(always_one=0.0)
+    for _ in range(30):
+        model = updated(model, look(12, 0.04, 0.24, in_flight=4), None)
+    assert model.noise == model.cv

@@ -48,7 +48,7 @@ def test_half_of_what_is_seen_idle_is_believed_in_at_once() -> None:
 
 def test_trainings_make_way_so_a_host_that_they_fill_is_not_full_for_others() -> None:
     both = snapshot(job("a", used=0.5), training("b", used=1.5), foreign=0.0)
-    assert believed(both, None).full
+    assert believed(both, None).cores == 2.0
     assert not believed(both, None).saturated
     assert believed(snapshot(job("a", used=0.5), job("b", used=1.5), foreign=0.0), None).saturated
 
