@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from dlsched.model import JobView, OutlookKind, Snapshot
+from dlsched.model import Bounds, JobView, OutlookKind, Snapshot
 from dlsched.policies.adaptive_parameters import AdaptiveParameters
 from dlsched.policies.adaptive_placed import Placed
 from dlsched.policies.adaptive_training_memory import HEADROOM, TrainingMemory, fitted, followed
@@ -27,7 +27,9 @@ _NEXT_RATIO = 0.01
 """Weight of the first for whom nothing is left, as a part of the capacity, and of each after it, as
 a part of that of the one before."""
 _LEAST_WEIGHT = 1e-3
-_STEEPNESS = 1.0
+_UNASKED_CORES = Bounds().floor_cores
+"""Whoever asks for no floor has this one, and no promise of more than to live."""
+_STEEPNESS = 3.0
 """A core given last weighs less than one given first by the exponential of this."""
 _LEAD = 4.0
 """Weight of who comes first, as a multiple of the capacity: threads that wait for each other get
@@ -56,7 +58,7 @@ def place(
     floors = {job.name: min(job.spec.bounds.floor_cores, wides[job.name]) for job in jobs}
     order = _order(jobs, memories, worths, wides, capacity_cores, rule)
     given = _given(order, floors, wides, worths, capacity_cores, rule)
-    weights = _weights(order, given, floors, capacity_cores)
+    weights = _weights(order, given, floors, worths, capacity_cores)
     told = {name: memory.outlooks for name, memory in memories.items()}
     anew = any(_stale(job, memories[job.name], now_s, len(jobs)) for job in jobs)
     if anew:
@@ -192,6 +194,7 @@ def _weights(
     order: Sequence[str],
     given: Mapping[str, float],
     floors: Mapping[str, float],
+    worths: Mapping[str, Worth],
     capacity_cores: float,
 ) -> dict[str, float]:
     """What is given, the more per core the earlier in order; who is first outweighs all others, may
@@ -205,11 +208,13 @@ def _weights(
         if name == order[0]:
             weight = _LEAD * capacity_cores
         elif given[name] > floors[name]:
-            rank = math.exp(-_STEEPNESS * min(before / capacity_cores, 1.0))
-            weight = HEADROOM * given[name] * rank
+            # Of whom too little is known has its part to become known, wherever it stands.
+            behind = min(before / capacity_cores, 1.0) if worths[name].known else 0.0
+            weight = HEADROOM * given[name] * math.exp(-_STEEPNESS * behind)
         else:
             weight = following
             following *= _NEXT_RATIO
-        weights[name] = max(weight, _LEAD * floors[name], _LEAST_WEIGHT)
+        floor = floors[name] * (_LEAD if floors[name] > _UNASKED_CORES else 1.0)
+        weights[name] = max(weight, floor, _LEAST_WEIGHT)
         before += given[name]
     return weights
