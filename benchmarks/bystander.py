@@ -10,7 +10,6 @@ process wants to wake every 10 ms and tells how late it did; the engine is asked
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks import training_set
 from benchmarks.session import Session, wait_for
+from benchmarks.tail import quantile
 
 WEIGHTS = (1.0, 2.0, 4.0, 8.0)
 """In multiples of one container's default."""
@@ -80,11 +80,11 @@ def rows(seed: int, phases: Sequence[Phase]) -> list[dict[str, object]]:
             "group_weight": phase.group_weight,
             "order": phase.order,
             "wakes": len(phase.wakes_late_s),
-            "p99_late_ms": _ms(_quantile(phase.wakes_late_s, 0.99)),
+            "p99_late_ms": _ms(quantile(phase.wakes_late_s, 0.99)),
             "most_late_ms": _ms(max(phase.wakes_late_s)),
             "wakes_late_by_200_ms": sum(late_s > _LATE_S for late_s in phase.wakes_late_s),
             "engine_answers": len(phase.answers_s),
-            "engine_p99_ms": _ms(_quantile(phase.answers_s, 0.99)),
+            "engine_p99_ms": _ms(quantile(phase.answers_s, 0.99)),
             "engine_most_ms": _ms(max(phase.answers_s)),
         }
         for phase in parts
@@ -128,10 +128,6 @@ def _watched(session: Session, weight: float, order: str, phase_s: float) -> Pha
         for waker in wakers:
             waker.kill()
     return Phase(weight, order, tuple(late_s), tuple(answers_s))
-
-
-def _quantile(values: Sequence[float], quantile: float) -> float:
-    return sorted(values)[math.ceil(quantile * len(values)) - 1]
 
 
 def _ms(seconds: float) -> float:

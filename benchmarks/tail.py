@@ -139,7 +139,7 @@ def rows(
             "burst_ratio": burst,
             "order": order,
             "requests": len(each),
-            **{f"p{100 * q:g}_ms": round(1000 * _quantile(each, q), 2) for q in QUANTILES},
+            **{f"p{100 * q:g}_ms": round(1000 * quantile(each, q), 2) for q in QUANTILES},
         }
         for burst, order, each in parts
     ]
@@ -165,11 +165,12 @@ def _task(service: Service) -> str:
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
-def _quantile(values: Sequence[float], quantile: float) -> float:
+def quantile(values: Sequence[float], part: float) -> float:
+    """The least value that this part of them do not exceed. Raises RuntimeError where none is."""
     ordered = sorted(values)
     if not ordered:
-        raise RuntimeError("a service answered nothing in a phase")
-    return ordered[math.ceil(quantile * len(ordered)) - 1]
+        raise RuntimeError("nothing was answered in a phase")
+    return ordered[math.ceil(part * len(ordered)) - 1]
 
 
 def _has(session: Session, burst_ratio: float) -> bool:

@@ -51,7 +51,7 @@ def test_the_table_has_a_line_a_burst() -> None:
 
 
 def test_a_phase_without_an_answer_is_no_result() -> None:
-    with pytest.raises(RuntimeError, match="answered nothing"):
+    with pytest.raises(RuntimeError, match="nothing was answered"):
         rows(SERVICE, 1, PHASES, TOLD[:-1])
 
 
