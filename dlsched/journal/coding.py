@@ -244,16 +244,21 @@ def _sketched(sketch: LatencySketch) -> tuple[Plain, ...]:
 
 @cache
 def _is_settled(kind: type) -> bool:
-    """Whether such an object can never change, by what it declares: frozen, and so all in it."""
+    """Whether such an object can never change, and is equal only to what has the same in it.
+
+    By what it declares: frozen, compared by all its fields, and so all that is in it.
+    """
     if not is_dataclass(kind):
-        return kind in _SCALARS or issubclass(kind, Enum)
-    parameters: Any = kind
-    if not parameters.__dataclass_params__.frozen:
+        plain = issubclass(kind, str | int | float)
+        return kind in _SCALARS or (issubclass(kind, Enum) and plain)
+    declared: Any = kind
+    rules = declared.__dataclass_params__
+    if not (rules.frozen and rules.eq and all(item.compare for item in fields(kind))):
         return False
     try:
         return all(_stays(hint) for hint in get_type_hints(kind).values())
-    except (NameError, RecursionError):
-        return False
+    except (AttributeError, NameError, RecursionError, SyntaxError, TypeError, ValueError):
+        return False  # a hint that means nothing: it is looked into each time then
 
 
 def _stays(hint: Any) -> bool:

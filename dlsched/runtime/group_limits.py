@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlsched.runtime.cgroup import PROC, belongs, group_folders
+from dlsched.runtime.cgroup import PROC, group_folders
 
 _V1 = {
     "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us"),
@@ -78,12 +78,13 @@ class LimitFiles:
 
     def __init__(self, pid: int, container: str, proc: Path = PROC) -> None:
         """Find the group of that process. Raises OSError where it is not that container's."""
+        self._pid, self._groups_file = pid, proc / str(pid) / "cgroup"
+        self._groups = self._groups_file.read_bytes()
         try:
             folders = group_folders(pid, proc, container=container)
         except ValueError as error:
             raise OSError(f"/proc/{pid}/cgroup is not understood") from error
-        self._of = pid, container, proc
-        if not self.hold(pid):
+        if container.encode() not in self._groups:
             raise ProcessLookupError(f"process {pid} is not of container {container[:12]}")
         self.v2 = "cpu" not in folders
         """Whether the CPU controller is version 2's."""
@@ -91,8 +92,10 @@ class LimitFiles:
 
     def hold(self, pid: int) -> bool:
         """Whether these are still the files with the limits of that process."""
-        mine, container, proc = self._of
-        return pid == mine and belongs(pid, container, proc)
+        try:
+            return pid == self._pid and self._groups_file.read_bytes() == self._groups
+        except OSError:
+            return False
 
     @property
     def burst_file(self) -> Path | None:

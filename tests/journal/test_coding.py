@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import pytest
 from hypothesis import given, settings
@@ -301,6 +302,42 @@ def test_memory_of_another_shape_is_refused_with_the_reason(
 
 def test_no_memory_is_no_trouble() -> None:
     assert load_memory(None, Remembered) == (None, None)
+
+
+@dataclass(frozen=True)
+class Noted:
+    name: str
+    note: float = field(compare=False)
+
+
+@dataclass(frozen=True)
+class Strange:
+    """What its field is said to be means nothing."""
+
+    wants: sys.nothing_of_that_name = 1  # type: ignore[name-defined]  # noqa: F821
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [((Noted("a", 0.5),), (Noted("a", 0.75),)), (Strange(1), Strange(2))]
+)
+def test_what_a_memory_does_not_compare_or_declare_is_told_all_the_same(
+    first: object, second: object
+) -> None:
+    runs = [
+        replace(report(n), decision=Decision({}, memory=m)) for n, m in ((1, first), (2, second))
+    ]
+    told = restored(runs, set())[1].decision
+    assert told is not None
+    assert told.memory == json.loads(memory_text(second))
+
+
+class Colour(Enum):
+    RED = 1
+
+
+def test_a_value_that_is_not_plain_is_named() -> None:
+    with pytest.raises(TypeError, match="Colour is not a plain value"):
+        memory_text({"colour": Colour.RED})
 
 
 def test_memory_is_bounded_by_the_job() -> None:

@@ -80,7 +80,11 @@ def test_files_hold_for_the_process_that_they_were_found_by(host: FakeHost) -> N
     found = LimitFiles(PID, CONTAINER, host.proc)
     assert found.hold(PID)
     assert not found.hold(PID + 1)
-    (host.proc / str(PID) / "cgroup").write_text("1:cpu:/docker/another\n0::/docker/another\n")
+    groups = host.proc / str(PID) / "cgroup"
+    for moved in (groups.read_text().replace("/docker/", "/moved/"), "0::/docker/another\n"):
+        groups.write_text(moved)
+        assert not found.hold(PID)
+    groups.unlink()
     assert not found.hold(PID)
 
 
