@@ -30,10 +30,11 @@ _LATE_S = 0.2
 _WAKES = """
 import os, sys, time
 os.sched_setaffinity(0, {int(sys.argv[1])})
-until = time.monotonic() + float(sys.argv[2])
+until, late = time.monotonic() + float(sys.argv[2]), []
 while (began := time.monotonic()) < until:
     time.sleep(0.01)
-    print(time.monotonic() - began - 0.01)
+    late.append(time.monotonic() - began - 0.01)
+print(*late)
 """
 
 
@@ -123,7 +124,7 @@ def _watched(session: Session, weight: float, order: str, phase_s: float) -> Pha
             session.engine.ping()
             answers_s.append(time.monotonic() - began_s)
             time.sleep(_ASK_EVERY_S)
-        late_s = [float(line) for waker in wakers for line in waker.communicate()[0].splitlines()]
+        late_s = [float(told) for waker in wakers for told in waker.communicate()[0].split()]
     finally:
         for waker in wakers:
             waker.kill()

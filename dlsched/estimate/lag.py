@@ -53,7 +53,8 @@ class Lag:
         more = self.more_before(used_cores) / work_core_s
         if not more:
             return Lag(self.seconds, told, used_cores)
-        evidence = more * more / (noise * noise * count + _EDGE)
+        # However many requests, a line comes when it comes.
+        evidence = 1.0 / ((noise * noise * count + _EDGE) / (more * more) + _JITTER_S**2)
         seen_s = (count - core_s / work_core_s) / more
         gain = evidence / (told + evidence + _ASSUMED)
         seconds = self.seconds + gain * (seen_s - self.seconds)

@@ -85,6 +85,8 @@ _LEAST_PART = 0.1
 """Of the CPU time of a look, what its requests took at least, whatever the lag."""
 _AMISS = 0.35
 """Logarithm by which the time that a look's requests took is off, where a line is amiss."""
+_BY_CHANCE = 1.2
+"""Requests by which a look may be off where no line is amiss."""
 _FIRST_LATE = 0.4
 """Part of the time before the first look that its line must tell of, to be one begun late."""
 _LEAST_REMEMBERED, _REMEMBERED = 40.0, 1500.0
@@ -449,14 +451,18 @@ def _worked(
         observed = max(observed + lag.seconds * before / count, _LEAST_PART * observed)
         off = before / observed / count
         unsure = lag.variance * off * off
+    else:
+        lag = replace(lag, used_cores=None)
+    observed = max(observed, _LEAST_CORE_S)
     # A request that began before the look, or ends after it, computes partly outside of it.
     error = math.sqrt(square * (1.0 / count + 1.0 / requests) + 0.04 / count**2 + unsure)
     off = math.log(observed / work) / (error + 0.5 * _SMALL)
     page = page.after(off, observed * count, count)
-    requests *= min(1.0, remembered / (requests + count))
+    # A look of which little is sure neither adds much nor makes older ones fade much.
     counts = count * square / (square + unsure * count)
+    requests *= min(1.0, remembered / (requests + counts))
     work += (observed - work) * counts / (requests + counts)
-    return work, requests + counts, loads, page, lag
+    return max(work, _LEAST_CORE_S), requests + counts, loads, page, lag
 
 
 def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
@@ -464,11 +470,14 @@ def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
 
     The requests of one client follow each other: how long they took together tells.
     """
-    usual_s = model.in_service * seen.elapsed_s
+    usual_s, sum_s, count = model.in_service * seen.elapsed_s, seen.sketch.sum_s, seen.sketch.count
     if model.always_one <= _ONE or seen.cpu_core_s is None or usual_s <= 0.0:
         return False
-    off = math.log(max(seen.sketch.sum_s / usual_s, _LEAST_CORE_S))
-    return abs(off) > _AMISS + 2.0 * noise / math.sqrt(seen.sketch.count)
+    # One request more or less is in a look by chance.
+    if abs(sum_s - usual_s) <= _BY_CHANCE * sum_s / count:
+        return False
+    off = math.log(max(sum_s / usual_s, _LEAST_CORE_S))
+    return abs(off) > _AMISS + 2.0 * noise / math.sqrt(count)
 
 
 def _held(ceiling: float | None, width: float | None) -> float | None:

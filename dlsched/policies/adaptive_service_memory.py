@@ -117,6 +117,8 @@ def learned(
         model = None if known is None else known.model
         if known is not None and model is not None and known.useless_until_s:
             model = replace(model, widest_cores=None)  # what was tried in vain, was so before
+        if model is not None:
+            model = replace(model, lag=replace(model.lag, used_cores=None))
         begun = ServiceMemory(
             job.name, target.seconds, target.quantile, now_s, job.attained_core_s, job.starts, model
         )

@@ -31,9 +31,9 @@ _UNASKED_CORES = Bounds().floor_cores
 """Whoever asks for no floor has this one, and no promise of more than to live."""
 _STEEPNESS = 3.0
 """A core given last weighs less than one given first by the exponential of this."""
-_LEAD = 4.0
-"""Weight of who comes first, as a multiple of the capacity: threads that wait for each other get
-less than their weight beside others', and it is to show what it can use."""
+_LEAD = 6.0
+"""Weight of who comes first, as a multiple of what it is given: threads that wait for each other
+get less than their weight beside others', and it is to show what it can use."""
 _FULL_RATIO, _FOREIGN_RATIO = 0.93, 0.05
 """Use of the host from which on it has no idle CPU, and others' part of it that is felt."""
 _NARROW_RATIO = 0.95
@@ -201,20 +201,24 @@ def _weights(
     take more than it was known to be able to use, and so shows that it can.
 
     Of those for whom nothing is left each weighs little against the one before: it takes what stays
-    idle, and no more. Nobody weighs less than its floor beside the first.
+    idle, and no more. Whoever asks for a floor has that part of all weights, wherever it stands.
     """
     weights, following, before = {}, _NEXT_RATIO * capacity_cores, 0.0
     for name in order:
         if name == order[0]:
-            weight = _LEAD * capacity_cores
+            weight = _LEAD * given[name]
         elif given[name] > floors[name]:
-            # Of whom too little is known has its part to become known, wherever it stands.
+            # Who is still to become known is not put back further by those before it.
             behind = min(before / capacity_cores, 1.0) if worths[name].known else 0.0
             weight = HEADROOM * given[name] * math.exp(-_STEEPNESS * behind)
         else:
             weight = following
             following *= _NEXT_RATIO
-        floor = floors[name] * (_LEAD if floors[name] > _UNASKED_CORES else 1.0)
-        weights[name] = max(weight, floor, _LEAST_WEIGHT)
+        weights[name] = max(weight, min(floors[name], _UNASKED_CORES), _LEAST_WEIGHT)
         before += given[name]
+    asked = {name: floors[name] for name in order[1:] if floors[name] > _UNASKED_CORES}
+    others = math.fsum(weight for name, weight in weights.items() if name not in asked)
+    free_cores = max(capacity_cores - math.fsum(asked.values()), 0.05 * capacity_cores)
+    for name, floor in asked.items():
+        weights[name] = max(weights[name], others * floor / free_cores)
     return weights

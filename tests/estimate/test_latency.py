@@ -307,3 +307,34 @@ def test_requests_side_by_side_tell_nothing_of_what_means_vary_by() -> None:
     for _ in range(30):
         model = updated(model, look(12, 0.04, 0.24, in_flight=4), None)
     assert model.noise == model.cv
+
+
+@pytest.mark.parametrize("latency_s", [0.56, 0.8, 1.3, 1.6])
+def test_of_answers_of_about_a_second_none_counts_as_a_line_amiss(latency_s: float) -> None:
+    """One or two requests a look: which of them a look holds is chance."""
+    model, told, looked_s, now_s = None, 0, 0.0, 0.0
+    for second in range(1, 200):
+        ended = int((second - 0.5) / latency_s)
+        if ended == told:
+            continue
+        now_s, count, told = float(second), ended - told, ended
+        seen = look(
+            count, latency_s, 0.5 * (now_s - looked_s), elapsed_s=now_s - looked_s, ceiling=0.5
+        )
+        model, looked_s = first(seen) if model is None else updated(model, seen, None), now_s
+    assert model is not None
+    assert model.work_core_s == pytest.approx(0.5 * latency_s, rel=0.05)
+
+
+def test_a_look_of_which_little_is_sure_makes_older_ones_fade_little() -> None:
+    model = known(work_core_s=0.001, requests=48.0, lag=Lag(used_cores=0.02))
+    more = look(520, 0.001, 1.0, ceiling=None, throttled=False, steady=False)
+    assert updated(model, more, None).requests > 35.0
+
+
+def test_after_a_gap_it_is_unknown_what_was_used_before() -> None:
+    model = known(work_core_s=0.01, lag=Lag(0.5, 500.0, 2.0))
+    gap = look(50, 0.02, None, elapsed_s=10.0, steady=False)
+    model = updated(model, gap, None)
+    assert model.lag == Lag(0.5, 500.0, None)
+    assert updated(model, look(50, 0.02, 0.5), None).work_core_s == pytest.approx(0.01)

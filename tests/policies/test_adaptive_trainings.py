@@ -175,7 +175,7 @@ def test_whoever_is_first_may_show_what_it_can_use() -> None:
     for at_s in (101.0, 102.0):
         placed = decided(jobs, placed.memory, now_s=at_s)
     assert placed.uses["b"] > placed.uses["a"]
-    assert placed.weights["a"] > 0.8 * math.fsum(placed.weights.values())
+    assert placed.weights["a"] > 0.7 * math.fsum(placed.weights.values())
 
 
 def test_a_floor_holds_beside_the_first() -> None:
@@ -184,7 +184,7 @@ def test_a_floor_holds_beside_the_first() -> None:
     last = replace(last, spec=replace(last.spec, bounds=bounds))
     placed = decided([training("a", used=8.0), last])
     whole = math.fsum(placed.weights.values())
-    assert placed.weights["last"] / whole * CORES == pytest.approx(2.0, rel=0.25)
+    assert placed.weights["last"] / whole * CORES == pytest.approx(2.0)
 
 
 def test_a_long_narrow_training_goes_first_or_it_would_be_left_over() -> None:
