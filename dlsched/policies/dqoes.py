@@ -220,7 +220,11 @@ class DqoesPolicy:
             name: min(max(one.floor_cores, least), one.ceiling_cores)
             for name, one in claims.items()
         }
-        wanted = {name: max(want.wanted_cores, limits[name]) for name, want in wants.items()}
+        # What was wanted before a spec changed may be beyond its new ceiling.
+        wanted = {
+            name: min(max(want.wanted_cores, limits[name]), claims[name].ceiling_cores)
+            for name, want in wants.items()
+        }
         hopeless = [name for name, want in wants.items() if want.hopeless_until_s > now_s]
         left = capacity - math.fsum(limits.values())
 

@@ -53,6 +53,13 @@ def test_a_job_near_its_aim_stays_and_one_at_the_border_is_nudged() -> None:
     assert cores(after_first(snapshot(job("a", 0.05, [0.0545] * 40)), a=0.25)) > 0.25
 
 
+def test_a_ceiling_that_was_lowered_holds_also_before_anything_is_measured() -> None:
+    """Found by chance: a new target is wanted from what was wanted for the old one."""
+    seen = snapshot(job("a", 0.05, bounds=Bounds(0.01, 1.0), cores=None))
+    known = DqoesMemory((DqoesJob("a", 0.5, 0.9),), 2.0, seen.node.capacity_cores)
+    assert cores(load("dqoes").decide(seen, known)) == 1.0
+
+
 def test_a_step_is_bounded() -> None:
     seen = snapshot(job("a", 0.05, [5.0] * 4))
     assert cores(after_first(seen, a=0.25)) == pytest.approx(0.5)

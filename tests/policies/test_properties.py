@@ -110,7 +110,10 @@ def test_any_input_gives_a_sound_decision(
                 assert bounds.ceiling_cores is None or cores <= bounds.ceiling_cores + 1e-9
         if policy.reserves:
             floors = math.fsum(view.spec.bounds.floor_cores for view in running.values())
-            whole = math.fsum(one.cpu_cores or math.inf for one in decision.limits.values())
+            whole = math.fsum(
+                math.inf if one.cpu_cores is None else one.cpu_cores
+                for one in decision.limits.values()
+            )
             assert whole <= max(seen.node.capacity_cores, floors) + 1e-6
         assert math.isfinite(decision.next_s)
 
