@@ -195,12 +195,6 @@ def tail() -> str:
     return f"{_table(saved['table'])}\n\n{_host(saved)}"
 
 
-def bystander() -> str:
-    """What the rest of the host waits, by the weight of all jobs together."""
-    saved = _saved("bystander")
-    return f"{_table(saved['table'])}\n\n{_host(saved)}"
-
-
 def gpu_placement() -> str:
     """How fast jobs are placed, how well, and how a queue fares, beside naive rules."""
     saved = _saved("gpu-placement")
@@ -251,7 +245,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "sim-vs-real": sim_vs_real,
     "simulator-cost": simulator_cost,
     "tail": tail,
-    "bystander": bystander,
+    "bystander": _all_of("bystander"),
     "torture": torture,
     "fuzz": fuzz,
     "soak": soak,

@@ -122,7 +122,7 @@ class LimitFiles:
 
     def burst_us(self) -> int | None:
         """The burst alone, as it is now; None: unreadable, or this kernel knows none."""
-        path = next((self._paths[name] for name in _BURST if name in self._paths), None)
+        path = self.burst_file
         return None if path is None else _integer(_text(path))
 
     def write_burst(self, burst_us: int) -> None:
