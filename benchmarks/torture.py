@@ -40,9 +40,6 @@ TITLE = "kill -9 at every point, before, inside and after it; each answer lost, 
 KEPT = Path(__file__).parent.parent / ".build" / "torture"
 """Where the runs of an act are kept, for one that is resumed."""
 
-TRIES = 3
-"""For a point that was not reached: threads do not always come to theirs in the same order."""
-
 
 def torture(policy: str, act_name: str) -> list[Run]:
     """Every run of an act. After one that lost something the next begins in a new world."""
@@ -60,7 +57,7 @@ def torture(policy: str, act_name: str) -> list[Run]:
     while left:
         with stage(policy) as world:
             while left:
-                runs.append(_until_reached(world, act, *left.pop(0)))
+                runs.append(fault(world, act, *left.pop(0)))
                 tell(runs[-1])
                 if runs[-1].wrong:
                     KEPT.mkdir(parents=True, exist_ok=True)
@@ -80,17 +77,6 @@ def kept(policy: str, act_name: str) -> list[Run] | None:
     """The runs of an act that were kept by an earlier torture; None: none were."""
     file = _kept(policy, act_name)
     return TypeAdapter(list[Run]).validate_json(file.read_bytes()) if file.exists() else None
-
-
-def _until_reached(world: World, act: Act, point: Point, phase: Phase) -> Run:
-    for _ in range(TRIES):
-        try:
-            run = fault(world, act, point, phase)
-        except AssertionError as error:  # the world did not even come to where it begins
-            return Run(act.name, world.policy, point, phase, False, (str(error),), 0.0)
-        if run.reached or run.wrong:
-            break
-    return run
 
 
 def by_action(runs: Sequence[Run]) -> list[dict[str, object]]:

@@ -20,6 +20,9 @@ from tests.torture.world import Ended, Runs, Wished, World
 DIES_WITHIN_S = 2.5
 """Then it is looked at whether the act is over, and the point was not reached."""
 
+TRIES = 3
+"""For a point that was not reached: threads do not always come to theirs in the same order."""
+
 
 @dataclass(frozen=True, slots=True)
 class Run:
@@ -49,12 +52,15 @@ def shortened(points: Sequence[Point], played: set[str]) -> Iterator[tuple[Point
     """The first point of each action that is not in `played` yet, which it is put into.
 
     Inside where it has an inside, else before it. Left out are the steps of writing a small file,
-    which are played in full where no engine is needed, and most of those of making a socket.
+    which are played in full where no engine is needed, and most of those of making a socket. So is
+    forgetting what a container had that is gone: it comes at its own time, which may be an act's
+    that has nothing to do with it.
     """
     for point in points:
         step = point.action.startswith(
             ("to disk", "make", "mode of", "owner of", "empty", "listen")
         )
+        step = step or point.action == "remove record of an original"
         step = step or "unfinished" in point.action
         if point.action not in played and not step:
             played.add(point.action)
@@ -77,6 +83,18 @@ def points_of(world: World, act: Act) -> list[Point]:
 
 
 def fault(world: World, act: Act, point: Point, phase: Phase) -> Run:
+    """A run in which that point was reached, or the last of some in which it was not."""
+    for _ in range(TRIES):
+        try:
+            run = _one_fault(world, act, point, phase)
+        except AssertionError as error:  # the world did not even come to where it begins
+            return Run(act.name, world.policy, point, phase, False, (str(error),), 0.0)
+        if run.reached or run.wrong:
+            break
+    return run
+
+
+def _one_fault(world: World, act: Act, point: Point, phase: Phase) -> Run:
     """One run: the process dies there and another takes over, or an answer goes astray.
 
     Where it died after a request, limits are given back by command first, as systemd does it.

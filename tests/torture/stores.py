@@ -174,6 +174,13 @@ STORES: Mapping[str, Store] = {
     "record of an original": Store(
         Originals, lambda at: Originals(at).secure(HAD), _original, (None, HAD), HAD
     ),
+    "original of a container that is gone": Store(
+        lambda at: Originals(at).secure(HAD),
+        lambda at: Originals(at).lift(CONTAINER),
+        _original,
+        (HAD, None),
+        None,
+    ),
     "original given back": Store(
         lambda at: Originals(at).secure(HAD),
         lambda at: Originals(at).secure(GIVEN_BACK),
