@@ -21,10 +21,9 @@ from pydantic import TypeAdapter
 
 from benchmarks import results
 from dlsched.durable import write_whole
-from tests.torture.acts import Act, acts
+from tests.torture.acts import acts
 from tests.torture.play import Run, fault, points_of, stage
-from tests.torture.points import Phase, Point
-from tests.torture.world import World
+from tests.torture.points import Point
 from tools.base_image import ensure_base
 
 POLICIES = ("fair", "dqoes")

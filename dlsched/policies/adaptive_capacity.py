@@ -16,6 +16,10 @@ _FULL_RATIO = 0.96
 out at once."""
 _PROBE = 1.1
 """Each look may believe in so many times what was had before: others may have gone."""
+_SYSTEM_RATIO = 0.05
+"""Part of the host that others keep whatever is tried: the system itself, the engine, the agent."""
+_GRAIN_RATIO = 0.01
+"""Part of the host by which the belief changes at least: what others use is never the same."""
 _TAKEN_AT_ONCE = 0.5
 """Part of what is seen idle that is believed in at once: others may come back for the rest."""
 
@@ -33,20 +37,24 @@ class Capacity:
 def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     """What can be had, after what was believed before (None: nothing).
 
-    While the host has idle CPU the node's capacity is believed in, step by step after a shortage.
-    Without any, jobs can have together what they use now and a little more, since that little
-    must be tried to be noticed. A use that cannot be read says nothing.
+    While the host has idle CPU the node's capacity is believed in but for what the system itself
+    uses, step by step after a shortage. Without any, jobs can have together what they use now and a
+    little more, since that little must be tried to be noticed. A use that cannot be read says
+    nothing.
     """
     node = snapshot.node
     used_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.jobs)
-    busy_cores = used_cores + (node.foreign_cores or 0.0)
+    foreign_cores = node.foreign_cores or 0.0
+    busy_cores = used_cores + foreign_cores
     full_cores = _FULL_RATIO * node.cores
-    cores = node.capacity_cores
+    cores = min(node.capacity_cores, node.cores - min(foreign_cores, _SYSTEM_RATIO * node.cores))
     if busy_cores > full_cores:
         cores = min(cores, _PROBE * used_cores)
     elif before_cores is not None:
         idle_cores = max(node.cores - busy_cores, 0.0)
         cores = min(cores, max(_PROBE * before_cores, used_cores + _TAKEN_AT_ONCE * idle_cores))
+    if before_cores is not None and abs(cores - before_cores) < _GRAIN_RATIO * node.cores:
+        cores = min(before_cores, node.capacity_cores)
     floors_cores = math.fsum(job.spec.bounds.floor_cores for job in snapshot.jobs if job.runs)
     making_way = math.fsum(
         job.usage.cpu_cores or 0.0

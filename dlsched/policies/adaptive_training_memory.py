@@ -100,6 +100,8 @@ def fitted(known: TrainingMemory, rule: AdaptiveParameters) -> TrainingMemory:
         known.target[1:],
         end if math.isfinite(end) else _HORIZON * max(known.step, 1.0),
         told_steps=told,
+        # A tier is reached in the mean of three evaluations: the curve, in the middle one.
+        after_step=known.points[-2][0] if len(known.points) > 1 else 0.0,
         averaged=rule.averages_curves,
     )
     return replace(known, learnt=found, due_s=None)

@@ -1,12 +1,18 @@
 """What a training is worth, for the policy `adaptive`: value reached a core-second.
 
-Owns the index and what it is drawn from. It must not divide cores, nor compare trainings.
+Owns the index and what it is drawn from. It must not divide cores, nor rank trainings.
+
+Of a newcomer nothing is known but the others: it is taken to need as much to its first tier as they
+do in the mean. So whoever began earlier is nearer, and is not put back by each one that arrives,
+as it would be by least attained service, whose newcomers need little by assumption.
 """
 
 from __future__ import annotations
 
-import math
+import statistics
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlsched.model import AccuracyTarget, JobView, OutlookKind
 from dlsched.policies.adaptive_parameters import AdaptiveParameters
@@ -21,6 +27,11 @@ _LEAST_CORE_S = 1e-9
 """A step that took no CPU time was told by a liar: what is left must be above zero all the same."""
 _LEAST_OF_DONE = 0.005
 """However near it says it is, so much of what it had is left: who lies is not first for ever."""
+_OTHERS_RATIO = 0.3
+"""Where no shape may fit, the others tell so much of where the first tier is, and half the way to
+the end the rest."""
+_STILL_LEFT_RATIO = 0.25
+"""However near what is usual it is, so much of that may still be left."""
 _SILENT_EVALUATIONS = 8
 """After the CPU time of so many evaluations without one a training is silent."""
 
@@ -45,71 +56,163 @@ class Worth:
     """Whether it tells nothing, so that more CPU would not make it known."""
 
 
-def worth(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptiveParameters) -> Worth:
-    """What it is worth to serve that job now."""
-    target = job.spec.target
-    assert isinstance(target, AccuracyTarget)
-    values = (rule.deliver_weight, rule.finish_weight, rule.end_weight)
+def usually_core_s(
+    jobs: Iterable[JobView], memories: Mapping[str, TrainingMemory], rule: AdaptiveParameters
+) -> float | None:
+    """Mean work of these jobs from their start to their first tier; None: of none it is known."""
+    known = [_deliver_core_s(job, memories[job.name], rule) for job in jobs]
+    told = [one for one in known if one is not None]
+    return statistics.fmean(told) if told else None
+
+
+def _deliver_core_s(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
+    if known.step_core_s is None or not known.paced:
+        return None
+    reached = job.tiers.delivered
+    if reached is None:
+        tiers = _tiers(known, rule) if _is_known(known, rule) else None
+        if tiers is None or tiers.chances[0] < rule.give_up_chance:
+            return None
+        at_step = tiers.steps[0]
+    elif reached.step is None:
+        return None
+    else:
+        at_step = float(reached.step)
+    return max(job.attained_core_s + known.step_core_s * (at_step - known.step), 0.0)
+
+
+def _is_known(known: TrainingMemory, rule: AdaptiveParameters) -> bool:
+    return _told_steps(known, rule) is not None or len(known.points) >= rule.explore_points
+
+
+def _told_steps(known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
+    return known.told_steps if rule.heeds_total_steps else None
+
+
+class _Tiers(NamedTuple):
+    """At which steps both tiers are, and how likely they are reached."""
+
+    steps: tuple[float, float]
+    chances: tuple[float, float]
+
+
+def _tiers(known: TrainingMemory, rule: AdaptiveParameters) -> _Tiers | None:
+    """Where the tiers are; None: nothing tells."""
+    learnt, told = known.learnt, _told_steps(known, rule)
+    if learnt is not None:
+        deliver, finish = learnt.deliver, learnt.finish
+        return _Tiers((deliver.steps, finish.steps), (deliver.chance, finish.chance))
+    if told is not None:
+        return _Tiers((_PRIOR_DELIVER * told, _PRIOR_FINISH * told), (1.0, 1.0))
+    return None
+
+
+def _usually_left_core_s(attained_core_s: float, usual_core_s: float) -> float:
+    """Work to the first tier of one of whom it is known only what it had.
+
+    Up to what is usual, then the longer the further it is past that, as with heavy tails.
+    """
+    least = max(_STILL_LEFT_RATIO * usual_core_s, 1.0)
+    return max(abs(usual_core_s - attained_core_s), least)
+
+
+def worth(
+    job: JobView,
+    known: TrainingMemory,
+    now_s: float,
+    rule: AdaptiveParameters,
+    usual_core_s: float | None = None,
+) -> Worth:
+    """What it is worth to serve that job now; `usual_core_s` is what others' first tiers take."""
     if _silent(job, known, now_s, rule):
         # Whoever tells nothing has no tier to be brought to: the more it had, the later it comes.
         left_core_s = max(job.attained_core_s, 1.0)
-        index = job.spec.weight * values[2] / left_core_s
+        index = job.spec.weight * rule.end_weight / left_core_s
         why = f"silent, after {job.attained_core_s:.0f} core-s"
         return Worth(index, left_core_s, job.attained_core_s, False, False, why, silent=True)
+    tiers = _tiers(known, rule)
+    if known.step_core_s is None or not known.paced or tiers is None:
+        return _newcomers(job, known, rule, usual_core_s)
+    return _ranked(job, known, known.step_core_s, tiers, rule, usual_core_s)
+
+
+def _newcomers(
+    job: JobView, known: TrainingMemory, rule: AdaptiveParameters, usual_core_s: float | None
+) -> Worth:
+    # As with heavy tails: what is left is about as much as what was done.
+    left_core_s = max(job.attained_core_s, 1.0)
+    index = (rule.deliver_weight + rule.finish_weight + rule.end_weight) / left_core_s
+    why = f"{len(known.points)} evaluations, too few to rank it"
+    if usual_core_s is not None and job.tiers.delivered is None:
+        usually = _usually_left_core_s(job.attained_core_s, usual_core_s)
+        index = rule.deliver_weight / usually
+        why += f", {usually:.0f} core-s to {_values(job)[0]:g} if it is like the others"
+    late = _late(job, known)
+    return Worth(job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why)
+
+
+def _ranked(
+    job: JobView,
+    known: TrainingMemory,
+    step_core_s: float,
+    tiers: _Tiers,
+    rule: AdaptiveParameters,
+    usual_core_s: float | None,
+) -> Worth:
     open_tiers = (job.tiers.delivered is None, job.tiers.finished is None)
-    told = known.told_steps if rule.heeds_total_steps else None
-    step_core_s = known.step_core_s
-    learnt = known.learnt
-    if step_core_s is None or not known.paced or (told is None and learnt is None):
-        # As with heavy tails: what is left is about as much as what was done.
-        left = max(job.attained_core_s, 1.0)
-        index = job.spec.weight * math.fsum(values) / left
-        why = f"{len(known.points)} evaluations, too few to rank it"
-        return Worth(index, left, job.attained_core_s, False, _late(job, known), why)
-    if learnt is None:
-        assert told is not None
-        end, sure = told, 1.0
-        steps, chances = (_PRIOR_DELIVER * told, _PRIOR_FINISH * told), (1.0, 1.0)
-    else:
-        steps = (learnt.deliver.steps, learnt.finish.steps)
-        chances = (learnt.deliver.chance, learnt.finish.chance)
-        end = told if told is not None else rule.end_over_finish * steps[1]
+    told = _told_steps(known, rule)
+    end = told if told is not None else rule.end_over_finish * tiers.steps[1]
+    sure = 1.0
+    if known.learnt is not None:
         # No shape may fit: then a tier is as likely to be anywhere on the rest of the way.
-        sure = 1.0 - rule.doubt_ratio * max(1.0 - known.step / end, 0.0)
+        sure -= rule.doubt_ratio * max(1.0 - known.step / end, 0.0)
     end = max(end, known.step + 1.0)
     least = max(_LEAST_RATIO * end, 1.0)
     step_core_s = max(step_core_s, _LEAST_CORE_S)
     least_core_s = max(step_core_s * least, _LEAST_OF_DONE * job.attained_core_s)
+    weights = (rule.deliver_weight, rule.finish_weight)
     value, fitted_value, index, parts = 0.0, 0.0, 0.0, []
-    tiers: list[float | None] = []
+    left: list[float | None] = []
     for tier in (0, 1):
-        chance = sure * chances[tier] + 1.0 - sure
+        chance = sure * tiers.chances[tier] + 1.0 - sure
         if not open_tiers[tier] or chance < rule.give_up_chance:
-            tiers.append(None)
+            left.append(None)
             continue
-        anywhere = sure * steps[tier] + (1.0 - sure) * (known.step + end) / 2.0
+        elsewhere = (known.step + end) / 2.0
+        if tier == 0 and usual_core_s is not None:
+            usually = _usually_left_core_s(job.attained_core_s, usual_core_s)
+            like_others = min(known.step + usually / step_core_s, elsewhere)
+            elsewhere += _OTHERS_RATIO * (like_others - elsewhere)
+        anywhere = sure * tiers.steps[tier] + (1.0 - sure) * elsewhere
         left_core_s, most_core_s = (
-            max(step_core_s * (to - known.step), least_core_s) for to in (steps[tier], anywhere)
+            max(step_core_s * (to - known.step), least_core_s)
+            for to in (tiers.steps[tier], anywhere)
         )
-        tiers.append(left_core_s)
-        value += values[tier] * chance
-        fitted_value += values[tier] * sure * chances[tier]
+        left.append(left_core_s)
+        value += weights[tier] * chance
+        fitted_value += weights[tier] * sure * tiers.chances[tier]
         # What it brings as far as the fit says, and what it brings in the long run.
         index = max(index, fitted_value / left_core_s, value / most_core_s)
-        parts.append(f"{left_core_s:.0f} core-s to {(target.deliver, target.finish)[tier]:g}")
+        parts.append(f"{left_core_s:.0f} core-s to {_values(job)[tier]:g}")
     end_core_s = max(step_core_s * (end - known.step), least_core_s)
-    index = max(index, (value + values[2]) / end_core_s)
+    index = max(index, (value + rule.end_weight) / end_core_s)
     parts.append(f"{end_core_s:.0f} to the end")
     return Worth(
         job.spec.weight * index,
         end_core_s,
         job.attained_core_s,
-        told is not None or len(known.points) >= rule.explore_points,
+        _is_known(known, rule),
         _late(job, known),
         ", ".join(parts),
-        (tiers[0], tiers[1]),
-        tiers_done=0 if tiers[0] is not None else 1 if tiers[1] is not None else 2,
+        (left[0], left[1]),
+        tiers_done=0 if left[0] is not None else 1 if left[1] is not None else 2,
     )
+
+
+def _values(job: JobView) -> tuple[float, float]:
+    target = job.spec.target
+    assert isinstance(target, AccuracyTarget)
+    return target.deliver, target.finish
 
 
 def deadline_at_s(job: JobView) -> float | None:

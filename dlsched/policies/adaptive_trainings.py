@@ -15,7 +15,7 @@ from dlsched.policies.adaptive_parameters import AdaptiveParameters
 from dlsched.policies.adaptive_placed import Placed
 from dlsched.policies.adaptive_training_memory import HEADROOM, TrainingMemory, fitted, followed
 from dlsched.policies.adaptive_training_outlooks import outlooks
-from dlsched.policies.adaptive_training_worth import Worth, worth
+from dlsched.policies.adaptive_training_worth import Worth, usually_core_s, worth
 
 __all__ = ["TrainingMemory", "place"]
 
@@ -36,6 +36,8 @@ _LEAD = 6.0
 get less than their weight beside others', and it is to show what it can use."""
 _FULL_RATIO, _FOREIGN_RATIO = 0.93, 0.05
 """Use of the host from which on it has no idle CPU, and others' part of it that is felt."""
+_START_CORES = 1.0
+"""What a training can use until its first word, if it was not seen to use more: it loads."""
 _NARROW_RATIO = 0.95
 """Who can use less than this part of the capacity may be left over at the end."""
 
@@ -53,7 +55,8 @@ def place(
     pressed = _pressed(snapshot)
     memories = {job.name: followed(job, before.get(job.name), now_s, pressed) for job in jobs}
     _fit(memories, rule)
-    worths = {job.name: worth(job, memories[job.name], now_s, rule) for job in jobs}
+    usual = usually_core_s(jobs, memories, rule)
+    worths = {job.name: worth(job, memories[job.name], now_s, rule, usual) for job in jobs}
     wides = {job.name: _wide(job, memories[job.name], capacity_cores) for job in jobs}
     floors = {job.name: min(job.spec.bounds.floor_cores, wides[job.name]) for job in jobs}
     order = _order(jobs, memories, worths, wides, capacity_cores, rule)
@@ -118,7 +121,10 @@ def _fit(memories: dict[str, TrainingMemory], rule: AdaptiveParameters) -> None:
 
 def _wide(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float:
     """How many cores it can use at once: all that it may, unless it was seen to use less."""
-    most = (memory.usable_cores, job.spec.bounds.ceiling_cores, capacity_cores)
+    used = job.usage.cpu_cores
+    starts = memory.step_core_s is None and not memory.paced and used is not None
+    start = max(_START_CORES, HEADROOM * (used or 0.0)) if starts else None
+    most = (memory.usable_cores, start, job.spec.bounds.ceiling_cores, capacity_cores)
     return min(one for one in most if one is not None)
 
 

@@ -91,6 +91,20 @@ def test_steps_told_are_evidence_where_evaluations_are_few() -> None:
     assert told.high_steps <= 3000
 
 
+def test_a_tier_that_is_overdue_is_expected_to_be_as_late_again() -> None:
+    def level(step: float) -> float:
+        return 0.93 * (1.0 - math.exp(-step / 80.0))
+
+    points = seen(level, 540, noise=0.008, every=20)
+    thought = posterior(points, (0.83, 0.92)).finish
+    assert 300 < thought.steps < 450, "by the curve it is there"
+    late = posterior(points, (0.83, 0.92), after_step=520.0).finish
+    assert late.steps > 520 + 0.9 * (520 - thought.steps)
+    assert late.low_steps > 520
+    ahead = posterior(points[:10], (0.83, 0.92))
+    assert posterior(points[:10], (0.83, 0.92), after_step=150.0) == ahead
+
+
 def test_the_best_shape_alone_knows_no_interval() -> None:
     points = seen(power, 400, noise=0.01)
     alone = posterior(points, (0.7, 0.8), averaged=False).finish

@@ -32,10 +32,26 @@ def test_a_host_filled_by_jobs_alone_loses_nothing() -> None:
     assert believed(snapshot(job("a", used=2.0), foreign=0.0), 2.0).cores == 2.0
 
 
+def test_what_the_system_itself_uses_is_not_divided() -> None:
+    full = snapshot(job("a", used=1.93), foreign=0.06)
+    assert believed(full, None).cores == pytest.approx(1.94)
+    jitters = snapshot(job("a", used=1.92), foreign=0.075)
+    assert believed(jitters, 1.94).cores == 1.94
+    more = snapshot(job("a", used=1.9), foreign=0.09)
+    assert believed(more, 1.94).cores == pytest.approx(1.91)
+    idle = snapshot(job("a", used=0.9), foreign=0.06)
+    assert believed(idle, 1.94).cores == 1.94, "whether it is full or not"
+
+
+def test_of_what_others_use_beyond_that_jobs_may_win_their_part() -> None:
+    seen = snapshot(job("a", used=1.0), foreign=1.0)
+    assert believed(seen, 1.0).cores == pytest.approx(1.1)
+
+
 def test_what_others_leave_is_believed_in_again_step_by_step() -> None:
     seen = snapshot(job("a", used=0.9), foreign=0.95)  # hardly anything is idle
     course = [1.0]
-    while course[-1] < 2.0:
+    while course[-1] < 1.9:
         course.append(believed(seen, course[-1]).cores)
     assert course[1] == pytest.approx(1.1)
     assert 7 < len(course) < 10

@@ -28,6 +28,7 @@ from dlsched.model import (
 )
 from dlsched.policies.adaptive_parameters import AdaptiveParameters
 from dlsched.policies.adaptive_placed import Placed
+from dlsched.policies.adaptive_training_worth import usually_core_s, worth
 from dlsched.policies.adaptive_trainings import TrainingMemory, place
 from dlsched.tiers import Climb, climbed
 
@@ -105,7 +106,7 @@ def test_the_cheapest_next_tier_is_served_first() -> None:
 
 
 def test_who_is_nearer_to_its_tier_goes_before_who_is_shorter_in_all() -> None:
-    near = training("near", 350, told=3000)
+    near = training("near", 380, every=20, told=3000)
     short = training("short", 250, told=1000)
     assert first(decided([near, short])) == "near"
 
@@ -206,6 +207,56 @@ def test_a_part_is_kept_for_those_of_whom_nothing_is_known() -> None:
     assert "0 evaluations" in placed.why["new"]
     none = decided([*known, new], rule=AdaptiveParameters(explore_ratio=0.0))
     assert none.uses["new"] < CORES * RULE.explore_ratio
+
+
+def test_a_newcomer_does_not_put_back_who_is_as_near_as_others_were() -> None:
+    new = training("new", 0, told=None, attained_core_s=3.0)
+    placed = decided([training("begun", 250, told=800), new])
+    assert first(placed) == "begun"
+    assert "384 core-s to 0.7 if it is like the others" in placed.why["new"]
+    # Of whom it is not known either it is known at least that it began earlier.
+    earlier = training("earlier", 0, told=None, attained_core_s=200.0)
+    rule = AdaptiveParameters(explore_ratio=0.0)
+    placed = decided([earlier, new, training("long", 250, step_core_s=9.0)], rule=rule)
+    assert placed.weights["earlier"] > placed.weights["new"] > placed.weights["long"]
+
+
+def test_a_newcomer_goes_before_who_has_further_to_go_than_others_had() -> None:
+    jobs = [training("delivered", 450), training("long", 50, step_core_s=10.0)]
+    placed = decided([*jobs, training("new", 0, told=None, attained_core_s=3.0)])
+    assert first(placed) == "delivered", "its next tier is nearer"
+    assert placed.weights["new"] > placed.weights["long"]
+
+
+def test_what_is_usual_is_what_first_tiers_took_and_will_take() -> None:
+    jobs = [training("delivered", 900), training("begun", 250, step_core_s=2.0)]
+    jobs.append(training("new", 50, told=None))
+    known = {one.name: one for one in decided(jobs).memory}
+    reached = jobs[0].tiers.delivered
+    assert reached is not None
+    assert reached.step == 500, "three evaluations tell"
+    assert usually_core_s(jobs[:1], known, RULE) == pytest.approx(500.0)
+    assert usually_core_s(jobs[1:2], known, RULE) == pytest.approx(800.0, rel=0.05)
+    assert usually_core_s(jobs, known, RULE) == pytest.approx(650.0, rel=0.05)
+    assert usually_core_s(jobs[2:], known, RULE) is None
+
+
+def test_where_the_fit_is_doubted_the_others_tell_how_far_it_is() -> None:
+    early = training("early", 200, every=20)
+    (known,) = decided([early]).memory
+    alone, beside = (worth(early, known, 100.0, RULE, usual) for usual in (None, 250.0))
+    assert beside.index > 1.1 * alone.index
+    assert worth(early, known, 100.0, RULE, 1e6).index == pytest.approx(alone.index)
+
+
+def test_while_it_starts_a_training_leaves_the_other_cores_to_the_next() -> None:
+    jobs = [training("starting", 0, told=None, used=0.9), training("next", 1500)]
+    placed = decided(jobs)
+    assert first(placed) == "starting"
+    assert placed.uses["starting"] == pytest.approx(1.0)
+    assert placed.uses["next"] == pytest.approx(CORES - 1.0)
+    two = decided([training("starting", 0, told=None, used=2.0), jobs[1]])
+    assert two.uses["starting"] == pytest.approx(2.2)
 
 
 def test_a_training_that_tells_nothing_is_served_by_what_it_had() -> None:
