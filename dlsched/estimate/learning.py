@@ -24,8 +24,10 @@ with their weights are the posterior that steps, chances and intervals are read 
 
 Where it is known how many steps there will be, that is evidence too: who sets a target means it to
 be reached on the way. Each curve then counts by a broad log-normal of the part of the way at which
-it reaches each tier. Where a tier should have been reached and was not, as where evaluations level
-off just below it, the curve is late, and how late tells how long it goes on: as long again.
+it reaches each tier.
+
+Where a tier should have been reached and was not, as where evaluations level off at it, a curve is
+late, and how late tells how long it goes on so: as long again.
 """
 
 from __future__ import annotations
@@ -123,15 +125,15 @@ def learnt(
     end_step: float,
     *,
     told_steps: float | None = None,
-    after_step: float = 0.0,
+    after_steps: tuple[float, float] = (0.0, 0.0),
     averaged: bool = True,
 ) -> Learnt | None:
     """The posterior from these points; None: there are too few, or they tell no direction.
 
     `tiers` are the values to deliver and to finish at; the second one lower: lower is better.
     `end_step` is where the training ends; `told_steps` the same where the training told it, which
-    is evidence about the curve. By `after_step` no tier was reached that is asked for: a curve by
-    which one was is as late again. Without `averaged` only the best shape counts, as it is.
+    is evidence about the curve. At each of `after_steps` that tier was not reached: a curve by
+    which it was is as late again. Without `averaged` only the best shape counts, as it is.
     """
     if len(points) < LEAST_POINTS:
         return None
@@ -158,7 +160,10 @@ def learnt(
     weight = weight / weight.sum()
     ends = size * np.concatenate([fits.value_at(end_step, z) for z, _ in curves])
     low, level, high = _quantiles(ends, weight, (_INTERVAL[0], 0.5, _INTERVAL[1]))
-    deliver, finish = (_reach(one, weight, end_step, after_step) for one in reached)
+    deliver, finish = (
+        _reach(_still_ahead(one, after_step, end_step), weight, end_step)
+        for one, after_step in zip(reached, after_steps, strict=True)
+    )
     return Learnt(deliver, finish, level, low, high)
 
 
@@ -310,11 +315,18 @@ def _likely_apart(deliver: Array, finish: Array) -> Array:
     return np.where(there, np.maximum(np.exp(-0.5 * off**2), _LEAST), _NEVER_RATIO)
 
 
-def _reach(at_step: Array, weight: Array, end_step: float, after_step: float) -> Reach:
+def _still_ahead(at_step: Array, after_step: float, end_step: float) -> Array:
+    """Where a tier is that was not reached then: what is overdue is as late again, as with heavy
+    tails, but at the end at the latest: what is late is not impossible."""
     import numpy as np
 
-    # What should have been by now and was not is as late again from now on, as with heavy tails.
-    at_step = after_step + np.abs(at_step - after_step)
+    late: Array = np.clip(2.0 * after_step - at_step, at_step, max(after_step, end_step))
+    return np.where(at_step < min(after_step, end_step), late, at_step)
+
+
+def _reach(at_step: Array, weight: Array, end_step: float) -> Reach:
+    import numpy as np
+
     there = at_step <= end_step
     chance = float(weight[there].sum())
     mean = float((weight * np.minimum(at_step, end_step)).sum())

@@ -17,9 +17,11 @@ out at once."""
 _PROBE = 1.1
 """Each look may believe in so many times what was had before: others may have gone."""
 _SYSTEM_RATIO = 0.05
-"""Part of the host that others keep whatever is tried: the system itself, the engine, the agent."""
-_GRAIN_RATIO = 0.01
-"""Part of the host by which the belief changes at least: what others use is never the same."""
+"""Part of the host that others keep whatever is tried, if they use so much: as a rule the system
+itself, the engine and the agent."""
+_GRAIN_RATIO, _GRAIN_PROBE = 0.01, 0.05
+"""Parts of the host and of the belief, the lesser of both, by which it changes at least: what
+others use is never the same."""
 _TAKEN_AT_ONCE = 0.5
 """Part of what is seen idle that is believed in at once: others may come back for the rest."""
 
@@ -53,8 +55,10 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     elif before_cores is not None:
         idle_cores = max(node.cores - busy_cores, 0.0)
         cores = min(cores, max(_PROBE * before_cores, used_cores + _TAKEN_AT_ONCE * idle_cores))
-    if before_cores is not None and abs(cores - before_cores) < _GRAIN_RATIO * node.cores:
-        cores = min(before_cores, node.capacity_cores)
+    if before_cores is not None:
+        grain_cores = min(_GRAIN_RATIO * node.cores, _GRAIN_PROBE * before_cores)
+        if abs(cores - before_cores) < grain_cores:
+            cores = min(before_cores, node.capacity_cores)
     floors_cores = math.fsum(job.spec.bounds.floor_cores for job in snapshot.jobs if job.runs)
     making_way = math.fsum(
         job.usage.cpu_cores or 0.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dlsched.estimate.learning import TOTAL_STEPS, Learnt, Point, learnt, thinned
 from dlsched.model import AccuracyTarget, JobView, Outlook
 from dlsched.policies.adaptive_parameters import AdaptiveParameters
-from dlsched.tiers import evaluations
+from dlsched.tiers import evaluations, reaches
 
 HEADROOM = 1.1
 """Who comes first may use more than was meant for it: it shows then when it can."""
@@ -91,7 +91,7 @@ def followed(
     return _usable(job, _read(job, was, now_s), pressed)
 
 
-def fitted(known: TrainingMemory, rule: AdaptiveParameters) -> TrainingMemory:
+def fitted(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> TrainingMemory:
     """With its curve as the evaluations so far tell it."""
     told = known.told_steps if rule.heeds_total_steps else None
     end = told if told is not None else math.inf
@@ -100,11 +100,22 @@ def fitted(known: TrainingMemory, rule: AdaptiveParameters) -> TrainingMemory:
         known.target[1:],
         end if math.isfinite(end) else _HORIZON * max(known.step, 1.0),
         told_steps=told,
-        # A tier is reached in the mean of three evaluations: the curve, in the middle one.
-        after_step=known.points[-2][0] if len(known.points) > 1 else 0.0,
+        after_steps=(
+            0.0 if job.tiers.delivered is not None else _last_short(job, known, known.target[1]),
+            0.0 if job.tiers.finished is not None else _last_short(job, known, known.target[2]),
+        ),
         averaged=rule.averages_curves,
     )
     return replace(known, learnt=found, due_s=None)
+
+
+def _last_short(job: JobView, known: TrainingMemory, tier: float) -> float:
+    """The step of the latest evaluation that did not reach that tier; 0: each did."""
+    target = job.spec.target
+    assert isinstance(target, AccuracyTarget)
+    return max(
+        (step for step, value, _ in known.points if not reaches(target, tier, value)), default=0.0
+    )
 
 
 _HORIZON = 50.0

@@ -1,14 +1,16 @@
 """What a training is worth, for the policy `adaptive`: value reached a core-second.
 
-Owns the index and what it is drawn from. It must not divide cores, nor rank trainings.
+Owns the index and what it is drawn from. It must not divide cores, nor put trainings in order.
 
 Of a newcomer nothing is known but the others: it is taken to need as much to its first tier as they
-do in the mean. So whoever began earlier is nearer, and is not put back by each one that arrives,
-as it would be by least attained service, whose newcomers need little by assumption.
+do in the mean. So whoever began earlier is nearer, until it is well past that, and is not put back
+by each one that arrives, as it would be by least attained service, whose newcomers need little by
+assumption.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -30,8 +32,12 @@ _LEAST_OF_DONE = 0.005
 _OTHERS_RATIO = 0.3
 """Where no shape may fit, the others tell so much of where the first tier is, and half the way to
 the end the rest."""
-_STILL_LEFT_RATIO = 0.25
-"""However near what is usual it is, so much of that may still be left."""
+_PAST_RATIO = 0.5
+"""Of one that is past what is usual, so much of what it had is still left."""
+_FAR = 3.0
+"""What is so many times what is usual counts as no more."""
+_LIKELY = 0.5
+"""A first tier less likely than this is no example of what is usual."""
 _SILENT_EVALUATIONS = 8
 """After the CPU time of so many evaluations without one a training is silent."""
 
@@ -56,29 +62,58 @@ class Worth:
     """Whether it tells nothing, so that more CPU would not make it known."""
 
 
-def usually_core_s(
-    jobs: Iterable[JobView], memories: Mapping[str, TrainingMemory], rule: AdaptiveParameters
-) -> float | None:
-    """Mean work of these jobs from their start to their first tier; None: of none it is known."""
-    known = [_deliver_core_s(job, memories[job.name], rule) for job in jobs]
-    told = [one for one in known if one is not None]
-    return statistics.fmean(told) if told else None
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """The work of trainings from their start to their first tier, as far as it is known."""
+
+    known_core_s: Mapping[str, float]
+    """By job, cut off where it is far from what is usual."""
+    whole_core_s: float
+    """The sum of all."""
+
+    @classmethod
+    def of(
+        cls,
+        jobs: Iterable[JobView],
+        memories: Mapping[str, TrainingMemory],
+        rule: AdaptiveParameters,
+    ) -> Usual:
+        """What these jobs took, and are expected to take."""
+        found = ((job.name, _deliver_core_s(job, memories[job.name], rule)) for job in jobs)
+        known = {name: core_s for name, core_s in found if core_s is not None}
+        if not known:
+            return NOTHING_USUAL
+        # One that tells nonsense must not decide for everybody.
+        most_core_s = _FAR * statistics.median_low(known.values())
+        known = {name: min(core_s, most_core_s) for name, core_s in known.items()}
+        return cls(known, math.fsum(known.values()))
+
+    def beside(self, name: str) -> float | None:
+        """The mean of all others; None: of none it is known."""
+        own_core_s = self.known_core_s.get(name)
+        if own_core_s is None:
+            count = len(self.known_core_s)
+            return self.whole_core_s / count if count else None
+        count = len(self.known_core_s) - 1
+        return max(self.whole_core_s - own_core_s, 0.0) / count if count else None
+
+
+NOTHING_USUAL = Usual({}, 0.0)
 
 
 def _deliver_core_s(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
-    if known.step_core_s is None or not known.paced:
+    step_core_s, reached = known.step_core_s, job.tiers.delivered
+    if step_core_s is None or not known.paced:
         return None
-    reached = job.tiers.delivered
-    if reached is None:
-        tiers = _tiers(known, rule) if _is_known(known, rule) else None
-        if tiers is None or tiers.chances[0] < rule.give_up_chance:
-            return None
-        at_step = tiers.steps[0]
-    elif reached.step is None:
-        return None
+    if reached is not None:
+        # What it attained since may be of several attempts.
+        core_s = 0.0 if reached.step is None else step_core_s * reached.step
     else:
-        at_step = float(reached.step)
-    return max(job.attained_core_s + known.step_core_s * (at_step - known.step), 0.0)
+        tiers = _tiers(known, rule) if _is_known(known, rule) else None
+        if tiers is None or tiers.chances[0] < _LIKELY:
+            return None
+        core_s = job.attained_core_s + step_core_s * (tiers.steps[0] - known.step)
+    return core_s if core_s > 0.0 else None
 
 
 def _is_known(known: TrainingMemory, rule: AdaptiveParameters) -> bool:
@@ -107,13 +142,12 @@ def _tiers(known: TrainingMemory, rule: AdaptiveParameters) -> _Tiers | None:
     return None
 
 
-def _usually_left_core_s(attained_core_s: float, usual_core_s: float) -> float:
+def _left_core_s(attained_core_s: float, usual_core_s: float) -> float:
     """Work to the first tier of one of whom it is known only what it had.
 
-    Up to what is usual, then the longer the further it is past that, as with heavy tails.
+    Up to what is usual; then the more the further it is past that, as with heavy tails.
     """
-    least = max(_STILL_LEFT_RATIO * usual_core_s, 1.0)
-    return max(abs(usual_core_s - attained_core_s), least)
+    return max(usual_core_s - attained_core_s, _PAST_RATIO * attained_core_s, 1.0)
 
 
 def worth(
@@ -121,16 +155,16 @@ def worth(
     known: TrainingMemory,
     now_s: float,
     rule: AdaptiveParameters,
-    usual_core_s: float | None = None,
+    usual: Usual = NOTHING_USUAL,
 ) -> Worth:
-    """What it is worth to serve that job now; `usual_core_s` is what others' first tiers take."""
+    """What it is worth to serve that job now, among others of whom `usual` is known."""
     if _silent(job, known, now_s, rule):
         # Whoever tells nothing has no tier to be brought to: the more it had, the later it comes.
         left_core_s = max(job.attained_core_s, 1.0)
         index = job.spec.weight * rule.end_weight / left_core_s
         why = f"silent, after {job.attained_core_s:.0f} core-s"
         return Worth(index, left_core_s, job.attained_core_s, False, False, why, silent=True)
-    tiers = _tiers(known, rule)
+    tiers, usual_core_s = _tiers(known, rule), usual.beside(job.name)
     if known.step_core_s is None or not known.paced or tiers is None:
         return _newcomers(job, known, rule, usual_core_s)
     return _ranked(job, known, known.step_core_s, tiers, rule, usual_core_s)
@@ -144,9 +178,9 @@ def _newcomers(
     index = (rule.deliver_weight + rule.finish_weight + rule.end_weight) / left_core_s
     why = f"{len(known.points)} evaluations, too few to rank it"
     if usual_core_s is not None and job.tiers.delivered is None:
-        usually = _usually_left_core_s(job.attained_core_s, usual_core_s)
-        index = rule.deliver_weight / usually
-        why += f", {usually:.0f} core-s to {_values(job)[0]:g} if it is like the others"
+        like_others_core_s = _left_core_s(job.attained_core_s, usual_core_s)
+        index = rule.deliver_weight / like_others_core_s
+        why += f", {like_others_core_s:.0f} core-s to {_values(job)[0]:g} if it is like the others"
     late = _late(job, known)
     return Worth(job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why)
 
@@ -180,8 +214,8 @@ def _ranked(
             continue
         elsewhere = (known.step + end) / 2.0
         if tier == 0 and usual_core_s is not None:
-            usually = _usually_left_core_s(job.attained_core_s, usual_core_s)
-            like_others = min(known.step + usually / step_core_s, elsewhere)
+            like_others_core_s = _left_core_s(job.attained_core_s, usual_core_s)
+            like_others = min(known.step + like_others_core_s / step_core_s, elsewhere)
             elsewhere += _OTHERS_RATIO * (like_others - elsewhere)
         anywhere = sure * tiers.steps[tier] + (1.0 - sure) * elsewhere
         left_core_s, most_core_s = (

@@ -15,7 +15,7 @@ from dlsched.policies.adaptive_parameters import AdaptiveParameters
 from dlsched.policies.adaptive_placed import Placed
 from dlsched.policies.adaptive_training_memory import HEADROOM, TrainingMemory, fitted, followed
 from dlsched.policies.adaptive_training_outlooks import outlooks
-from dlsched.policies.adaptive_training_worth import Worth, usually_core_s, worth
+from dlsched.policies.adaptive_training_worth import Usual, Worth, worth
 
 __all__ = ["TrainingMemory", "place"]
 
@@ -37,7 +37,8 @@ get less than their weight beside others', and it is to show what it can use."""
 _FULL_RATIO, _FOREIGN_RATIO = 0.93, 0.05
 """Use of the host from which on it has no idle CPU, and others' part of it that is felt."""
 _START_CORES = 1.0
-"""What a training can use until its first word, if it was not seen to use more: it loads."""
+"""What a training can use before it has told anything, unless it uses more or asks for more: it
+loads, on one thread as a rule."""
 _NARROW_RATIO = 0.95
 """Who can use less than this part of the capacity may be left over at the end."""
 
@@ -54,8 +55,8 @@ def place(
     before = {one.name: one for one in known}
     pressed = _pressed(snapshot)
     memories = {job.name: followed(job, before.get(job.name), now_s, pressed) for job in jobs}
-    _fit(memories, rule)
-    usual = usually_core_s(jobs, memories, rule)
+    _fit(jobs, memories, rule)
+    usual = Usual.of(jobs, memories, rule)
     worths = {job.name: worth(job, memories[job.name], now_s, rule, usual) for job in jobs}
     wides = {job.name: _wide(job, memories[job.name], capacity_cores) for job in jobs}
     floors = {job.name: min(job.spec.bounds.floor_cores, wides[job.name]) for job in jobs}
@@ -112,19 +113,23 @@ def _stale(job: JobView, memory: TrainingMemory, now_s: float, jobs: int) -> boo
     return age_s >= (period_s / 5.0 if turned else period_s)
 
 
-def _fit(memories: dict[str, TrainingMemory], rule: AdaptiveParameters) -> None:
+def _fit(
+    jobs: Sequence[JobView], memories: dict[str, TrainingMemory], rule: AdaptiveParameters
+) -> None:
     """The curves with news are fitted again, at most so many, those that wait longest first."""
-    due = sorted((one.due_s, name) for name, one in memories.items() if one.due_s is not None)
-    for _, name in due[: rule.fits_most]:
-        memories[name] = fitted(memories[name], rule)
+    due = [
+        (due_s, job.name, job) for job in jobs if (due_s := memories[job.name].due_s) is not None
+    ]
+    for _, name, job in sorted(due)[: rule.fits_most]:
+        memories[name] = fitted(job, memories[name], rule)
 
 
 def _wide(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float:
     """How many cores it can use at once: all that it may, unless it was seen to use less."""
-    used = job.usage.cpu_cores
-    starts = memory.step_core_s is None and not memory.paced and used is not None
-    start = max(_START_CORES, HEADROOM * (used or 0.0)) if starts else None
-    most = (memory.usable_cores, start, job.spec.bounds.ceiling_cores, capacity_cores)
+    bounds, used_cores, start_cores = job.spec.bounds, job.usage.cpu_cores, None
+    if memory.read_s is None and used_cores is not None:
+        start_cores = max(_START_CORES, HEADROOM * used_cores, bounds.floor_cores)
+    most = (memory.usable_cores, start_cores, bounds.ceiling_cores, capacity_cores)
     return min(one for one in most if one is not None)
 
 

@@ -96,13 +96,24 @@ def test_a_tier_that_is_overdue_is_expected_to_be_as_late_again() -> None:
         return 0.93 * (1.0 - math.exp(-step / 80.0))
 
     points = seen(level, 540, noise=0.008, every=20)
-    thought = posterior(points, (0.83, 0.92)).finish
-    assert 300 < thought.steps < 450, "by the curve it is there"
-    late = posterior(points, (0.83, 0.92), after_step=520.0).finish
-    assert late.steps > 520 + 0.9 * (520 - thought.steps)
-    assert late.low_steps > 520
-    ahead = posterior(points[:10], (0.83, 0.92))
-    assert posterior(points[:10], (0.83, 0.92), after_step=150.0) == ahead
+    thought = posterior(points, (0.83, 0.92))
+    assert 300 < thought.finish.steps < 450, "by the curve it is there"
+    late = posterior(points, (0.83, 0.92), after_steps=(0.0, 520.0))
+    assert late.finish.steps > 520 + 0.9 * (520 - thought.finish.steps)
+    assert late.finish.low_steps > 520
+    assert late.deliver == thought.deliver, "the other one is reached"
+    assert posterior(points, (0.83, 0.92), after_steps=(0.0, 100.0)) == thought, "not overdue"
+
+
+def test_what_is_late_is_not_impossible() -> None:
+    def level(step: float) -> float:
+        return 0.93 * (1.0 - math.exp(-step / 80.0))
+
+    points = seen(level, 580, noise=0.008, every=20)
+    told = learnt(points, (0.83, 0.92), 600.0, told_steps=600.0, after_steps=(0.0, 580.0))
+    assert told is not None
+    assert told.finish.chance > 0.9
+    assert 580 < told.finish.steps <= 600
 
 
 def test_the_best_shape_alone_knows_no_interval() -> None:

@@ -51,10 +51,16 @@ def test_of_what_others_use_beyond_that_jobs_may_win_their_part() -> None:
 def test_what_others_leave_is_believed_in_again_step_by_step() -> None:
     seen = snapshot(job("a", used=0.9), foreign=0.95)  # hardly anything is idle
     course = [1.0]
-    while course[-1] < 1.9:
+    while course[-1] < 1.9 and len(course) < 20:
         course.append(believed(seen, course[-1]).cores)
     assert course[1] == pytest.approx(1.1)
     assert 7 < len(course) < 10
+
+
+def test_a_small_part_of_a_large_host_grows_as_well() -> None:
+    node = replace(snapshot(job("a", used=0.5), foreign=63.0).node, cores=64.0, capacity_cores=64.0)
+    seen = replace(snapshot(job("a", used=0.5), foreign=63.0), node=node)
+    assert believed(seen, 0.5).cores == pytest.approx(0.55)
 
 
 def test_half_of_what_is_seen_idle_is_believed_in_at_once() -> None:

@@ -28,7 +28,7 @@ from dlsched.model import (
 )
 from dlsched.policies.adaptive_parameters import AdaptiveParameters
 from dlsched.policies.adaptive_placed import Placed
-from dlsched.policies.adaptive_training_worth import usually_core_s, worth
+from dlsched.policies.adaptive_training_worth import NOTHING_USUAL, Usual, worth
 from dlsched.policies.adaptive_trainings import TrainingMemory, place
 from dlsched.tiers import Climb, climbed
 
@@ -235,18 +235,29 @@ def test_what_is_usual_is_what_first_tiers_took_and_will_take() -> None:
     reached = jobs[0].tiers.delivered
     assert reached is not None
     assert reached.step == 500, "three evaluations tell"
-    assert usually_core_s(jobs[:1], known, RULE) == pytest.approx(500.0)
-    assert usually_core_s(jobs[1:2], known, RULE) == pytest.approx(800.0, rel=0.05)
-    assert usually_core_s(jobs, known, RULE) == pytest.approx(650.0, rel=0.05)
-    assert usually_core_s(jobs[2:], known, RULE) is None
+    usual = Usual.of(jobs, known, RULE)
+    assert usual.beside("new") == pytest.approx(650.0, rel=0.05)
+    assert usual.beside("begun") == pytest.approx(500.0), "the others, not itself"
+    assert usual.beside("delivered") == pytest.approx(800.0, rel=0.05)
+    assert Usual.of(jobs[2:], known, RULE).beside("begun") is None
+    assert Usual.of(jobs[:1], known, RULE).beside("delivered") is None
+
+
+def test_one_that_tells_nonsense_does_not_decide_what_is_usual() -> None:
+    jobs = [training("a", 250), training("b", 260), training("liar", 250, told=10**12)]
+    known = {one.name: one for one in decided(jobs).memory}
+    assert Usual.of(jobs, known, RULE).beside("new") < 750.0  # type: ignore[operator]
 
 
 def test_where_the_fit_is_doubted_the_others_tell_how_far_it_is() -> None:
     early = training("early", 200, every=20)
     (known,) = decided([early]).memory
-    alone, beside = (worth(early, known, 100.0, RULE, usual) for usual in (None, 250.0))
-    assert beside.index > 1.1 * alone.index
-    assert worth(early, known, 100.0, RULE, 1e6).index == pytest.approx(alone.index)
+    near, far = Usual({"other": 250.0}, 250.0), Usual({"other": 1e6}, 1e6)
+    alone, beside, behind = (
+        worth(early, known, 100.0, RULE, usual).index for usual in (NOTHING_USUAL, near, far)
+    )
+    assert beside > 1.1 * alone
+    assert behind == pytest.approx(alone), "no further than half the way to the end"
 
 
 def test_while_it_starts_a_training_leaves_the_other_cores_to_the_next() -> None:
@@ -257,6 +268,8 @@ def test_while_it_starts_a_training_leaves_the_other_cores_to_the_next() -> None
     assert placed.uses["next"] == pytest.approx(CORES - 1.0)
     two = decided([training("starting", 0, told=None, used=2.0), jobs[1]])
     assert two.uses["starting"] == pytest.approx(2.2)
+    asked = replace(jobs[0], spec=replace(jobs[0].spec, bounds=Bounds(floor_cores=4.0)))
+    assert decided([asked, jobs[1]]).uses["starting"] == pytest.approx(4.0)
 
 
 def test_a_training_that_tells_nothing_is_served_by_what_it_had() -> None:
@@ -301,6 +314,18 @@ def test_a_curve_that_rests_early_is_not_called_impossible() -> None:
     assert finish.kind is OutlookKind.UNKNOWN
     assert finish.best == pytest.approx(0.75, abs=0.01)
     assert "a chance of" in finish.why
+
+
+def test_who_hovers_at_a_tier_is_not_for_ever_as_good_as_there() -> None:
+    def hovers(step: float) -> float:
+        return curve(step) if step < 400 else 0.7 + 0.003 * (-1) ** (step // 50)
+
+    job = training("hovers", 900, value=hovers)
+    assert job.tiers.delivered is None
+    (known,) = decided([job]).memory
+    left_core_s = worth(job, known, 100.0, RULE).tiers_core_s[0]
+    assert left_core_s is not None
+    assert left_core_s > 150.0
 
 
 def test_a_tier_that_was_reached_no_longer_counts() -> None:

@@ -83,12 +83,15 @@ def points_of(world: World, act: Act) -> list[Point]:
 
 
 def fault(world: World, act: Act, point: Point, phase: Phase) -> Run:
-    """A run in which that point was reached, or the last of some in which it was not."""
+    """A run in which that point was reached, or the last of some in which it was not.
+
+    One in which the world did not even come to where it begins is lost.
+    """
     for _ in range(TRIES):
         try:
             run = _one_fault(world, act, point, phase)
-        except AssertionError as error:  # the world did not even come to where it begins
-            return Run(act.name, world.policy, point, phase, False, (str(error),), 0.0)
+        except AssertionError as error:
+            return Run(act.name, world.policy, point, phase, False, (repr(error),), 0.0)
         if run.reached or run.wrong:
             break
     return run

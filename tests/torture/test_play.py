@@ -1,4 +1,5 @@
-"""The shortened play: an agent that dies once in each kind of action; in full by `make torture`."""
+"""The shortened play: an agent that dies once in each kind of action that needs an engine, but for
+forgetting records; in full by `make torture`."""
 
 from __future__ import annotations
 
