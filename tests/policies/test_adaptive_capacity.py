@@ -35,12 +35,16 @@ def test_a_host_filled_by_jobs_alone_loses_nothing() -> None:
 def test_what_the_system_itself_uses_is_not_divided() -> None:
     full = snapshot(job("a", used=1.93), foreign=0.06)
     assert believed(full, None).cores == pytest.approx(1.94)
-    jitters = snapshot(job("a", used=1.92), foreign=0.075)
-    assert believed(jitters, 1.94).cores == 1.94
+    assert believed(full, 2.0).cores == pytest.approx(1.94)
+    jitters = [snapshot(job("a", used=1.92), foreign=foreign) for foreign in (0.05, 0.06, 0.075)]
+    assert {believed(one, 1.94).cores for one in jitters} == {1.94}
     more = snapshot(job("a", used=1.9), foreign=0.09)
     assert believed(more, 1.94).cores == pytest.approx(1.91)
-    idle = snapshot(job("a", used=0.9), foreign=0.06)
-    assert believed(idle, 1.94).cores == 1.94, "whether it is full or not"
+
+
+def test_while_there_is_idle_cpu_what_others_use_changes_nothing() -> None:
+    for foreign in (0.02, 0.06, 0.1, 0.3):
+        assert believed(snapshot(job("a", used=1.0), foreign=foreign), 2.0).cores == 2.0
 
 
 def test_of_what_others_use_beyond_that_jobs_may_win_their_part() -> None:
