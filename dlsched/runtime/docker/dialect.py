@@ -64,8 +64,17 @@ def quota_after(update: Body) -> int:
 
 
 def in_force(update: Body, told: EngineWords, seen: GroupLimits) -> bool:
-    """Whether engine and kernel both have that already."""
-    return in_kernel(update, seen) and not unlike(update, told)
+    """Whether engine and kernel both have that already. What the engine told may be old."""
+    return in_kernel(update, seen) and _weighs(update, seen) and not unlike(update, told)
+
+
+def _weighs(update: Body, seen: GroupLimits) -> bool:
+    """Whether the kernel has those shares, where it tells."""
+    if (shares := update.get("CpuShares")) is None:
+        return True
+    if seen.shares is not None:
+        return seen.shares == bounded_shares(shares)
+    return seen.weight is None or seen.weight in weights_of(shares)
 
 
 def in_kernel(update: Body, seen: GroupLimits) -> bool:
