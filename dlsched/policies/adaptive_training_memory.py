@@ -91,9 +91,14 @@ def followed(
     return _usable(job, _read(job, was, now_s), pressed)
 
 
+def heeded_steps(known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
+    """How many steps it will take by its own word, where that counts."""
+    return known.told_steps if rule.heeds_total_steps else None
+
+
 def fitted(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> TrainingMemory:
     """With its curve as the evaluations so far tell it."""
-    told = known.told_steps if rule.heeds_total_steps else None
+    told = heeded_steps(known, rule)
     end = told if told is not None else math.inf
     found = learnt(
         known.points,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from dlsched.model import AccuracyTarget, JobView, OutlookKind
 from dlsched.policies.adaptive_parameters import AdaptiveParameters
-from dlsched.policies.adaptive_training_memory import TrainingMemory
+from dlsched.policies.adaptive_training_memory import TrainingMemory, heeded_steps
 
 _PRIOR_DELIVER, _PRIOR_FINISH = 1 / 3, 2 / 3
 """Where tiers lie on the way, before evaluations tell."""
@@ -91,11 +91,8 @@ class Usual:
     def beside(self, name: str) -> float | None:
         """The mean of all others; None: of none it is known."""
         own_core_s = self.known_core_s.get(name)
-        if own_core_s is None:
-            count = len(self.known_core_s)
-            return self.whole_core_s / count if count else None
-        count = len(self.known_core_s) - 1
-        return max(self.whole_core_s - own_core_s, 0.0) / count if count else None
+        others = len(self.known_core_s) - (own_core_s is not None)
+        return max(self.whole_core_s - (own_core_s or 0.0), 0.0) / others if others else None
 
 
 NOTHING_USUAL = Usual({}, 0.0)
@@ -117,11 +114,7 @@ def _deliver_core_s(job: JobView, known: TrainingMemory, rule: AdaptiveParameter
 
 
 def _is_known(known: TrainingMemory, rule: AdaptiveParameters) -> bool:
-    return _told_steps(known, rule) is not None or len(known.points) >= rule.explore_points
-
-
-def _told_steps(known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
-    return known.told_steps if rule.heeds_total_steps else None
+    return heeded_steps(known, rule) is not None or len(known.points) >= rule.explore_points
 
 
 class _Tiers(NamedTuple):
@@ -133,7 +126,7 @@ class _Tiers(NamedTuple):
 
 def _tiers(known: TrainingMemory, rule: AdaptiveParameters) -> _Tiers | None:
     """Where the tiers are; None: nothing tells."""
-    learnt, told = known.learnt, _told_steps(known, rule)
+    learnt, told = known.learnt, heeded_steps(known, rule)
     if learnt is not None:
         deliver, finish = learnt.deliver, learnt.finish
         return _Tiers((deliver.steps, finish.steps), (deliver.chance, finish.chance))
@@ -180,7 +173,7 @@ def _newcomers(
     if usual_core_s is not None and job.tiers.delivered is None:
         like_others_core_s = _left_core_s(job.attained_core_s, usual_core_s)
         index = rule.deliver_weight / like_others_core_s
-        why += f", {like_others_core_s:.0f} core-s to {_values(job)[0]:g} if it is like the others"
+        why += f", {like_others_core_s:.0f} core-s to {known.target[1]:g} if it is like the others"
     late = _late(job, known)
     return Worth(job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why)
 
@@ -194,7 +187,7 @@ def _ranked(
     usual_core_s: float | None,
 ) -> Worth:
     open_tiers = (job.tiers.delivered is None, job.tiers.finished is None)
-    told = _told_steps(known, rule)
+    told = heeded_steps(known, rule)
     end = told if told is not None else rule.end_over_finish * tiers.steps[1]
     sure = 1.0
     if known.learnt is not None:
@@ -227,7 +220,7 @@ def _ranked(
         fitted_value += weights[tier] * sure * tiers.chances[tier]
         # What it brings as far as the fit says, and what it brings in the long run.
         index = max(index, fitted_value / left_core_s, value / most_core_s)
-        parts.append(f"{left_core_s:.0f} core-s to {_values(job)[tier]:g}")
+        parts.append(f"{left_core_s:.0f} core-s to {known.target[1 + tier]:g}")
     end_core_s = max(step_core_s * (end - known.step), least_core_s)
     index = max(index, (value + rule.end_weight) / end_core_s)
     parts.append(f"{end_core_s:.0f} to the end")
@@ -241,12 +234,6 @@ def _ranked(
         (left[0], left[1]),
         tiers_done=0 if left[0] is not None else 1 if left[1] is not None else 2,
     )
-
-
-def _values(job: JobView) -> tuple[float, float]:
-    target = job.spec.target
-    assert isinstance(target, AccuracyTarget)
-    return target.deliver, target.finish
 
 
 def deadline_at_s(job: JobView) -> float | None:

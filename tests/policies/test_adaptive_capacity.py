@@ -62,8 +62,8 @@ def test_what_others_leave_is_believed_in_again_step_by_step() -> None:
 
 
 def test_a_small_part_of_a_large_host_grows_as_well() -> None:
-    node = replace(snapshot(job("a", used=0.5), foreign=63.0).node, cores=64.0, capacity_cores=64.0)
-    seen = replace(snapshot(job("a", used=0.5), foreign=63.0), node=node)
+    seen = snapshot(job("a", used=0.5), foreign=63.0)
+    seen = replace(seen, node=replace(seen.node, cores=64.0, capacity_cores=64.0))
     assert believed(seen, 0.5).cores == pytest.approx(0.55)
 
 
