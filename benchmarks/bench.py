@@ -26,6 +26,7 @@ from benchmarks import (
     gpu_move,
     gpu_pacing,
     gpu_placement,
+    idle_class,
     loop,
     loop_cost,
     loop_updates,
@@ -306,6 +307,17 @@ def part_tail(console: Console, chosen: argparse.Namespace) -> None:
     results.save("tail", host_facts(), [seed], rows, title=title, table=tail.table(rows))
 
 
+def part_idle_class(console: Console, chosen: argparse.Namespace) -> None:
+    """What the idle class is worth to a training that comes first."""
+    console.print(f"== idle class, seed {idle_class.SEED}: forward and backward", highlight=False)
+    with session() as one:
+        rows = idle_class.measure(one, chosen.idle_class)
+    console.print(results.markdown(rows), highlight=False, soft_wrap=True)
+    title = "A training that comes first, by how the other one is kept behind"
+    shown = idle_class.table(rows)
+    results.save(idle_class.NAME, host_facts(), [idle_class.SEED], rows, title=title, table=shown)
+
+
 def part_bystander(console: Console, chosen: argparse.Namespace) -> None:
     """What the rest of the host waits beside trainings, by the group's weight."""
     seed = 1
@@ -324,6 +336,7 @@ PARTS = {
     "reaction": part_reaction,
     "tail": part_tail,
     "bystander": part_bystander,
+    idle_class.NAME: part_idle_class,
     "training": part_training,
     adaptive_real.NAME: part_adaptive_real,
     adaptive_schedules.NAME: part_adaptive_schedules,
@@ -359,6 +372,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--repetitions", type=int, default=2, help="of the training schedules")
     parser.add_argument("--tail", type=float, default=90.0, help="seconds of each phase of tail")
     parser.add_argument("--bystander", type=float, default=20.0, help="seconds of each weight")
+    parser.add_argument("--idle-class", type=float, default=12.0, help="seconds of each phase")
     parser.add_argument("--rounds", type=int, default=20, help="rounds of the reaction times")
     chosen = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -27,6 +27,7 @@ _CPU = {
     "cpu.cfs_period_us": "100000",
     "cpu.shares": "1024",
     "cpu.cfs_burst_us": "0",
+    "cpu.idle": "0",
 }
 _MEMORY = {"memory.usage_in_bytes": "104857600"}
 _STARTED = "2026-01-01T00:00:00.000000001Z"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import readme_adaptive, results
+from benchmarks import idle_class, readme_adaptive, results
 
 README = Path(__file__).parent.parent / "README.md"
 
@@ -246,6 +246,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "simulator-cost": simulator_cost,
     "tail": tail,
     "bystander": _all_of("bystander"),
+    idle_class.NAME: _all_of(idle_class.NAME),
     "torture": torture,
     "fuzz": fuzz,
     "soak": soak,

@@ -491,6 +491,7 @@ class Ledger:
             desired=record.desired,
             actual=measures.actual if promised else Limits(),
             cpu_shares=fact.cpu_shares if fact else None,
+            cpu_idle=fact.cpu_idle if fact else None,
             burst_cores=fact.burst_cores if fact else None,
             usage=measures.usage,
             progress=progress,

@@ -396,6 +396,10 @@ class ContainerFact:
     gpu_lost: str | None = None
     """How this start of it lost its GPUs, in one line; None: it did not, as far as is known."""
     cpu_shares: int | None = None
+    """Read back from the kernel; on cgroup v2 shares that its weight stands for. None: it has no
+    weight, as in the idle class."""
+    cpu_idle: bool | None = None
+    """Whether it is in the kernel's idle class, read back; None where it cannot be put there."""
     burst_cores: float | None = None
     """Read back from the kernel; None where it cannot be set."""
     usage_core_s: float | None = None
@@ -566,7 +570,9 @@ class JobView:
     """The last decision, after the guards."""
     actual: Limits = Limits()
     cpu_shares: int | None = None
-    """Read back from the kernel; None on cgroup v2, whose weights are another scale."""
+    """As `ContainerFact.cpu_shares`."""
+    cpu_idle: bool | None = None
+    """As `ContainerFact.cpu_idle`."""
     burst_cores: float | None = None
     """Read back from the kernel; None where it cannot be set."""
     usage: Usage = Usage()
@@ -584,6 +590,16 @@ class JobView:
     def name(self) -> str:
         """The job's name."""
         return self.spec.name
+
+    @property
+    def may_idle(self) -> bool:
+        """Whether it may go to the idle class: a training on CPUs that was promised no part."""
+        return (
+            self.cpu_idle is not None
+            and isinstance(self.spec.target, AccuracyTarget)
+            and not self.gpus
+            and self.spec.bounds.floor_cores <= Bounds().floor_cores
+        )
 
     @property
     def runs(self) -> bool:
@@ -762,6 +778,8 @@ class Resize:
     why: str
     burst_cores: float | None = None
     """What it may use beyond its ceiling where it saved that up; None: what it came with."""
+    cpu_idle: bool = False
+    """Whether it goes to the kernel's idle class: it runs where no other task wants to."""
     ceiling_cores: float | None = None
     """Of its spec: what a container of ours goes back to when everything is given back."""
 

@@ -1,8 +1,8 @@
 """From guarded limits to ordered actions: the difference to what is in force.
 
-Owns CPU shares, bursts, what a start begins with, and the order of actions: shrinks come before
-what grows, so that the sum of ceilings stays within capacity also between two actions. It must not
-change a limit: that is the policy's and the guards'.
+Owns CPU shares, who goes to the idle class, bursts, what a start begins with, and the order of
+actions: shrinks come before what grows, so that the sum of ceilings stays within capacity also
+between two actions. It must not change a limit: that is the policy's and the guards'.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from dlsched.model import (
+    AccuracyTarget,
     Action,
     JobSpec,
     JobState,
@@ -38,6 +39,10 @@ _HOLDS_CEILING = frozenset(
 _LEAST_SHARES, _MOST_SHARES = 2, 262144
 _SHARES_BAND_RATIO = 0.25
 """Shares follow a changed limit at once, and otherwise only when they are off by so much."""
+_IDLE_RATIO, _BACK_RATIO = 0.01, 0.02
+"""A training that weighs less than this part of the heaviest goes to the idle class, and comes back
+from the second on. By weights alone it would hardly stay behind: the kernel counts a CPU as taken
+by whoever runs on it, and does not move there the threads of one that outweighs it."""
 
 
 def plan(
@@ -52,6 +57,7 @@ def plan(
     placements: Mapping[str, tuple[str, ...]] | None = None,
     moves: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
     burst_ratio: float = 0.0,
+    idle_class: bool = False,
     weights: Mapping[str, float] = MappingProxyType({}),
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
 ) -> tuple[Action, ...]:
@@ -61,10 +67,13 @@ def plan(
     running jobs that change theirs, and why. A job on its move keeps the limits that are in force,
     but for what is not left of the other GPUs' time.
     A job with a latency target may burst by `burst_ratio` of its ceiling; 0: as it came.
-    `weights` are relative: a job that they leave out weighs as its ceiling.
+    `weights` are relative: a job that they leave out weighs as its ceiling. Where `idle_class` may
+    be used, the lightest of the trainings are put there.
     """
     owners = owner_rooms(snapshot, starts, ceilings_of)
     shares = _shares(snapshot, limits, starts, weights)
+    trainings = (weights.get(job.name, 0.0) for job in snapshot.running if _trains(job))
+    heaviest = max(trainings, default=0.0) if idle_class else 0.0
     resizes: list[Resize] = []
     for job in snapshot.running:
         wanted = limits.get(job.name)
@@ -75,12 +84,17 @@ def plan(
         share = shares[job.name]
         burst = _burst(job, wanted, burst_ratio)
         same = same_cores(wanted.cpu_cores, job.actual.cpu_cores)
+        idle = _idle(job, weights.get(job.name, heaviest), heaviest)
         weighs = job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)
+        if idle or job.cpu_idle:
+            weighs = idle and job.cpu_idle is True
         bursts = burst is None or same_cores(burst, job.burst_cores)
         paced = same_share(wanted.gpu_share, job.actual.gpu_share)
         if same and weighs and bursts and paced:
             continue
         aside = "its burst follows its ceiling" if weighs else "shares follow the others' limits"
+        if idle is not bool(job.cpu_idle):
+            aside = "behind the others from now on" if idle else "no longer behind the others"
         resize = Resize(
             job=job.name,
             container_id=job.container_id,
@@ -89,8 +103,11 @@ def plan(
             cpu_shares=share,
             why=why.get(job.name, aside if same else ""),
             burst_cores=burst,
+            cpu_idle=idle,
             ceiling_cores=job.spec.bounds.ceiling_cores,
         )
+        if reserves and job.cpu_idle and not idle and resize.grows:
+            resizes.append(replace(resize, limits=job.actual))  # its weight waits for no room
         resizes += [resize] if same or paced else _one_way(resize)
     resizes.sort(key=lambda resize: (resize.grows, resize.job))
     begins = [
@@ -201,6 +218,16 @@ def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:
     if not wanted or job.burst_cores is None or limits.cpu_cores is None:
         return None
     return ratio * limits.cpu_cores
+
+
+def _idle(job: JobView, weight: float, heaviest: float) -> bool:
+    """Whether it belongs to the idle class, where all are alike."""
+    return job.may_idle and weight < (_BACK_RATIO if job.cpu_idle else _IDLE_RATIO) * heaviest
+
+
+def _trains(job: JobView) -> bool:
+    """Whether it is a training on CPUs: nobody waits for its next step."""
+    return isinstance(job.spec.target, AccuracyTarget) and not job.gpus
 
 
 def _shares_differ(now: int, wanted: int) -> bool:

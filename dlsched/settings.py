@@ -234,6 +234,8 @@ class Settings:
     burst_ratio: Annotated[float, number(0, 1), Field(alias="burst")] = 0.3
     """What a job with a latency target may save up and use beyond its ceiling, as part of it; 0
     leaves it."""
+    idle_class: bool = True
+    """Whether a training on CPUs that weighs next to nothing goes to the kernel's idle class."""
     group_weight: Annotated[float, number(0.01, 100)] | None = 2.0
     """Weight of dlsched's group of containers, as a multiple of one container's default; None
     leaves it. Where trainings keep every core busy, at 8 whatever else runs on the host, the engine

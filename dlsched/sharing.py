@@ -136,6 +136,7 @@ def _seen_so(job: JobView, uuid: str) -> JobView:
         desired=Limits(job.desired.gpu_share),
         actual=Limits(actual),
         cpu_shares=None,
+        cpu_idle=None,
         burst_cores=None,
         usage=Usage(
             cpu_cores=usage.gpu_ratio,

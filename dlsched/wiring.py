@@ -123,6 +123,7 @@ def guard_options(settings: Settings) -> GuardOptions:
         settings.dead_band_ratio,
         settings.cooldown_s,
         settings.burst_ratio,
+        settings.idle_class,
         resolve(settings.tenants).ceilings_of,
         placement_options(settings),
     )

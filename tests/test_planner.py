@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.model import (
+    AccuracyTarget,
     Bounds,
     Checkpoint,
     JobState,
@@ -137,6 +138,80 @@ def test_whoever_needs_no_burst_is_left_as_it_came(change, cores, ratio):
     (action,) = plan(snapshot(job), {"a": Limits(cores)}, {}, burst_ratio=ratio)
     assert isinstance(action, Resize)
     assert action.burst_cores is None
+
+
+TRAINING = AccuracyTarget("accuracy", 0.9, 0.95)
+
+
+def training(name, *, idle=False, shares=1024, **changes):
+    job = replace(view(name), cpu_idle=idle, cpu_shares=shares)
+    return replace(job, **{"spec": job_spec(name, target=TRAINING), **changes})
+
+
+def planned(*jobs, weights, idle_class=True):
+    limits = {job.name: job.actual for job in jobs}
+    actions = plan(snapshot(*jobs), limits, {}, weights=weights, idle_class=idle_class)
+    return {one.job: (one.cpu_idle, one.cpu_shares) for one in actions if isinstance(one, Resize)}
+
+
+def test_who_weighs_next_to_nothing_goes_to_the_idle_class():
+    weights = {"first": 100.0, "next": 1.1, "last": 0.9}
+    found = planned(*map(training, weights), weights=weights)
+    assert {name: idle for name, (idle, _) in found.items()} == {
+        "first": False,
+        "next": False,
+        "last": True,
+    }
+    found = planned(*map(training, weights), weights=weights, idle_class=False)
+    assert not any(idle for idle, _ in found.values())
+
+
+def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_them():
+    first = training("first", shares=2048)
+    there = training("last", idle=True, shares=3)
+    for light in (0.0001, 1.9):
+        weights = {"first": 100.0, "last": light}
+        assert planned(first, there, weights=weights) == {}
+    found = planned(first, there, weights={"first": 100.0, "last": 2.1})
+    assert found == {"last": (False, round(2048 * 2.1 / 102.1))}
+    # The same where nobody decides weights any more.
+    assert planned(there, weights={}) == {"last": (False, 1024)}
+    assert planned(first, there, weights={"first": 100.0, "last": 1.0}, idle_class=False) == {
+        "last": (False, round(2048 / 101))
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cpu_idle": None},  # this kernel has none, or it is not ours
+        {"spec": job_spec("last")},  # it waits for requests
+        {"spec": job_spec("last", target=None)},
+        {"spec": job_spec("last", target=TRAINING, bounds=Bounds(0.2))},  # it was promised a part
+        {"gpus": ("GPU-1",)},
+    ],
+)
+def test_who_does_not_belong_there_never_goes_to_the_idle_class(change):
+    last = training("last", **change)
+    found = planned(training("first"), last, weights={"first": 100.0, "last": 0.1})
+    assert found["last"] == (False, 2)
+
+
+def test_where_ceilings_are_reserved_one_leaves_the_idle_class_before_it_grows():
+    there = training("there", idle=True, actual=Limits(0.5))
+    wanted = {"there": Limits(1.0)}
+    leaves, grows = plan(snapshot(there), wanted, {}, reserves=True)
+    assert isinstance(leaves, Resize) and isinstance(grows, Resize)
+    assert (leaves.limits, leaves.cpu_idle, leaves.grows) == (Limits(0.5), False, False)
+    assert (grows.limits, grows.grows) == (Limits(1.0), True)
+    assert len(plan(snapshot(there), wanted, {})) == 1
+
+
+def test_trainings_are_put_behind_each_other_and_not_behind_services():
+    service = training("service", spec=job_spec("service"))
+    weights = {"service": 1000.0, "first": 1.0, "next": 0.5, "last": 0.001}
+    found = planned(service, *map(training, ("first", "next", "last")), weights=weights)
+    assert [found[name][0] for name in weights] == [False, False, False, True]
 
 
 def test_a_change_knows_what_its_container_goes_back_to():

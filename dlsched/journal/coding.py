@@ -71,6 +71,11 @@ class Encoder:
         self._counted, self._counting = self._counting, {}
         return body
 
+    def memories(self) -> dict[str, Plain]:
+        """What the decisions of the last row left to be remembered, by policy, a shadow by its
+        `shadow_name`."""
+        return {} if self._before is None else _remembered(self._before)
+
     def _shape(self, kind: type) -> Shape | None:
         return Shape(_SKETCH_FIELDS, self._sketched) if kind is LatencySketch else _shape(kind)
 
@@ -117,11 +122,23 @@ class Decoder:
             raise ValueError(f"not a report: {error!r}") from error
         return _REPORTS.validate_python(now)
 
+    def memories(self) -> dict[str, Plain]:
+        """As `Encoder.memories`. Raises ValueError when this version cannot read it."""
+        try:
+            return _remembered(self._now)
+        except (LookupError, TypeError, AttributeError) as error:
+            raise ValueError(f"not a report: {error!r}") from error
+
     def _inflated(self, body: bytes) -> bytes:
         text = self._stream.decompress(body, _ROW_BYTES_MAX)
         if self._stream.unconsumed_tail:
             raise ValueError(f"a row of more than {_ROW_BYTES_MAX >> 20} MiB")
         return text
+
+
+def shadow_name(policy: str) -> str:
+    """The name under which a shadow's memory is kept: no policy's, for one may act and look on."""
+    return f"shadow {policy}"
 
 
 def memory_text(memory: object) -> str:
@@ -290,6 +307,13 @@ def _rendered(value: Any) -> Plain:
 
 
 # ---------------------------------------------------------------------- and back
+
+
+def _remembered(now: Mapping[str, Plain]) -> dict[str, Plain]:
+    asked = {now["policy"]: now}
+    if now.get("shadow") is not None:
+        asked[shadow_name(now["shadow"]["policy"])] = now["shadow"]
+    return {name: one["decision"]["memory"] for name, one in asked.items() if one["decided"]}
 
 
 def _decided(kept: Mapping[str, Plain]) -> dict[str, Plain]:

@@ -138,9 +138,13 @@ def patch(old: Plain, delta: Plain) -> Plain:
 
 def _field_difference(old: Plain, new: Plain, shape: Shape, shapes: Shapes) -> Plain:
     delta: dict[str, Plain] = {}
-    fields = zip(shape.names, shape.values(old), shape.values(new), strict=True)
-    for name, before, value in fields:
-        if before is not value and (change := difference(before, value, shapes)) is not None:
+    for name, before, value in zip(shape.names, shape.values(old), shape.values(new), strict=True):
+        if before is value:
+            continue
+        if type(before) is float is type(value):  # most that changes: without a call of its own
+            if before != value:
+                delta[name] = value
+        elif (change := difference(before, value, shapes)) is not None:
             delta[name] = change
     return delta or None
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dlsched.journal.coding import Decoder
 from dlsched.journal.schema import foreign, newer, open_for_reading
 from dlsched.journal.told import Change, Event
 from dlsched.model import CycleReport
+
+Told = TypeVar("Told")
 
 _DAY_S = 86_400.0
 _LAST = (1 << 63) - 1
@@ -35,11 +37,6 @@ class Growth:
     bytes_per_day: float | None
     lasts_s: float | None
     """How much time its bound holds at the present rate."""
-
-
-def shadow_name(policy: str) -> str:
-    """The name under which a shadow's memory is kept: no policy's, for one may act and look on."""
-    return f"shadow {policy}"
 
 
 class JournalReader:
@@ -118,10 +115,29 @@ class JournalReader:
             after = self._one("SELECT min(cycle) FROM frames WHERE whole = 1 AND cycle > ?", start)
             end = after[0] if after and after[0] is not None else None
             upto = last if end is None else min(last, end - 1)
-            yield from self._group(start, first, upto)
+            yield from self._group(start, first, upto, lambda _, decoder: decoder.report())
             start = end
 
-    def _group(self, start: int, first: int, last: int) -> Iterator[CycleReport]:
+    def last(self) -> tuple[CycleReport | None, dict[str, object]]:
+        """The last cycle, as `cycle` has it, and what the policies that have decided since the last
+        whole frame remember, as plain values."""
+        start = self._one("SELECT max(cycle) FROM frames WHERE whole = 1")
+        memories: dict[str, object] = {}
+        if start is None or start[0] is None:
+            return None, memories
+        end = self.last_cycle()
+
+        def told(cycle: int, decoder: Decoder) -> CycleReport | None:
+            memories.update(decoder.memories())
+            return decoder.report() if cycle == end else None
+
+        rows = list(self._group(start[0], start[0], end, told))
+        return rows[-1] if rows else None, memories
+
+    def _group(
+        self, start: int, first: int, last: int, told: Callable[[int, Decoder], Told]
+    ) -> Iterator[Told]:
+        """What is `told` by each row from `first` on."""
         decoder = Decoder()
         cycle = start
         rows = self._all(
@@ -133,7 +149,7 @@ class JournalReader:
             for cycle, whole, body in rows:
                 decoder.take(body, full=bool(whole))
                 if cycle >= first:
-                    yield decoder.report()
+                    yield told(cycle, decoder)
         except ValueError as error:
             cause = str(error).partition("\n")[0]
             self._tell(f"cycle {cycle} cannot be read: {cause}")
@@ -149,8 +165,9 @@ class JournalReader:
         """The last events of that job, or of all; newest first."""
         return tuple(Event(*row) for row in self._newest("events", job, limit))
 
-    def last_memory(self, policy: str) -> object | None:
-        """What that policy (a shadow by its `shadow_name`) last remembered, as plain values."""
+    def kept_memory(self, policy: str) -> object | None:
+        """What that policy (a shadow by its `shadow_name`) remembered before the last whole frame,
+        as plain values."""
         found = self._one("SELECT memory FROM memories WHERE policy = ?", policy)
         try:
             return json.loads(found[0]) if found else None

@@ -6,6 +6,7 @@ and leaves it to the caller what becomes of an error.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from dataclasses import astuple
 from pathlib import Path
 
 from dlsched.journal.coding import Encoder, memory_text
-from dlsched.journal.reader import JournalReader, shadow_name
+from dlsched.journal.reader import JournalReader
 from dlsched.journal.schema import open_for_writing
 from dlsched.journal.told import Seen, changes, events, recollected
 from dlsched.model import CycleReport
@@ -23,7 +24,8 @@ RETENTION_CYCLES = 60
 
 
 class Store:
-    """The open database, and what was last written to it. Only one thread uses it at a time."""
+    """The open database, and what was last written to it. Only one thread uses it at a time, except
+    for `memory`."""
 
     def __init__(self, path: Path, *, frame_s: float, max_bytes: int, max_age_s: float) -> None:
         self._path = path
@@ -36,6 +38,8 @@ class Store:
         self._last_cycle = 0
         self._states: dict[str, Seen] = {}
         self._tries: dict[str, tuple[object, ...]] = {}
+        self._memories: dict[str, object] = {}
+        """By policy, those of the frames since the last whole one, and of this run."""
         self._since_retention = 0
 
     @property
@@ -48,12 +52,21 @@ class Store:
         connection = open_for_writing(self._path)
         with JournalReader(self._path) as reader:
             last_cycle = reader.last_cycle()
-            last = reader.cycle(last_cycle)
+            last, memories = reader.last()
+            self._memories = {**memories, **self._memories}
         if last is not None and not self._states:
             self._states = recollected(last)
         self._last_cycle = max(self._last_cycle, last_cycle)
         self._connection = connection
         self.forget()
+
+    def memory(self, policy: str) -> object | None:
+        """What that policy (a shadow by its `shadow_name`) last remembered, as plain values."""
+        if policy in self._memories:
+            plain: object = json.loads(memory_text(self._memories[policy]))
+            return plain
+        with JournalReader(self._path) as reader:
+            return reader.kept_memory(policy)
 
     def close(self) -> None:
         """Let go of it."""
@@ -72,7 +85,6 @@ class Store:
         """
         assert self._connection is not None
         refused: tuple[int, str] | None = None
-        memories: dict[str, str | None] = {}
         states, tries, last_cycle = self._states, self._tries, self._last_cycle
         if self._since_retention >= RETENTION_CYCLES:
             self._retain(batch[-1].snapshot.now_s)
@@ -81,12 +93,11 @@ class Store:
             with _transaction(self._connection):
                 for report in batch:
                     try:
-                        self._append(report, memories)
+                        self._append(report)
                     except (TypeError, ValueError, RecursionError) as error:
                         self.forget()
                         count = refused[0] if refused else 0
                         refused = (count + 1, f"cycle {report.snapshot.cycle}: {error}")
-                self._remember(memories)
         except BaseException:
             self._states, self._tries, self._last_cycle = states, tries, last_cycle
             self.forget()
@@ -94,7 +105,7 @@ class Store:
         self._since_retention += len(batch)
         return refused
 
-    def _append(self, report: CycleReport, memories: dict[str, str | None]) -> None:
+    def _append(self, report: CycleReport) -> None:
         assert self._connection is not None
         cycle, now_s = report.snapshot.cycle, report.snapshot.now_s
         if cycle <= self._last_cycle:
@@ -102,13 +113,9 @@ class Store:
         whole = self._encoder is None or now_s - self._whole_at_s >= self._frame_s
         self._encoder = self._encoder or Encoder()
         body = self._encoder.row(report, full=whole)
-        asked = [(report.policy, report.decision)]
-        if report.shadow is not None:
-            asked.append((shadow_name(report.shadow.policy), report.shadow.decision))
-        for policy, decision in asked:
-            if decision is not None:
-                memory = decision.memory
-                memories[policy] = None if memory is None else memory_text(memory)
+        if whole:
+            self._remember()
+        self._memories |= self._encoder.memories()
         told, self._tries = changes(report, self._tries)
         happened, self._states = events(report, self._states)
         self._insert("frames", (cycle, whole, now_s, body))
@@ -130,17 +137,17 @@ class Store:
         marks = ", ".join("?" * len(row))
         self._connection.execute(f"INSERT INTO {table} VALUES ({marks})", row)
 
-    def _remember(self, memories: dict[str, str | None]) -> None:
-        """Only the last memory of a policy is asked for, so only that is kept beside the frames."""
+    def _remember(self) -> None:
+        """Keep what each policy has remembered beside the frames: the next ones tell the rest."""
         assert self._connection is not None
-        for policy, memory in memories.items():
+        for policy, memory in self._memories.items():
             if memory is None:
                 self._connection.execute("DELETE FROM memories WHERE policy = ?", (policy,))
             else:
                 self._connection.execute(
                     "INSERT INTO memories VALUES (?1, ?2) ON CONFLICT (policy)"
                     " DO UPDATE SET memory = ?2 WHERE memory <> ?2",
-                    (policy, memory),
+                    (policy, memory_text(memory)),
                 )
 
     def _retain(self, now_s: float) -> None:

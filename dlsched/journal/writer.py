@@ -102,8 +102,7 @@ class Journal:
 
         `load_memory` makes it its own.
         """
-        with JournalReader(self._path) as reader:
-            return reader.last_memory(policy)
+        return self._store.memory(policy)
 
     def cycle(self, number: int) -> CycleReport | None:
         """That cycle, exactly as written; None when it is not kept."""

@@ -37,6 +37,8 @@ _LIFT_RATIO, _LOWER_RATIO = 0.7, 0.8
 weights divide, and are no more exact than that."""
 _HELD_RATIO, _HELD_TIGHT_RATIO = 0.03, 0.02
 """A ceiling stays when another would be as near as that; the second when there is no room."""
+_HELD_ROOM_RATIO = 0.1
+"""The same at most in `slo` where there is room, as long as all have more than they aim at."""
 _HELD_SHORT_RATIO = 0.3
 """The same for one that is not satisfied: it gets what is left, whatever its ceiling."""
 _QUIET_S = 3.0
@@ -181,6 +183,7 @@ def _give_met(
         lifted = best + wanted_cores < ratio * capacity_cores
         more = 1.0 + max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
     held = _HELD_RATIO if part >= 1.0 else _HELD_TIGHT_RATIO
+    held = max(held, min(_HELD_ROOM_RATIO, (more - 1.0) / 2.0))
     for need in triage.met:
         name = need.name
         job, one = views[name], memory[name]

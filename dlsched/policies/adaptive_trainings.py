@@ -39,6 +39,10 @@ _FULL_RATIO, _FOREIGN_RATIO = 0.93, 0.05
 _START_CORES = 1.0
 """What a training can use before it has told anything, unless it uses more or asks for more: it
 loads, on one thread as a rule."""
+_SPARE_RATIO = 0.7
+"""Whoever comes behind those who could use this part of the capacity, beside what is given, is held
+to its floor. Those who come first leave a fifth idle, where their threads wait for each other, but
+one behind them gets at no more than half of that."""
 _NARROW_RATIO = 0.95
 """Who can use less than this part of the capacity may be left over at the end."""
 
@@ -82,10 +86,14 @@ def place(
                 outlooks=told[name],
                 told_s=now_s if anew else memory.told_s,
             )
+    held = _held(jobs, order, given, floors, wides, capacity_cores)
     there = {job.name for job in snapshot.jobs}
     resting = [one for one in known if one.name in there and one.name not in memories]
     return Placed(
-        limits={job.name: job.spec.bounds.ceiling_cores for job in jobs},
+        limits={
+            job.name: floors[job.name] if job.name in held else job.spec.bounds.ceiling_cores
+            for job in jobs
+        },
         uses=given,
         weights=weights,
         why=why,
@@ -199,6 +207,25 @@ def _given(
         given[name] += more
         left -= more
     return given
+
+
+def _held(
+    jobs: Sequence[JobView],
+    order: Sequence[str],
+    given: Mapping[str, float],
+    floors: Mapping[str, float],
+    wides: Mapping[str, float],
+    capacity_cores: float,
+) -> frozenset[str]:
+    """Who is held to its floor: in the kernel's idle class all weigh the same, and without it what
+    the first ones leave idle would go to all behind them alike."""
+    idle = {job.name for job in jobs if job.may_idle}
+    spare, held = _SPARE_RATIO * capacity_cores, set()
+    for name in order:
+        if spare <= 0.0 and given[name] <= floors[name] and name in idle:
+            held.add(name)
+        spare -= wides[name] - given[name]
+    return frozenset(held)
 
 
 def _weights(

@@ -34,6 +34,8 @@ class CgroupReading:
     """cgroup v2 alone."""
     burst_us: int | None = None
     """What may be saved up beyond the quota; None: this kernel knows no burst."""
+    idle: int | None = None
+    """1: it is in the idle class; None: this kernel knows none."""
     cpu_pressure_ratio: float | None = None
     """Part of the last ten seconds in which some task waited for a CPU; cgroup v2 alone."""
 
@@ -133,19 +135,21 @@ class CgroupReader:
     def read(self) -> CgroupReading:
         """What the kernel says now."""
         self._used = self._bytes("stat" if self.v2 else "usage")
-        return self._read_v2(self._used) if self.v2 else self._read_v1(self._used)
+        return self._counted(self._used, self._limits())
 
     def reread(self, last: CgroupReading) -> CgroupReading:
-        """What the kernel says now, or `last` itself where no CPU time was used since.
+        """What the kernel counts now, under the limits of `last`; `last` itself where no CPU time
+        was used since: who does not run is not throttled.
 
-        Then only that is read: who does not run is not throttled. What somebody else may have
-        changed of its limits shows by the next `read`.
+        What somebody else may have changed of its limits shows by the next `read`.
         """
         used = self._bytes("stat" if self.v2 else "usage")
-        if used is not None and used == self._used:
+        if used is None:
+            return self.read()
+        if used == self._used:
             return last
         self._used = used
-        return self._read_v2(used) if self.v2 else self._read_v1(used)
+        return self._counted(used, last)
 
     def close(self) -> None:
         """Close the files; every later reading is None."""
@@ -153,34 +157,43 @@ class CgroupReader:
             os.close(descriptor)
         self._open.clear()
 
-    def _read_v1(self, used: bytes | None) -> CgroupReading:
-        stat = _table(self._text("stat"))
-        usage_ns = _integer(used)
+    def _limits(self) -> CgroupReading:
+        """Limits alone."""
+        if self.v2:
+            quota_us, period_us = _cpu_max(self._text("max"))
+        else:
+            quota_us, period_us = self._number("quota"), self._number("period")
         return CgroupReading(
-            usage_core_s=None if usage_ns is None else usage_ns / 1e9,
-            periods=stat.get("nr_periods"),
-            throttled_periods=stat.get("nr_throttled"),
-            memory_bytes=self._number("memory"),
-            quota_us=self._number("quota"),
-            period_us=self._number("period"),
+            quota_us=quota_us,
+            period_us=period_us,
             shares=self._number("shares"),
-            burst_us=self._number("burst"),
-        )
-
-    def _read_v2(self, used: bytes | None) -> CgroupReading:
-        stat = _table(_text(used))
-        usage_us = stat.get("usage_usec")
-        quota, period = _cpu_max(self._text("max"))
-        return CgroupReading(
-            usage_core_s=None if usage_us is None else usage_us / 1e6,
-            periods=stat.get("nr_periods"),
-            throttled_periods=stat.get("nr_throttled"),
-            memory_bytes=self._number("memory"),
-            quota_us=quota,
-            period_us=period,
             weight=self._number("weight"),
             burst_us=self._number("burst"),
-            cpu_pressure_ratio=_pressure_ratio(self._text("pressure")),
+            idle=self._number("idle"),
+        )
+
+    def _counted(self, used: bytes | None, limits: CgroupReading) -> CgroupReading:
+        """What is counted, beside these limits."""
+        if self.v2:
+            stat = _table(_text(used))
+            usage_us = stat.get("usage_usec")
+            usage_core_s = None if usage_us is None else usage_us / 1e6
+        else:
+            stat = _table(self._text("stat"))
+            usage_ns = _integer(used)
+            usage_core_s = None if usage_ns is None else usage_ns / 1e9
+        return CgroupReading(
+            usage_core_s,
+            stat.get("nr_periods"),
+            stat.get("nr_throttled"),
+            self._number("memory"),
+            limits.quota_us,
+            limits.period_us,
+            limits.shares,
+            limits.weight,
+            limits.burst_us,
+            limits.idle,
+            _pressure_ratio(self._text("pressure")) if self.v2 else None,
         )
 
     def _bytes(self, name: str) -> bytes | None:
@@ -231,6 +244,7 @@ def _v1_files(folders: Mapping[str, Path]) -> dict[str, Path]:
         "period": ("cpu", "cpu.cfs_period_us"),
         "shares": ("cpu", "cpu.shares"),
         "burst": ("cpu", "cpu.cfs_burst_us"),
+        "idle": ("cpu", "cpu.idle"),
         "memory": ("memory", "memory.usage_in_bytes"),
     }
     return {name: folders[at] / file for name, (at, file) in places.items() if at in folders}
@@ -244,6 +258,7 @@ def _v2_files(folders: Mapping[str, Path]) -> dict[str, Path]:
         "max": "cpu.max",
         "weight": "cpu.weight",
         "burst": "cpu.max.burst",
+        "idle": "cpu.idle",
         "memory": "memory.current",
         "pressure": "cpu.pressure",
     }

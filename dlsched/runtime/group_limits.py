@@ -1,8 +1,8 @@
 """The limits of one container's group, as the kernel's own files have them.
 
-Owns finding those files, reading them, and writing: the CFS burst, for which no engine has a word,
-and ceiling and weight of a container that an update through the engine could harm. All others are
-changed through the engine, which would undo what is written past it.
+Owns finding those files, reading them, and writing: the CFS burst and the idle class, for which no
+engine has a word, and ceiling and weight of a container that an update through the engine could
+harm. All others are changed through the engine, which would undo what is written past it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from pathlib import Path
 from dlsched.runtime.cgroup import PROC, group_folders
 
 _V1 = {
-    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us"),
+    "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us", "cpu.idle"),
     "memory": ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
 }
-_V2 = ("cpu.max", "cpu.weight", "cpu.max.burst", "memory.max", "memory.swap.max")
+_V2 = ("cpu.max", "cpu.weight", "cpu.max.burst", "cpu.idle", "memory.max", "memory.swap.max")
 _BURST = ("cpu.cfs_burst_us", "cpu.max.burst")
 
 _TEXT_BYTES = 128
@@ -62,6 +62,12 @@ class GroupLimits:
     def burst_us(self) -> int | None:
         """What may be saved up beyond the quota; None: this kernel knows no burst."""
         return next((self._number(name) for name in _BURST if name in self.files), None)
+
+    @property
+    def idle(self) -> bool | None:
+        """Whether it is in the idle class; None: this kernel knows none, as before Linux 5.15."""
+        told = self._number("cpu.idle")
+        return None if told is None else bool(told)
 
     @property
     def memory_bytes(self) -> int | None:
@@ -131,6 +137,13 @@ class LimitFiles:
         if path is None:
             raise FileNotFoundError("the kernel knows no burst")
         path.write_text(str(burst_us), encoding="ascii")
+
+    def write_idle(self, idle: bool) -> None:
+        """Put it into the idle class or take it out, to the default weight. Raises OSError.
+
+        In that class the kernel refuses any weight, and so such updates through the engine.
+        """
+        self._write("cpu.idle", str(int(idle)))
 
     def write_ceiling(self, quota_us: int, period_us: int) -> None:
         """Set quota (-1: none) and period; the kernel refuses one below the burst. Raises OSError.

@@ -35,7 +35,7 @@ _SYSTEMCTL_S = 5.0
 
 
 def kernel(proc: Path = PROC) -> Iterator[Finding]:
-    """CFS burst and pressure."""
+    """CFS burst, the idle class and pressure."""
     try:
         mounts = [
             one for one in hierarchies(proc) if not one.controllers or "cpu" in one.controllers
@@ -44,13 +44,22 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
         yield Finding("burst", "fail", f"cgroup mounts: {error.strerror}", "mount /sys/fs/cgroup")
         return
     v1 = any("cpu" in one.controllers for one in mounts)
+
+    def has(name: str) -> bool:
+        # The root group of version 2 has no such file, its children do.
+        return any(next(one.mount.glob(at), None) for one in mounts for at in (name, f"*/{name}"))
+
     name = "cpu.cfs_burst_us" if v1 else "cpu.max.burst"
-    # The root group of version 2 has no such file, its children do.
-    if any(next(one.mount.glob(at), None) for one in mounts for at in (name, f"*/{name}")):
+    if has(name):
         yield Finding("burst", "ok", f"the kernel has CFS burst ({name})")
     else:
         line = "the kernel has no CFS burst: short requests under a quota have a long tail"
         yield Finding("burst", "warn", line, "Linux 5.14 or later")
+    if has("cpu.idle"):
+        yield Finding("idle", "ok", "the kernel has the idle class (cpu.idle)")
+    else:
+        line = "the kernel has no idle class: who comes last keeps others' threads from cores"
+        yield Finding("idle", "warn", line, "Linux 5.15 or later")
     if v1:
         line = "cgroup v1 tells no pressure by container; contention is told by throttling alone"
         remedy = "boot with systemd.unified_cgroup_hierarchy=1 (cgroup v2)"

@@ -107,7 +107,7 @@ def search_shares(shares: int, weight: int, give: Callable[[int], int | None]) -
     were given. Which conversion the engine uses is not known, only that more shares never yield
     less weight.
     """
-    for likely in (shares or DEFAULT_SHARES, _older_shares(weight)):
+    for likely in (shares or DEFAULT_SHARES, older_shares(weight)):
         if give(likely) == weight:
             return
     low, high = _SHARES
@@ -119,10 +119,10 @@ def search_shares(shares: int, weight: int, give: Callable[[int], int | None]) -
         low, high = (middle + 1, high) if given < weight else (low, middle - 1)
 
 
-def _older_shares(weight: int) -> int:
+def older_shares(weight: int) -> int:
     """The least shares that the older conversion turns into this weight."""
     return _SHARES[0] - (1 - weight) * (_SHARES[1] - _SHARES[0]) // (_WEIGHT[1] - 1)
 
 
-OLDER_DEFAULT_SHARES = _older_shares(DEFAULT_WEIGHT)
+OLDER_DEFAULT_SHARES = older_shares(DEFAULT_WEIGHT)
 """What yields `DEFAULT_WEIGHT` with the older conversion."""

@@ -90,7 +90,17 @@ def test_colour_is_never_forced(program: Program) -> None:
 
 def test_host_and_sockets_are_looked_at_and_the_probe_needs_an_engine(program: Program) -> None:
     found = findings(program)
-    looked_at = {"burst", "pressure", "clock", "files", "state", "run", "sockets", "systemd"}
+    looked_at = {
+        "burst",
+        "idle",
+        "pressure",
+        "clock",
+        "files",
+        "state",
+        "run",
+        "sockets",
+        "systemd",
+    }
     assert looked_at <= found.keys()
     assert found["probe"][1].startswith("skipped: there is no engine")
 

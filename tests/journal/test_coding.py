@@ -203,6 +203,16 @@ def test_a_policy_may_answer_with_the_very_same_decision_again() -> None:
     assert restored(reports, {1, 3}) == reports
 
 
+@pytest.mark.parametrize("told", [[], {}, {"policy": "dqoes", "decided": True, "decision": {}}])
+def test_a_row_of_another_shape_tells_no_memory(told: object) -> None:
+    deflate = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    body = deflate.compress(json.dumps(told).encode()) + deflate.flush(zlib.Z_SYNC_FLUSH)
+    decoder = Decoder()
+    decoder.take(body, full=True)
+    with pytest.raises(ValueError, match="not a report"):
+        decoder.memories()
+
+
 def test_a_row_from_before_there_were_outlooks_is_read() -> None:
     decided = Decision({"alpha": Limits(0.5)})
     plain = json.loads(

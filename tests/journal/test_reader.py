@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dlsched.journal import Journal, JournalReader
-from dlsched.model import JobState
-from tests.journal.reports import job, report, resized
+from dlsched.model import Decision, JobState
+from tests.journal.reports import Remembered, job, report, resized
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_what_is_no_journal_answers_nothing_and_says_so(path: Path, content: byt
         assert reader.cycles() == range(0)
         assert (reader.cycle(1), reader.last_cycle(), reader.last_now_s()) == (None, 0, 0.0)
         assert (reader.last_changes("a", 1), reader.events("a", 1)) == ((), ())
-        assert reader.last_memory("dqoes") is None
+        assert reader.kept_memory("dqoes") is None
         assert reader.growth(1000).lasts_s is None
         assert str(path) in (reader.trouble or "")
 
@@ -176,6 +176,23 @@ def test_a_damaged_row_costs_the_rest_of_its_group(path: Path, journal: Journal)
 
     assert numbers == [*range(1, 15), *range(21, 31)]
     assert "cycle 15 cannot be read" in (reader.trouble or "")
+
+
+def test_the_last_cycle_comes_with_what_was_remembered_as_far_as_it_can_be_read(
+    path: Path, journal: Journal
+) -> None:
+    for number in (21, 22, 24):
+        journal.write(report(number, decision=Decision(memory=Remembered(interval_s=number))))
+    journal.write(report(25))
+    journal.close()
+    with JournalReader(path) as reader:
+        assert reader.last() == (report(25), {"dqoes": {"wants": [], "interval_s": 24}})
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE frames SET body = x'00' WHERE cycle = 24")
+        connection.commit()
+    with JournalReader(path) as reader:
+        assert reader.last() == (None, {"dqoes": {"wants": [], "interval_s": 22}})
+        assert "cycle 24 cannot be read" in (reader.trouble or "")
 
 
 def test_a_directory_that_cannot_be_written_is_no_hindrance(path: Path, journal: Journal) -> None:

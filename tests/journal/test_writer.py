@@ -96,6 +96,40 @@ def test_a_policys_last_memory_outlives_the_run(path: Path) -> None:
         assert journal.last_memory("dqoes") is None
 
 
+def test_a_memory_outlives_a_run_that_decided_nothing(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, report(1, decision=Decision(memory=Remembered(interval_s=5.0))), report(2))
+        put(journal, report(3, decision=Decision(memory=Remembered(interval_s=6.0))), report(4))
+    with opened(path) as journal:
+        put(journal, report(5))
+    with opened(path) as journal:
+        put(journal, replace(report(6), policy="fair"))
+        assert journal.last_memory("dqoes") == {"wants": [], "interval_s": 6.0}
+        assert journal.last_memory("fair") is None
+
+
+def test_each_policys_memory_is_kept_while_another_is_asked(path: Path) -> None:
+    def asked(n: int, policy: str, interval_s: float | None) -> CycleReport:
+        decision = (
+            None if interval_s is None else Decision(memory=Remembered(interval_s=interval_s))
+        )
+        return replace(report(n, decision=decision), policy=policy)
+
+    with opened(path) as journal:
+        put(journal, asked(1, "dqoes", 5.0), asked(2, "dqoes", 6.0))
+        put(journal, asked(3, "tradl", None))
+        assert journal.last_memory("tradl") is None
+        put(journal, asked(4, "tradl", 7.0), asked(5, "dqoes", None))
+        for policy, interval_s in (("dqoes", 6.0), ("tradl", 7.0)):
+            assert journal.last_memory(policy) == {"wants": [], "interval_s": interval_s}
+        assert [one.decision for one in _kept(path)][2::2] == [None, None]
+
+
+def _kept(path: Path) -> list[CycleReport]:
+    with JournalReader(path) as reader:
+        return list(reader.reports())
+
+
 class _Stalled:
     """Holds the writer in the middle of a transaction, by holding the file's write lock."""
 

@@ -133,6 +133,15 @@ def test_slo_gives_what_is_left_to_whoever_meets_its_target() -> None:
     assert sum(limit or 0.0 for limit in limits) == pytest.approx(1.1, rel=1e-3)
 
 
+def test_slo_changes_no_ceiling_for_a_little_of_what_nobody_needs() -> None:
+    works = {"a": 0.02, "b": 0.02}
+    # .55 each would be all of it, .47 is aimed at.
+    assert set(placed(works, SLO, capacity=1.1, cores=0.52).limits.values()) == {0.52}
+    assert set(placed(works, SLO, capacity=1.1, cores=0.48).limits.values()) != {0.48}
+    # With hardly more than is aimed at a ceiling follows.
+    assert set(placed(works, SLO, capacity=0.98, cores=0.46).limits.values()) != {0.46}
+
+
 def test_slo_leaves_to_others_what_they_want() -> None:
     got = placed({"a": 0.02, "b": 0.02}, SLO, capacity=2.0, wanted_cores=1.0)
     assert got.limits["a"] == pytest.approx(0.02 / 0.0425 * (2.0 - 1.0) / (0.04 / 0.0425), rel=1e-2)

@@ -116,6 +116,19 @@ def test_a_jobs_own_weight_multiplies_what_it_is_worth() -> None:
     assert first(decided(jobs)) == "dear"
 
 
+def test_where_weights_keep_no_order_who_comes_last_is_held_to_its_floor() -> None:
+    work_core_s = {"first": 1.0, "next": 2.0, "last": 4.0, "asks": 8.0}
+    jobs = [training(name, step_core_s=each) for name, each in work_core_s.items()]
+    jobs[-1] = replace(jobs[-1], spec=replace(jobs[-1].spec, bounds=Bounds(0.5)))
+    weighed = decided(jobs)
+    assert set(weighed.limits.values()) == {None}
+    placed = decided([replace(job, cpu_idle=False) for job in jobs])
+    assert placed.limits == {"first": None, "next": None, "last": FLOOR, "asks": None}
+    assert placed.uses == weighed.uses
+    # Nobody is held who could be needed to use what is left.
+    assert set(decided([replace(job, cpu_idle=True) for job in jobs[:2]]).limits.values()) == {None}
+
+
 def test_delivery_first_weighs_the_first_tier_more() -> None:
     # Nearly at its end against half way to its first tier.
     ending = training("ending", 1900, value=lambda step: 0.7 + step * 4e-5, told=1910)

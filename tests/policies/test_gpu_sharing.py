@@ -243,7 +243,7 @@ def test_a_replay_decides_exactly_what_was_decided(name: str, tmp_path: Path) ->
                 assert memory_text(would.decision.memory) == memory_text(report.decision.memory)
         named = NamedPolicy(name, load(name))
         last = next(one.decision for one in reversed(told) if one.decision is not None)
-        assert named.recalled(reader.last_memory(name)) == named.recalled(last.memory)
+        assert named.recalled(reader.last()[1][name]) == named.recalled(last.memory)
         assert named.recalled(last.memory)[1] is None
 
 

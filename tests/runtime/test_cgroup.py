@@ -193,16 +193,28 @@ def test_this_very_process_can_be_read() -> None:
 
 def test_where_no_cpu_time_was_used_the_last_reading_holds(proc: Path) -> None:
     with closing(CgroupReader(PID, proc)) as reader:
-        first = reader.reread(CgroupReading())
-        assert first == reader.read()
+        first = reader.read()
         assert reader.reread(first) is first
         assert reader.cpu_folder is not None
         quota = "cpu.max" if reader.v2 else "cpu.cfs_quota_us"
         (reader.cpu_folder / quota).write_text("max 50000\n" if reader.v2 else "-1\n")
-        assert reader.reread(first) is first, "nothing ran: the limits are not looked at"
-        if reader.v2:
-            (reader.cpu_folder / "cpu.stat").write_text("usage_usec 2000000\n")
-        else:
-            (reader.cpu_folder / "cpuacct.usage").write_text("2000000000\n")
+        assert reader.reread(first) is first
+        used = "cpu.stat" if reader.v2 else "cpuacct.usage"
+        told = "usage_usec 2000000\n" if reader.v2 else "2000000000\n"
+        (reader.cpu_folder / used).write_text(told)
         after = reader.reread(first)
-        assert (after.usage_core_s, after.quota_us) == (2.0, -1)
+        assert (after.usage_core_s, after.quota_us) == (2.0, first.quota_us)
+        assert (after.shares, after.weight, after.burst_us) == (
+            first.shares,
+            first.weight,
+            first.burst_us,
+        )
+        assert reader.read().quota_us == -1, "limits are looked at whenever all is"
+
+
+def test_a_group_that_cannot_be_read_any_more_has_no_limits_either(proc: Path) -> None:
+    reader = CgroupReader(PID, proc)
+    first = reader.read()
+    reader.close()
+    assert not first.gone
+    assert reader.reread(first).gone

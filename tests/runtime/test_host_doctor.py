@@ -49,6 +49,15 @@ def test_burst(tmp_path: Path, v2: bool) -> None:
     assert "Linux 5.14" in without["burst"].remedy
 
 
+@pytest.mark.parametrize("v2", [False, True])
+def test_the_idle_class(tmp_path: Path, v2: bool) -> None:
+    proc = host(tmp_path, v2=v2, burst=True)
+    without = {one.what: one for one in kernel(proc)}["idle"]
+    assert (without.state, without.remedy) == ("warn", "Linux 5.15 or later")
+    (tmp_path / "cgroup" / "system.slice" / "cpu.idle").write_text("0\n")
+    assert {one.what: one for one in kernel(proc)}["idle"].state == "ok"
+
+
 def test_pressure(tmp_path: Path) -> None:
     states = [
         (one.state, one.remedy)

@@ -11,7 +11,7 @@ from pathlib import Path
 from dlsched.runtime.cgroup import group_folders
 
 LIMIT_FILES = (
-    *("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us"),
+    *("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us", "cpu.idle"),
     *("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"),
     *("cpu.max", "cpu.weight", "cpu.max.burst", "memory.max", "memory.swap.max"),
 )

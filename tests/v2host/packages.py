@@ -15,7 +15,10 @@ from tools.environment import ROOT
 from tools.steps import SetupError
 
 PINNED = ROOT / "requirements" / "runtime.txt"
-FOR_TESTS = ("dlsched", "iniconfig", "packaging", "pluggy", "pytest", "pytest-timeout")
+FOR_TESTS = (
+    *("dlsched", "hypothesis", "iniconfig", "packaging", "pluggy", "pytest", "pytest-timeout"),
+    "sortedcontainers",
+)
 GUEST_PYTHON = (3, 11)
 """Debian 12's: what is compiled for another cannot be loaded there."""
 

@@ -18,7 +18,7 @@ from tools.private_engine import private_engine
 
 pytestmark = [pytest.mark.v2host, pytest.mark.engine, pytest.mark.timeout(600)]
 
-GROUP = ParentGroup("v2host", "", 8.0)
+GROUP = ParentGroup("v2host", "", 2.0)
 
 
 @pytest.fixture

@@ -88,6 +88,25 @@ def test_a_reload_of_systemd_changes_nothing_that_was_set_or_given_back(
     assert limits_of(docker_client, one.id) == before
 
 
+def test_the_idle_class_is_taken_again_after_a_reload_of_systemd_and_given_back(
+    docker_client: docker.APIClient, agent: Agent, make: Make
+) -> None:
+    one, own = make(), Own("alpha", None)
+    before = limits_of(docker_client, one.id)
+    agent.hands.set(one.id, Limits(0.3), 6, idle=True, own=own)
+    assert limits_of(docker_client, one.id)["cpu.idle"] == "1\n"
+    reload_systemd()
+    agent.hands.set(one.id, Limits(0.2), 6, idle=True, own=own)
+    held = limits_of(docker_client, one.id)
+    assert (held["cpu.idle"], held["cpu.max"]) == ("1\n", "20000 100000\n")
+    agent.hands.set(one.id, Limits(0.2), 512, own=own)
+    back = limits_of(docker_client, one.id)
+    assert (back["cpu.idle"], back["cpu.weight"]) == ("0\n", "20\n")
+    agent.hands.set(one.id, Limits(0.2), 6, idle=True, own=own)
+    assert agent.give_back(one) is None
+    assert limits_of(docker_client, one.id) == before
+
+
 def test_a_quota_finer_than_systemds_grain_comes_back_or_is_not_touched(
     docker_client: docker.APIClient, agent: Agent, make: Make
 ) -> None:

@@ -107,6 +107,8 @@ def past_the_engine(told: EngineWords, seen: GroupLimits) -> str | None:
     quota, period = quota_after(update), update.get("CpuPeriod", PERIOD_US)
     if (seen.quota_us, seen.period_us) != (quota, period):
         return _past("quota", f"{seen.quota_us} of {seen.period_us} us", f"{quota} of {period} us")
+    if seen.idle:
+        return _past("cpu.idle", 1, 0)
     shares = bounded_shares(told.shares or DEFAULT_SHARES)
     if seen.shares not in (None, shares):
         return _past("shares", seen.shares, shares)
@@ -145,7 +147,7 @@ def files_to_have(
             "cpu.cfs_period_us": str(PERIOD_US),
             "cpu.shares": str(DEFAULT_SHARES),
         }
-    return {**files, **{name: "0" for name in now.files if "burst" in name}}
+    return {**files, **{name: "0" for name in now.files if "burst" in name or "idle" in name}}
 
 
 def in_words(told: EngineWords, seen: GroupLimits) -> str:
@@ -153,6 +155,7 @@ def in_words(told: EngineWords, seen: GroupLimits) -> str:
     if not seen.files:
         return _cores(told.cpu_cores)
     weight = f"weight {seen.weight}" if seen.shares is None else f"shares {seen.shares}"
+    weight = "idle class" if seen.idle else weight
     burst = f", burst {seen.burst_us} us" if seen.burst_us else ""
     limit = _cores(quota_cores(seen.quota_us, seen.period_us))
     return f"{limit} (period {seen.period_us} us), {weight}{burst}"

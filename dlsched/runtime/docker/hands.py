@@ -1,4 +1,4 @@
-"""The one place that changes a container's CPU limits, shares and burst, and that brings them back.
+"""The one place that changes a container's CPU limits, weight and burst, and that brings them back.
 
 Owns the dialects, the order of writing, and the promise: before the first change of a container its
 original limits are on the disk, and afterwards they can be had again as the kernel had them. What
@@ -113,6 +113,8 @@ class Hands:
         """By container, as last found: to find them takes a look at all that is mounted."""
         self.burst_trouble: str | None = None
         """Why the burst cannot be set here; None: it can, or nobody wanted it."""
+        self.idle_trouble: str | None = None
+        """The same for the idle class."""
 
     def refusal(self, container: str) -> str | None:
         """Why that container of somebody else's must not be touched; None: it may be.
@@ -140,6 +142,7 @@ class Hands:
         shares: int | None,
         *,
         burst_cores: float | None = None,
+        idle: bool = False,
         own: Own | None = None,
         described: Inspected | None = None,
     ) -> None:
@@ -147,7 +150,8 @@ class Hands:
         last listed, saves the engine a question.
 
         `burst_cores` may be used beyond the quota where that was saved up; None: what it had, as
-        far as its quota allows. Where a burst cannot be set everything else is.
+        far as its quota allows. `idle`: it goes to the kernel's idle class, an own one alone. Where
+        one of these cannot be set everything else is.
 
         Raises Untouchable, EngineRefused, EngineUnavailable, `canary.Waits`; OSError and ValueError
         for a job's allotment.
@@ -169,9 +173,11 @@ class Hands:
                 burst = round(burst_cores * PERIOD_US)
             if quota != UNLIMITED_US:
                 burst = min(burst, quota)
-            if not self._has(seen, body):
+            if seen.limits.idle or not self._has(seen, body):
                 self._change(seen, body)
             self._give_burst(seen, burst)
+            if idle and own is not None:
+                self._make_idle(seen)
             if own is not None:
                 self.tell(own, limits)
 
@@ -180,10 +186,14 @@ class Hands:
         paces = paced(limits.gpu_share, own.mps_threads_percent)
         self._allot(own.job, cpu_cores=limits.cpu_cores, gpu_share=paces)
 
-    def lift(self, container: str, limits: Limits) -> None:
-        """Give an own container that is about to end these limits. Raises as `set`."""
+    def lift(self, container: str, limits: Limits | None) -> None:
+        """Give an own container that is about to end these limits (None: those that it has), and
+        have it out of the idle class. Raises as `set`."""
         with self._locks[container]:
             seen = self._look(container)
+            if limits is None:
+                self._wake(seen)
+                return
             if seen.held is not None and not seen.by_file:
                 # While it saves itself its GPUs are not put at risk, for a next start that it
                 # has not: no canary is made of it.
@@ -327,11 +337,13 @@ class Hands:
         return self._past.has(seen.files, seen.limits, body)
 
     def _change(self, seen: Seen, body: Body, *, wait: bool = False) -> None:
-        """Through the engine, or past it; the kernel refuses a quota below the burst.
+        """Through the engine, or past it; the kernel refuses a quota below the burst, and any
+        weight in the idle class.
 
         `wait` where another container's update is being tried first.
         """
         quota = quota_after(body)
+        self._wake(seen)
         if quota != UNLIMITED_US and (seen.limits.burst_us or 0) > quota and seen.files is not None:
             with suppress(OSError):  # then the engine refuses, and says so
                 seen.files.write_burst(quota)
@@ -365,6 +377,22 @@ class Hands:
             self.burst_trouble = None
         except OSError as error:
             self.burst_trouble = f"burst: {error.strerror}: {seen.files.burst_file}"
+
+    def _wake(self, seen: Seen) -> None:
+        if seen.limits.idle and seen.files is not None:
+            with suppress(OSError):  # then the engine refuses, and says so
+                seen.files.write_idle(False)
+
+    def _make_idle(self, seen: Seen) -> None:
+        """Past the engine too, and after the rest: in that class no weight can be given."""
+        if seen.files is None or seen.limits.idle is None:
+            return
+        try:
+            seen.files.write_idle(True)
+            self.idle_trouble = None
+        except OSError as error:
+            if seen.files.hold(seen.pid):  # it may have ended meanwhile
+                self.idle_trouble = f"idle class: {error.strerror}: cpu.idle"
 
     def _allot(self, job: str, **told: float | None) -> None:
         change_allotment(job_dir(self._state_dir, job), **told)

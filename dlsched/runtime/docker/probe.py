@@ -77,13 +77,13 @@ def _quota(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
             f"shares {_SHARES}",
         )
         after = scratch.limits()
-        burst = scratch.burst()
+        burst, idle = scratch.burst(), scratch.idle()
         scratch.update(_NONE, lambda seen: seen.quota_us == UNLIMITED_US, "no quota (-1)")
         scratch.update({"CpuShares": DEFAULT_SHARES}, lambda _: True, "default shares")
     weight = f"shares {after.shares}" if after.weight is None else f"weight {after.weight}"
     return (
         f"on a scratch container of {scratch.image}: quota set, read back and given back to none; "
-        f"{_SHARES} shares read back as {weight}; {burst}"
+        f"{_SHARES} shares read back as {weight}; {burst}; {idle}"
     )
 
 
@@ -159,6 +159,19 @@ class _Scratch:
         except OSError as error:
             return f"CFS burst cannot be written: {error.strerror}"
         return "CFS burst works" if has == _BURST_US else f"CFS burst reads back as {has}"
+
+    def idle(self) -> str:
+        """Whether it can go to the idle class and come back, in a few words."""
+        files = self._group()
+        if files.read().idle is None:
+            return "this kernel has no idle class"
+        try:
+            files.write_idle(True)
+            has = files.read().idle
+            files.write_idle(False)
+        except OSError as error:
+            return f"the idle class cannot be had: {error.strerror}"
+        return "the idle class works" if has else "the idle class reads back as none"
 
     def _group(self) -> LimitFiles:
         if self._files is None:

@@ -117,6 +117,7 @@ class Resizes:
             action.limits,
             action.cpu_shares,
             burst_cores=action.burst_cores,
+            idle=action.cpu_idle,
             own=own,
             described=described,
         )
@@ -203,13 +204,18 @@ class Resizes:
         return self._hands.burst_trouble is None
 
     @property
+    def can_idle(self) -> bool:
+        """Whether containers can be put into the idle class here, as far as that was tried."""
+        return self._hands.idle_trouble is None
+
+    @property
     def troubles(self) -> tuple[str, ...]:
         """What is wrong, a line each."""
-        burst = self._hands.burst_trouble
+        past = (self._hands.burst_trouble, self._hands.idle_trouble)
         return (
             *self._originals.trouble,
             *sorted(f"{refused.job}: {refused.why}" for refused in list(self._refused.values())),
-            *(() if burst is None else (burst,)),
+            *filter(None, past),
             *(() if self._hands.canary.alarm is None else (self._hands.canary.alarm,)),
         )
 

@@ -271,6 +271,9 @@ class DockerRuntime:
                 watch.doubt()
                 changes.append((action, watch.described))
         outcomes = {outcome.action.job: outcome for outcome in self._resizes.begin_all(changes)}
+        for action, _ in changes:
+            if outcomes[action.job].status == "done" and not action.only_tells:
+                self._watches[action.container_id].gave(action.cpu_shares)
         return tuple(
             outcomes.get(action.job) or Outcome(action, "failed", refusals[action.job])
             for action in actions
@@ -393,7 +396,9 @@ class DockerRuntime:
         """`idle`: nothing is being done to any container."""
         described = watch.described
         operation = None if idle else self._operation(described, now_s)
-        fact, vanished = watch.fact(now_s, operation, bursts=self._resizes.can_burst)
+        fact, vanished = watch.fact(
+            now_s, operation, bursts=self._resizes.can_burst, idles=self._resizes.can_idle
+        )
         if vanished:
             self._listings.want(described.container_id)
         if described.gpu_access is not None:

@@ -44,7 +44,7 @@ class Stops:
         engine: Engine,
         gate: AbstractContextManager[object],
         want: Callable[[str | None], None],
-        lift: Callable[[str, Limits], None],
+        lift: Callable[[str, Limits | None], None],
     ) -> None:
         """`lift` gives a container that is about to end other limits, as `Hands.lift`."""
         self._engine = engine
@@ -121,10 +121,9 @@ class Stops:
             if not described.risks_gpus:
                 with suppress(EngineRefused):
                     self._engine.update(container, NO_RESTART)
-            if action.lift is not None:
-                # It only ends more slowly without.
-                with suppress(DlschedError):
-                    self._lift(container, action.lift)
+            # It only ends more slowly without.
+            with suppress(DlschedError):
+                self._lift(container, action.lift)
             if described.state is ContainerState.PAUSED:
                 with suppress(EngineRefused):
                     self._engine.unpause(container)

@@ -13,17 +13,15 @@ from pathlib import Path
 from dlsched.model import AccuracyTarget, ContainerFact, Limits, Report
 from dlsched.runtime.cgroup import PROC, CgroupReader, CgroupReading, belongs
 from dlsched.runtime.docker.labels import Inspected
-from dlsched.runtime.limits import (
-    quota_cores,
-)
+from dlsched.runtime.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.log_pattern import LogReader, LogStream
 from dlsched.runtime.scrape import ScrapeReader
 from dlsched.runtime.sidecar import Reading, SidecarReader
 from dlsched.runtime.sources import LogPattern, MetricsEndpoint, MetricsFile, Source
 
 READ_ALL_S = 5.0
-"""Everything of a container is read so often at least: somebody else may have changed its limits
-while it used no CPU."""
+"""Everything of a container is read so often at least: somebody else may have changed its
+limits."""
 
 Follow = Callable[[str, float | None], LogStream]
 """Opens a container's output from that wall time on (None: from now on); raises DlschedError."""
@@ -53,6 +51,8 @@ class Watch:
         self._reading = CgroupReading()
         self._read_all_s = float("-inf")
         """When everything was last read; not yet, where something is known to have changed."""
+        self._given: tuple[int, int | None] | None = None
+        """Shares as last given, and the weight that the kernel has since (None: not read yet)."""
         self._told: ContainerFact | None = None
         self._told_of: tuple[object, ...] = ()
         """What `_told` was made from."""
@@ -89,12 +89,22 @@ class Watch:
         """Its limits are changed, or may have been: read everything of it next time."""
         self._read_all_s = float("-inf")
 
+    def gave(self, shares: int) -> None:
+        """It has been given so many shares."""
+        self._given = shares, None
+
     def fact(
-        self, now_s: float, operation: str | None, *, bursts: bool = True
+        self,
+        now_s: float,
+        operation: str | None,
+        *,
+        bursts: bool = True,
+        idles: bool = True,
     ) -> tuple[ContainerFact, bool]:
         """The container now, and whether it has ended without the engine having told us yet.
 
-        The same object as before where nothing of it is new. `bursts`: whether one can be set.
+        The same object as before where nothing of it is new. `bursts`: whether one can be set, and
+        `idles` whether there is an idle class to go to.
         """
         vanished = self._cgroup is not None and self._read_cgroup(self._cgroup, now_s, operation)
         self._read_sources(now_s)
@@ -103,6 +113,7 @@ class Watch:
             self._reading,
             operation,
             bursts,
+            idles,
             self._bad_lines,
             self._trouble,
             self._started_at_s,
@@ -114,7 +125,7 @@ class Watch:
             return self._told, vanished
         else:
             reports = ()
-        fact = self._fact(reports, operation, bursts=bursts)
+        fact = self._fact(reports, operation, bursts=bursts, idles=idles)
         # What was reported is told once.
         self._told, self._told_of = (None, ()) if reports else (fact, made_of)
         return fact, vanished
@@ -144,7 +155,7 @@ class Watch:
         return False
 
     def _fact(
-        self, reports: tuple[Report, ...], operation: str | None, *, bursts: bool
+        self, reports: tuple[Report, ...], operation: str | None, *, bursts: bool, idles: bool
     ) -> ContainerFact:
         told, seen = self._described, self._reading
         limit_cores = told.limit_cores
@@ -154,6 +165,10 @@ class Watch:
         burst_cores = None
         if runs and bursts and seen.burst_us is not None and seen.period_us:
             burst_cores = seen.burst_us / seen.period_us
+        idle = None
+        # There its owner's `docker update` would be refused.
+        if runs and told.adopted is None and (seen.idle or (idles and seen.idle is not None)):
+            idle = bool(seen.idle)
         return ContainerFact(
             job=told.job,
             container_id=told.container_id,
@@ -178,14 +193,29 @@ class Watch:
             sidecar_trouble=self._trouble,
             has_source=bool(told.sources),
             operation=operation,
-            cpu_shares=seen.shares if runs else None,
+            cpu_shares=self._shares() if runs else None,
+            cpu_idle=idle,
             burst_cores=burst_cores,
             memory_bytes=seen.memory_bytes if runs else None,
             cpu_pressure_ratio=seen.cpu_pressure_ratio if runs else None,
         )
 
+    def _shares(self) -> int | None:
+        """Its weight in shares: those it was given, as long as the weight stays; None: unknown."""
+        weight = self._reading.weight
+        if self._reading.idle:
+            return None
+        if weight is None:
+            return self._reading.shares
+        if self._given is not None and self._given[1] is None:
+            self._given = self._given[0], weight
+        if self._given is not None and self._given[1] == weight:
+            return self._given[0]
+        told = self._described.shares or DEFAULT_SHARES
+        return told if weight in weights_of(told) else older_shares(weight)
+
     def _open(self, now_s: float, *, from_end: bool) -> None:
-        self._reading = CgroupReading()
+        self._reading, self._given = CgroupReading(), None
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
         self._bad_lines, self._trouble = 0, None

@@ -1,7 +1,7 @@
 """One container on a host of files: an engine that writes to a cgroup tree as runc does.
 
 It keeps the engine's rules that hands must know: the dialects exclude each other, zero changes
-nothing, and a quota below the burst is refused by the kernel.
+nothing, and the kernel refuses a quota below the burst and a weight in the idle class.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ V1 = {
     "cpu.cfs_period_us": "100000",
     "cpu.shares": "1024",
     "cpu.cfs_burst_us": "0",
+    "cpu.idle": "0",
     "memory.limit_in_bytes": "9223372036854771712",
     "memory.memsw.limit_in_bytes": "9223372036854771712",
 }
@@ -27,6 +28,7 @@ V2 = {
     "cpu.max": "max 100000",
     "cpu.weight": "100",
     "cpu.max.burst": "0",
+    "cpu.idle": "0",
     "memory.max": "max",
     "memory.swap.max": "max",
 }
@@ -151,6 +153,8 @@ class FakeHost:
         if 0 <= quota < burst:
             raise EngineRefused(500, "cpu.cfs_quota_us: invalid argument")
         shares = words["CpuShares"]
+        if shares and self.files().get("cpu.idle") == "1":
+            raise EngineRefused(500, "cpu.shares: invalid argument")
         if self.v2:
             self.write("cpu.max", f"{'max' if quota < 0 else quota} {period}")
             if shares:

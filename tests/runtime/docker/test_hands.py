@@ -20,7 +20,7 @@ from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.hands import Hands, NotGivenBack, Own, Untouchable
 from dlsched.runtime.group_limits import LimitFiles
 from dlsched.runtime.originals import Original, Originals
-from tests.runtime.docker.fake_host import CONTAINER, FakeHost, newer_weight, older_weight
+from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
 
 Make = Callable[..., "Bench"]
 
@@ -178,6 +178,90 @@ def test_an_older_kernel_has_no_burst(bench: Bench) -> None:
     bench.set(0.5, burst_cores=0.15)
     assert bench.hands.burst_trouble is None
     assert burst not in bench.host.files()
+    assert bench.hands.give_back(bench.record).failure is None
+
+
+OWN = Own("job", 1.0)
+
+
+def test_an_own_container_goes_to_the_idle_class_and_comes_back(bench: Bench) -> None:
+    host = bench.host.run()
+    bench.set(None, 6, idle=True, own=OWN)
+    assert (host.files()["cpu.idle"], host.words["CpuShares"]) == ("1", 6)
+    bench.set(0.5, 6, idle=True, own=OWN)  # a ceiling is given on the way out and in
+    assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("1", 50_000)
+    updates = len(host.updates)
+    bench.set(0.5, 6, own=OWN)
+    assert host.files()["cpu.idle"] == "0"
+    # Out of that class it has the kernel's default weight, whatever was read in it.
+    assert host.updates[updates:] == [{"CpuQuota": 50_000, "CpuShares": 6}]
+
+
+def test_in_the_idle_class_it_is_given_back(bench: Bench) -> None:
+    host = bench.host.run()
+    bench.set(0.5, 6, idle=True, own=OWN)
+    bench.reopen()
+    back = bench.hands.give_back(bench.record)
+    assert back.failure is None, back
+    assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("0", 100_000)
+
+
+def test_one_that_is_about_to_end_leaves_the_idle_class(bench: Bench) -> None:
+    host = bench.host.run()
+    bench.set(0.5, 6, idle=True, own=OWN)
+    bench.hands.lift(CONTAINER, None)
+    assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("0", 50_000)
+    bench.set(0.5, 6, idle=True, own=OWN)
+    bench.hands.lift(CONTAINER, Limits(None))
+    assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("0", -1)
+
+
+def test_one_that_ended_meanwhile_says_nothing_of_the_idle_class(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(self: LimitFiles, idle: bool) -> None:
+        (bench.host.proc / str(PID) / "cgroup").unlink()
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    bench.host.run()
+    monkeypatch.setattr(LimitFiles, "write_idle", gone)
+    bench.set(0.5, 6, idle=True, own=OWN)
+    assert bench.hands.idle_trouble is None
+
+
+def test_what_somebody_else_made_never_goes_to_the_idle_class(bench: Bench) -> None:
+    bench.host.run()
+    bench.set(0.5, 6, idle=True)
+    assert bench.host.files()["cpu.idle"] == "0"
+
+
+def test_what_its_owner_put_into_the_idle_class_is_not_touched(bench: Bench) -> None:
+    bench.host.run(CpuShares=3)
+    bench.host.write("cpu.idle", "1")
+    assert "cpu.idle was written past the engine" in (bench.hands.refusal(CONTAINER) or "")
+
+
+def test_where_the_idle_class_cannot_be_had_everything_else_is_done_and_it_is_said(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: LimitFiles, idle: bool) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    bench.host.run()
+    monkeypatch.setattr(LimitFiles, "write_idle", refuse)
+    bench.set(0.5, 6, idle=True, own=OWN)
+    assert (bench.host.words["CpuQuota"], bench.host.words["CpuShares"]) == (50_000, 6)
+    assert bench.hands.idle_trouble == "idle class: Read-only file system: cpu.idle"
+    monkeypatch.undo()
+    bench.set(0.5, 6, idle=True, own=OWN)
+    assert bench.hands.idle_trouble is None
+
+
+def test_an_older_kernel_has_no_idle_class(bench: Bench) -> None:
+    (bench.host.cpu / "cpu.idle").unlink()
+    bench.set(0.5, 6, idle=True, own=OWN)
+    assert bench.hands.idle_trouble is None
+    assert "cpu.idle" not in bench.host.files()
     assert bench.hands.give_back(bench.record).failure is None
 
 

@@ -15,7 +15,8 @@ import pytest
 from dlsched.model import Limits
 from dlsched.runtime.cgroup import group_folders
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.hands import Hands, Untouchable
+from dlsched.runtime.docker.hands import Hands, Own, Untouchable
+from dlsched.runtime.limits import weights_of
 from dlsched.runtime.originals import Originals
 from tools.base_image import BASE
 
@@ -182,6 +183,26 @@ def test_every_file_is_as_it_was(agent: Agent, make: Make, made: str) -> None:
     assert theirs.files() == files
     assert_equivalent(words, theirs.host_config())
     assert theirs.state["Running"]
+
+
+def test_an_own_container_goes_through_the_idle_class(agent: Agent, make: Make) -> None:
+    ours, own = make(), Own("ours", None)
+    before = ours.files()
+    if "cpu.idle" not in before:
+        pytest.skip("this kernel has no idle class")
+    for cores, quota in ((None, "-1"), (0.5, "50000")):
+        agent.hands.set(ours.id, Limits(cores), 6, idle=True, own=own)
+        files = ours.files()
+        assert files["cpu.idle"] == "1\n"
+        assert files.get("cpu.cfs_quota_us", files.get("cpu.max", "")).split()[0] in (quota, "max")
+    agent.hands.set(ours.id, Limits(0.5), 700, own=own)
+    files = ours.files()
+    assert files["cpu.idle"] == "0\n"
+    assert int(files.get("cpu.shares") or files["cpu.weight"]) in {700, *weights_of(700)}
+    agent.hands.set(ours.id, Limits(0.5), 6, idle=True, own=own)
+    agent.reopen()
+    assert agent.give_back(ours) is None
+    assert ours.files() == before
 
 
 def test_its_owner_can_change_it_afterwards_in_either_dialect(agent: Agent, make: Make) -> None:

@@ -55,6 +55,7 @@ class FakeEngine:
         self._write("cfs_period_us", 100_000)
         self._write("shares", 1024)
         self._write("cfs_burst_us", 0)
+        self._write("idle", 0)
         self._limit(self.made[-1]["HostConfig"])
 
     def inspect(self, container: str) -> Body:
@@ -174,7 +175,19 @@ def test_a_kernel_without_burst_is_said(engine: FakeEngine) -> None:
 
     engine.start = plain  # type: ignore[method-assign]
     told = found(engine)["quota"]
-    assert told.state == "ok" and told.line.endswith("this kernel has no CFS burst")
+    assert told.state == "ok" and "; this kernel has no CFS burst;" in told.line
+
+
+def test_whether_the_idle_class_can_be_had_is_said(engine: FakeEngine) -> None:
+    assert found(engine)["quota"].line.endswith("; the idle class works")
+    start = engine.start
+
+    def older(container: str) -> None:
+        start(container)
+        (engine.group / "cpu.idle").unlink()
+
+    engine.start = older  # type: ignore[method-assign]
+    assert found(engine)["quota"].line.endswith("; this kernel has no idle class")
 
 
 @pytest.mark.engine

@@ -147,6 +147,55 @@ def test_where_nothing_changed_the_fact_is_the_same_object(tmp_path: Path) -> No
     watch.close()
 
 
+def test_limits_are_read_again_at_once_after_a_change_of_ours_alone(tmp_path: Path) -> None:
+    watch, folder = watched(tmp_path)
+    watch.fact(1.0, None)
+    (folder / "cpu.cfs_quota_us").write_text("50000\n")
+    (folder / "cpuacct.usage").write_text("9000000000\n")
+    told = watch.fact(2.0, None)[0]
+    assert (told.usage_core_s, told.actual) == (9.0, Limits(0.37))
+    watch.doubt()
+    assert watch.fact(3.0, None)[0].actual == Limits(0.5)
+    watch.close()
+
+
+def test_the_idle_class_is_told_of_own_containers_where_there_is_one(tmp_path: Path) -> None:
+    watch, folder = watched(tmp_path)
+    assert watch.fact(1.0, None)[0].cpu_idle is None
+    watch.close()
+    for adopted, idles, kernel, told in (
+        (None, True, 1, True),
+        (None, True, 0, False),
+        (None, False, 1, True),  # it has to come back
+        (None, False, 0, None),
+        (job_spec("theirs"), True, 0, None),
+    ):
+        (folder / "cpu.idle").write_text(f"{kernel}\n")
+        one = replace(described(adopted=adopted), pid=FIXTURE_PID, container_id=WHOLE)
+        again = Watch(one, 0.0, FakeLog().follow, tmp_path / "v1" / "proc", from_end=False)
+        fact = again.fact(1.0, None, idles=idles)[0]
+        assert (fact.cpu_idle, fact.cpu_shares) == (told, None if kernel else 512)
+        again.close()
+
+
+def test_a_weight_is_told_as_the_shares_that_it_was_given_for(tmp_path: Path) -> None:
+    proc = tree("v2", tmp_path)
+    one = replace(described(), pid=FIXTURE_PID, container_id=WHOLE, shares=512)
+    watch = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
+    assert watch.reader is not None and watch.reader.cpu_folder is not None
+    weight = watch.reader.cpu_folder / "cpu.weight"
+    assert watch.fact(1.0, None)[0].cpu_shares == 512  # weight 20, as the engine said
+    for given, of_kernel in ((2000, 77), (3000, 3)):  # however a runtime makes weights of shares
+        watch.doubt()
+        watch.gave(given)
+        weight.write_text(f"{of_kernel}\n")
+        assert watch.fact(2.0, None)[0].cpu_shares == given
+    watch.doubt()
+    weight.write_text("5\n")  # somebody else's
+    assert watch.fact(3.0, None)[0].cpu_shares == 107
+    watch.close()
+
+
 def test_limits_that_somebody_else_changed_are_seen_though_it_used_no_cpu(tmp_path: Path) -> None:
     watch, folder = watched(tmp_path)
     assert watch.fact(1.0, None)[0].actual == Limits(0.37)
