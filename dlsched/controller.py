@@ -149,7 +149,6 @@ class Controller:
             moves=moves.moves,
             ceilings_of=self._guards.ceilings_of,
             burst_ratio=self._guards.burst_ratio,
-            idle_class=self._guards.idle_class,
             weights=self._decider.weights,
         )
         phases.mark("plan")

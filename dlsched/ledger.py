@@ -61,6 +61,8 @@ class LedgerOptions:
     """How many evaluations in a row reach a tier."""
     blind_after_s: float = BLIND_AFTER_S
     """A running job with a target that told nothing for so long is blind."""
+    idle_class: bool = False
+    """Whether jobs may be put into the kernel's idle class."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
     """What one owner's jobs may have together; None: nothing bounds them."""
     gpus: PlacementOptions = field(default_factory=PlacementOptions)
@@ -491,7 +493,8 @@ class Ledger:
             desired=record.desired,
             actual=measures.actual if promised else Limits(),
             cpu_shares=fact.cpu_shares if fact else None,
-            cpu_idle=fact.cpu_idle if fact else None,
+            cpu_idle=fact is not None and fact.cpu_idle is True,
+            can_idle=fact is not None and fact.cpu_idle is not None and self._options.idle_class,
             burst_cores=fact.burst_cores if fact else None,
             usage=measures.usage,
             progress=progress,

@@ -571,8 +571,10 @@ class JobView:
     actual: Limits = Limits()
     cpu_shares: int | None = None
     """As `ContainerFact.cpu_shares`."""
-    cpu_idle: bool | None = None
-    """As `ContainerFact.cpu_idle`."""
+    cpu_idle: bool = False
+    """Whether it is in the kernel's idle class."""
+    can_idle: bool = False
+    """Whether it can be put there, and the operator wants such jobs there."""
     burst_cores: float | None = None
     """Read back from the kernel; None where it cannot be set."""
     usage: Usage = Usage()
@@ -595,7 +597,7 @@ class JobView:
     def may_idle(self) -> bool:
         """Whether it may go to the idle class: a training on CPUs that was promised no part."""
         return (
-            self.cpu_idle is not None
+            self.can_idle
             and isinstance(self.spec.target, AccuracyTarget)
             and not self.gpus
             and self.spec.bounds.floor_cores <= Bounds().floor_cores

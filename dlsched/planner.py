@@ -57,7 +57,6 @@ def plan(
     placements: Mapping[str, tuple[str, ...]] | None = None,
     moves: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
     burst_ratio: float = 0.0,
-    idle_class: bool = False,
     weights: Mapping[str, float] = MappingProxyType({}),
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
 ) -> tuple[Action, ...]:
@@ -67,13 +66,13 @@ def plan(
     running jobs that change theirs, and why. A job on its move keeps the limits that are in force,
     but for what is not left of the other GPUs' time.
     A job with a latency target may burst by `burst_ratio` of its ceiling; 0: as it came.
-    `weights` are relative: a job that they leave out weighs as its ceiling. Where `idle_class` may
-    be used, the lightest of the trainings are put there.
+    `weights` are relative: a job that they leave out weighs as its ceiling. The lightest of the
+    trainings are put into the idle class where they may be.
     """
     owners = owner_rooms(snapshot, starts, ceilings_of)
     shares = _shares(snapshot, limits, starts, weights)
     trainings = (weights.get(job.name, 0.0) for job in snapshot.running if _trains(job))
-    heaviest = max(trainings, default=0.0) if idle_class else 0.0
+    heaviest = max(trainings, default=0.0)
     resizes: list[Resize] = []
     for job in snapshot.running:
         wanted = limits.get(job.name)
@@ -87,13 +86,13 @@ def plan(
         idle = _idle(job, weights.get(job.name, heaviest), heaviest)
         weighs = job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)
         if idle or job.cpu_idle:
-            weighs = idle and job.cpu_idle is True
+            weighs = idle and job.cpu_idle
         bursts = burst is None or same_cores(burst, job.burst_cores)
         paced = same_share(wanted.gpu_share, job.actual.gpu_share)
         if same and weighs and bursts and paced:
             continue
         aside = "its burst follows its ceiling" if weighs else "shares follow the others' limits"
-        if idle is not bool(job.cpu_idle):
+        if idle is not job.cpu_idle:
             aside = "behind the others from now on" if idle else "no longer behind the others"
         resize = Resize(
             job=job.name,

@@ -136,7 +136,8 @@ def _seen_so(job: JobView, uuid: str) -> JobView:
         desired=Limits(job.desired.gpu_share),
         actual=Limits(actual),
         cpu_shares=None,
-        cpu_idle=None,
+        cpu_idle=False,
+        can_idle=False,
         burst_cores=None,
         usage=Usage(
             cpu_cores=usage.gpu_ratio,

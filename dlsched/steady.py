@@ -25,8 +25,6 @@ class GuardOptions:
     cooldown_s: float = 0.0
     burst_ratio: float = 0.0
     """How much of its ceiling a job with a latency target may save up and use beyond it."""
-    idle_class: bool = False
-    """Whether jobs that weigh next to nothing go to the kernel's idle class."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
     """What one owner's jobs may have together; None: nothing bounds them."""
     gpus: PlacementOptions = field(default_factory=PlacementOptions)

@@ -93,6 +93,7 @@ def ledger_options(settings: Settings) -> LedgerOptions:
         window_s=settings.window_s,
         tier_evaluations=settings.tier_evaluations,
         blind_after_s=settings.blind_after_s,
+        idle_class=settings.idle_class,
         gpus=placement_options(settings),
         ceilings_of=resolve(settings.tenants).ceilings_of,
     )
@@ -123,7 +124,6 @@ def guard_options(settings: Settings) -> GuardOptions:
         settings.dead_band_ratio,
         settings.cooldown_s,
         settings.burst_ratio,
-        settings.idle_class,
         resolve(settings.tenants).ceilings_of,
         placement_options(settings),
     )

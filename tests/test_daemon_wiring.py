@@ -21,6 +21,7 @@ from dlsched.model import Delivered, Reached, Tiers
 from dlsched.policies import load
 from dlsched.records import delivered_records
 from dlsched.settings import DeliverHook, Engine, Gpus, Settings
+from dlsched.wiring import ledger_options, reloaded
 
 JOB = "name: alpha\nimage: model:1\n"
 Make = Callable[..., Agent]
@@ -89,6 +90,12 @@ def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
     assert report.policy == "fair"
     assert report.snapshot.node.capacity_cores == 0.5
     assert list(one.changes("alpha", 5)) == []  # asked of the journal that is in use
+
+
+def test_a_reload_takes_up_whether_anybody_goes_to_the_idle_class(settings: Settings) -> None:
+    after, kept = reloaded(settings, replace(settings, idle_class=False))
+    assert kept == ()
+    assert (ledger_options(settings).idle_class, ledger_options(after).idle_class) == (True, False)
 
 
 def test_a_reload_takes_up_how_gpus_are_chosen_but_not_how_they_reach_containers(

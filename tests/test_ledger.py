@@ -112,6 +112,22 @@ def test_other_settings_hold_from_the_next_fold_on():
     assert fold(ledger, 11.0).node.capacity_cores == 1.5
 
 
+@pytest.mark.parametrize(
+    ("told", "wanted", "there", "allowed"),
+    [
+        (False, True, False, True),
+        (True, True, True, True),
+        (None, True, False, False),  # it cannot be put there
+        (False, False, False, False),  # the operator wants nobody there
+        (True, False, True, False),  # nor anybody left there
+    ],
+)
+def test_whether_it_may_be_put_into_the_idle_class(told, wanted, there, allowed):
+    ledger = Ledger(LedgerOptions(idle_class=wanted))
+    job = fold(ledger, 10.0, cpu_idle=told).jobs[0]
+    assert (job.cpu_idle, job.can_idle) == (there, allowed)
+
+
 def test_a_change_that_somebody_else_made_is_noticed():
     ledger = Ledger(LedgerOptions())
     fold(ledger, 10.0, actual=Limits(1.0))

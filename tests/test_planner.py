@@ -144,13 +144,13 @@ TRAINING = AccuracyTarget("accuracy", 0.9, 0.95)
 
 
 def training(name, *, idle=False, shares=1024, **changes):
-    job = replace(view(name), cpu_idle=idle, cpu_shares=shares)
+    job = replace(view(name), cpu_idle=idle, can_idle=True, cpu_shares=shares)
     return replace(job, **{"spec": job_spec(name, target=TRAINING), **changes})
 
 
-def planned(*jobs, weights, idle_class=True):
+def planned(*jobs, weights):
     limits = {job.name: job.actual for job in jobs}
-    actions = plan(snapshot(*jobs), limits, {}, weights=weights, idle_class=idle_class)
+    actions = plan(snapshot(*jobs), limits, {}, weights=weights)
     return {one.job: (one.cpu_idle, one.cpu_shares) for one in actions if isinstance(one, Resize)}
 
 
@@ -162,8 +162,6 @@ def test_who_weighs_next_to_nothing_goes_to_the_idle_class():
         "next": False,
         "last": True,
     }
-    found = planned(*map(training, weights), weights=weights, idle_class=False)
-    assert not any(idle for idle, _ in found.values())
 
 
 def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_them():
@@ -176,7 +174,8 @@ def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_the
     assert found == {"last": (False, round(2048 * 2.1 / 102.1))}
     # The same where nobody decides weights any more.
     assert planned(there, weights={}) == {"last": (False, 1024)}
-    assert planned(first, there, weights={"first": 100.0, "last": 1.0}, idle_class=False) == {
+    unwanted = replace(there, can_idle=False)
+    assert planned(first, unwanted, weights={"first": 100.0, "last": 1.0}) == {
         "last": (False, round(2048 / 101))
     }
 
@@ -184,7 +183,7 @@ def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_the
 @pytest.mark.parametrize(
     "change",
     [
-        {"cpu_idle": None},  # this kernel has none, or it is not ours
+        {"can_idle": False},  # this kernel has none, it is not ours, or nobody is wanted there
         {"spec": job_spec("last")},  # it waits for requests
         {"spec": job_spec("last", target=None)},
         {"spec": job_spec("last", target=TRAINING, bounds=Bounds(0.2))},  # it was promised a part

@@ -122,11 +122,15 @@ def test_where_weights_keep_no_order_who_comes_last_is_held_to_its_floor() -> No
     jobs[-1] = replace(jobs[-1], spec=replace(jobs[-1].spec, bounds=Bounds(0.5)))
     weighed = decided(jobs)
     assert set(weighed.limits.values()) == {None}
-    placed = decided([replace(job, cpu_idle=False) for job in jobs])
+    placed = decided([replace(job, can_idle=True) for job in jobs])
     assert placed.limits == {"first": None, "next": None, "last": FLOOR, "asks": None}
     assert placed.uses == weighed.uses
     # Nobody is held who could be needed to use what is left.
-    assert set(decided([replace(job, cpu_idle=True) for job in jobs[:2]]).limits.values()) == {None}
+    two = [replace(job, can_idle=True, cpu_idle=True) for job in jobs[:2]]
+    assert set(decided(two).limits.values()) == {None}
+    # One that is still there though it must not be any more is held as any other: not at all.
+    leaves = [replace(job, cpu_idle=True) for job in jobs]
+    assert set(decided(leaves).limits.values()) == {None}
 
 
 def test_delivery_first_weighs_the_first_tier_more() -> None:
