@@ -30,7 +30,8 @@ _LEAST_WEIGHT = 1e-3
 _UNASKED_CORES = Bounds().floor_cores
 """Whoever asks for no floor has this one, and no promise of more than to live."""
 _STEEPNESS = 3.0
-"""A core given last weighs less than one given first by the exponential of this."""
+"""A core given last weighs less than one given first by the exponential of this, at most: as far as
+it brings less."""
 _LEAD = 6.0
 """Weight of who comes first, as a multiple of what it is given: threads that wait for each other
 get less than their weight beside others', and it is to show what it can use."""
@@ -235,8 +236,9 @@ def _weights(
     worths: Mapping[str, Worth],
     capacity_cores: float,
 ) -> dict[str, float]:
-    """What is given, the more per core the earlier in order; who is first outweighs all others, may
-    take more than it was known to be able to use, and so shows that it can.
+    """What is given, the less per core the further behind in order and the less it is worth beside
+    the first; who is first outweighs all others, may take more than it was known to be able to use,
+    and so shows that it can.
 
     Of those for whom nothing is left each weighs little against the one before: it takes what stays
     idle, and no more. Whoever asks for a floor has that part of all weights, wherever it stands.
@@ -248,6 +250,8 @@ def _weights(
         elif given[name] > floors[name]:
             # Who is still to become known is not put back further by those before it.
             behind = min(before / capacity_cores, 1.0) if worths[name].known else 0.0
+            # Nor who is worth nearly as much as the first: that order may well be wrong.
+            behind *= 1.0 - min(worths[name].index / worths[order[0]].index, 1.0)
             weight = HEADROOM * given[name] * math.exp(-_STEEPNESS * behind)
         else:
             weight = following

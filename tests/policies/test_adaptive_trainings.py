@@ -196,6 +196,19 @@ def test_whoever_is_first_may_show_what_it_can_use() -> None:
     assert placed.weights["a"] > 0.7 * math.fsum(placed.weights.values())
 
 
+def test_who_is_worth_nearly_as_much_as_the_first_is_not_put_far_behind_it() -> None:
+    def second(step_core_s: float) -> float:
+        jobs = [training("a", used=6.0), training("b", step_core_s=step_core_s, used=6.0)]
+        placed = decided(jobs)
+        for at_s in (101.0, 102.0):
+            placed = decided(jobs, placed.memory, now_s=at_s)
+        assert first(placed) == "a"
+        return placed.weights["b"] / placed.weights["a"]
+
+    assert second(1.1) > 4.0 * second(11.0)
+    assert second(11.0) > 0.5 * second(110.0), "from some distance on it is as far as can be"
+
+
 def test_a_floor_holds_beside_the_first() -> None:
     bounds = Bounds(floor_cores=2.0)
     last = training("last", step_core_s=100.0)
