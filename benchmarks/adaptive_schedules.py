@@ -1,4 +1,4 @@
-"""`adaptive` on the real training schedules, beside plain Docker and a clairvoyant.
+"""`adaptive` on the real training schedules, beside plain Docker, a clairvoyant and an oracle.
 
     python -m benchmarks.adaptive_schedules                   what is not kept yet is run, judged
     python -m benchmarks.adaptive_schedules --judge-only      run nothing, judge what is kept
@@ -8,6 +8,12 @@ plain Docker and committed before `adaptive` first ran on it: the mean time to t
 simulator finds there under plain Docker, and the least that one could have who knew all work
 beforehand (`dlsched.estimate.clairvoyant`), containers' starts included in both. The real gain is
 that over plain Docker under the same seed; constants are as they are, seeds 1, 2, 3.
+
+The clairvoyant computes on two cores twice as fast as on one. Real threads do not: they wait for
+each other. Two things tell what of the difference is `adaptive`'s: its gain on that trace in the
+simulator, where threads are as the clairvoyant's, and the gain of an oracle that runs on the same
+containers by the same means, and knows the work of each job from plain Docker's run of that seed
+(`benchmarks.peers.oracle`).
 Writes `benchmarks/results/adaptive-schedules.json`.
 """
 
@@ -25,8 +31,11 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import results, training, training_set
+from benchmarks.peers import oracle
 from benchmarks.sim_vs_real import simulated_reports
 from benchmarks.training_judge import Measured, judged, rows, works
+from benchmarks.training_run import Kept
+from benchmarks.training_set import Schedule
 from dlsched.estimate import clairvoyant
 from dlsched.runtime.simulated.workloads import Trace, TrainingLoad
 from dlsched.scoring import PLAIN, Row
@@ -36,7 +45,7 @@ NAME = "adaptive-schedules"
 TRACES = Path(__file__).parent / "traces"
 
 SEEDS = (1, 2, 3)
-ADAPTIVE = "adaptive"
+ADAPTIVE, ORACLE = "adaptive", "oracle"
 POLICIES = {PLAIN: PLAIN, ADAPTIVE: ADAPTIVE}
 
 GAIN_RATIO = 0.7
@@ -53,6 +62,8 @@ class Clairvoyant:
     """Under plain Docker, simulated."""
     best_s: Mapping[str, float]
     """In the order whose mean is least."""
+    adaptive_s: Mapping[str, float]
+    """Under `adaptive`, simulated."""
 
     @property
     def gain(self) -> float:
@@ -77,9 +88,7 @@ def load_trace(schedule: str) -> Trace:
 
 def foreseen(trace: Trace) -> Clairvoyant:
     """What a clairvoyant leaves each job of that trace."""
-    arrivals = {job.name: job.arrives_s for job in trace.jobs}
-    reports = simulated_reports(trace, PLAIN, PLAIN, seed=1)
-    plain = judged(PLAIN, 1, reports, arrivals, training_set.EVALUATIONS, {})
+    plain, adaptive = (_simulated(trace, policy) for policy in (PLAIN, ADAPTIVE))
     cores = trace.node.cores
     threads = {
         job.name: job.load.threads for job in trace.jobs if isinstance(job.load, TrainingLoad)
@@ -93,7 +102,14 @@ def foreseen(trace: Trace) -> Clairvoyant:
     return Clairvoyant(
         plain.run.times("tier1"),
         {names[index]: time_s for index, time_s in zip(wanted, times, strict=True)},
+        adaptive.run.times("tier1"),
     )
+
+
+def _simulated(trace: Trace, policy: str) -> Measured:
+    arrivals = {job.name: job.arrives_s for job in trace.jobs}
+    reports = simulated_reports(trace, policy, policy, seed=1)
+    return judged(policy, 1, reports, arrivals, training_set.EVALUATIONS, {})
 
 
 @dataclass(frozen=True)
@@ -106,6 +122,8 @@ class Verdict:
     best: Clairvoyant
     of_plain: Mapping[str, float]
     """Each job's time to tier 1 over plain Docker's, median over the seeds."""
+    oracle_gains: tuple[float, ...] = ()
+    """As `gains`, of who knows all work, on the same containers."""
 
     @property
     def part(self) -> float:
@@ -133,7 +151,21 @@ class Verdict:
             f"clairvoyant leaves it {self.best.best_s[job] / self.best.plain_s[job]:.2f}; jobs "
             f"worse by more than {WORSE_RATIO - 1:.0%} than that or plain Docker: {kept}"
         )
-        return [gained, worst]
+        ideal = gain(self.best.adaptive_s, self.best.plain_s)
+        trace = (
+            f"{self.schedule}: on the trace, in the simulator, where two threads are twice as fast "
+            f"as one, {ideal:.1%}: {ideal / self.best.gain:.2f} of the clairvoyant's gain"
+        )
+        if not self.oracle_gains:
+            return [gained, worst, trace]
+        most = statistics.median(self.oracle_gains)
+        part = f"{statistics.median(self.gains) / most:.2f} of it" if most > 0 else "none to share"
+        beside = (
+            f"{self.schedule}: an oracle that knows all work gains {most:.1%} on the same "
+            f"containers (by seed: {', '.join(f'{one:.1%}' for one in self.oracle_gains)}), "
+            f"{most / self.best.gain:.2f} of the clairvoyant's gain; adaptive {part}"
+        )
+        return [gained, worst, trace, beside]
 
 
 def verdict(schedule: str, best: Clairvoyant, runs: Sequence[Measured]) -> Verdict | None:
@@ -148,6 +180,7 @@ def verdict(schedule: str, best: Clairvoyant, runs: Sequence[Measured]) -> Verdi
     ]
     if not pairs:
         return None
+    known = [(both[ORACLE], both[PLAIN]) for _, both in sorted(by_seed.items()) if ORACLE in both]
     return Verdict(
         schedule,
         tuple(gain(mine, plain) for mine, plain in pairs),
@@ -156,7 +189,26 @@ def verdict(schedule: str, best: Clairvoyant, runs: Sequence[Measured]) -> Verdi
             job: statistics.median(mine[job] / plain[job] for mine, plain in pairs)
             for job in best.best_s
         },
+        tuple(gain(best_s, plain) for best_s, plain in known),
     )
+
+
+def _oracle(plain: Kept) -> str:
+    """The policy that knows what each job of that run under plain Docker computed to tier 1."""
+    known = works([training.measured(plain)], plain.capacity_cores)
+    to_tier_1 = {name: work.tier_core_s[0] for name, work in known.items()}
+    return oracle.spelled({name: core_s for name, core_s in to_tier_1.items() if core_s})
+
+
+def _kept(schedule: Schedule, seeds: Sequence[int]) -> list[Kept]:
+    """All runs that are kept, of the oracle those that know the runs kept beside them."""
+    kept = training.kept_runs(schedule, POLICIES, seeds)
+    plain = [one for one in kept if one.policy == PLAIN]
+    return kept + [
+        one
+        for base in plain
+        for one in training.kept_runs(schedule, {ORACLE: _oracle(base)}, [base.seed])
+    ]
 
 
 def _told(schedule: str, row: Mapping[str, Any]) -> dict[str, object]:
@@ -186,7 +238,7 @@ def judge_kept(console: Console, seeds: Sequence[int]) -> None:
     lines: list[str] = []
     host: Mapping[str, object] = {}
     for schedule in training_set.SCHEDULES:
-        kept = training.kept_runs(schedule, POLICIES, seeds)
+        kept = _kept(schedule, seeds)
         runs = [training.measured(one) for one in kept]
         told = verdict(schedule.name, foreseen(load_trace(schedule.name)), runs)
         if told is None:
@@ -215,7 +267,12 @@ def judge_kept(console: Console, seeds: Sequence[int]) -> None:
 
 def run(console: Console, seeds: Sequence[int], *, fresh: bool) -> None:
     """Run what is not kept yet, then judge."""
-    training.run_missing(console, POLICIES, seeds, fresh=fresh)
+    for seed in seeds:
+        training.run_missing(console, POLICIES, [seed], fresh=fresh)
+        for schedule in training_set.SCHEDULES:
+            (plain,) = training.kept_runs(schedule, {PLAIN: PLAIN}, [seed])
+            known = {ORACLE: _oracle(plain)}
+            training.run_missing(console, known, [seed], fresh=fresh, schedules=[schedule])
     judge_kept(console, seeds)
 
 

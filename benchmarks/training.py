@@ -159,7 +159,12 @@ def _mean(rows: Sequence[Row], metric: str, of: str = "value") -> float | None:
 
 
 def run_missing(
-    console: Console, policies: Mapping[str, str], seeds: Sequence[int], *, fresh: bool
+    console: Console,
+    policies: Mapping[str, str],
+    seeds: Sequence[int],
+    *,
+    fresh: bool,
+    schedules: Sequence[Schedule] = training_set.SCHEDULES,
 ) -> None:
     """Every run that is not kept yet; a seed whole before the next begins."""
     with session() as one:
@@ -167,7 +172,7 @@ def run_missing(
     wanted = [
         (seed, schedule, policy)
         for seed in seeds
-        for schedule in training_set.SCHEDULES
+        for schedule in schedules
         for policy in policies
         if fresh or not kept_runs(schedule, {policy: policies[policy]}, [seed])
     ]

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.adaptive_schedules import ADAPTIVE, Clairvoyant, foreseen, gain, load_trace, verdict
+from benchmarks.adaptive_schedules import (
+    ADAPTIVE,
+    GAIN_RATIO,
+    ORACLE,
+    Clairvoyant,
+    foreseen,
+    gain,
+    load_trace,
+    verdict,
+)
 from benchmarks.training_judge import Measured
 from benchmarks.training_set import SCHEDULES
 from dlsched.scoring import PLAIN, JobResult, RunResult
@@ -18,7 +27,11 @@ def run(policy: str, seed: int, **tier1_s: float) -> Measured:
     return Measured(RunResult(policy, seed, 100.0, 100, 0, jobs), {})
 
 
-BEST = Clairvoyant(plain_s={"a": 10.0, "b": 30.0}, best_s={"a": 12.0, "b": 16.0})
+BEST = Clairvoyant(
+    plain_s={"a": 10.0, "b": 30.0},
+    best_s={"a": 12.0, "b": 16.0},
+    adaptive_s={"a": 12.0, "b": 20.0},
+)
 
 
 def test_a_gain_is_of_the_mean_time():
@@ -56,6 +69,25 @@ def test_the_median_of_the_seeds_counts_and_a_seed_without_plain_docker_does_not
     assert "worse by more than 5% than that or plain Docker: a" in told.lines()[1]
 
 
+def test_what_can_be_had_on_these_containers_is_told_beside_it():
+    runs = [
+        run(PLAIN, 1, a=10.0, b=30.0),
+        run(ADAPTIVE, 1, a=12.0, b=22.0),
+        run(ORACLE, 1, a=12.0, b=20.0),
+    ]
+    told = verdict("s", BEST, runs)
+    assert told.oracle_gains == (pytest.approx(0.2),)
+    trace, beside = told.lines()[2:]
+    assert trace.endswith("20.0%: 0.67 of the clairvoyant's gain")
+    assert "gains 20.0% on the same containers (by seed: 20.0%)" in beside
+    assert beside.endswith("0.67 of the clairvoyant's gain; adaptive 0.75 of it")
+
+
+def test_an_oracle_that_gained_nothing_has_nothing_to_share():
+    runs = [run(policy, 1, a=10.0, b=30.0) for policy in (PLAIN, ADAPTIVE, ORACLE)]
+    assert verdict("s", BEST, runs).lines()[3].endswith("adaptive none to share")
+
+
 def test_without_a_run_there_is_no_verdict():
     assert verdict("s", BEST, [run(PLAIN, 1, a=10.0, b=30.0)]) is None
 
@@ -73,3 +105,5 @@ def test_the_committed_traces_hold_the_schedules_and_leave_something_to_gain(sch
     best = foreseen(trace)
     assert 0.2 < best.gain < 0.8
     assert sum(best.best_s.values()) < sum(best.plain_s.values())
+    # Where threads are as the clairvoyant's, most of it is reached.
+    assert gain(best.adaptive_s, best.plain_s) >= GAIN_RATIO * best.gain
