@@ -253,6 +253,8 @@ class Ledger:
     def adopt(self, options: LedgerOptions) -> None:
         """Other settings hold from the next fold on."""
         self._options = options
+        for record in self._records.values():
+            record.view = None
 
     def decided(self, limits: Mapping[str, Limits]) -> None:
         """The policy was asked: its wakes are used up, its guarded limits are now desired."""

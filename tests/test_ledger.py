@@ -128,6 +128,14 @@ def test_whether_it_may_be_put_into_the_idle_class(told, wanted, there, allowed)
     assert (job.cpu_idle, job.can_idle) == (there, allowed)
 
 
+def test_a_setting_holds_for_a_job_at_rest_too():
+    ledger = Ledger(LedgerOptions(idle_class=True))
+    for now_s in (10.0, 100.0, 101.0):
+        assert fold(ledger, now_s, cpu_idle=True).jobs[0].can_idle
+    ledger.adopt(LedgerOptions(idle_class=False))
+    assert not fold(ledger, 102.0, cpu_idle=True).jobs[0].can_idle
+
+
 def test_a_change_that_somebody_else_made_is_noticed():
     ledger = Ledger(LedgerOptions())
     fold(ledger, 10.0, actual=Limits(1.0))

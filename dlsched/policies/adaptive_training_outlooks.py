@@ -170,9 +170,10 @@ def _of_job(
             told.append(_met(tier, goal, reached))
             continue
         left = worth.tiers_core_s[place]
-        if known.learnt is None or steps is None or not worth.known:
+        quiet = worth.silent or job.blind is not None
+        if known.learnt is None or steps is None or not worth.known or quiet:
             why = f"{len(known.points)} evaluations tell too little of {goal}"
-            if worth.silent:
+            if quiet:
                 why = f"it has told nothing for long: {goal} cannot be foreseen"
             told.append(Outlook(OutlookKind.UNKNOWN, tier, why=why))
             continue

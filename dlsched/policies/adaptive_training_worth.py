@@ -261,10 +261,10 @@ def _silent(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptivePar
     since_s = job.started_at_s or 0.0 if told_s is None else told_s
     if now_s - since_s <= rule.blind_s:
         return False
-    if job.blind is not None:
-        return True
     evaluations = sum(count for _, _, count in known.points)
     usual_core_s = rule.blind_s
     if known.step_core_s is not None and evaluations:
         usual_core_s = known.step_core_s * known.step / evaluations
-    return job.attained_core_s - known.mark_core_s > _SILENT_EVALUATIONS * usual_core_s
+    # Who is held back has no word to say, however long that is, also after a restart of the agent.
+    silent = 1.0 if job.blind is not None else _SILENT_EVALUATIONS
+    return job.attained_core_s - known.mark_core_s > silent * usual_core_s

@@ -44,6 +44,10 @@ _SPARE_RATIO = 0.7
 """Whoever comes behind those who could use this part of the capacity, beside what is given, is held
 to its floor. Those who come first leave a fifth idle, where their threads wait for each other, but
 one behind them gets at no more than half of that."""
+_SPARE_BACK_RATIO = 0.1
+"""Who is held is let go when so much more is left: what others can use is not known exactly."""
+_TURN_CORE_S = 5.0
+"""Newcomers of whom nothing is known take turns of so much: else they would every second."""
 _NARROW_RATIO = 0.95
 """Who can use less than this part of the capacity may be left over at the end."""
 
@@ -193,7 +197,7 @@ def _given(
     """Floors; a part for those not known yet, by least service first; the rest in order."""
     unknown = sorted(
         (name for name in order if not worths[name].known and not worths[name].silent),
-        key=lambda name: (worths[name].attained_core_s, name),
+        key=lambda name: (worths[name].attained_core_s // _TURN_CORE_S, name),
     )
     given = {name: floors[name] for name in order}
     left = max(capacity_cores - math.fsum(given.values()), 0.0)
@@ -220,11 +224,14 @@ def _held(
 ) -> frozenset[str]:
     """Who is held to its floor: in the kernel's idle class all weigh the same, and without it what
     the first ones leave idle would go to all behind them alike."""
-    idle = {job.name for job in jobs if job.may_idle}
+    idle = {job.name: job for job in jobs if job.may_idle}
     spare, held = _SPARE_RATIO * capacity_cores, set()
     for name in order:
-        if spare <= 0.0 and given[name] <= floors[name] and name in idle:
-            held.add(name)
+        if given[name] <= floors[name] and name in idle:
+            actual_cores = idle[name].actual.cpu_cores
+            was = actual_cores is not None and actual_cores <= floors[name]
+            if spare <= (_SPARE_BACK_RATIO * capacity_cores if was else 0.0):
+                held.add(name)
         spare -= wides[name] - given[name]
     return frozenset(held)
 

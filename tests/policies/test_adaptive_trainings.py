@@ -128,6 +128,12 @@ def test_where_weights_keep_no_order_who_comes_last_is_held_to_its_floor() -> No
     # Nobody is held who could be needed to use what is left.
     two = [replace(job, can_idle=True, cpu_idle=True) for job in jobs[:2]]
     assert set(decided(two).limits.values()) == {None}
+    # Who is held is let go when clearly more is left: what others can use is not known exactly.
+    three = [replace(job, can_idle=True) for job in jobs[:3]]
+    for ceiling, actual, last in ((5.3, None, None), (5.3, FLOOR, FLOOR), (4.0, FLOOR, None)):
+        narrow = replace(three[0].spec, bounds=Bounds(ceiling_cores=ceiling))
+        there = [replace(three[0], spec=narrow), three[1], replace(three[2], actual=Limits(actual))]
+        assert decided(there).limits["last"] == last
     # One that is still there though it must not be any more is held as any other: not at all.
     leaves = [replace(job, cpu_idle=True) for job in jobs]
     assert set(decided(leaves).limits.values()) == {None}
@@ -310,6 +316,18 @@ def test_a_training_that_tells_nothing_is_served_by_what_it_had() -> None:
     placed = decided(silent, now_s=500.0)
     assert first(placed) == "little"
     assert "silent" in placed.why["much"]
+
+
+def test_who_was_held_back_and_so_could_tell_nothing_is_not_silent() -> None:
+    told = training("held", 300, step_core_s=0.5)
+    known = decided([told, training("other", 300)]).memory
+    # A new agent has not read a word of it yet.
+    quiet = replace(told, blind="no report", progress=Progress())
+    other = training("other", 300)
+    held = decided([quiet, other], known, now_s=600.0)
+    assert first(held) == "held"
+    had = replace(quiet, attained_core_s=quiet.attained_core_s + 60.0)
+    assert "silent" in decided([had, other], known, now_s=600.0).why["held"]
 
 
 def test_a_metric_that_stops_is_held_and_then_loses_its_place() -> None:

@@ -36,8 +36,8 @@ class Allotments:
         told, trouble = self._told, None
         self._told = {}
         for fact in facts:
-            if fact.adopted is not None or fact.state not in _HAS_LIMITS:
-                continue
+            if fact.adopted is not None or fact.state not in _HAS_LIMITS or fact.cpu_idle:
+                continue  # one in the idle class was told what it may have once it is out again
             container, cores = fact.container_id, fact.actual.cpu_cores
             if container not in told or not same_cores(told[container], cores):
                 if fact.operation is not None:

@@ -179,7 +179,8 @@ class Hands:
             if idle and own is not None:
                 self._make_idle(seen)
             if own is not None:
-                self.tell(own, limits)
+                # Who is behind the others now is not to fit its threads to that for good.
+                self.tell(own, replace(limits, cpu_cores=own.ceiling_cores) if idle else limits)
 
     def tell(self, own: Own, limits: Limits) -> None:
         """Tell a job its limits, where nothing else of them changes. Raises OSError, ValueError."""

@@ -204,6 +204,7 @@ class Watch:
         """Its weight in shares: those it was given, as long as the weight stays; None: unknown."""
         weight = self._reading.weight
         if self._reading.idle:
+            self._given = None  # its weight is another's, until it is given one
             return None
         if weight is None:
             return self._reading.shares

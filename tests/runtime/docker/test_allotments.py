@@ -57,6 +57,7 @@ def test_what_is_being_changed_what_rests_and_what_is_adopted_is_left(tmp_path: 
         replace(FACT, operation="updating"),
         replace(FACT, state=ContainerState.EXITED),
         replace(FACT, adopted=spec),
+        replace(FACT, cpu_idle=True),
     ):
         Allotments(tmp_path).follow([fact])
         assert told(tmp_path).cpu_cores == 0.7

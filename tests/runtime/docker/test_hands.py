@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dlsched.errors import EngineUnavailable
 from dlsched.model import Limits
 from dlsched.runtime import originals as originals_module
+from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.hands import Hands, NotGivenBack, Own, Untouchable
 from dlsched.runtime.group_limits import LimitFiles
@@ -193,6 +194,13 @@ def test_an_own_container_goes_to_the_idle_class_and_comes_back(bench: Bench) ->
     updates = len(host.updates)
     bench.set(0.5, 6, own=OWN)
     assert host.files()["cpu.idle"] == "0"
+    allotment = job_dir(bench.root / "state", "job")
+    assert read_allotment(allotment).cpu_cores == 0.5
+    bench.set(0.01, 6, idle=True, own=OWN)
+    # What it is held to now is not what it may fit its threads to for good.
+    assert read_allotment(allotment).cpu_cores == OWN.ceiling_cores
+    bench.set(0.5, 6, own=OWN)
+    updates = len(host.updates) - 1
     # Out of that class it has the kernel's default weight, whatever was read in it.
     assert host.updates[updates:] == [{"CpuQuota": 50_000, "CpuShares": 6}]
 

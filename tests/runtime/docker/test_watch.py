@@ -13,6 +13,7 @@ from dlsched.model import AccuracyTarget, ContainerState, JobSpec, Limits
 from dlsched.runtime.cgroup import belongs
 from dlsched.runtime.docker.labels import Inspected, inspected
 from dlsched.runtime.docker.watch import READ_ALL_S, Watch
+from dlsched.runtime.limits import older_shares
 from dlsched.runtime.log_pattern import LogStream
 from dlsched.runtime.scrape import NO_ADDRESS
 from dlsched.runtime.sources import LogPattern, MetricsEndpoint, MetricsFile, ProgressSource
@@ -193,6 +194,27 @@ def test_a_weight_is_told_as_the_shares_that_it_was_given_for(tmp_path: Path) ->
     watch.doubt()
     weight.write_text("5\n")  # somebody else's
     assert watch.fact(3.0, None)[0].cpu_shares == 107
+    watch.close()
+
+
+def test_shares_given_before_the_idle_class_say_nothing_of_the_weight_after_it(
+    tmp_path: Path,
+) -> None:
+    proc = tree("v2", tmp_path)
+    one = replace(described(), pid=FIXTURE_PID, container_id=WHOLE, shares=512)
+    first = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
+    assert first.reader is not None and first.reader.cpu_folder is not None
+    folder = first.reader.cpu_folder
+    first.close()
+    (folder / "cpu.idle").write_text("0\n")
+    watch = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
+    for idle, weight, shares in ((1, 0, None), (0, 100, older_shares(100))):
+        watch.doubt()
+        if idle:
+            watch.gave(6)
+        (folder / "cpu.idle").write_text(f"{idle}\n")
+        (folder / "cpu.weight").write_text(f"{weight}\n")
+        assert watch.fact(2.0, None)[0].cpu_shares == shares
     watch.close()
 
 
