@@ -164,15 +164,16 @@ def run_missing(
     seeds: Sequence[int],
     *,
     fresh: bool,
-    schedules: Sequence[Schedule] = training_set.SCHEDULES,
+    schedules: Sequence[Schedule] | None = None,
 ) -> None:
-    """Every run that is not kept yet; a seed whole before the next begins."""
+    """Every run that is not kept yet, of these schedules (None: all); a seed whole before the next
+    begins."""
     with session() as one:
         host = results.host_facts(one.engine.version()["Version"])
     wanted = [
         (seed, schedule, policy)
         for seed in seeds
-        for schedule in schedules
+        for schedule in schedules or training_set.SCHEDULES
         for policy in policies
         if fresh or not kept_runs(schedule, {policy: policies[policy]}, [seed])
     ]
