@@ -67,7 +67,7 @@ class OraclePolicy:
         return Decision(
             limits={
                 job.name: Limits(
-                    job.spec.bounds.floor_cores if place > 1 and job.can_idle else None
+                    job.spec.bounds.floor_cores if place > 1 and job.may_idle else None
                 )
                 for place, job in enumerate(order)
             },

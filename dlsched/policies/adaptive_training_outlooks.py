@@ -164,13 +164,13 @@ def _of_job(
     told: list[Outlook] = []
     steps = known.step_core_s
     both = (job.tiers.delivered, job.tiers.finished)
+    quiet = worth.silent or job.blind is not None
     for place, (tier, reached) in enumerate(zip(TIERS, both, strict=False)):
         goal = f"{target.metric} {getattr(target, tier):g}"
         if reached is not None:
             told.append(_met(tier, goal, reached))
             continue
         left = worth.tiers_core_s[place]
-        quiet = worth.silent or job.blind is not None
         if known.learnt is None or steps is None or not worth.known or quiet:
             why = f"{len(known.points)} evaluations tell too little of {goal}"
             if quiet:

@@ -16,6 +16,7 @@ from dlsched.policies.adaptive_placed import Placed
 from dlsched.policies.adaptive_training_memory import HEADROOM, TrainingMemory, fitted, followed
 from dlsched.policies.adaptive_training_outlooks import outlooks
 from dlsched.policies.adaptive_training_worth import Usual, Worth, worth
+from dlsched.units import same_cores
 
 __all__ = ["TrainingMemory", "place"]
 
@@ -228,8 +229,7 @@ def _held(
     spare, held = _SPARE_RATIO * capacity_cores, set()
     for name in order:
         if given[name] <= floors[name] and name in idle:
-            actual_cores = idle[name].actual.cpu_cores
-            was = actual_cores is not None and actual_cores <= floors[name]
+            was = same_cores(idle[name].actual.cpu_cores, floors[name])
             if spare <= (_SPARE_BACK_RATIO * capacity_cores if was else 0.0):
                 held.add(name)
         spare -= wides[name] - given[name]
