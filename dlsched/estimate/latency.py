@@ -189,9 +189,14 @@ class LatencyModel:
     @property
     def claim_ratio(self) -> float:
         """What its latencies say over what they must be; 1 where nothing speaks against them."""
-        if self.always_one <= _ONE or self.in_service <= 0:
+        if not self.is_one_client or self.in_service <= 0:
             return 1.0
         return self.in_service if abs(math.log(self.in_service)) > _LITTLE_OFF else 1.0
+
+    @property
+    def is_one_client(self) -> bool:
+        """Whether it is a closed loop of one client: that computes all the time, however fast."""
+        return self.always_one > _ONE
 
     @property
     def is_open(self) -> bool:
@@ -206,7 +211,7 @@ class LatencyModel:
     @property
     def law_core_s(self) -> float:
         """The w of the law: of all requests that share the ceiling."""
-        if self.always_one > _ONE:
+        if self.is_one_client:
             return self.work_core_s
         return self.work_core_s * max(1.0, self.in_service)
 
@@ -218,7 +223,7 @@ class LatencyModel:
     @property
     def noise(self) -> float:
         """What a mean varies by, as a part of it and times the square root of its requests."""
-        noise = self.means.believed(self.cv) if self.always_one > _ONE else self.cv
+        noise = self.means.believed(self.cv) if self.is_one_client else self.cv
         return max(noise, _LEAST_NOISE)
 
     @property
@@ -471,7 +476,7 @@ def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
     The requests of one client follow each other: how long they took together tells.
     """
     usual_s, sum_s, count = model.in_service * seen.elapsed_s, seen.sketch.sum_s, seen.sketch.count
-    if model.always_one <= _ONE or seen.cpu_core_s is None or usual_s <= 0.0:
+    if not model.is_one_client or seen.cpu_core_s is None or usual_s <= 0.0:
         return False
     # One request more or less is in a look by chance.
     if abs(sum_s - usual_s) <= _BY_CHANCE * sum_s / count:

@@ -109,7 +109,8 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     others = [job for job in jobs if job.spec.target is None]
 
     capacity = believed(snapshot, before.capacity_cores)
-    free = max(capacity.cores - math.fsum(map(_kept_cores, snapshot.jobs)), 0.0)
+    kept = math.fsum(map(_kept_cores, snapshot.jobs))
+    free = max(capacity.cores - kept, 0.0)
     floors = math.fsum(job.spec.bounds.floor_cores for job in (*training, *others))
     services = adaptive_services.place(
         serving,
@@ -117,6 +118,7 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
         before.services,
         max(free - floors, 0.0),
         rule,
+        node_cores=max(snapshot.node.capacity_cores - kept - floors, 0.0),
         saturated=capacity.saturated,
         wanted_cores=_wanted_cores(training, others, before.trainings, free),
     )

@@ -26,16 +26,22 @@ _HANGS = f"its oldest request waits over {_HUNG} times as long, and none is answ
 
 
 def met_outlook(
-    one: ServiceMemory, job: JobView, now_s: float, cores: float | None, *, band: bool
+    one: ServiceMemory,
+    job: JobView,
+    now_s: float,
+    cores: float | None,
+    needs_cores: float,
+    *,
+    band: bool,
 ) -> tuple[str, Outlook]:
-    """Of a service that is given what meets its target."""
-    model, best, target_s = one.model, one.best, one.target_s
-    assert model is not None and best is not None
+    """Of a service that is given what meets its target: that ceiling, for that mean use."""
+    model, target_s = one.model, one.target_s
+    assert model is not None
     measured_s = measured(one, job.progress)
     if _hangs(job.progress, max(measured_s, target_s)):
         return unknown_outlook(target_s, one.quantile, _HANGS)
     given = None if cores is None else _three(cores)
-    needs = _three(best.use_cores)
+    needs = _three(needs_cores)
     if _keeps(measured_s, target_s, band=band):
         return _met(target_s, one.quantile, _three(measured_s), given, needs)
     samples = (model.cv / _KNOWN_RATIO) ** 2 + 1.0

@@ -10,13 +10,14 @@ part of its time does not use its ceiling then.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dlsched.estimate.latency import LatencyModel
 from dlsched.model import JobView, LatencyTarget, Outlook, Snapshot
 from dlsched.policies.adaptive_parameters import AdaptiveParameters
 from dlsched.policies.adaptive_placed import Placed
-from dlsched.policies.adaptive_service_memory import ServiceMemory, begun_trial, learned
+from dlsched.policies.adaptive_service_memory import ServiceMemory, Want, begun_trial, learned
 from dlsched.policies.adaptive_service_outlook import (
     crowded_outlook,
     hopeless_outlook,
@@ -32,9 +33,12 @@ _FLOOR_RATIO = 0.02
 """Part of an even share that nobody goes below: who gets nothing tells nothing."""
 _FIRST = 20.0
 """Who is satisfied weighs so much more per core than who is not, where the host is full."""
-_LIFT_RATIO, _LOWER_RATIO = 0.7, 0.8
-"""`slo`: no ceilings while less than this part of the cores is needed, and then until the second:
-weights divide, and are no more exact than that."""
+_FIT_RATIOS = (0.9, 1.0)
+"""`slo`: the services fit the node, so that they have no ceilings, once what keeps them well below
+their targets is at most the first part of it, and then until it is more than the second."""
+_TAKING_RATIOS = (0.7, 0.8)
+"""`slo`: closed loops of one client would use all that there is. Once services need, and others
+want, more than the second part of it together, those loops have ceilings; below the first, none."""
 _HELD_RATIO, _HELD_TIGHT_RATIO = 0.03, 0.02
 """A ceiling stays when another would be as near as that; the second when there is no room."""
 _HELD_ROOM_RATIO = 0.1
@@ -74,16 +78,19 @@ def place(
     capacity_cores: float,
     rule: AdaptiveParameters,
     *,
+    node_cores: float | None = None,
     saturated: bool = False,
     wanted_cores: float = 0.0,
 ) -> Placed[ServiceMemory]:
     """What these running jobs with a latency target get of so many cores.
 
-    It wants to be asked in every cycle: what a job tells in between is lost to it. `saturated`: the
-    host has no idle CPU. `wanted_cores` are what others could use: in `slo` nobody is made faster
-    than it aims at with them.
+    It must be asked in every cycle: what a job reports in between is lost to it. `node_cores` is
+    the node without what is promised to others (None: `capacity_cores`). `saturated`: the host has
+    no idle CPU. `wanted_cores` is what others could use: in `slo` ceilings leave it to them.
     """
     before = {one.name: one for one in known}
+    # Weights can do without ceilings; a GPU's time has no weights.
+    free = rule.mode == "slo" and snapshot.node.weighs
     now_s, count = snapshot.now_s, max(len(jobs), 1)
     even = capacity_cores / count
     floor = _FLOOR_RATIO * even
@@ -95,7 +102,7 @@ def place(
     # Floors may be more than even shares, and more than there is.
     others = max(capacity_cores - math.fsum(blind.values()), 0.0)
     each = min(even, others / max(count - len(blind), 1))
-    views: dict[str, JobView] = {}
+    views = {job.spec.name: job for job in jobs}
     memory: dict[str, ServiceMemory] = {}
     needs: list[Need] = []
     placing = _Placing()
@@ -105,11 +112,8 @@ def place(
         name, target = job.spec.name, job.spec.target
         assert isinstance(target, LatencyTarget)
         one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
-        views[name], memory[name] = job, one
+        memory[name] = one
         if name in blind:
-            held = f"blind, {job.blind}: it has the floor, until it tells something"
-            told = unknown_outlook(target.seconds, target.quantile, held)
-            placing.give(name, blind[name], blind[name], max(floor, 1e-6), told)
             room -= blind[name]
         elif not one.is_known:
             told = unknown_outlook(
@@ -124,29 +128,29 @@ def place(
             hopeless.append(job)
             room -= floor
         else:
-            least, best = one.least.use_cores, one.best.use_cores
-            if now_s - one.at_s > _QUIET_S and job.usage.cpu_cores is not None:
-                most = 1.2 * job.usage.cpu_cores + floor
-                least, best = min(least, most), min(best, most)
-            needs.append(Need(name, job.spec.weight, least, max(least, best), one.kept))
+            needs.append(_need(job, one, one.least, one.best, now_s, floor, free=free))
 
     triage = triaged(needs, max(room, 0.0), floor, rule)
+    whole = node_cores or capacity_cores
+    fits = free and not triage.short and _fit(triage.met, views, whole, _FIT_RATIOS)
     _give_met(
-        placing, triage, views, memory, capacity_cores, rule, now_s, wanted_cores, bool(hopeless)
+        *(placing, triage, views, memory, capacity_cores, rule, now_s, wanted_cores, even),
+        free=free,
+        fits=fits,
     )
-    _give_short(placing, triage, views, memory, rule, even, wanted_cores)
+    _give_short(placing, triage, views, memory, rule, even, wanted_cores, free=free)
     for job in hopeless:
         one = memory[job.spec.name]
         told = hopeless_outlook(one, job, now_s, band=rule.mode == "band")
-        placing.give(job.spec.name, None, floor, max(floor, 1e-6), told)
+        # The verdict may be due to others that compete, so it costs no weight.
+        weight = even if free else floor
+        placing.give(job.spec.name, None, floor, max(weight, 1e-6), told)
+    for name, cores in blind.items():
+        _give_blind(placing, views[name], cores, even if fits else None, floor)
 
-    met = {need.name for need in triage.met}
-    names = {job.spec.name for job in snapshot.jobs}
-    kept = [
-        _after(one, views[name], placing.limits[name], name in met, rule)
-        for name, one in memory.items()
-    ]
-    kept += [one for one in known if one.name in names and one.name not in memory]
+    kept = _kept(placing, triage, views, memory, rule)
+    elsewhere = {job.spec.name for job in snapshot.jobs} - memory.keys()
+    kept += [one for one in known if one.name in elsewhere]
     return Placed(
         placing.limits,
         placing.uses,
@@ -157,9 +161,74 @@ def place(
     )
 
 
+def _need(
+    job: JobView,
+    one: ServiceMemory,
+    least: Want,
+    best: Want,
+    now_s: float,
+    floor: float,
+    *,
+    free: bool,
+) -> Need:
+    """What it has to use to meet its target, just so and well."""
+    least_cores, best_cores = least.use_cores, best.use_cores
+    if free and not _model(one).is_one_client:
+        least_cores = best_cores = _used_cores(job, _model(one))
+    if now_s - one.at_s > _QUIET_S and job.usage.cpu_cores is not None:
+        most = 1.2 * job.usage.cpu_cores + floor
+        least_cores, best_cores = min(least_cores, most), min(best_cores, most)
+    weight = job.spec.weight
+    return Need(job.name, weight, least_cores, max(least_cores, best_cores), one.kept)
+
+
+def _kept(
+    placing: _Placing,
+    triage: Triage,
+    views: Mapping[str, JobView],
+    memory: Mapping[str, ServiceMemory],
+    rule: AdaptiveParameters,
+) -> list[ServiceMemory]:
+    """What is remembered of the jobs that were placed."""
+    met = {need.name for need in triage.met}
+    return [
+        _after(one, views[name], placing.limits[name], name in met, rule)
+        for name, one in memory.items()
+    ]
+
+
 def _told_s(job: JobView) -> float:
     """When it last told anything, or began."""
     return max(job.progress.as_of_s or 0.0, job.started_at_s or 0.0)
+
+
+def _fit(
+    met: Sequence[Need],
+    views: Mapping[str, JobView],
+    cores: float,
+    ratios: tuple[float, float],
+    others_cores: float = 0.0,
+) -> bool:
+    """Whether what these services need, and others want, is at most the second ratio of the cores;
+    where some have ceilings, the first."""
+    free = all(views[need.name].actual.cpu_cores is None for need in met)
+    needed = math.fsum([need.best_cores for need in met]) + others_cores
+    return needed <= ratios[free] * cores
+
+
+def _give_blind(
+    placing: _Placing, job: JobView, cores: float, even_cores: float | None, floor: float
+) -> None:
+    """A service that has long been silent: no ceiling where the services fit the node, else its
+    floor (`even_cores` is None)."""
+    target = job.spec.target
+    assert isinstance(target, LatencyTarget)
+    if even_cores is None:
+        state, limit, weight = "it has the floor, until it reports", cores, floor
+    else:
+        state, limit, weight = "it has no ceiling, since there is room", None, even_cores
+    told = unknown_outlook(target.seconds, target.quantile, f"blind, {job.blind}: {state}")
+    placing.give(job.spec.name, limit, cores, max(weight, 1e-6), told)
 
 
 def _give_met(
@@ -171,17 +240,25 @@ def _give_met(
     rule: AdaptiveParameters,
     now_s: float,
     wanted_cores: float,
-    contested: bool,
+    even_cores: float,
+    *,
+    free: bool,
+    fits: bool,
 ) -> None:
-    """What meets the targets, and in `slo` what nobody else could use."""
+    """What meets the targets. `free`: weights divide, `fits`: the services fit the node.
+
+    Where weights divide, only closed loops of one client have ceilings. Any other service may be
+    an open loop, whose queue grows without bound below its mean need. And where the services fit
+    the node, those loops have ceilings only while others want what they would take.
+    """
     band, part = rule.mode == "band", triage.part
-    lifted, more = False, 1.0
-    if not band and not triage.short and not contested and triage.met:
-        best = sum([need.best_cores for need in triage.met])
-        free = all(views[need.name].actual.cpu_cores is None for need in triage.met)
-        ratio = _LOWER_RATIO if free else _LIFT_RATIO
-        lifted = best + wanted_cores < ratio * capacity_cores
-        more = 1.0 + max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
+    loops = [need for need in triage.met if _model(memory[need.name]).is_one_client]
+    best = math.fsum([need.best_cores for need in triage.met])
+    others = best - math.fsum([need.best_cores for need in loops]) + wanted_cores
+    taken = not fits or not _fit(loops, views, capacity_cores, _TAKING_RATIOS, others)
+    more = 1.0
+    if not band and not triage.short and triage.met:
+        more += max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
     held = _HELD_RATIO if part >= 1.0 else _HELD_TIGHT_RATIO
     held = max(held, min(_HELD_ROOM_RATIO, (more - 1.0) / 2.0))
     for need in triage.met:
@@ -194,16 +271,32 @@ def _give_met(
             use += part * (need.best_cores - need.least_cores)
         else:
             use *= 1.0 + part
-        if not lifted:
+        loop = _model(one).is_one_client
+        if not free or (taken and loop):
             limit = one.least.ceiling_cores
             if part >= 0.0:
                 limit = more * (limit + part * (one.best.ceiling_cores - limit))
             else:
                 limit *= 1.0 + part
             limit = _held(limit, job, held)
-        weight = max(use if lifted else _FIRST * use, 1e-6)
-        told = met_outlook(one, job, now_s, limit, band=band)
-        placing.give(name, limit, use, weight, told)
+        # A request of an open loop wants a whole core for a moment, whatever the mean use.
+        weight = use if loop or not free else max(use, even_cores)
+        if not fits:
+            weight *= _FIRST
+        told = met_outlook(one, job, now_s, limit, need.best_cores, band=band)
+        placing.give(name, limit, use, max(weight, 1e-6), told)
+
+
+def _model(one: ServiceMemory) -> LatencyModel:
+    """Of a service that is known."""
+    assert one.model is not None
+    return one.model
+
+
+def _used_cores(job: JobView, model: LatencyModel) -> float:
+    """Mean use of a service that may be an open loop: it needs what it uses, however slow it is."""
+    window = job.usage.window_cores
+    return model.work_core_s * model.rate_per_s if window is None else window
 
 
 def _give_short(
@@ -214,6 +307,8 @@ def _give_short(
     rule: AdaptiveParameters,
     even_cores: float,
     wanted_cores: float,
+    *,
+    free: bool,
 ) -> None:
     """What is left, to those whose targets do not fit: in `band`, no more than meets them."""
     floor = _FLOOR_RATIO * even_cores
@@ -229,7 +324,8 @@ def _give_short(
         needed = float(f"{need.least_cores:.3g}")
         told = crowded_outlook(one.target_s, one.quantile, needed, lacks)
         use = min(floor + spare, even_cores, need.best_cores)
-        placing.give(need.name, limit, use, max(floor, 1e-6), told)
+        weight = even_cores if free and not _model(one).is_one_client else floor
+        placing.give(need.name, limit, use, max(weight, 1e-6), told)
 
 
 def _held(cores: float, job: JobView, ratio: float) -> float:

@@ -136,7 +136,8 @@ def test_a_service_that_cannot_be_satisfied_does_not_starve_beside_a_training() 
     decision = course(hopeless, met, training("t", used=0.6))
     assert decision.outlooks["hopeless"][0].kind is OutlookKind.IMPOSSIBLE
     assert decision.weights["hopeless"] >= 2.0 / 3
-    assert decision.weights["met"] > 5 * decision.weights["hopeless"]
+    # Of the three cores that the two and the training want, it may get what it needs.
+    assert decision.weights["met"] > decision.weights["t"]
 
 
 def test_without_weights_ceilings_sum_to_what_there_is() -> None:

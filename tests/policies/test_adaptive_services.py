@@ -183,7 +183,7 @@ def test_a_weight_is_worth_as_many_times_the_cores() -> None:
 
 
 def test_who_is_left_out_in_slo_has_no_ceiling_but_hardly_any_weight() -> None:
-    got = placed({"cheap": 0.02, "dear": 0.08}, SLO, capacity=1.0)
+    got = placed({"cheap": 0.02, "dear": 0.08}, SLO, capacity=0.5)
     assert got.limits["dear"] is None
     assert got.limits["cheap"] is not None
     assert got.weights["cheap"] > 20 * got.weights["dear"]
@@ -256,6 +256,31 @@ def test_a_blind_service_falls_to_its_floor_after_a_stated_time_and_says_so() ->
     assert fallen.limits["a"] == pytest.approx(0.02 * 2.0)
     assert fallen.outlooks["a"][0].kind is OutlookKind.UNKNOWN
     assert "no report for 60 s" in fallen.why["a"]
+
+
+@pytest.mark.parametrize("crowded", [False, True])
+def test_in_slo_a_blind_service_has_no_ceiling_but_where_others_do_not_fit(crowded: bool) -> None:
+    blind = service("blind", cores=None, blind="no report for 60 s", told_s=0.0)
+    loops = [service(f"loop-{n}", cores=0.4, count=20, changed_at_s=499.5) for n in "abcdef"]
+    jobs = [blind, *(loops if crowded else loops[:2])]
+    memory = [known(job.spec.name) for job in jobs]
+    got = place(jobs, seen(jobs, now_s=500.0), memory, 2.0, SLO)
+    assert got.limits["blind"] == (0.01 if crowded else None)
+    assert got.outlooks["blind"][0].kind is OutlookKind.UNKNOWN
+    assert ("no ceiling" in got.why["blind"]) is not crowded
+
+
+@pytest.mark.parametrize("capacity", [2.0, 0.3])
+def test_in_slo_what_may_be_an_open_loop_never_has_a_ceiling(capacity: float) -> None:
+    # Nor does a queue, which looks like a closed loop of many clients, take its weight away.
+    jobs, memory = [], []
+    for name, queue in (("quick", 0.5), ("queued", 40.0)):
+        view = service(name, cores=None, count=20, mean_s=0.02, changed_at_s=99.5)
+        jobs.append(replace(view, usage=Usage(cpu_cores=0.4, window_cores=0.4)))
+        memory.append(known(name, always_one=0.0, in_service_s=queue, span_s=5.0))
+    got = place(jobs, seen(jobs, capacity=capacity), memory, capacity, SLO)
+    assert got.limits == {"quick": None, "queued": None}
+    assert min(got.weights.values()) >= capacity / 2
 
 
 def test_an_idle_service_keeps_its_ceiling_and_leaves_its_cores_to_others() -> None:
@@ -448,7 +473,7 @@ def test_no_count_makes_an_expectation_of_no_time() -> None:
     assert one.model is not None
     model = replace(one.model, in_service_s=1e9, always_one=0.0, measured_s=0.08)
     one = replace(one, model=model)
-    why, outlook = met_outlook(one, job, 100.0, 0.4, band=False)
+    why, outlook = met_outlook(one, job, 100.0, 0.4, 0.4, band=False)
     assert outlook.kind is OutlookKind.EXPECTED
     assert why.endswith("the requests of 100 ms tell")
 
