@@ -38,7 +38,8 @@ from benchmarks.demo_set import FLOOR_CORES, DemoJob, spec_text
 from benchmarks.judge import arrived
 from benchmarks.kept_services import KeptServices
 from benchmarks.kept_services import load_all as load_services
-from benchmarks.session import KEPT, Session, session
+from benchmarks.places import KEPT
+from benchmarks.session import Session, session
 from benchmarks.training_judge import foreign_cores, updates
 from dlsched.scoring import PLAIN
 

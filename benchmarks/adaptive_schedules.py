@@ -25,13 +25,13 @@ import statistics
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
 from benchmarks import results, training, training_set
 from benchmarks.peers import oracle
+from benchmarks.places import TRACES
 from benchmarks.sim_vs_real import simulated_reports
 from benchmarks.training_judge import Measured, judged, rows, works
 from benchmarks.training_run import Kept
@@ -42,7 +42,6 @@ from dlsched.scoring import PLAIN, Row
 from dlsched.trace.reading import parse_trace
 
 NAME = "adaptive-schedules"
-TRACES = Path(__file__).parent / "traces"
 
 SEEDS = (1, 2, 3)
 ADAPTIVE, ORACLE = "adaptive", "oracle"

@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import docker
@@ -32,7 +31,7 @@ from tools.engine import CGROUP_PARENT
 
 _TITLES = {"none": "plain Docker", "adaptive": "adaptive (default)"}
 
-PICTURE = Path(__file__).parent / "results" / "demo.png"
+PICTURE = results.FOLDER / "demo.png"
 
 
 class Screen:

@@ -36,6 +36,7 @@ from rich.console import Console
 
 from benchmarks import results
 from benchmarks.fuzzing.trial import Finding, Target, reduced, tried
+from benchmarks.places import ROOT
 
 TARGETS = {
     "spec": "benchmarks.fuzzing.job_file:target",
@@ -361,7 +362,7 @@ def _worker(words: Sequence[str], scratch: Path) -> Iterator[subprocess.Popen[st
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
-        cwd=Path(__file__).parent.parent,
+        cwd=ROOT,
         env={**os.environ, "TMPDIR": str(scratch)},
         bufsize=1,
     )

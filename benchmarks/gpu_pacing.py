@@ -29,6 +29,7 @@ import psutil
 from rich.console import Console
 
 from benchmarks import results
+from benchmarks.places import ROOT
 from benchmarks.simulated_gpu import Process, World, paced, torch
 from dlsched.report import granted
 from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
@@ -46,7 +47,6 @@ STEPS_S = {"10 ms": 0.01, "irregular": 0.01, "0.5 s": 0.5}
 """Irregular: 2.5 to 40 ms."""
 CAP_BYTES = 2**30
 LOOKS = 50
-ROOT = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.session import JOURNAL, KEPT, Session
+from benchmarks.places import KEPT
+from benchmarks.session import JOURNAL, Session
 from dlsched.journal import JournalReader
 from dlsched.model import CycleReport
 

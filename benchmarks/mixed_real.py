@@ -19,7 +19,8 @@ from benchmarks.comparison import Plan, PolicyRun, begin, run_policy, targets_at
 from benchmarks.demo import Screen
 from benchmarks.demo_set import spec_text
 from benchmarks.mixed_left import left_of
-from benchmarks.session import KEPT, Session, session, wait_for
+from benchmarks.places import KEPT
+from benchmarks.session import Session, session, wait_for
 from dlsched.scoring import PLAIN
 
 TITLE = "Real models and trainers on one node"

@@ -10,12 +10,12 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from benchmarks import idle_class, readme_adaptive, results
+from benchmarks.places import ROOT
 
-README = Path(__file__).parent.parent / "README.md"
+README = ROOT / "README.md"
 
 _GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
 _COUNTS = (10, 20, 40)

@@ -13,9 +13,10 @@ from typing import Any
 
 import psutil
 
+from benchmarks.places import RESULTS, ROOT
 from dlsched import __version__
 
-FOLDER = Path(__file__).parent / "results"
+FOLDER = RESULTS
 
 
 def host_facts(engine_version: str) -> dict[str, object]:
@@ -104,6 +105,6 @@ def _commit() -> str:
         capture_output=True,
         text=True,
         check=False,
-        cwd=Path(__file__).parent,
+        cwd=ROOT,
     )
     return done.stdout.strip() or "unknown"

@@ -22,6 +22,7 @@ from typing import Any
 import docker
 import psutil
 
+from benchmarks.places import ROOT
 from dlsched.client import Daemon, Refused
 from dlsched.errors import DaemonUnavailable
 from dlsched.journal import JournalReader
@@ -34,8 +35,6 @@ _CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"
 
 JOURNAL = "journal.db"
-KEPT = Path(__file__).parent.parent / ".build" / "bench"
-"""Where journals of runs are kept for parts that read them again."""
 
 
 class Session:
@@ -151,7 +150,7 @@ class Session:
             stdout=self._log,
             stderr=self._log,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)},
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         wait_for(self._answers, 30, "the daemon to answer")
 

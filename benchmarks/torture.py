@@ -20,6 +20,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from benchmarks import results
+from benchmarks.places import ROOT
 from dlsched.durable import write_whole
 from tests.torture.acts import acts
 from tests.torture.play import Run, fault, points_of, stage
@@ -36,7 +37,7 @@ OF_DQOES = (
 """What differs under a policy that does not hold the sum of ceilings within the capacity."""
 
 TITLE = "kill -9 at every point, before, inside and after it; each answer lost, and late"
-KEPT = Path(__file__).parent.parent / ".build" / "torture"
+KEPT = ROOT / ".build" / "torture"
 """Where the runs of an act are kept, for one that is resumed."""
 
 

@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import session as session_module
+from benchmarks import places
 from benchmarks.session import JOURNAL, Session, session, wait_for
 from benchmarks.training_set import Schedule, TrainingJob
 from dlsched.journal import JournalReader
 from dlsched.model import CycleReport, JobState
 
-KEPT = session_module.KEPT / "training"
+KEPT = places.KEPT / "training"
 
 _WHOLE = "run.json"
 """Written last: a folder with this file is a whole run."""

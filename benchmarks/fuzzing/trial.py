@@ -16,10 +16,12 @@ from pathlib import Path
 from random import Random
 from types import FrameType
 
+from benchmarks.places import ROOT
+
 LINE_CHARACTERS = 2000
 """No line that tells of a problem is longer."""
 
-FIXTURES = Path(__file__).parents[2] / "tests" / "fixtures" / "fuzz"
+FIXTURES = ROOT / "tests" / "fixtures" / "fuzz"
 """One folder a target; in each, the inputs that once broke a promise."""
 
 
