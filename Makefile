@@ -15,7 +15,7 @@ help:  ## what can be made
 	@awk -F ':.*##' '/^[a-z0-9-]+:.*##/ { printf "make %-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: environment  ## eight inference containers under plain Docker and under dlsched
-	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks.demo
+	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks run demo
 
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had
 	@python3 -m tools.environment --tests
@@ -25,18 +25,18 @@ test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host
 	@$(PYTHON) -m tests.v2host
 
 bench: environment  ## the measurements that the README quotes
-	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks.bench
+	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks run bench
 
 # An interpreter of this host that has torch with CUDA; nothing of that size is downloaded.
 TORCH_PYTHON := python3
 
 bench-gpu: environment  ## pacing on a GPU (TORCH_PYTHON); without one on a simulated device
-	@$(PYTHON) -m benchmarks.gpu_pacing --python $(TORCH_PYTHON)
+	@$(PYTHON) -m benchmarks run gpu-pacing --python $(TORCH_PYTHON)
 
 torture: environment  ## all that must not lose anything: deaths at every point, fuzzing, a long run
-	@$(ENGINE) -- $(PYTHON) -m benchmarks.torture
-	@$(PYTHON) -m benchmarks.fuzz
-	@$(PYTHON) -m benchmarks.soak
+	@$(ENGINE) -- $(PYTHON) -m benchmarks run torture
+	@$(PYTHON) -m benchmarks run fuzz
+	@$(PYTHON) -m benchmarks run soak
 
 models: environment  ## train the examples' ONNX models again
 	@$(PYTHON) -m tools.environment --train

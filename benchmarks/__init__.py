@@ -1,1 +1,1 @@
-"""What prints the tables that the README quotes, on real containers of this host."""
+"""What was measured, and how: `python -m benchmarks list` shows every bench."""

@@ -4,7 +4,7 @@ Owns which parts these are, and where each could show: load that changes for for
 for than there is for triage, and so on. The simulator knows no CPU burst; what that is worth is
 told from real short requests under a quota (`tail`).
 
-    python -m benchmarks.ablation             writes benchmarks/results/ablation.json
+    python -m benchmarks run ablation         writes benchmarks/results/ablation.json
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import logging
 import multiprocessing
 import os
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -246,7 +245,3 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"\n{title}\n", markup=False, soft_wrap=True)
         console.print(results.markdown(table), markup=False, soft_wrap=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -5,11 +5,11 @@ that all of it takes minutes; a seed draws the trace and its noise alike, nothin
 Everybody is judged on true latencies from the eighth control step on (`satisfaction`): who settles
 later than that has less, and how many decisions that takes is told beside it.
 
-    python -m benchmarks.adaptive_inference       writes benchmarks/results/adaptive-inference.json
+    python -m benchmarks run adaptive-inference   writes benchmarks/results/adaptive-inference.json
 
 While working on a policy, parts of it; they are printed, and written with `--merge` alone:
 
-    python -m benchmarks.adaptive_inference --only tight,over --counts 10 --seeds 2 \
+    python -m benchmarks run adaptive-inference --only tight,over --counts 10 --seeds 2 \
         --policies 'none,adaptive?mode=band'
 """
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -206,7 +205,3 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"\n{title}\n", markup=False, soft_wrap=True)
         console.print(results.markdown(table), markup=False, soft_wrap=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,8 @@
 """`adaptive` on real services beside plain Docker, both kinds of DQoES and proportional control.
 
-    python -m benchmarks.adaptive_real                        all seeds, demands, policies: 25 min
-    python -m benchmarks.adaptive_real --seeds 2 --demands 1.4 --policies 'adaptive?mode=slo'
-    python -m benchmarks.adaptive_real --judge-only           run nothing, judge what is kept
+    python -m benchmarks run adaptive-real                    all seeds, demands, policies: 25 min
+    python -m benchmarks run adaptive-real --seeds 2 --demands 1.4 --policies 'adaptive?mode=slo'
+    python -m benchmarks run adaptive-real --judge-only       run nothing, judge what is kept
 
 The demo set at 0.7 of capacity, where all fit, and at 1.4, where a clairvoyant chooses. Every run
 is kept in `.build/bench/adaptive-real/DEMAND/SEED/POLICY`, and a run of the same takes its place;
@@ -278,7 +278,3 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"{NAME}: {error}", markup=False)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

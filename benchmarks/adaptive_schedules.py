@@ -1,7 +1,7 @@
 """`adaptive` on the real training schedules, beside plain Docker, a clairvoyant and an oracle.
 
-    python -m benchmarks.adaptive_schedules                   what is not kept yet is run, judged
-    python -m benchmarks.adaptive_schedules --judge-only      run nothing, judge what is kept
+    python -m benchmarks run adaptive-schedules               what is not kept yet is run, judged
+    python -m benchmarks run adaptive-schedules --judge-only  run nothing, judge what is kept
 
 What a clairvoyant gains is reckoned from a trace a schedule in `benchmarks/traces`, recorded from
 plain Docker and committed before `adaptive` first ran on it: the mean time to tier 1 that the
@@ -297,7 +297,3 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"{NAME}: {error}", markup=False)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

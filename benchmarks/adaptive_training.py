@@ -5,11 +5,11 @@ of families that it does not assume are separate scenarios. A seed draws the tra
 alike, nothing is chosen; everybody is asked every 5 s. Beside the times: how often a tier was truly
 reached within the 80 % interval that `adaptive` had told for it.
 
-    python -m benchmarks.adaptive_training        writes benchmarks/results/adaptive-training.json
+    python -m benchmarks run adaptive-training    writes benchmarks/results/adaptive-training.json
 
 While working on a policy, parts of it; they are printed, and written with `--save` alone:
 
-    python -m benchmarks.adaptive_training --only fitted-burst --counts 10 --seeds 2 \
+    python -m benchmarks run adaptive-training --only fitted-burst --counts 10 --seeds 2 \
         --policies none,adaptive
 """
 
@@ -19,7 +19,6 @@ import argparse
 import dataclasses
 import os
 import statistics
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -292,7 +291,3 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.save or (whole and chosen.seeds >= SEEDS):
         save(rows, seeds)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

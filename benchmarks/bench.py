@@ -385,7 +385,3 @@ def main(arguments: list[str] | None = None) -> int:
     TABLES.write_text("\n\n".join(results.tables(names)) + "\n")
     console.print(TABLES.read_text(), markup=False, soft_wrap=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -208,7 +208,3 @@ def _glance(status: Mapping[str, Any]) -> str:
     rows = status["jobs"]
     good = sum(row["ratio"] is not None and abs(row["ratio"] - 1) <= BAND_RATIO for row in rows)
     return f"{good} of {len(rows)} within {BAND_RATIO:.0%}"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

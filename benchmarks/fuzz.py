@@ -1,4 +1,4 @@
-"""`python -m benchmarks.fuzz`: a million inputs for each reader of what strangers write.
+"""`python -m benchmarks run fuzz`: a million inputs for each reader of what strangers write.
 
 Each target runs in a process of its own, so that a crash, a hang and a growing memory are seen.
 Input number n of a seed is always the same bytes. Prints the table, writes `results/fuzz.json`,
@@ -358,7 +358,7 @@ def _scratch() -> Iterator[Path]:
 @contextmanager
 def _worker(words: Sequence[str], scratch: Path) -> Iterator[subprocess.Popen[str]]:
     worker = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.fuzz", *words],
+        [sys.executable, "-m", "benchmarks", "run", "fuzz", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
@@ -438,7 +438,3 @@ def main(arguments: list[str] | None = None) -> int:
         save(tallies, chosen.seed)
     console.print(results.markdown([tally.row() for tally in tallies]))
     return 1 if any(tally.findings for tally in tallies) else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

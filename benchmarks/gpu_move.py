@@ -15,7 +15,6 @@ import os
 import re
 import stat
 import statistics
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -330,7 +329,3 @@ def main(arguments: list[str] | None = None) -> int:
         facts = results.host_facts(str(one.engine.version()["Version"]))
     run(Console(), facts, chosen.moves, chosen.failures)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

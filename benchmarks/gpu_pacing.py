@@ -368,7 +368,3 @@ def main(arguments: list[str] | None = None) -> int:
     path = results.save(NAME, facts, [], rows, title=title, table=rows, headlines=lines, **more)
     console.print(f"written: {path}", highlight=False)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

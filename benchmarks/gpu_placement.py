@@ -7,7 +7,7 @@ their time and leave. All rules see the same jobs through the same queue (who wa
 GPUs that it will get), and differ in the choice of GPUs alone. Seeds are 1, 2, 3, ...; none is
 chosen.
 
-    python -m benchmarks.gpu_placement            writes benchmarks/results/gpu-placement.json
+    python -m benchmarks run gpu-placement        writes benchmarks/results/gpu-placement.json
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import argparse
 import heapq
 import random
 import statistics
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -382,7 +381,3 @@ def main(arguments: list[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     run(Console(), results.host_facts("none"), range(1, chosen.seeds + 1))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -3,7 +3,7 @@
 The daemon's own loop runs: job files, control groups and metrics files are real files, the journal
 is a real one, and only the engine is a double that answers at once (`loop_engine`). The clock is a
 number, a second further in each cycle; what is measured is CPU time.
-`python -m benchmarks.loop --policy adaptive --jobs 1000 --profile FILE` shows where it goes.
+`python -m benchmarks run loop --policy adaptive --jobs 1000 --profile FILE` shows where it goes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import os
 import random
 import shutil
 import statistics
-import sys
 import tempfile
 import threading
 import time
@@ -308,7 +307,3 @@ def main(arguments: list[str] | None = None) -> int:
     if profile is not None:
         profile.dump_stats(chosen.profile)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

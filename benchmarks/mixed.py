@@ -4,8 +4,8 @@ Owns which traces these are, and how it is told whether trainings cost a service
 same services stand alone on the node, under `adaptive`, and a target that is met there must be met
 beside the trainings. A seed draws the trace and its noise alike, nothing is chosen.
 
-    python -m benchmarks.mixed                writes benchmarks/results/mixed.json
-    python -m benchmarks.mixed --real         adds real models and trainers: see mixed_real
+    python -m benchmarks run mixed            writes benchmarks/results/mixed.json
+    python -m benchmarks run mixed --real     adds real models and trainers: see mixed_real
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import dataclasses
 import itertools
 import os
 import statistics
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
@@ -286,7 +285,3 @@ def main(arguments: list[str] | None = None) -> int:
     console.print(results.markdown(table), markup=False, soft_wrap=True)
     console.print("\n".join(lines), markup=False, soft_wrap=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,12 +1,13 @@
 """README's tables on policies and simulator, written from the result files: no number by hand.
 
-    python -m benchmarks.readme                   rewrites the parts between the markers in README
+    python -m benchmarks run readme               rewrites the parts between the markers in README
 
 Owns what stands between the markers. What the numbers mean is written beside them, by hand.
 """
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -301,15 +302,12 @@ def _saved(name: str) -> dict[str, Any]:
     return saved
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Rewrite README; returns the exit code."""
+    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(arguments)
     try:
         README.write_text(filled(README.read_text()))
     except ValueError as error:
         print(f"readme: {error}", file=sys.stderr)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -4,14 +4,13 @@ Two questions. "same run": does a run's own trace, under its own policy, give wh
 the plain run": what a simulator is for: does the trace of plain Docker's run tell what the other
 policies then really gave? Both runs are judged by the same functions from their cycle reports.
 
-    python -m benchmarks.sim_vs_real              writes benchmarks/results/sim-vs-real.json
+    python -m benchmarks run sim-vs-real          writes benchmarks/results/sim-vs-real.json
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -249,7 +248,7 @@ def run(console: Console) -> int:
     more, said = service_pairs(kept_services.load_all())
     pairs, remarks = pairs + more, remarks + said
     if not pairs:
-        console.print("no kept journals: run benchmarks.training or the part satisfied first")
+        console.print("no kept journals: run the benches training or satisfied first")
         return 0
     lines = verdicts(pairs)
     host = dict(kept[0].host) if kept else results.host_facts("none")
@@ -273,7 +272,3 @@ def main(arguments: list[str] | None = None) -> int:
     """Compare and save; returns the exit code."""
     argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(arguments)
     return 0 if run(Console(stderr=False)) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

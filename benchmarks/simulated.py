@@ -3,7 +3,7 @@
 Owns which traces these are. A seed draws the trace and its noise alike, nothing is chosen; every
 policy keeps its defaults, since these trainings take tens of minutes, which they are meant for.
 
-    python -m benchmarks.simulated                writes benchmarks/results/simulated.json
+    python -m benchmarks run simulated            writes benchmarks/results/simulated.json
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import argparse
 import dataclasses
 import os
 import statistics
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
@@ -190,7 +189,3 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"\n{title}\n", markup=False, soft_wrap=True)
         console.print(results.markdown(table), markup=False, soft_wrap=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

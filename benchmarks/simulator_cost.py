@@ -66,20 +66,21 @@ def measured(length: str, jobs: int, policy: str) -> dict[str, object]:
 
 
 def _in_own_process(length: str, jobs: int, policy: str) -> dict[str, object]:
-    words = [sys.executable, "-m", "benchmarks.simulator_cost", "--one", length, str(jobs), policy]
+    one = ["run", "simulator", "--one", length, str(jobs), policy]
+    words = [sys.executable, "-m", "benchmarks", *one]
     done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
     row: dict[str, object] = json.loads(done.stdout)
     return row
 
 
-def main() -> None:
-    """Print the table; `--one` prints one run as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def main(arguments: list[str] | None = None) -> int:
+    """Print the table; `--one` prints one run as JSON. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--one", nargs=3, metavar=("LENGTH", "JOBS", "POLICY"))
-    one = parser.parse_args().one
+    one = parser.parse_args(arguments).one
     if one is not None:
         print(json.dumps(measured(one[0], int(one[1]), one[2])))
-        return
+        return 0
     print(f"{'trace':<18} {'policy':<8} {'cycles':>7} {'CPU s':>8} {'memory MiB':>11}")
     for row in rows():
         print(
@@ -87,7 +88,4 @@ def main() -> None:
             f"{row['memory_mib']:>11}",
             flush=True,
         )
-
-
-if __name__ == "__main__":
-    main()
+    return 0

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.soak`: half an hour of churn on a real engine, and a month simulated.
+"""`python -m benchmarks run soak`: half an hour of churn on a real engine, and a month simulated.
 
 Prints what the daemon held after its warm-up and at the end, writes `results/soak.json`; exit code
 1 when anything grew.
@@ -29,6 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of the real soak")
     parser.add_argument("--days", type=int, default=DAYS, help="of the simulated soak")
     chosen = parser.parse_args(arguments)
+    # An engine and its containers would be left.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     console = Console(stderr=False, markup=False, highlight=False, soft_wrap=True)
     parts: dict[str, Callable[[], Soaked]] = {
         "simulated": lambda: soak_simulated.run(chosen.days, console.print),
@@ -67,9 +69,3 @@ def _save(soaked: Sequence[tuple[str, str, dict[str, object], list[Flatness]]]) 
     rows += [{"part": name, **facts} for name, _, facts, _ in soaked]
     engine = "of its own" if "real" in names else "none"
     results.save("soak", results.host_facts(engine), [0], rows, tables=tables)
-
-
-if __name__ == "__main__":
-    # An engine and its containers would be left.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    sys.exit(main())

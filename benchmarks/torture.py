@@ -1,4 +1,4 @@
-"""`python -m benchmarks.torture`: kill -9 at every point where the agent changes something.
+"""`python -m benchmarks run torture`: kill -9 at every point where the agent changes something.
 
 Each act is played once to list its points, then once for each point and phase, with a death there
 and another agent after it; and once for each request with its answer lost, and late. Prints the
@@ -179,7 +179,3 @@ def tell(run: Run) -> None:
         print(f"LOST {told}: {'; '.join(run.wrong)}", flush=True)
     elif not run.reached:
         print(f"not reached: {told}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

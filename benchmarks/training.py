@@ -1,7 +1,7 @@
 """The real training comparison: every policy on the same jobs, judged from what was recorded.
 
-    python -m benchmarks.training                 what is not kept yet is run, then all is judged
-    python -m benchmarks.training --calibrate     each model alone: what the targets were fixed by
+    python -m benchmarks run training              what is not kept yet is run, then all is judged
+    python -m benchmarks run training --calibrate  each model alone: what fixed the targets
 
 Writes `benchmarks/results/training-real.json` and a picture a schedule. A run already kept in
 `.build/bench/training` for the same job set is not run again (unless `--fresh`), so an interrupted
@@ -387,7 +387,3 @@ def main(arguments: list[str] | None = None) -> int:
         console.print(f"training: {error}", markup=False)
         return 1
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """The picture of a training schedule: each job's metric by time since its arrival, a line a policy.
 
-It must not judge: points and tiers come from `training_judge`.
+It must not judge: points and tiers come from `benchmarks.training_judge`.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ nothing was tuned on results. Both are also run as they are.
 leads to: a rule that leaves each of n - 1 others N/(n+1) cuts the last one's time by (n-1)/2n at
 most, a third of it for three jobs and two fifths for five, by arithmetic.
 
-Targets come from `python -m benchmarks.training --calibrate`: each model alone on the node, under
-plain Docker, with `CALIBRATION_SEEDS`, which no comparison uses. `deliver` is what the worst of
-these seeds holds from a third of its steps on for the three evaluations that a tier asks for,
+Targets come from `python -m benchmarks run training --calibrate`: each model alone on the node,
+under plain Docker, with `CALIBRATION_SEEDS`, which no comparison uses. `deliver` is what the worst
+of these seeds holds from a third of its steps on for the three evaluations that a tier asks for,
 `finish` the same at three quarters, each rounded to the easier side and one step easier still (a
 step is 0.01 of an accuracy, 1 nat of the negative ELBO), so that other seeds reach it too.
 """

@@ -12,7 +12,7 @@ from tests.benchmarks.test_training import RUNS
 
 def test_readme_says_what_the_result_files_say() -> None:
     text = readme.README.read_text()
-    assert readme.filled(text) == text, "run: python -m benchmarks.readme"
+    assert readme.filled(text) == text, "run: python -m benchmarks run readme"
 
 
 def test_a_block_is_replaced_and_what_is_beside_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,273 @@
+"""The door to all benches: `python -m benchmarks list`, `python -m benchmarks run NAME ...`."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from dataclasses import dataclass
+from importlib import import_module
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One bench: where it is, and what to know before it is run."""
+
+    module: str
+    """Imported when it is run: its `main` takes the options."""
+    group: str
+    takes: str
+    """Roughly, on two cores."""
+    engine: str
+    """Whether it needs a Docker Engine that answers."""
+    shows: str
+    arguments: tuple[str, ...] = ()
+    """What `main` is given before the options."""
+
+
+BENCH = "benchmarks.bench"
+
+BENCHES = {
+    "demo": Bench(
+        "benchmarks.demo",
+        "real",
+        "10 min",
+        "yes",
+        "eight models under plain Docker, published DQoES and dlsched, live (make demo)",
+    ),
+    "satisfied": Bench(
+        BENCH,
+        "real",
+        "35 min",
+        "yes",
+        "how many of eight models meet their targets under each reading of DQoES",
+        ("--only", "satisfied"),
+    ),
+    "mends": Bench(
+        BENCH,
+        "real",
+        "12 min",
+        "yes",
+        "dqoes with one mend of the published rule at a time turned back",
+        ("--only", "mends"),
+    ),
+    "adaptive-real": Bench(
+        "benchmarks.adaptive_real",
+        "real",
+        "25 min",
+        "yes",
+        "adaptive on services beside plain Docker, DQoES and proportional control",
+    ),
+    "adaptive-schedules": Bench(
+        "benchmarks.adaptive_schedules",
+        "real",
+        "45 min",
+        "yes",
+        "adaptive on trainings beside plain Docker, a clairvoyant and an oracle",
+    ),
+    "training": Bench(
+        "benchmarks.training",
+        "real",
+        "90 min",
+        "yes",
+        "every policy on the same trainings, and the papers' headlines",
+    ),
+    "simulated": Bench(
+        "benchmarks.simulated",
+        "simulated",
+        "20 min",
+        "no",
+        "every policy on generated traces of 10, 20 and 40 jobs",
+    ),
+    "adaptive-inference": Bench(
+        "benchmarks.adaptive_inference",
+        "simulated",
+        "20 min",
+        "no",
+        "adaptive on services beside its peers and a clairvoyant",
+    ),
+    "adaptive-training": Bench(
+        "benchmarks.adaptive_training",
+        "simulated",
+        "20 min",
+        "no",
+        "adaptive on trainings beside its peers and a clairvoyant",
+    ),
+    "mixed": Bench(
+        "benchmarks.mixed",
+        "simulated",
+        "10 min",
+        "no",
+        "services beside trainings on one node (--real: on containers)",
+    ),
+    "ablation": Bench(
+        "benchmarks.ablation",
+        "simulated",
+        "10 min",
+        "no",
+        "adaptive with one of its parts at a time left out",
+    ),
+    "sim-vs-real": Bench(
+        "benchmarks.sim_vs_real",
+        "simulated",
+        "5 min",
+        "no",
+        "kept runs of training and satisfied, simulated: what the simulator is worth",
+    ),
+    "loop": Bench(
+        "benchmarks.loop",
+        "cost",
+        "5 min",
+        "no",
+        "what a cycle costs with 10, 100 and 1,000 jobs, phase by phase",
+    ),
+    "loop-real": Bench(
+        BENCH,
+        "cost",
+        "15 min",
+        "yes",
+        "what the loop costs, with 100 containers too, and what its updates cost",
+        ("--only", "loop"),
+    ),
+    "reaction": Bench(
+        BENCH,
+        "cost",
+        "3 min",
+        "yes",
+        "how soon a job file becomes a container, and a death a decision",
+        ("--only", "reaction"),
+    ),
+    "simulator": Bench(
+        "benchmarks.simulator_cost",
+        "cost",
+        "3 min",
+        "no",
+        "CPU time and memory of simulating an hour and a day",
+    ),
+    "tail": Bench(
+        BENCH,
+        "kernel",
+        "10 min",
+        "yes",
+        "short requests under a quota, with and without CFS burst",
+        ("--only", "tail"),
+    ),
+    "bystander": Bench(
+        BENCH,
+        "kernel",
+        "5 min",
+        "yes",
+        "what the rest of the host waits beside trainings, by the group's weight",
+        ("--only", "bystander"),
+    ),
+    "idle-class": Bench(
+        BENCH,
+        "kernel",
+        "10 min",
+        "yes",
+        "what the idle class is worth to a training that comes first",
+        ("--only", "idle-class"),
+    ),
+    "gpu-pacing": Bench(
+        "benchmarks.gpu_pacing",
+        "gpu",
+        "5 min",
+        "no",
+        "whether jobs keep to their shares of a GPU, or of a stand-in (make bench-gpu)",
+    ),
+    "gpu-placement": Bench(
+        "benchmarks.gpu_placement",
+        "gpu",
+        "5 min",
+        "no",
+        "what choosing GPUs for 1,000 jobs costs, and what the choice is worth",
+    ),
+    "gpu-move": Bench(
+        "benchmarks.gpu_move",
+        "gpu",
+        "20 min",
+        "yes",
+        "what a move to another GPU loses, and how long it takes",
+    ),
+    "torture": Bench(
+        "benchmarks.torture",
+        "robustness",
+        "45 min",
+        "yes",
+        "kill -9 at every point where the agent changes something",
+    ),
+    "fuzz": Bench(
+        "benchmarks.fuzz",
+        "robustness",
+        "15 min",
+        "no",
+        "a million inputs for each reader of what strangers write",
+    ),
+    "soak": Bench(
+        "benchmarks.soak",
+        "robustness",
+        "40 min",
+        "its own",
+        "that nothing grows in half an hour of churn and in a simulated month",
+    ),
+    "bench": Bench(
+        BENCH,
+        "publish",
+        "6 h",
+        "yes",
+        "all parts that TABLES.md is written from (make bench)",
+    ),
+    "readme": Bench(
+        "benchmarks.readme",
+        "publish",
+        "1 s",
+        "no",
+        "nothing new: writes README's tables from the result files",
+    ),
+}
+"""By the name that is typed; group after group, as `list` shows them."""
+
+
+def table() -> str:
+    """Every bench, a line each."""
+    rows = [("NAME", "GROUP", "TAKES", "ENGINE", "SHOWS")]
+    rows += [(name, b.group, b.takes, b.engine, b.shows) for name, b in BENCHES.items()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    return "\n".join(lines)
+
+
+def unknown(name: str) -> str:
+    """One line on a name that is no bench: those like it, if any, and where all are."""
+    told = name.lower().replace("_", "-")
+    near = difflib.get_close_matches(told, BENCHES, n=4)
+    near += [one for one in BENCHES if told and told in one and one not in near]
+    like = f"like it: {', '.join(near)}; " if near else ""
+    return f"benchmarks: no bench {name!r}; {like}all: python -m benchmarks list"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """List the benches, or run one; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="All benches. `python -m tools.engine run -- COMMAND` sees to an engine.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("list", help="each bench: what it shows, how long it takes")
+    run = commands.add_parser("run", help="one bench, with its own options (--help tells them)")
+    run.add_argument("name")
+    run.add_argument("options", nargs=argparse.REMAINDER)
+    chosen = parser.parse_args(arguments)
+    if chosen.command == "list":
+        print(table())
+        return 0
+    bench = BENCHES.get(chosen.name)
+    if bench is None:
+        print(unknown(chosen.name), file=sys.stderr)
+        return 2
+    sys.argv[0] = f"{parser.prog} run {chosen.name}"  # its help and its errors begin with that
+    return int(import_module(bench.module).main([*bench.arguments, *chosen.options]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
