@@ -1,1 +1,1 @@
-"""What `benchmarks.fuzz` tries: inputs made to break a reader, and what each reader promises."""
+"""What the bench `fuzz` tries: inputs made to break a reader, and what each reader promises."""
