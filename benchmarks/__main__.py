@@ -65,6 +65,13 @@ BENCHES = {
         "yes",
         "adaptive on trainings beside plain Docker, a clairvoyant and an oracle",
     ),
+    "open-loops": Bench(
+        "benchmarks.open_loops",
+        "real",
+        "20 min",
+        "yes",
+        "HTTP services under Poisson clients beside a hopeless one, and beside trainings",
+    ),
     "training": Bench(
         "benchmarks.training",
         "real",

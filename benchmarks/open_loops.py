@@ -5,8 +5,8 @@ example) under Poisson clients, beside a service whose target nothing can meet, 
 trainings. Simulated: ten such services beside a hopeless one, on seeds of their own. Latencies are
 the clients', counted from the moment that a request was due.
 
-    python -m benchmarks.open_loops                writes benchmarks/results/open-loops.json
-    python -m benchmarks.open_loops --simulated    prints the simulated half alone
+    python -m benchmarks run open-loops                writes benchmarks/results/open-loops.json
+    python -m benchmarks run open-loops --simulated    prints the simulated half alone
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from pathlib import Path
 from rich.console import Console
 
 from benchmarks import results, training_set
+from benchmarks.places import ROOT
 from benchmarks.session import Session, session, wait_for
 from dlsched.deciding import NamedPolicy
 from dlsched.model import ContainerSpec, JobSpec, LatencyTarget, NodeFact, Resize
@@ -35,7 +36,7 @@ from dlsched.simulate import simulate
 
 NAME = "open-loops"
 POLICIES = (PLAIN, "adaptive")
-CLIENT = Path(__file__).parent.parent / "examples" / "images" / "inference"
+CLIENT = ROOT / "examples" / "images" / "inference"
 ENDLESS_STEPS = 1_000_000
 SETTLE_S, JUDGE_S = 25.0, 40.0
 IMAGES = 8
@@ -424,7 +425,3 @@ def main(arguments: list[str] | None = None) -> int:
     for line in told:
         console.print(f"- {line}", markup=False, soft_wrap=True)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
