@@ -13,9 +13,12 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -23,8 +26,9 @@ from benchmarks import results
 from benchmarks.places import ROOT
 from dlsched.durable import write_whole
 from tests.torture.acts import acts
+from tests.torture.draw import Named
 from tests.torture.play import Run, fault, points_of, stage
-from tests.torture.points import Point
+from tests.torture.points import Phase, Point
 from tools.base_image import ensure_base
 
 POLICIES = ("fair", "dqoes")
@@ -42,7 +46,7 @@ KEPT = ROOT / ".build" / "torture"
 
 
 def torture(policy: str, act_name: str) -> list[Run]:
-    """Every run of an act. After one that lost something the next begins in a new world."""
+    """Every run of an act."""
     act = next(act for act in acts() if act.name == act_name)
     runs: list[Run] = []
     points: list[Point] = []
@@ -53,7 +57,22 @@ def torture(policy: str, act_name: str) -> list[Run]:
             nowhere = Point("without a death", "", 1)
             runs.append(Run(act.name, policy, nowhere, "before", False, (str(error),), 0.0))
             tell(runs[-1])
-    left = [(point, phase) for point in points for phase in (*point.deaths, *point.delays)]
+    runs += play_points(
+        policy,
+        act_name,
+        [(point, phase) for point in points for phase in (*point.deaths, *point.delays)],
+    )
+    print(f"{policy}, {act.name}: {len(points)} points, {len(runs)} runs", flush=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    write_whole(_kept(policy, act_name), TypeAdapter(list[Run]).dump_json(runs).decode())
+    return runs
+
+
+def play_points(policy: str, act_name: str, chosen: Sequence[tuple[Point, Phase]]) -> list[Run]:
+    """A run for each; after one that lost something the next begins in a new world."""
+    act = next(act for act in acts() if act.name == act_name)
+    runs: list[Run] = []
+    left = list(chosen)
     while left:
         with stage(policy) as world:
             while left:
@@ -63,9 +82,6 @@ def torture(policy: str, act_name: str) -> list[Run]:
                     KEPT.mkdir(parents=True, exist_ok=True)
                     shutil.copy(world.agent.log, KEPT / f"lost-{world.session.instance}.log")
                     break
-    print(f"{policy}, {act.name}: {len(points)} points, {len(runs)} runs", flush=True)
-    KEPT.mkdir(parents=True, exist_ok=True)
-    write_whole(_kept(policy, act_name), TypeAdapter(list[Run]).dump_json(runs).decode())
     return runs
 
 
@@ -114,6 +130,77 @@ def by_act(runs: Sequence[Run]) -> list[dict[str, object]]:
     ]
 
 
+def plays(policies: Sequence[str] = POLICIES) -> list[tuple[str, str]]:
+    """Every act under each of these policies that it is played under."""
+    return [
+        (policy, act.name)
+        for policy in policies
+        for act in acts()
+        if policy == "fair" or act.name in OF_DQOES
+    ]
+
+
+def list_points(policy: str, act_name: str) -> list[Point]:
+    """The points of an act, in a world of its own. Raises AssertionError where the play fails."""
+    act = next(act for act in acts() if act.name == act_name)
+    with stage(policy) as world:
+        points = points_of(world, act)
+        if act.kind == "lives" and not world.ceilings.samples:
+            raise AssertionError(f"{act_name}: nobody looked at the sum of ceilings")
+        return points
+
+
+SOMETIMES = " (sometimes)"
+"""Ends the name of a point that only some of several listings had: two threads met, or not."""
+
+
+def list_names(chosen: Sequence[tuple[str, str]], at_once: int, times: int) -> list[str]:
+    """The names of all points of these acts, sorted, from so many listings."""
+    with workers(at_once) as play:
+        listed = play(list_points, [*chosen] * times)
+    counts = Counter(
+        str(Named(*one, point))
+        for one, points in zip([*chosen] * times, listed, strict=True)
+        for point in points
+    )
+    return sorted(name + (SOMETIMES if count < times else "") for name, count in counts.items())
+
+
+def missing(names: Sequence[str], before: Sequence[str]) -> list[str]:
+    """What was always listed before and is not listed now, not even sometimes."""
+    now = {name.removesuffix(SOMETIMES) for name in names}
+    return [name for name in before if not name.endswith(SOMETIMES) and name not in now]
+
+
+def compare(names: Sequence[str], before: Path) -> int:
+    """Print what the list in that file had more; the exit code."""
+    lines = before.read_text().splitlines()
+    lacking = missing(names, lines)
+    print(f"{len(lines)} points in {before}, {len(names)} now, {len(lacking)} of those lacking")
+    for name in lacking:
+        print(f"LACKING {name}")
+    return 1 if lacking else 0
+
+
+@contextmanager
+def workers(at_once: int) -> Iterator[Callable[..., list[Any]]]:
+    """Processes that play together; what is handed out maps a function over tuples of arguments.
+
+    A run mostly waits: for the engine, for a file to stand still, for the next cycle.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(at_once, spawn, initializer=_work) as pool:
+        try:
+            yield lambda what, chosen: list(
+                pool.map(what, *zip(*chosen, strict=True)) if chosen else ()
+            )
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Play what is asked for; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -121,28 +208,26 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--policy", default=",".join(POLICIES), help="of the agent")
     parser.add_argument("--resume", action="store_true", help="play only what is not kept")
     parser.add_argument("--at-once", type=int, default=2, help="acts that are played together")
+    parser.add_argument("--list", type=Path, help="write the points' names there; nobody dies")
+    parser.add_argument("--against", type=Path, help="a list that this one must have all names of")
+    parser.add_argument("--times", type=int, default=3, help="how often they are listed for that")
     chosen = parser.parse_args(arguments)
     _end_on_terminate()
     ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
     chosen_acts = [
-        (policy, act.name)
-        for policy in chosen.policy.split(",")
-        for act in acts()
-        if chosen.act in act.name and (policy == "fair" or act.name in OF_DQOES)
+        (policy, name) for policy, name in plays(chosen.policy.split(",")) if chosen.act in name
     ]
+    if chosen.list or chosen.against:
+        names = list_names(chosen_acts, chosen.at_once, chosen.times)
+        if chosen.list:
+            chosen.list.write_text("".join(f"{name}\n" for name in names))
+        print(f"{len(names)} points of {len(chosen_acts)} acts and policies")
+        return compare(names, chosen.against) if chosen.against else 0
     if not chosen.resume:
         shutil.rmtree(KEPT, ignore_errors=True)
-    missing = [one for one in chosen_acts if kept(*one) is None]
-    # A run mostly waits: for the engine, for a file to stand still, for the next cycle.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(chosen.at_once, spawn, initializer=_work) as pool:
-        try:
-            list(pool.map(torture, *zip(*missing, strict=True)) if missing else ())
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in multiprocessing.active_children():
-                worker.terminate()
-            raise
+    unplayed = [one for one in chosen_acts if kept(*one) is None]
+    with workers(chosen.at_once) as play:
+        play(torture, unplayed)
     runs = [run for one in chosen_acts for run in kept(*one) or ()]
     table = by_action(runs)
     print(results.markdown(table))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -46,25 +46,6 @@ def stage(policy: str) -> Iterator[World]:
             yield world
         finally:
             world.close()
-
-
-def shortened(points: Sequence[Point], played: set[str]) -> Iterator[tuple[Point, Phase]]:
-    """The first point of each action that is not in `played` yet, which it is put into.
-
-    Inside where it has an inside, else before it. Left out are the steps of writing a small file,
-    which are played in full where no engine is needed, and most of those of making a socket. So is
-    forgetting what a container had that is gone: it comes at its own time, which may be an act's
-    that has nothing to do with it.
-    """
-    for point in points:
-        step = point.action.startswith(
-            ("to disk", "make", "mode of", "owner of", "empty", "listen")
-        )
-        step = step or point.action == "remove record of an original"
-        step = step or "unfinished" in point.action
-        if point.action not in played and not step:
-            played.add(point.action)
-            yield point, "inside" if point.has_inside else "before"
 
 
 def points_of(world: World, act: Act) -> list[Point]:
