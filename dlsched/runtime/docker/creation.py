@@ -50,8 +50,14 @@ from dlsched.runtime.docker.labels import (
 )
 from dlsched.runtime.docker.mps import MpsClient, client_of, paced, running_pipes
 
-_PASSING = ("port is already allocated", "address already in use")
-"""Refusals that another job's end cures."""
+_PASSING = (
+    "port is already allocated",
+    "address already in use",
+    "is marked for removal",
+    "No such container",
+)
+"""Refusals that pass: another job's end cures them, or the container was removed while it was
+being started, as when a job is stopped at that moment."""
 
 
 class StartFailed(DlschedError):

@@ -345,7 +345,12 @@ def test_a_creation_is_not_overtaken_by_a_newer_spec(bench: Bench) -> None:
 
 @pytest.mark.parametrize(
     ("reason", "retryable"),
-    [("exec: no such file", False), ("driver failed: port is already allocated", True)],
+    [
+        ("exec: no such file", False),
+        ("driver failed: port is already allocated", True),
+        ("container is marked for removal and cannot be started", True),
+        ("No such container: 4c01db0b339c", True),
+    ],
 )
 def test_a_container_that_does_not_start_is_taken_away(
     bench: Bench, reason: str, retryable: bool
