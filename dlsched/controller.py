@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dlsched.clock import Clock
-from dlsched.deciding import Decider, NamedPolicy, Onlooker
+from dlsched.deciding import CheckMemory, Decider, NamedPolicy, Onlooker, unchecked
 from dlsched.errors import PolicyError
 from dlsched.guards import Guarded, GuardOptions, guard
 from dlsched.in_force import InForce
@@ -91,6 +91,7 @@ class Controller:
         policy: NamedPolicy,
         guards: GuardOptions,
         memory: Memory | None = None,
+        check_memory: CheckMemory = unchecked,
         shadow: Onlooker | None = None,
         dry_run: bool = False,
         publish: Callable[[CycleReport], None] = lambda _: None,
@@ -106,7 +107,8 @@ class Controller:
         self._inbox = inbox
         self._records = records
         self._ledger = ledger
-        self._decider = Decider(policy, memory)
+        self._decider = Decider(policy, memory, check_memory)
+        self._check_memory = check_memory
         self._shadow = shadow
         self._guards = guards
         self._dry_run = dry_run
@@ -194,7 +196,7 @@ class Controller:
         if shadow is None:
             self._shadow = None
         elif self._shadow is None:
-            self._shadow = Onlooker(shadow)
+            self._shadow = Onlooker(shadow, check_memory=self._check_memory)
         else:
             self._shadow.use(shadow)
 

@@ -33,6 +33,8 @@ from dlsched.journal import (
     JOURNAL_NAME,
     Journal,
     JournalReader,
+    memory_size_check,
+    recalled,
     shadow_name,
 )
 from dlsched.ledger import Ledger
@@ -149,9 +151,12 @@ class Agent:
             policy=policy,
             guards=guard_options(settings),
             memory=self._memory(policy, policy.name),
+            check_memory=memory_size_check,
             shadow=None
             if shadow is None
-            else Onlooker(shadow, self._memory(shadow, shadow_name(shadow.name))),
+            else Onlooker(
+                shadow, self._memory(shadow, shadow_name(shadow.name)), memory_size_check
+            ),
             dry_run=dry_run,
             publish=self.journal.write,
             troubles=self._troubles,
@@ -262,7 +267,7 @@ class Agent:
     def _memory(self, named: NamedPolicy, kept_as: str) -> Memory | None:
         """What that policy remembers of the runs before."""
         plain = self.journal.last_memory(kept_as)
-        memory, trouble = named.recalled(plain)
+        memory, trouble = recalled(named.policy, plain)
         if trouble is not None:
             log.warning("policy %s starts without its memory: %s", named.name, trouble)
         return memory

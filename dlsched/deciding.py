@@ -6,15 +6,14 @@ a runtime or a file: the time comes with the snapshot, and what is to be logged 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from dlsched.guards import GuardOptions, guard, refuse_nonsense
-from dlsched.journal import load_memory, memory_size_check
 from dlsched.model import Decision, JobSpec, Limits, Memory, Outlook, Shadow, Snapshot
 from dlsched.policies import Policy, heeds_progress
-from dlsched.policies.per_device import PerDevice, memory_kind, places
+from dlsched.policies.per_device import PerDevice, places
 
 ASKS_PER_MEASURE = 30
 """A memory is measured once in so many asks, and whenever jobs came or went: to write all of it
@@ -31,20 +30,31 @@ class NamedPolicy:
     name: str
     policy: Policy
 
-    def recalled(self, plain: object) -> tuple[Memory | None, str | None]:
-        """What it remembered, from plain values; None and the reason where it no longer loads."""
-        return load_memory(plain, memory_kind(self.policy, plain))
+
+CheckMemory = Callable[[object, int], None]
+"""Raises PolicyError for a memory that cannot be kept, or is too large for so many jobs."""
+
+
+def unchecked(memory: object, jobs: int) -> None:
+    """Any memory will do."""
 
 
 class Decider:
     """One policy with its memory; `decide` may be called in every cycle, and never raises.
 
-    `asks` and `failures` count since the beginning; `failed_in_a_row` since its last answer.
+    `check_memory` is asked whether what it remembers can be kept. `asks` and `failures` count since
+    the beginning; `failed_in_a_row` since its last answer.
     """
 
-    def __init__(self, named: NamedPolicy, memory: Memory | None = None) -> None:
+    def __init__(
+        self,
+        named: NamedPolicy,
+        memory: Memory | None = None,
+        check_memory: CheckMemory = unchecked,
+    ) -> None:
         self._named = named
         self._memory = memory
+        self._check_memory = check_memory
         self._ask_at_s = 0.0
         self._unmeasured = ASKS_PER_MEASURE
         """Asks since its memory was last measured."""
@@ -121,7 +131,7 @@ class Decider:
     def _measure(self, memory: Memory | None, snapshot: Snapshot) -> None:
         self._unmeasured += 1
         if snapshot.wakes or self._unmeasured >= ASKS_PER_MEASURE:
-            memory_size_check(memory, places(snapshot))
+            self._check_memory(memory, places(snapshot))
             self._unmeasured = 0
 
 
@@ -133,8 +143,13 @@ class Onlooker:
     that would have come of them.
     """
 
-    def __init__(self, named: NamedPolicy, memory: Memory | None = None) -> None:
-        self.decider = Decider(named, memory)
+    def __init__(
+        self,
+        named: NamedPolicy,
+        memory: Memory | None = None,
+        check_memory: CheckMemory = unchecked,
+    ) -> None:
+        self.decider = Decider(named, memory, check_memory)
         self._desired: Mapping[str, Limits] = {}
 
     def use(self, named: NamedPolicy) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from dlsched.deciding import NamedPolicy, Onlooker
 from dlsched.errors import DlschedError
 from dlsched.guards import GuardOptions
-from dlsched.journal import JournalReader
+from dlsched.journal import JournalReader, memory_size_check
 from dlsched.model import CycleReport, Limits, Shadow, Start
 
 AGREE_RATIO = 0.02
@@ -78,7 +78,7 @@ class Replay:
     """
 
     def __init__(self, named: NamedPolicy, guards: GuardOptions) -> None:
-        self._onlooker = Onlooker(named)
+        self._onlooker = Onlooker(named, check_memory=memory_size_check)
         self._guards = guards
         self._done_why: Mapping[str, str] = {}
         self.jobs: dict[str, Tally] = {}

@@ -13,6 +13,7 @@ from dlsched.clock import VirtualClock
 from dlsched.controller import Controller, Inbound
 from dlsched.deciding import NamedPolicy
 from dlsched.guards import GuardOptions
+from dlsched.journal import memory_size_check
 from dlsched.ledger import Ledger, LedgerOptions, Wish
 from dlsched.model import CycleReport, Ended, Resize
 from dlsched.policies import load as load_policy
@@ -49,6 +50,7 @@ def simulate(
         records=EndedInMemory(),
         ledger=Ledger(LedgerOptions(max_jobs=max(1, len(trace.jobs)), window_s=trace.window_s)),
         policy=policy,
+        check_memory=memory_size_check,
         guards=guards or GuardOptions(),
         publish=publish,
     )

@@ -9,6 +9,7 @@ import pytest
 
 from dlsched.deciding import ASKS_PER_MEASURE, FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, Onlooker
 from dlsched.guards import GuardOptions, guard
+from dlsched.journal import memory_size_check
 from dlsched.model import (
     Bounds,
     Decision,
@@ -290,7 +291,7 @@ class Verbose(Counting):
 
 
 def test_a_memory_of_4_kib_a_job_may_be_kept_of_cores_and_of_each_gpu() -> None:
-    one = Decider(NamedPolicy("verbose", Verbose()))
+    one = Decider(NamedPolicy("verbose", Verbose()), check_memory=memory_size_check)
     assert one.decide(sharing("a", "b")) is not None, one.failure
     assert one.decide(sharing("a", "b")) is not None, one.failure
 
@@ -304,11 +305,11 @@ class Growing(Counting):
 
 
 def test_a_memory_is_measured_when_jobs_come_or_go_and_once_in_many_asks() -> None:
-    asked = Decider(NamedPolicy("growing", Growing(Decision())))
+    asked = Decider(NamedPolicy("growing", Growing(Decision())), check_memory=memory_size_check)
     for second in range(ASKS_PER_MEASURE):
         assert asked.decide(at(float(second))) is not None
     assert asked.decide(at(100.0)) is None
     assert "its memory has" in (asked.failure or "")
-    at_once = Decider(NamedPolicy("growing", Growing(Decision())))
+    at_once = Decider(NamedPolicy("growing", Growing(Decision())), check_memory=memory_size_check)
     assert at_once.decide(at(0.0)) is not None
     assert at_once.decide(at(1.0, wakes=("b: arrived",))) is None

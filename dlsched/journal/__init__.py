@@ -8,7 +8,7 @@ It must not decide anything: what is lost with it is history, never a job.
 
 from typing import Final
 
-from dlsched.journal.coding import load_memory, memory_size_check, shadow_name
+from dlsched.journal.coding import load_memory, memory_size_check, recalled, shadow_name
 from dlsched.journal.reader import Growth, JournalReader
 from dlsched.journal.told import Change, Event
 from dlsched.journal.writer import Journal
@@ -29,5 +29,6 @@ __all__ = [
     "JournalReader",
     "load_memory",
     "memory_size_check",
+    "recalled",
     "shadow_name",
 ]

@@ -28,7 +28,17 @@ from dlsched.journal.frames import (
     parse_counts,
     patch,
 )
-from dlsched.model import ContainerSpec, CycleReport, JobSpec, LatencySketch, Outlook, Sample
+from dlsched.model import (
+    ContainerSpec,
+    CycleReport,
+    JobSpec,
+    LatencySketch,
+    Memory,
+    Outlook,
+    Sample,
+)
+from dlsched.policies import Policy
+from dlsched.policies.per_device import memory_kind
 
 MEMORY_BYTES_PER_JOB = 4096
 
@@ -175,6 +185,11 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
     if json.loads(memory_text(memory)) != plain:
         return None, f"it holds what {kind.__name__} does not know"
     return memory, None
+
+
+def recalled(policy: Policy, plain: object) -> tuple[Memory | None, str | None]:
+    """What that policy remembered; None and the reason where it no longer loads."""
+    return load_memory(plain, memory_kind(policy, plain))
 
 
 # ---------------------------------------------------------------------- to plain values

@@ -15,7 +15,7 @@ from dlsched.deciding import NamedPolicy, Onlooker
 from dlsched.estimate.response import STEP_DOWN
 from dlsched.guards import GuardOptions
 from dlsched.journal import Journal, JournalReader
-from dlsched.journal.coding import memory_text
+from dlsched.journal.coding import memory_text, recalled
 from dlsched.model import Decision, Limits, Resize, Snapshot
 from dlsched.policies import load
 from dlsched.policies.per_device import PerDeviceMemory
@@ -209,7 +209,7 @@ def test_a_restarted_agent_still_knows_what_cpu_is_of_no_use() -> None:
     decision = next(one.decision for one in reversed(world.reports) if one.decision is not None)
     assert isinstance(decision.memory, PerDeviceMemory)
     plain = json.loads(memory_text(decision.memory))
-    memory, trouble = NamedPolicy("fair", load("fair")).recalled(plain)
+    memory, trouble = recalled(load("fair"), plain)
     assert trouble is None
     world.reports.clear()
     world.controller = world.agent(memory)
@@ -243,8 +243,8 @@ def test_a_replay_decides_exactly_what_was_decided(name: str, tmp_path: Path) ->
                 assert memory_text(would.decision.memory) == memory_text(report.decision.memory)
         named = NamedPolicy(name, load(name))
         last = next(one.decision for one in reversed(told) if one.decision is not None)
-        assert named.recalled(reader.last()[1][name]) == named.recalled(last.memory)
-        assert named.recalled(last.memory)[1] is None
+        assert recalled(named.policy, reader.last()[1][name]) == recalled(named.policy, last.memory)
+        assert recalled(named.policy, last.memory)[1] is None
 
 
 def test_a_shadow_decides_shares_beside_the_policy_that_acts() -> None:

@@ -17,7 +17,7 @@ from dlsched.deciding import Decider, NamedPolicy
 from dlsched.errors import PolicyError
 from dlsched.estimate.response import MARGIN, STEP_DOWN, Level, Phase, Response
 from dlsched.guards import GuardOptions, guard, refuse_nonsense
-from dlsched.journal.coding import memory_size_check, memory_text
+from dlsched.journal.coding import memory_size_check, memory_text, recalled
 from dlsched.model import (
     Bounds,
     Decision,
@@ -377,7 +377,7 @@ def test_memory_survives_the_journal_for_every_policy(
     assert isinstance(memory, PerDeviceMemory)
     memory = replace(memory, responses=(HELD,))
     plain = json.loads(memory_text(memory))
-    assert named.recalled(plain) == (memory, None)
+    assert recalled(named.policy, plain) == (memory, None)
     memory_size_check(memory, places(seen))
     assert decision.limits.keys() == decision.why.keys() == {"a", "b", "x"}
     assert all("GPU 0" in why for why in decision.why.values())
@@ -385,10 +385,10 @@ def test_memory_survives_the_journal_for_every_policy(
 
 def test_memory_without_gpus_is_recalled_as_ever_and_nonsense_is_told() -> None:
     named = NamedPolicy("scripted", Scripted(even))
-    assert named.recalled({"asked": 3}) == (Noted(3), None)
-    assert named.recalled(None) == (None, None)
+    assert recalled(named.policy, {"asked": 3}) == (Noted(3), None)
+    assert recalled(named.policy, None) == (None, None)
     wrapped = {"cores": {"device": ""}, "gpus": [], "responses": [{"name": 1}]}
-    memory, trouble = named.recalled(wrapped)
+    memory, trouble = recalled(named.policy, wrapped)
     assert memory is None
     assert trouble is not None
 
