@@ -6,8 +6,10 @@ left out and counted, or, with DLSCHED_REQUIRE_ENGINE=1, the session ends at onc
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -15,22 +17,34 @@ from pathlib import Path
 import docker
 import pytest
 from docker.errors import APIError
-from hypothesis import settings
 
+from tests import properties
+from tests.lanes import (
+    COLLECTED,
+    LANES,
+    UNIT,
+    lane_of,
+    lanes_named,
+    may_have,
+    watch_starts,
+    without_processes,
+)
 from tests.nvml.fixtures import nvml, nvml_stub  # noqa: F401  fixtures for every folder
+from tests.quiet import run_measured
 from tools.base_image import BASE, ensure_base
 from tools.engine import CGROUP_PARENT, MISSING, REQUIRE
 from tools.engine_probe import answering_host, connect
 from tools.engine_remains import cgroup_mounts
 from tools.images import ensure_all
 
+DURATIONS = Path(__file__).with_name("durations.json")
 HOST = pytest.StashKey[str | None]()
-LEFT_OUT = pytest.StashKey[int]()
+LEFT_OUT = "no engine: "
+# What marks the reason of a case that was left out, wherever it is counted.
 INSTANCE_LABEL = "dlsched.instance"
 
-# Hosts are noisy: no property is held to a time.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+properties.load_profile(os.environ)
+watch_starts()
 
 
 def no_engine_reason() -> str:
@@ -38,10 +52,40 @@ def no_engine_reason() -> str:
     return os.environ.get(MISSING, "no Docker Engine answers on DOCKER_HOST or the usual sockets")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The choice of lanes."""
+    parser.addoption(
+        "--lane", default="", metavar="LANES", help=f"only these, by comma: {', '.join(LANES)}"
+    )
+
+
+def pytest_report_header() -> str:
+    """Which examples the properties are tried on."""
+    return properties.described()
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Pass over a test file that has nothing of the lanes asked for."""
+    is_test = collection_path.match("test_*.py")
+    return (
+        is_test and not may_have(collection_path, lanes_named(config.getoption("--lane")))
+    ) or None
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what needs an engine where none answers."""
+    """Take the lanes asked for, keep together what shares a fixture, and leave out what needs an
+    engine where none answers."""
+    config.stash[COLLECTED] = Counter(map(lane_of, items))
+    if lanes := lanes_named(config.getoption("--lane")):
+        dropped = [item for item in items if lane_of(item) not in lanes]
+        items[:] = [item for item in items if lane_of(item) in lanes]
+        config.hook.pytest_deselected(items=dropped)
+    longest_first(items)
+    for item in items:
+        if (group := shared_fixtures(item)) is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
     needing = [item for item in items if item.get_closest_marker("engine")]
-    config.stash[LEFT_OUT] = 0
     config.stash[HOST] = (
         answering_host(os.environ) if needing and MISSING not in os.environ else None
     )
@@ -49,16 +93,60 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     if os.environ.get(REQUIRE) == "1":
         raise pytest.UsageError(f"{REQUIRE}=1, but {no_engine_reason()}")
-    config.stash[LEFT_OUT] = len(needing)
     for item in needing:
-        item.add_marker(pytest.mark.skip(reason=no_engine_reason()))
+        item.add_marker(pytest.mark.skip(reason=f"{LEFT_OUT}{no_engine_reason()}"))
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort what the kept table knows to be long to the front: no worker begins it as the last.
+
+    Cases of one file stay together, at the place of the longest of them.
+    """
+    known: dict[str, list[float]] = (
+        json.loads(DURATIONS.read_text(encoding="utf-8"))["slowest"] if DURATIONS.is_file() else {}
+    )
+    longest: dict[Path, float] = {}
+    for item in items:
+        took_s = known.get(item.nodeid, [0.0])[0]
+        longest[item.path] = max(took_s, longest.get(item.path, 0.0))
+    items.sort(key=lambda item: -longest[item.path])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """What measures runs with the host's foreign load in view."""
+    if lane_of(item) != "quiet":
+        return None
+    run_measured(item, nextitem)
+    return True
+
+
+def shared_fixtures(item: pytest.Item) -> str | None:
+    """Name of the group of cases that must share a worker, since they share a dear fixture: those
+    of a module with fixtures of its own scope. None where there is none, or a group is named."""
+    if item.get_closest_marker("xdist_group") is not None or not isinstance(item, pytest.Function):
+        return None
+    fixtures = item._fixtureinfo.name2fixturedefs.values()
+    scopes = {definition.scope for definitions in fixtures for definition in definitions}
+    return str(item.path) if scopes & {"module", "class", "package"} else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how much was not tested."""
-    left_out = terminalreporter.config.stash.get(LEFT_OUT, 0)
+    skipped = terminalreporter.stats.get("skipped", [])
+    left_out = sum(LEFT_OUT in str(report.longrepr) for report in skipped)
     if left_out:
         terminalreporter.write_line(f"LEFT OUT: {left_out} engine tests: {no_engine_reason()}")
+
+
+@pytest.fixture(autouse=True)
+def _unit_lane_stays_clean(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A case of the unit lane starts no process."""
+    if lane_of(request.node) != UNIT:
+        yield
+        return
+    with without_processes():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ def test_real(docker_host):
 """
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("required", "code", "said"),
     [

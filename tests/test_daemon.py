@@ -20,7 +20,7 @@ import pytest
 from benchmarks.session import Session, session, wait_for
 from dlsched.model import Limits, Resize
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
 
 DLSCHED = Path(sys.executable).parent / "dlsched"
 SLEEP = "[python, -c, 'import signal; signal.pause()']"

@@ -22,6 +22,7 @@ from tests.test_daemon import SLEEP, command, inspect, node, reaches, row, spec
 __all__ = ["node"]
 
 pytestmark = [
+    pytest.mark.e2e,
     pytest.mark.engine,
     pytest.mark.timeout(300),
     pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can only be made by root"),

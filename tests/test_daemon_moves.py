@@ -23,6 +23,7 @@ from tests.test_daemon_gpus import A, B, Host, held, host, on
 __all__ = ["host", "node"]
 
 pytestmark = [
+    pytest.mark.e2e,
     pytest.mark.engine,
     pytest.mark.timeout(300),
     pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can only be made by root"),

@@ -17,7 +17,7 @@ from benchmarks.session import Session, session, wait_for
 from dlsched.runtime.group_limits import LimitFiles
 from tools.base_image import BASE
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
 
 DLSCHED = Path(sys.executable).parent / "dlsched"
 SPEC = f"""

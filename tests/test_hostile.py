@@ -12,7 +12,7 @@ import pytest
 from benchmarks.session import Session, session, wait_for
 from tests.test_daemon import inspect, reaches, row, spec
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(120)]
 
 METRICS = "/run/dlsched/out/metrics.jsonl"
 REPLACE = f"""

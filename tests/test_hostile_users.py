@@ -14,6 +14,7 @@ from benchmarks.session import Session, session, wait_for
 from tests.test_daemon import command, inspect, reaches, row, spec
 
 pytestmark = [
+    pytest.mark.e2e,
     pytest.mark.engine,
     pytest.mark.timeout(120),
     pytest.mark.skipif(

@@ -59,6 +59,7 @@ def test_the_suffix_chooses_the_format(suffix: str, start: bytes, tmp_path: Path
     assert file.read_bytes().startswith(start)
 
 
+@pytest.mark.process
 def test_nobody_imports_matplotlib_before_a_picture_is_wanted() -> None:
     words = "import sys, dlsched.cli, dlsched.simulate; assert 'matplotlib' not in sys.modules"
     subprocess.run([sys.executable, "-c", words], check=True)

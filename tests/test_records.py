@@ -207,6 +207,7 @@ def test_releasing_twice_harms_nobody(tmp_path: Path) -> None:
             lock_state_dir(tmp_path, "c")
 
 
+@pytest.mark.process
 def test_a_killed_agent_leaves_no_lock(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib; from dlsched.records import lock_state_dir\n"

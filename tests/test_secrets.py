@@ -58,6 +58,7 @@ def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> 
         yield one
 
 
+@pytest.mark.e2e
 @pytest.mark.engine
 @pytest.mark.timeout(120)
 def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) -> None:
@@ -113,6 +114,7 @@ def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) ->
     assert [name for name, text in outputs.items() if canary in text] == []
 
 
+@pytest.mark.e2e
 @pytest.mark.engine
 @pytest.mark.timeout(120)
 def test_nothing_that_a_container_or_a_file_says_steers_a_terminal(node: Session) -> None:

@@ -125,6 +125,7 @@ def test_output_is_for_the_owner_and_who_may_change(
     assert caller.may_read_logs(owner) is may
 
 
+@pytest.mark.process
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
 @pytest.mark.parametrize(("owner", "status"), [(STRANGER, 200), (1000, 403), (None, 403)])
 def test_the_kernel_says_who_asks(

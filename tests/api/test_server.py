@@ -100,6 +100,7 @@ def test_it_takes_no_signal_handlers(tmp_path: Path) -> None:
     server.stop()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("module", "absent"),
     [

@@ -59,6 +59,7 @@ def test_the_same_number_is_always_the_same_input() -> None:
         second.close()
 
 
+@pytest.mark.process
 def test_a_well_behaved_reader_is_found_to_be_one() -> None:
     tally = fuzzed("well_behaved", 3000)
     assert (tally.executions, tally.findings) == (3000, [])
@@ -66,6 +67,7 @@ def test_a_well_behaved_reader_is_found_to_be_one() -> None:
     assert tally.answers > 100
 
 
+@pytest.mark.process
 def test_an_exception_is_found_and_reduced() -> None:
     tally = fuzzed("raises")
     (finding,) = tally.findings
@@ -74,10 +76,12 @@ def test_an_exception_is_found_and_reduced() -> None:
     assert tally.executions == 2000, "the others are tried all the same"
 
 
+@pytest.mark.process
 def test_a_line_that_steers_a_terminal_is_found() -> None:
     assert any("U+####" in what for what in whats(fuzzed("steers")))
 
 
+@pytest.mark.process
 def test_a_process_that_dies_is_found_with_its_input_and_replaced() -> None:
     tally = fuzzed("dies", 600)
     assert {"the process ended" in what for what in whats(tally)} == {True}
@@ -86,30 +90,36 @@ def test_a_process_that_dies_is_found_with_its_input_and_replaced() -> None:
     assert tally.rss_last_bytes > 0, "a later process came to the end"
 
 
+@pytest.mark.process
 def test_a_process_that_waits_for_ever_is_found() -> None:
     tally = fuzzed("hangs", 400, silent_s=1.0)
     assert "hung" in whats(tally)[0]
     assert b"A" in tally.findings[0].data
 
 
+@pytest.mark.process
 def test_a_reader_that_thinks_for_ever_is_stopped_and_found() -> None:
     tally = fuzzed("spins", 400)
     (finding,) = tally.findings
     assert "_TooLong" in finding.what
 
 
+@pytest.mark.process
 def test_growth_is_found() -> None:
     assert any("memory grew" in what for what in whats(fuzzed("grows", 1500)))
 
 
+@pytest.mark.process
 def test_a_descriptor_left_open_is_found() -> None:
     assert any("descriptors" in what for what in whats(fuzzed("leaks")))
 
 
+@pytest.mark.process
 def test_another_answer_to_the_same_input_is_found() -> None:
     assert whats(fuzzed("forgets", 300)) == ["planted: another answer to the same input"]
 
 
+@pytest.mark.process
 def test_the_whole_run_prints_saves_and_keeps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

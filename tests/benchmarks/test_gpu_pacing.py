@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks import gpu_pacing
 from benchmarks.gpu_pacing import found_gpu, nvml_cost, summary
 from tests.nvml.library import Stub
@@ -34,11 +36,13 @@ def test_the_simulated_device_is_shared_better_in_turns_than_without() -> None:
     assert "torch" not in sys.modules
 
 
+@pytest.mark.process
 def test_an_interpreter_without_torch_or_that_is_none_has_no_gpu(tmp_path: Path) -> None:
     assert found_gpu(sys.executable) is None
     assert found_gpu(str(tmp_path / "python")) is None
 
 
+@pytest.mark.process
 def test_reading_nvml_costs_what_looks_cost(nvml: Stub) -> None:
     nvml.show(Scenario(gpus=(Gpu("GPU-1"),)))
     cost = nvml_cost()

@@ -13,6 +13,7 @@ from tests.test_daemon import SLEEP, reaches, spec
 SPIN = "[python, -c, 'while True: pass']"
 
 
+@pytest.mark.e2e
 @pytest.mark.engine
 def test_a_bound_on_all_containers_together_holds_also_under_plain_docker(
     docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch
@@ -27,6 +28,7 @@ def test_a_bound_on_all_containers_together_holds_also_under_plain_docker(
         wait_for(lambda: 0.2 < _used(node) < 0.65, 20, "two spinning jobs to use half a core")
 
 
+@pytest.mark.e2e
 @pytest.mark.engine
 def test_a_session_removes_what_it_made_and_nothing_else(
     docker_host: str, base_image: str, instance: str, monkeypatch: pytest.MonkeyPatch

@@ -36,6 +36,7 @@ def test_a_simulated_day_leaves_nothing_behind():
     assert samples[-1].values["journal MiB"] < 16
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 @pytest.mark.timeout(300)
 def test_some_churn_with_an_engine_restart_leaves_nothing_behind(

@@ -68,6 +68,7 @@ def home(docker_host: str, base_image: str, tmp_path: Path, monkeypatch: pytest.
     return tmp_path
 
 
+@pytest.mark.e2e
 @pytest.mark.engine
 def test_runs_are_kept_judged_and_not_run_again(home: Path):
     policies = {"none": "none", "tradl-often": "tradl?interval_s=2"}
@@ -98,6 +99,7 @@ def test_runs_are_kept_judged_and_not_run_again(home: Path):
     assert "==" not in told.getvalue()[said:], "neither is run again"
 
 
+@pytest.mark.e2e
 @pytest.mark.engine
 def test_a_job_that_fails_ends_the_run_and_leaves_nothing(home: Path):
     alone = Schedule("alone", PAIR.jobs[:1], 60.0, lambda job, seed: text(job, seed, 3))

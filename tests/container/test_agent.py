@@ -27,7 +27,7 @@ from tools.engine_remains import cgroup_mounts
 from tools.environment import ROOT
 from tools.wheels import debian_wheels
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
 
 # What README's command gives it, each explained there.
 CAPABILITIES = ["DAC_READ_SEARCH", "KILL", "SETGID", "SETUID", "SYS_PTRACE"]

@@ -43,6 +43,7 @@ def packages(place: Path, **files: str) -> Path:
     return place
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("old", [False, True])
 def test_each_group_gives_one_callback_of_its_family(tmp_path: Path, old: bool) -> None:
     command = old_python() if old else [sys.executable]
@@ -69,6 +70,7 @@ ours[0].on_train_batch_end(trainer)
     assert [line["step"] for line in told(metrics)] == [7]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "files",
     [

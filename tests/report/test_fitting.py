@@ -210,6 +210,7 @@ def test_a_torch_that_refuses_is_not_the_jobs_trouble(torch: Torch, grant: Grant
     assert fit_to_allotment() == Fit(1, 1.0, 0)
 
 
+@pytest.mark.process
 def test_the_cpus_of_the_affinity_are_what_is_usable() -> None:
     ended = run_job(
         """

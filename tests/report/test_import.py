@@ -12,6 +12,8 @@ import pytest
 from dlsched.runtime.allotment import install_reporter
 from tests.report.jobs import run_job, told
 
+pytestmark = pytest.mark.process
+
 JOB = """
 from dlsched.report import (
     LatencyMiddleware, Progress, allotment, fit_to_allotment, latency, pace

@@ -84,6 +84,7 @@ def test_a_keras_that_is_not_as_expected_is_left_alone(
     assert written() == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("text", ["", "raise RuntimeError('no backend')"])
 def test_the_import_succeeds_without_a_usable_keras(tmp_path: Path, text: str) -> None:
     image = packages(tmp_path, keras=text)

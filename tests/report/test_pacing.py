@@ -451,6 +451,7 @@ def test_a_frameworks_step_that_never_ended_ends_with_the_next() -> None:
     assert now_s[0] == pytest.approx(19.0, abs=0.2)
 
 
+@pytest.mark.process
 def test_a_forked_child_is_paced_for_itself() -> None:
     pacer, now_s = still(0.5)
     with pacer:
@@ -464,6 +465,7 @@ def test_a_forked_child_is_paced_for_itself() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.process
 def test_the_jobs_own_pace_rests_in_real_time_and_is_woken(tmp_path: Path) -> None:
     (tmp_path / "allotment.json").write_text('{"gpu_share": 0.05, "gpus": ["GPU-1"]}')
     (tmp_path / turn_file(GPU)).touch()

@@ -89,6 +89,7 @@ def test_a_trainer_that_is_not_as_expected_is_left_alone(
     assert written() == []
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("text", "base"),
     [

@@ -143,6 +143,7 @@ def test_where_there_is_nothing_to_lock_nobody_waits(
     assert time.pauses == []
 
 
+@pytest.mark.process
 def test_a_process_that_dies_gives_its_turn_back(time: Time, path: str) -> None:
     text = f"""
 import sys, time
@@ -170,6 +171,7 @@ sys.stdin.read()
     again.give()
 
 
+@pytest.mark.process
 def test_a_forked_child_leaves_the_parents_turn_alone(
     both: tuple[Turns, Turns], time: Time, path: str
 ) -> None:

@@ -109,6 +109,7 @@ def test_a_request_that_began_before_the_fork_is_not_the_childs(writer: Writer, 
     assert not path.exists()
 
 
+@pytest.mark.process
 def test_a_forked_child_is_a_writer_of_its_own(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     job = """
@@ -138,6 +139,7 @@ thread.join()
     assert len(children) == len({line["w"] for line in children}) == 20
 
 
+@pytest.mark.process
 def test_a_signal_handler_may_report_in_the_middle_of_reporting(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     job = """
@@ -161,6 +163,7 @@ signal.setitimer(signal.ITIMER_REAL, 0)
     assert any("checkpoint" in line for line in told(metrics))
 
 
+@pytest.mark.process
 def test_the_thread_keeps_telling_of_a_hung_request(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     job = """
@@ -178,6 +181,7 @@ with latency.measure():
     assert told(metrics)[0]["latency"]["in_flight"] == 1
 
 
+@pytest.mark.process
 def test_it_works_where_no_thread_can_be_had(tmp_path: Path) -> None:
     metrics = tmp_path / "metrics.jsonl"
     job = """

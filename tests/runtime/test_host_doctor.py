@@ -182,6 +182,7 @@ def test_the_unit(changed: dict[str, str], state: str, says: str) -> None:
     assert found.remedy or state == "ok"
 
 
+@pytest.mark.process
 def test_a_host_without_systemd_is_fine_and_one_that_does_not_tell_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -194,6 +195,7 @@ def test_a_host_without_systemd_is_fine_and_one_that_does_not_tell_is_not(
     assert unit(tmp_path).state == "ok"
 
 
+@pytest.mark.process
 def test_systemctl_is_not_waited_for_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from tools.engine_slot import Slot
 from tools.private_engine import Engine, NoEngine
 
 
+@pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -31,6 +32,7 @@ def test_a_signal_ends_command_and_engine(
     assert_nothing_left(slot, run_folder)
 
 
+@pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
 def test_command_line_passes_the_engine_and_the_exit_code_on(engines: Path) -> None:
@@ -47,6 +49,7 @@ def test_command_line_passes_the_engine_and_the_exit_code_on(engines: Path) -> N
     assert done.stdout == f"in /{Slot(engines / '0').cgroup_parent}\n"
 
 
+@pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
 def test_clear_refuses_while_a_command_uses_its_engine(
@@ -79,6 +82,7 @@ def neither_engine_nor_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(REQUIRE, raising=False)
 
 
+@pytest.mark.process
 @pytest.mark.usefixtures("neither_engine_nor_root")
 def test_neither_engine_nor_root_runs_optional_commands_and_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,6 +13,8 @@ import pytest
 from tools.engine_remains import clear, daemons_of, end_process, is_daemon_of
 from tools.engine_slot import Slot
 
+pytestmark = pytest.mark.process
+
 Start = Callable[..., subprocess.Popen[bytes]]
 
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tools.engine_slot import Slot, existing_slots, free_slot, locked
 
 HOLDER = """
@@ -31,6 +33,7 @@ def test_each_caller_has_a_slot_of_its_own_and_a_left_one_is_used_again(tmp_path
     assert existing_slots(tmp_path) == [first, second]
 
 
+@pytest.mark.process
 def test_the_lock_ends_with_a_killed_process(tmp_path: Path) -> None:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(tmp_path)],

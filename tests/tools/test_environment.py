@@ -32,6 +32,7 @@ def add_command(folder: Path, name: str, script: str) -> None:
     (folder / name).chmod(0o755)
 
 
+@pytest.mark.process
 def test_the_first_python_that_is_new_enough_and_works_is_taken(commands: Path) -> None:
     assert first_python() is None
     add_command(commands, "python3", "exit 1")
@@ -41,12 +42,14 @@ def test_the_first_python_that_is_new_enough_and_works_is_taken(commands: Path) 
     assert first_python() == "/at/python3.13"
 
 
+@pytest.mark.process
 def test_a_service_takes_no_python_from_elsewhere(commands: Path, tmp_path: Path) -> None:
     add_command(commands, "python3.11", "echo /home/somebody/python3.11")
     assert first_python() == "/home/somebody/python3.11"
     assert first_python(str(tmp_path)) is None
 
 
+@pytest.mark.process
 def test_the_probe_refuses_what_is_too_old(commands: Path) -> None:
     add_command(commands, "python3.11", f'exec {sys.executable} "$@"')
     assert first_python() == sys.executable
@@ -63,6 +66,7 @@ def test_without_python_and_root_one_line_says_what_to_install(
         python_for_environments()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("script", [None, "exit 1", "exit 0"])
 def test_a_compiler_with_headers_is_made_sure_of(
     commands: Path, monkeypatch: pytest.MonkeyPatch, script: str | None
@@ -102,6 +106,7 @@ def steps_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]
     return ran
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("changed", "steps"), [("pyproject.toml", 1), ("dev.txt", 3), (".venv/bin/python", 3)]
 )
@@ -123,6 +128,7 @@ def test_an_environment_is_made_once_and_again_after_a_change(
     assert prepare_here() == 0
 
 
+@pytest.mark.process
 def test_a_failed_installation_is_done_again(
     tmp_path: Path, steps_run: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def write_wheel(folder: Path) -> Path:
     return wheel
 
 
+@pytest.mark.process
 def test_packages_are_those_of_the_image_and_not_of_the_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -54,6 +55,7 @@ def test_packages_are_those_of_the_image_and_not_of_the_host(
     assert fill_packages(requirements, "arm64") == filled
 
 
+@pytest.mark.process
 def test_what_an_image_does_without_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def source(tmp_path: Path, docker_client: docker.APIClient) -> Iterator[Path]:
         docker_client.remove_image(f"{images.REPOSITORY}/{folder.name}")
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_an_image_is_built_once_and_again_after_a_change(
     docker_host: str, base_image: str, source: Path
@@ -132,6 +135,7 @@ def test_an_image_is_built_once_and_again_after_a_change(
         assert image_id() != first
 
 
+@pytest.mark.slow
 @pytest.mark.engine
 def test_a_build_that_fails_says_why(docker_host: str, base_image: str, source: Path) -> None:
     (source / "hello.txt").unlink()

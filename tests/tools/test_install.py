@@ -105,6 +105,7 @@ def test_uninstall_leaves_settings_and_state_unless_purged(
     assert files(tmp_path) == set()
 
 
+@pytest.mark.process
 def test_nothing_is_removed_where_limits_cannot_be_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,6 +206,7 @@ def test_a_place_that_cannot_be_written_is_one_line(
     assert str(tmp_path / "usr") in line
 
 
+@pytest.mark.process
 def test_the_command_does_not_look_into_its_own_folder_nor_roots_packages(tmp_path: Path) -> None:
     launcher = tmp_path / "dlsched"
     launcher.write_text(LAUNCHER.format(python=os.path.realpath("/proc/self/exe")))
@@ -214,6 +216,7 @@ def test_the_command_does_not_look_into_its_own_folder_nor_roots_packages(tmp_pa
     assert "taken from the wrong place" not in ran.stderr
 
 
+@pytest.mark.process
 def test_make_hands_its_variables_on(tmp_path: Path) -> None:
     said = subprocess.run(
         [

@@ -25,6 +25,7 @@ from tools.engine_slot import Slot
 from tools.private_engine import clear_crashed, private_engine
 
 
+@pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
 def test_private_engine_leaves_the_host_as_it_was(engines: Path) -> None:
@@ -42,6 +43,7 @@ def test_private_engine_leaves_the_host_as_it_was(engines: Path) -> None:
     assert_nothing_left(slot, run_folder, pid)
 
 
+@pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
 def test_images_stay_for_the_next_run_and_containers_do_not(engines: Path) -> None:
@@ -53,6 +55,7 @@ def test_images_stay_for_the_next_run_and_containers_do_not(engines: Path) -> No
         assert client.containers(all=True) == []
 
 
+@pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
 def test_two_callers_have_two_engines_and_one_ending_leaves_the_other(engines: Path) -> None:
@@ -66,6 +69,7 @@ def test_two_callers_have_two_engines_and_one_ending_leaves_the_other(engines: P
         assert Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
 @pytest.mark.parametrize("paused", [False, True])

@@ -11,11 +11,13 @@ from tools import steps
 from tools.steps import SetupError, run_step, step
 
 
+@pytest.mark.process
 def test_a_step_ends_in_one_line_with_its_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     run_step("quiet work", [sys.executable, "-c", "print('noise')"])
     assert re.fullmatch(r"  ok +\d+\.\d s  quiet work\n", capsys.readouterr().err)
 
 
+@pytest.mark.process
 def test_a_failed_command_shows_its_output_and_code(capsys: pytest.CaptureFixture[str]) -> None:
     script = "import sys; print('the reason'); sys.exit(3)"
     with pytest.raises(SetupError, match=r"work: .* ended with code 3"):
@@ -25,6 +27,7 @@ def test_a_failed_command_shows_its_output_and_code(capsys: pytest.CaptureFixtur
     assert "failed" in said
 
 
+@pytest.mark.process
 def test_a_missing_command_is_one_clear_line() -> None:
     with pytest.raises(SetupError, match="work: cannot run no-such-command: No such file"):
         run_step("work", ["no-such-command"])

@@ -10,7 +10,7 @@ from benchmarks.session import Session, session, wait_for
 from dlsched.runtime.simulated.workloads import ServiceLoad, TrainingLoad
 from dlsched.trace import record
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.quiet, pytest.mark.engine, pytest.mark.timeout(180)]
 
 HEAD = """image: dlsched-examples/base:3.11
 network: none

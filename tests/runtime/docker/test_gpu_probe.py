@@ -24,6 +24,7 @@ def host(tmp_path: Path) -> FakeHost:
     return host
 
 
+@pytest.mark.process
 def test_it_enters_the_group_and_opens_what_is_there(host: FakeHost, tmp_path: Path) -> None:
     nodes = ["/dev/null", str(tmp_path / "none"), "/dev/zero", str(tmp_path)]
     seen = probe(PID, CONTAINER, nodes, host.proc)
@@ -39,6 +40,7 @@ def test_without_a_node_there_is_nothing_to_see(host: FakeHost, tmp_path: Path) 
     assert (host.cpu / "cgroup.procs").read_text() == ""
 
 
+@pytest.mark.process
 def test_it_is_killed_at_its_deadline(host: FakeHost) -> None:
     (host.cpu / "cgroup.procs").unlink()
     os.mkfifo(host.cpu / "cgroup.procs")  # nobody reads: it would wait for ever
@@ -48,6 +50,7 @@ def test_it_is_killed_at_its_deadline(host: FakeHost) -> None:
     assert time.monotonic() - before < 5
 
 
+@pytest.mark.process
 def test_a_group_that_cannot_be_entered_or_is_anothers(host: FakeHost) -> None:
     (host.cpu / "cgroup.procs").unlink()
     (host.cpu / "cgroup.procs").mkdir()
@@ -61,6 +64,7 @@ def test_a_group_that_cannot_be_entered_or_is_anothers(host: FakeHost) -> None:
         probe(PID, CONTAINER, ["/dev/null"], host.proc)
 
 
+@pytest.mark.process
 def test_it_ends_by_itself_where_nobody_is_left_to_kill_it(tmp_path: Path) -> None:
     group = tmp_path / "cgroup.procs"
     os.mkfifo(group)
@@ -68,6 +72,7 @@ def test_it_ends_by_itself_where_nobody_is_left_to_kill_it(tmp_path: Path) -> No
     assert subprocess.run(command, timeout=10, check=False).returncode == -signal.SIGALRM
 
 
+@pytest.mark.process
 def test_nobody_waits_for_one_that_cannot_be_killed(tmp_path: Path) -> None:
     """A frozen group of cgroup v1 stands for a driver that does not come back."""
     freezer = next((one for one in hierarchies() if "freezer" in one.controllers), None)

@@ -205,6 +205,7 @@ def test_instances_of_a_lost_gpu_stay_with_its_trouble(nvml: Stub, make: Make) -
 # ------------------------------------------------------------------------- what fails
 
 
+@pytest.mark.process
 def test_a_host_without_the_library_has_no_gpus_and_imports_nothing() -> None:
     look = (
         "import sys; from dlsched.runtime.gpu import Inventory; "
@@ -304,6 +305,7 @@ def test_a_gpu_that_is_no_longer_listed_stays_with_its_trouble(nvml: Stub, make:
     assert troubles(inventory.look(2.0)) == {"GPU-a": None, "GPU-b": None}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("function", "changed"),
     [
@@ -519,6 +521,7 @@ def test_the_end_does_not_wait_for_a_driver_that_hangs(nvml: Stub, make: Make) -
     nvml.show(Scenario(TWO))
 
 
+@pytest.mark.process
 def test_a_program_ends_while_its_driver_hangs(nvml_stub: Stub) -> None:
     nvml_stub.show(Scenario(TWO, hangs=("*",)))
     program = "from dlsched.runtime.gpu import Inventory; print(Inventory().look(0.0).trouble)"
@@ -533,6 +536,7 @@ def test_a_program_ends_while_its_driver_hangs(nvml_stub: Stub) -> None:
     assert told.stdout == "the GPU driver has not answered yet\n"
 
 
+@pytest.mark.process
 def test_a_child_process_opens_the_driver_for_itself(nvml_stub: Stub) -> None:
     nvml_stub.show(Scenario(TWO))
     program = """

@@ -1,0 +1,51 @@
+"""Owns the profiles of Hypothesis: how many examples, and whether the same ones each time.
+
+DLSCHED_PROPERTIES names one. `dev`, the default: a third of the examples, others each time. `ci`:
+as many, but the same each time, so that a failure there is the fault of the change and not of the
+draw. `nightly`: many, others each time; what it finds becomes an example of the case itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from hypothesis import settings
+
+VARIABLE = "DLSCHED_PROPERTIES"
+DEFAULT = "dev"
+# Of the number of examples that a case asks for; 100 where it asks for none.
+SHARES = {"dev": 0.33, "ci": 0.33, "nightly": 10.0}
+USUAL_EXAMPLES = 100
+FEWEST_EXAMPLES = 4
+
+
+def profile(environment: Mapping[str, str] = os.environ) -> str:
+    """The profile that the environment names. Raises ValueError for one that is none."""
+    name = environment.get(VARIABLE) or DEFAULT
+    if name not in SHARES:
+        raise ValueError(f"{VARIABLE}={name}: none of {', '.join(SHARES)}")
+    return name
+
+
+def examples(count: int) -> int:
+    """How many examples the profile makes of `count`."""
+    return max(FEWEST_EXAMPLES, round(count * SHARES[profile()]))
+
+
+def load_profile(environment: Mapping[str, str]) -> None:
+    """Make the named profile the one of every property that does not say otherwise."""
+    name = profile(environment)
+    # Hosts are noisy: no property is held to a time.
+    settings.register_profile(
+        f"dlsched-{name}",
+        deadline=None,
+        max_examples=examples(USUAL_EXAMPLES),
+        derandomize=name == "ci",
+    )
+    settings.load_profile(f"dlsched-{name}")
+
+
+def described() -> str:
+    """One line for the head of a run."""
+    return f"properties: profile {profile()}, {examples(USUAL_EXAMPLES)} examples ({VARIABLE})"
