@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-v2 bench bench-gpu torture models lint clean environment python install uninstall
+.PHONY: help demo test durations test-v2 bench bench-gpu torture models lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -17,9 +17,13 @@ help:  ## what can be made
 demo: environment  ## eight inference containers under plain Docker and under dlsched
 	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks run demo
 
+# LANES=--slow: the slow lane, too, as .ci/run does.
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had
 	@python3 -m tools.environment --tests
-	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m pytest
+	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m tools.test_lanes $(LANES)
+
+durations: environment  ## keep what the last `make test` took, by folder and case, for the next to sort by
+	@$(PYTHON) -m tools.test_durations
 
 test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host (root, Debian)
 	@$(PYTHON) -m tests.v2host

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tools.engine_slot import Slot
+from tools.engine_slot import DAEMONS_SUFFIX, Slot
 
 DAEMONS = ("dockerd", "containerd", "containerd-shim", "containerd-shim-runc-v2", "docker-proxy")
 CGROUP_TYPES = ("cgroup", "cgroup2")
@@ -84,7 +84,7 @@ def cgroup_mounts() -> list[Path]:
 
 def groups_of(slot: Slot) -> tuple[Path, ...]:
     """Control groups of the slot's engine, inner ones before the ones that hold them."""
-    names = slot.container_ids() | {slot.cgroup_parent}
+    names = slot.container_ids() | {slot.cgroup_parent, slot.cgroup_parent + DAEMONS_SUFFIX}
     found: set[Path] = set()
     for mount in cgroup_mounts():
         for folder, _, _ in os.walk(mount):

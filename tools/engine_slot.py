@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Iterator
 
 MAX_SLOTS = 64
+# After the name of the group of the containers: the group of dockerd and what it starts.
+DAEMONS_SUFFIX = "-daemons"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from requests.exceptions import RequestException
 
 from tools import debian, engine_remains
 from tools.engine_probe import answers, connect
-from tools.engine_slot import Slot, existing_slots, free_slot, locked
+from tools.engine_slot import DAEMONS_SUFFIX, Slot, existing_slots, free_slot, locked
 from tools.steps import SetupError, say, step
 
 START_WITHIN_S = 60.0
@@ -36,7 +36,16 @@ SBIN = "/usr/local/sbin:/usr/sbin:/sbin"
 
 # In its own mount namespace the engine sees an empty /run/containerd: it cannot take the
 # system's containerd for its own, and its shims' sockets vanish together with it.
-START_SCRIPT = 'mkdir -p /run/containerd && mount -t tmpfs tmpfs /run/containerd && exec "$@"'
+# The first arguments, up to `--`, are groups to enter, so that what the engine uses can be read;
+# where one cannot be made the engine runs all the same.
+START_SCRIPT = """
+while [ "$1" != -- ]; do
+    { mkdir -p "$1" && echo $$ >"$1/cgroup.procs"; } 2>/dev/null
+    shift
+done
+shift
+mkdir -p /run/containerd && mount -t tmpfs tmpfs /run/containerd && exec "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,13 @@ def make_run_folder() -> Path:
     return Path(tempfile.mkdtemp(prefix="dlsched-engine-", dir=parent))
 
 
+def accounting_mounts() -> list[Path]:
+    """Where control groups are mounted that count CPU time."""
+    mounts = engine_remains.cgroup_mounts()
+    version_1 = [mount for mount in mounts if (mount / "cpuacct.usage").exists()]
+    return version_1 or [mount for mount in mounts if (mount / "cpu.stat").exists()]
+
+
 def start_dockerd(dockerd: str, slot: Slot, run_folder: Path) -> subprocess.Popen[bytes]:
     """Start the slot's dockerd, detached from the terminal, and do not wait for it."""
     # The machine's own /etc/docker/daemon.json is about the machine's own engine.
@@ -98,9 +114,10 @@ def start_dockerd(dockerd: str, slot: Slot, run_folder: Path) -> subprocess.Pope
         f"--cgroup-parent=/{slot.cgroup_parent}",
     ]
     isolate = ["unshare", "--mount", "--propagation", "slave", "--", "sh", "-c", START_SCRIPT, "sh"]
+    groups = [str(mount / f"{slot.cgroup_parent}{DAEMONS_SUFFIX}") for mount in accounting_mounts()]
     with slot.log.open("wb") as log:
         return subprocess.Popen(
-            [*isolate, *arguments],
+            [*isolate, *groups, "--", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -1,0 +1,79 @@
+"""Owns what is known of CPU time on this host: all of it, a control group's, and the rest.
+
+The rest is the host's foreign load: what others did meanwhile, and what a hypervisor took. It
+measures only.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from tools.engine import CGROUP_PARENT
+from tools.engine_remains import cgroup_mounts
+from tools.engine_slot import DAEMONS_SUFFIX
+
+STAT = Path("/proc/stat")
+# Columns of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Clocks at one moment."""
+
+    wall_s: float
+    busy_s: float
+    """Of all cores together, by everybody."""
+
+
+def read_clocks(stat: Path = STAT) -> Reading:
+    """The clocks now."""
+    ticks = [int(field) for field in stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:]]
+    busy = sum(ticks[column] for column in BUSY_COLUMNS if column < len(ticks))
+    return Reading(time.monotonic(), busy / os.sysconf("SC_CLK_TCK"))
+
+
+def foreign_cores(before: Reading, after: Reading, own_s: float) -> float:
+    """How many cores others kept busy between two readings, where `own_s` of CPU was our own."""
+    passed_s = max(after.wall_s - before.wall_s, 1e-9)
+    return max(0.0, (after.busy_s - before.busy_s - own_s) / passed_s)
+
+
+def processes_used_s() -> float:
+    """CPU time of this process and of all that it started and that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def engine_used_s(environment: Mapping[str, str]) -> Optional[float]:
+    """CPU time of the private engine so far, its daemons and its containers; None without one."""
+    parent = environment.get(CGROUP_PARENT)
+    if parent is None:
+        return None
+    parts = [group_used_s(parent), group_used_s(parent + DAEMONS_SUFFIX)]
+    known = [used for used in parts if used is not None]
+    return sum(known) if known else None
+
+
+def own_used_s(environment: Mapping[str, str]) -> float:
+    """CPU time of this process, what it started, and the private engine that it was given."""
+    return processes_used_s() + (engine_used_s(environment) or 0.0)
+
+
+def group_used_s(path: str) -> Optional[float]:
+    """CPU time of a control group and all below it so far, or None where it has no account."""
+    for mount in cgroup_mounts():
+        group = Path(f"{mount}{path}")
+        with suppress(OSError, ValueError):
+            return int((group / "cpuacct.usage").read_text(encoding="ascii")) / 1e9
+        with suppress(OSError, ValueError, StopIteration):
+            lines = (group / "cpu.stat").read_text(encoding="ascii").splitlines()
+            return next(int(x.split()[1]) for x in lines if x.startswith("usage_usec ")) / 1e6
+    return None

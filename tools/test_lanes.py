@@ -1,0 +1,281 @@
+"""Owns the run of the tests: lanes beside each other, what measures alone and last, one table.
+
+    python -m tools.test_lanes [--slow] [--account FOLDER] [-- PYTEST ARGUMENTS...]
+
+It knows nothing of single cases: lanes and their rule are the tests' own (tests/lanes.py). It ends
+what it starts however it ends itself, and its exit code is 0 only where every case that was
+collected ran in some lane and none failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, Optional
+
+from tools.cpu_time import engine_used_s, foreign_cores, read_clocks
+from tools.environment import BUILD, ROOT
+from tools.steps import say
+
+ACCOUNTS = BUILD / "tests"
+INTERRUPT_GRACE_S = 45.0
+KILL_GRACE_S = 10.0
+NOTHING_COLLECTED = 5
+CHECK_FAILED = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """One pytest: which lanes, and in how many workers; 0 is in its own process."""
+
+    name: str
+    lanes: tuple[str, ...]
+    workers: int
+
+
+UNITS = Part("units", ("unit", "process"), 2)
+ENGINES = Part("engines", ("engine", "e2e"), 4)
+SLOW = Part("slow", ("slow",), 2)
+QUIET = Part("quiet", ("quiet",), 0)
+
+
+@dataclass
+class Running:
+    """A part that was started."""
+
+    part: Part
+    account: Path
+    process: subprocess.Popen[str]
+    reader: threading.Thread
+
+
+@dataclass
+class Phase:
+    """What parts beside each other took together."""
+
+    lanes: tuple[str, ...]
+    wall_s: float
+    own_s: float
+    engine_s: Optional[float]
+    foreign: float
+
+
+@dataclass
+class Tally:
+    """Everything that the table shows."""
+
+    phases: list[Phase] = field(default_factory=list)
+    cases: dict[str, dict[str, Any]] = field(default_factory=dict)
+    collected: dict[str, int] = field(default_factory=dict)
+    codes: list[int] = field(default_factory=list)
+
+
+def children_s() -> float:
+    """CPU time of all processes that this one started and that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def test_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a part: byte code is kept, beside everything else that is made here.
+
+    Every worker and every `dlsched` that a case starts would compile all modules again.
+    """
+    changed = dict(environment)
+    changed.pop("PYTHONDONTWRITEBYTECODE", None)
+    changed["PYTHONPYCACHEPREFIX"] = str(BUILD / "pycache")
+    return changed
+
+
+def command_of(part: Part, account: Path, more: Sequence[str]) -> list[str]:
+    """How a part is run."""
+    command = [sys.executable, "-m", "pytest", "-q", f"--lane={','.join(part.lanes)}"]
+    command += ["-p", "tests.accounting", f"--account={account}"]
+    if part.workers:
+        command += ["-n", str(part.workers), "--dist", "loadgroup"]
+    return [*command, *more]
+
+
+class Runner:
+    """Runs parts, beside each other or one after the other, and ends them all when signalled."""
+
+    def __init__(self, folder: Path, more: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._folder = folder
+        self._more = more
+        self._environment = test_environment(environment)
+        self._running: list[Running] = []
+        self.signalled = 0
+
+    def run(self, parts: Sequence[Part], tally: Tally) -> None:
+        """Run these parts beside each other; what they took goes into the tally."""
+        before, own_s, engine_before = read_clocks(), children_s(), engine_used_s(self._environment)
+        self._running = [self._start(part) for part in parts]
+        for one in self._running:
+            self._wait(one)
+            tally.codes.append(one.process.returncode)
+            self._take(one, tally)
+        self._running = []
+        after, engine_after = read_clocks(), engine_used_s(self._environment)
+        used = children_s() - own_s
+        inside = (
+            None if engine_before is None or engine_after is None else engine_after - engine_before
+        )
+        lanes = tuple(lane for part in parts for lane in part.lanes)
+        foreign = foreign_cores(before, after, used + (inside or 0.0))
+        tally.phases.append(Phase(lanes, after.wall_s - before.wall_s, used, inside, foreign))
+
+    def pass_on(self, number: int, _frame: Optional[FrameType]) -> None:
+        """Tell every part, workers included, to end as on Ctrl-C: fixtures clean up."""
+        self.signalled = number
+        for one in self._running:
+            with suppress(ProcessLookupError):
+                os.killpg(one.process.pid, signal.SIGINT)
+
+    def _start(self, part: Part) -> Running:
+        account = self._folder / f"{part.name}.json"
+        account.unlink(missing_ok=True)
+        process = subprocess.Popen(
+            command_of(part, account, self._more),
+            cwd=ROOT,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            process_group=0,
+        )
+        reader = threading.Thread(target=show, args=(part.name, process))
+        reader.start()
+        return Running(part, account, process, reader)
+
+    def _wait(self, one: Running) -> None:
+        deadline_s: Optional[float] = None
+        while True:
+            try:
+                one.process.wait(0.5)
+                break
+            except subprocess.TimeoutExpired:
+                if self.signalled and deadline_s is None:
+                    deadline_s = time.monotonic() + INTERRUPT_GRACE_S
+                if deadline_s is not None and time.monotonic() > deadline_s:
+                    with suppress(ProcessLookupError):
+                        os.killpg(one.process.pid, signal.SIGKILL)
+        # A process that a case left behind may hold the pipe open.
+        one.reader.join(KILL_GRACE_S)
+
+    @staticmethod
+    def _take(one: Running, tally: Tally) -> None:
+        if not one.account.is_file():
+            return
+        told = json.loads(one.account.read_text(encoding="utf-8"))
+        tally.cases |= told["cases"]
+        for lane, count in told["collected"].items():
+            tally.collected[lane] = max(count, tally.collected.get(lane, 0))
+
+
+def show(name: str, process: subprocess.Popen[str]) -> None:
+    """Pass a part's lines on, each with the part's name before it."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.strip():
+            print(f"{name:<8}| {line.rstrip()}", flush=True)
+
+
+def minutes(seconds: float) -> str:
+    """As a person reads it."""
+    return f"{int(seconds // 60)}:{seconds % 60:04.1f}"
+
+
+def table(tally: Tally) -> list[str]:
+    """The lines of the table: by lane, then what the phases took in all."""
+    head = f"{'lane':<8} {'cases':>6} {'passed':>7} {'failed':>7} {'skipped':>8}"
+    lines = ["", f"{head} {'wall':>8} {'CPU':>8} {'of it children':>15}  foreign load"]
+    for phase in tally.phases:
+        for lane in phase.lanes:
+            cases = [case for case in tally.cases.values() if case["lane"] == lane]
+            if not cases:
+                continue
+            outcomes = [case["outcome"] for case in cases]
+            wall_s = max(case["end_s"] for case in cases) - min(case["begin_s"] for case in cases)
+            children = sum(case["children_s"] for case in cases)
+            cpu_s = children + sum(case["own_s"] for case in cases)
+            counts = [outcomes.count(name) for name in ("passed", "failed", "skipped")]
+            lines.append(
+                f"{lane:<8} {len(cases):>6} {counts[0]:>7} {counts[1]:>7} {counts[2]:>8} "
+                f"{minutes(wall_s):>8} {minutes(cpu_s):>8} {minutes(children):>15}  "
+                f"{phase.foreign:.2f} cores"
+            )
+    wall_s = sum(phase.wall_s for phase in tally.phases)
+    own_s = sum(phase.own_s for phase in tally.phases)
+    inside = [phase.engine_s for phase in tally.phases if phase.engine_s is not None]
+    engine = minutes(sum(inside)) if inside else "not measured: not a private engine"
+    total = minutes(own_s + sum(inside))
+    lines.append(f"all      {len(tally.cases):>6} cases, wall {minutes(wall_s)}, CPU {total}:")
+    lines.append(f"         processes of the tests {minutes(own_s)}, the engine {engine}")
+    return lines
+
+
+def lost(tally: Tally, lanes: Iterable[str]) -> list[str]:
+    """A line for each lane of which not every collected case ran."""
+    lines = []
+    for lane in lanes:
+        ran = sum(case["lane"] == lane for case in tally.cases.values())
+        if ran != (collected := tally.collected.get(lane, 0)):
+            lines.append(f"lane {lane}: {collected} cases collected, but {ran} ran")
+    return lines
+
+
+def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) -> int:
+    """Run the phases one after the other, and print the table; returns the exit code."""
+    folder.mkdir(parents=True, exist_ok=True)
+    runner, tally = Runner(folder, more, os.environ), Tally()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [(number, signal.signal(number, runner.pass_on)) for number in signals]
+    try:
+        for phase in parts:
+            if not runner.signalled:
+                runner.run(phase, tally)
+    finally:
+        for number, handler in before:
+            signal.signal(number, handler)
+    for line in table(tally):
+        print(line, flush=True)
+    if runner.signalled:
+        say(f"interrupted by {signal.Signals(runner.signalled).name}")
+        return 128 + runner.signalled
+    failures = [code for code in tally.codes if code not in (0, NOTHING_COLLECTED)]
+    if failures:
+        return failures[0]
+    # With arguments of the caller's own, cases are left out on purpose.
+    missing = [] if more else lost(tally, [lane for one in tally.phases for lane in one.lanes])
+    for line in missing:
+        say(f"error: {line}")
+    return CHECK_FAILED if missing or not tally.cases else 0
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Run the tests' lanes."""
+    parser = argparse.ArgumentParser(prog="python -m tools.test_lanes", description=main.__doc__)
+    parser.add_argument("--slow", action="store_true", help="the slow lane, too")
+    parser.add_argument("--account", type=Path, default=ACCOUNTS, help="folder of what cases took")
+    parser.add_argument("more", nargs="*", help="further arguments of pytest")
+    options = parser.parse_args(arguments)
+    beside = [UNITS, ENGINES, *([SLOW] if options.slow else [])]
+    return run_all([beside, [QUIET]], options.account, options.more)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
