@@ -189,9 +189,10 @@ class Runner:
 def show(name: str, process: subprocess.Popen[str]) -> None:
     """Pass a part's lines on, each with the part's name before it."""
     assert process.stdout is not None
-    for line in process.stdout:
-        if line.strip():
-            print(f"{name:<8}| {line.rstrip()}", flush=True)
+    with process.stdout:
+        for line in process.stdout:
+            if line.strip():
+                print(f"{name:<8}| {line.rstrip()}", flush=True)
 
 
 def minutes(seconds: float) -> str:

@@ -1,0 +1,160 @@
+"""The run of the tests: exit codes, what is said of lost cases, and the end when interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tools.live import ROOT, wait_until
+from tools import test_durations, test_lanes
+from tools.cpu_time import Reading, foreign_cores, read_clocks
+from tools.test_lanes import Part, Phase, Tally, lost, table
+
+PASSES = "def test_it(): pass"
+FAILS = "def test_it(): assert False"
+
+
+def case(lane: str, outcome: str = "passed", **more: float) -> dict[str, Any]:
+    times = {"begin_s": 10.0, "end_s": 75.0, "wall_s": 65.0, "own_s": 3.0, "children_s": 2.0}
+    return {"lane": lane, "outcome": outcome, **times, **more}
+
+
+def test_the_table_has_a_row_a_lane_and_the_sum_of_all() -> None:
+    cases = {"a": case("unit"), "b": case("unit", "failed"), "c": case("engine", "skipped")}
+    tally = Tally([Phase(("unit", "engine", "quiet"), 66.0, 11.0, 90.0, 0.25)], cases)
+    unit, engine, everything, parts = table(tally)[2:]
+    assert unit.split() == [
+        "unit",
+        "2",
+        "1",
+        "1",
+        "0",
+        "1:05.0",
+        "0:10.0",
+        "0:04.0",
+        "0.25",
+        "cores",
+    ]
+    assert engine.split()[:5] == ["engine", "1", "0", "0", "1"]
+    assert everything == "all           3 cases, wall 1:06.0, CPU 1:41.0:"
+    assert parts.strip() == "processes of the tests 0:11.0, the engine 1:30.0"
+
+
+def test_a_collected_case_that_did_not_run_is_an_error() -> None:
+    tally = Tally(cases={"a": case("unit")}, collected={"unit": 2, "slow": 7})
+    assert lost(tally, ["unit", "engine"]) == ["lane unit: 2 cases collected, but 1 ran"]
+
+
+def test_foreign_load_is_what_is_busy_beyond_our_own(tmp_path: Path) -> None:
+    stat = tmp_path / "stat"
+    stat.write_text("cpu  100 10 50 900 70 3 2 35 0 0\ncpu0 1 2 3\n", encoding="ascii")
+    assert read_clocks(stat).busy_s == pytest.approx(200 / os.sysconf("SC_CLK_TCK"))
+    assert foreign_cores(Reading(0.0, 0.0), Reading(10.0, 12.0), 7.0) == pytest.approx(0.5)
+    assert foreign_cores(Reading(0.0, 0.0), Reading(10.0, 12.0), 12.5) == 0.0
+
+
+def test_the_kept_table_names_the_slowest_first(tmp_path: Path) -> None:
+    cases = {"tests/a/test_b.py::test_c": case("unit"), "tests/test_d.py::test_e": case("slow")}
+    cases["tests/a/test_b.py::test_f"] = case("unit", wall_s=99.0)
+    (tmp_path / "units.json").write_text(json.dumps({"cases": cases}), encoding="utf-8")
+    kept = tmp_path / "table"
+    assert test_durations.main([str(tmp_path), str(kept)]) == 0
+    told = json.loads(kept.read_text(encoding="utf-8"))
+    assert told["folders"]["tests/a"] == {"cases": 2, "wall_s": 164.0, "cpu_s": 10.0}
+    assert next(iter(told["slowest"])) == "tests/a/test_b.py::test_f"
+    assert test_durations.main([str(tmp_path / "nowhere"), str(kept)]) == 1
+
+
+def play(folder: Path, monkeypatch: pytest.MonkeyPatch, **files: str) -> int:
+    """Run a part for each of these test files beside each other."""
+    for name, text in files.items():
+        (folder / f"test_{name}.py").write_text(text, encoding="utf-8")
+
+    def command(part: Part, account: Path, more: object) -> list[str]:
+        words = [
+            "-p",
+            "tests.accounting",
+            f"--account={account}",
+            "-c",
+            str(ROOT / "pyproject.toml"),
+        ]
+        file = str(folder / f"test_{part.name}.py")
+        return [sys.executable, "-m", "pytest", "-p", "tests.conftest", *words, file]
+
+    monkeypatch.setattr(test_lanes, "command_of", command)
+    parts = [Part(name, ("unit",), 0) for name in files]
+    return test_lanes.run_all([parts], folder / "accounts", [])
+
+
+@pytest.mark.process
+def test_one_failure_in_any_part_is_the_exit_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert play(tmp_path, monkeypatch, one=PASSES) == 0
+    assert play(tmp_path, monkeypatch, one=PASSES, two=FAILS) == 1
+    told = capfd.readouterr().out
+    assert "two     | " in told
+    assert "processes of the tests" in told
+
+
+INTERRUPTED = """
+import time
+from pathlib import Path
+import pytest
+
+@pytest.fixture
+def kept():
+    Path({begun!r}).touch()
+    yield
+    Path({cleaned!r}).touch()
+
+def test_long(kept):
+    time.sleep(100)
+"""
+RUN = """
+import sys
+from pathlib import Path
+from tools import test_lanes
+from tools.test_lanes import Part
+file, workers = sys.argv[1:]
+folder = Path(file).parent
+def command(part, account, more):
+    words = ["-m", "pytest", "-p", "tests.conftest", "-c", "pyproject.toml", file]
+    return [sys.executable, *words, *(["-n", workers] if int(workers) else [])]
+test_lanes.command_of = command
+sys.exit(test_lanes.run_all([[Part("one", ("unit",), 0)], [Part("two", ("unit",), 0)]], folder, []))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_cleans_up_starts_no_more_and_says_so(
+    tmp_path: Path, workers: int, number: signal.Signals
+) -> None:
+    begun, cleaned = tmp_path / "begun", tmp_path / "cleaned"
+    file = tmp_path / "test_one.py"
+    file.write_text(INTERRUPTED.format(begun=str(begun), cleaned=str(cleaned)), encoding="utf-8")
+    run = subprocess.Popen(
+        [sys.executable, "-c", RUN, str(file), str(workers)], cwd=ROOT, stderr=subprocess.PIPE
+    )
+    with run:
+        try:
+            wait_until(begun.exists, "the case begins")
+            began_s = time.monotonic()
+            run.send_signal(number)
+            _, told = run.communicate(timeout=60)
+        finally:
+            run.kill()
+    assert run.returncode == 128 + number
+    assert f"interrupted by {number.name}" in told.decode()
+    assert time.monotonic() - began_s < 40
+    assert cleaned.exists()
