@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dlsched import job_files
 from dlsched.inbox import Inbox, InboxScan
 from dlsched.job_files import is_job_file
+from tests.properties import examples
 
 
 class Desk:
@@ -372,7 +373,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(STEPS)
 def test_after_any_history_the_wish_is_what_the_folder_says(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str | float, str]]

@@ -21,6 +21,7 @@ from dlsched.policies import load
 from dlsched.runtime.sidecar_line import BadLine, parse_line
 from dlsched.runtime.simulated import SimulatedRuntime
 from dlsched.trace import Recipe, generate
+from tests.properties import examples
 from tests.test_simulate_properties import EVERY_POLICY
 
 CAPACITY_CORES = 4.0
@@ -62,7 +63,7 @@ def told(lines: list[dict[str, object]]) -> Iterator[tuple[Report, ...]]:
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25))
 @given(
     seed=st.integers(0, 1000), lines=st.lists(lies, max_size=6), cooldown_s=st.sampled_from([0, 20])
 )

@@ -20,6 +20,7 @@ from dlsched.runtime.simulated.workloads import Trace
 from dlsched.scoring import RunResult, rows
 from dlsched.simulate import compare
 from dlsched.trace import Recipe, generate
+from tests.properties import examples
 
 EVERY_POLICY = (
     "none",
@@ -53,7 +54,7 @@ recipes = st.builds(
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6))
 @given(recipe=recipes)
 def test_limits_hold_and_no_core_idles_that_somebody_may_use(policy: str, recipe: Recipe) -> None:
     trace, loaded = generate(recipe), load(policy)
@@ -83,7 +84,7 @@ def test_limits_hold_and_no_core_idles_that_somebody_may_use(policy: str, recipe
         simulator.simulate(trace, NamedPolicy(policy, loaded), 1, publish=look)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10))
 @given(recipe=recipes)
 def test_no_policy_beats_a_bound(recipe: Recipe) -> None:
     trace = generate(recipe)
@@ -95,7 +96,7 @@ def test_no_policy_beats_a_bound(recipe: Recipe) -> None:
 
 
 @pytest.mark.parametrize("policy", EVERY_POLICY)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5))
 @given(seed=st.integers(0, 10_000), light=st.floats(0.01, 1.0))
 def test_every_job_with_weight_finishes(policy: str, seed: int, light: float) -> None:
     trace = generate(Recipe(jobs=4, duration_s=60.0, kind="training", cores=4.0, seed=seed))
@@ -105,7 +106,7 @@ def test_every_job_with_weight_finishes(policy: str, seed: int, light: float) ->
     assert run(trace, policy).metrics()["jct_reached_ratio"] == 1.0
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=examples(5))
 @given(recipe=recipes, policy=st.sampled_from(EVERY_POLICY), chance=st.randoms())
 def test_over_any_day_a_run_repeats_whatever_the_order_of_jobs(
     recipe: Recipe, policy: str, chance: random.Random

@@ -21,6 +21,7 @@ from dlsched.estimate.clairvoyant import (
     satisfied_job_s,
     times_s,
 )
+from tests.properties import examples
 
 
 def test_the_cheapest_are_packed_first() -> None:
@@ -113,7 +114,7 @@ GOALS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(GOALS, st.floats(0.5, 8))
 def test_no_mean_is_below_what_no_schedule_can_beat(wanted: list[Goal], cores: float) -> None:
     count = len(wanted)

@@ -29,6 +29,7 @@ from dlsched.model import (
     Stop,
 )
 from tests.journal.reports import GPU, REPORTS, Remembered, job, report
+from tests.properties import examples
 
 
 def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
@@ -41,7 +42,7 @@ def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
     return back
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.lists(REPORTS, min_size=1, max_size=5), st.sets(st.integers(0, 4)))
 def test_any_run_of_reports_comes_back_exactly(reports: list[CycleReport], whole: set[int]) -> None:
     assert restored(reports, whole) == reports

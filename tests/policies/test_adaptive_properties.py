@@ -39,6 +39,7 @@ from dlsched.model import (
 )
 from dlsched.policies.adaptive import AdaptiveMemory, AdaptivePolicy, divided
 from dlsched.policies.adaptive_parameters import MODES, AdaptiveParameters
+from tests.properties import examples
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 METRICS = ("accuracy", "loss", "total_steps")
@@ -177,7 +178,7 @@ rules = st.sampled_from(MODES).map(lambda mode: AdaptiveParameters(mode=mode))
 _TIERS = {LatencyTarget: ("latency",), AccuracyTarget: ("deliver", "finish", "end")}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seed=st.integers(0, 2**32), rule=rules)
 def test_any_history_gives_sound_decisions(seed: int, rule: AdaptiveParameters) -> None:
     policy = AdaptivePolicy(rule)

@@ -36,6 +36,7 @@ from dlsched.model import (
 from dlsched.policies import load
 from dlsched.policies.per_device import LOOK_S, Part, PerDevice, PerDeviceMemory, places
 from tests.doubles import gpu_fact, sketch, view
+from tests.properties import examples
 
 ZERO, ONE = gpu_fact(0), gpu_fact(1)
 
@@ -104,7 +105,7 @@ def even(snapshot: Snapshot) -> Decision:
 
 
 @pytest.mark.parametrize(("name", "options"), POLICIES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(first=nodes, second=nodes)
 def test_without_a_gpu_everything_is_exactly_as_without_the_wrapper(
     name: str, options: dict[str, object], first: Snapshot, second: Snapshot
@@ -430,7 +431,7 @@ def crowds(draw: st.DrawFn) -> Snapshot:
 
 
 @pytest.mark.parametrize("name", ["none", *all_policies()])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(seen=crowds(), later=crowds())
 def test_shares_stay_within_promise_and_ceiling_and_sum_to_one_gpu_at_most(
     name: str, seen: Snapshot, later: Snapshot

@@ -22,6 +22,7 @@ from dlsched.model import (
     Tiers,
 )
 from dlsched.policies import load
+from tests.properties import examples
 
 POLICIES: tuple[tuple[str, dict[str, object]], ...] = (
     ("none", {}),
@@ -91,7 +92,7 @@ nodes = st.builds(
 
 
 @pytest.mark.parametrize(("name", "options"), POLICIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60))
 @given(first=nodes, second=nodes, seed=st.integers(0, 99))
 def test_any_input_gives_a_sound_decision(
     name: str, options: dict[str, object], first: Snapshot, second: Snapshot, seed: int

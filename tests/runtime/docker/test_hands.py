@@ -21,6 +21,7 @@ from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.hands import Hands, NotGivenBack, Own, Untouchable
 from dlsched.runtime.group_limits import LimitFiles
 from dlsched.runtime.originals import Original, Originals
+from tests.properties import examples
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
 
 Make = Callable[..., "Bench"]
@@ -106,7 +107,7 @@ def test_what_it_was_made_with_comes_back_word_for_word(bench: Bench, made: str)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     quota=st.integers(1_000, 400_000),
     period=st.sampled_from([10_000, 50_000, 100_000, 1_000_000]),

@@ -13,6 +13,7 @@ from dlsched.runtime.simulated.service import Service
 from dlsched.runtime.simulated.training import Training
 from dlsched.runtime.simulated.workloads import HostLoad, ServiceLoad, TrainingLoad
 from dlsched.runtime.simulated.world import Process, World
+from tests.properties import examples
 
 CURVE = Curve(0.0, 1.0, 20, "exponential")
 
@@ -74,7 +75,7 @@ def test_what_is_planned_for_one_time_happens_in_the_order_of_planning() -> None
     assert seen == ["first", "second", "third"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(
     st.lists(st.floats(0.5, 50), min_size=1, max_size=6),
     st.lists(st.floats(0.01, 9), min_size=1, max_size=20),
@@ -97,7 +98,7 @@ def test_when_a_training_ends_does_not_depend_on_the_pieces_that_time_comes_in(
     assert ends(cuts) == pytest.approx(ends([]))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 10**6), st.floats(0.5, 8))
 def test_use_stays_within_the_cores_and_the_quotas_and_nothing_wanted_stays_idle(
     seed: int, cores: float
