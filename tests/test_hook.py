@@ -41,6 +41,7 @@ ENVIRONMENT = {
 }
 Make = Callable[..., Hook]
 
+pytestmark = pytest.mark.process
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
@@ -114,7 +115,6 @@ def output(hook: Hook, caplog: pytest.LogCaptureFixture) -> list[str]:
     return line.partition(" s: ")[2].splitlines()
 
 
-@pytest.mark.process
 @needs_root
 def test_its_environment_is_that_and_nothing_of_the_agents(
     hooks: Make, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
@@ -124,7 +124,6 @@ def test_its_environment_is_that_and_nothing_of_the_agents(
     assert sorted(said) == sorted(f"{key}={value}" for key, value in ENVIRONMENT.items())
 
 
-@pytest.mark.process
 @needs_root
 def test_it_runs_as_that_user_alone_and_no_shell_reads_its_words(
     hooks: Make, caplog: pytest.LogCaptureFixture
@@ -173,7 +172,6 @@ def test_only_root_may_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
 # ---------------------------------------------------------------------- how it ends
 
 
-@pytest.mark.process
 @needs_root
 @pytest.mark.parametrize(
     ("command", "status", "detail"),
@@ -221,7 +219,6 @@ def test_a_host_that_lets_no_one_change_groups_is_said(
     assert run.detail.endswith("the agent may not change its user and groups on this host")
 
 
-@pytest.mark.process
 @needs_root
 def test_the_time_limit_kills_it_with_all_that_it_started(hooks: Make, place: Path) -> None:
     script = f"(trap '' TERM HUP; sleep 1000) & echo $! > {place}/child; wait"
@@ -234,7 +231,6 @@ def test_the_time_limit_kills_it_with_all_that_it_started(hooks: Make, place: Pa
     ends(child)
 
 
-@pytest.mark.process
 @needs_root
 def test_what_it_leaves_behind_ends_with_it_and_is_not_waited_for(hooks: Make, place: Path) -> None:
     hook = hooks("/bin/sh", "-c", f"sleep 1000 & echo $! > {place}/child")
@@ -244,7 +240,6 @@ def test_what_it_leaves_behind_ends_with_it_and_is_not_waited_for(hooks: Make, p
     ends(int(appears(place / "child")))
 
 
-@pytest.mark.process
 @needs_root
 def test_the_agents_end_kills_it(hooks: Make, place: Path) -> None:
     hook = hooks("/bin/sh", "-c", f"sleep 1000 & echo $! > {place}/child; wait")
@@ -257,7 +252,6 @@ def test_the_agents_end_kills_it(hooks: Make, place: Path) -> None:
     assert (run.delivered.name, run.status) == ("lenet", "aborted")
 
 
-@pytest.mark.process
 @needs_root
 @pytest.mark.parametrize("writer", ["yes", "yes & exec true"])
 def test_a_flood_of_output_neither_holds_it_up_nor_fills_the_log(
@@ -274,7 +268,6 @@ def test_a_flood_of_output_neither_holds_it_up_nor_fills_the_log(
         assert line.count("y") > OUTPUT_BYTES // 2 - 10
 
 
-@pytest.mark.process
 @needs_root
 def test_its_output_is_logged_at_the_level_of_its_end(
     hooks: Make, caplog: pytest.LogCaptureFixture
@@ -291,7 +284,6 @@ def test_its_output_is_logged_at_the_level_of_its_end(
 # ---------------------------------------------------------------------- the queue
 
 
-@pytest.mark.process
 @needs_root
 def test_one_runs_at_a_time_in_the_order_offered(hooks: Make, place: Path) -> None:
     script = f"echo begin $DLSCHED_JOB >> {place}/log; echo end $DLSCHED_JOB >> {place}/log"
@@ -313,7 +305,6 @@ def test_a_full_queue_says_so(hooks: Make) -> None:
     assert taken[-1] is False
 
 
-@pytest.mark.process
 @needs_root
 def test_another_command_holds_from_the_next_run_on(hooks: Make) -> None:
     hook = hooks("/bin/false")
@@ -324,7 +315,6 @@ def test_another_command_holds_from_the_next_run_on(hooks: Make) -> None:
     assert [run.status for run in runs(hook)] == ["done"]
 
 
-@pytest.mark.process
 @needs_root
 def test_what_still_waits_when_no_command_is_wanted_any_more_is_done(
     hooks: Make, place: Path
@@ -344,7 +334,6 @@ def test_what_still_waits_when_no_command_is_wanted_any_more_is_done(
     )
 
 
-@pytest.mark.process
 @needs_root
 def test_a_run_that_ends_wakes_the_loop() -> None:
     woken: list[str] = []
@@ -355,7 +344,6 @@ def test_a_run_that_ends_wakes_the_loop() -> None:
     assert woken == ["hook of lenet: done"]
 
 
-@pytest.mark.process
 @needs_root
 def test_a_host_without_a_thread_to_spare_is_asked_again(
     hooks: Make, monkeypatch: pytest.MonkeyPatch
@@ -371,7 +359,6 @@ def test_a_host_without_a_thread_to_spare_is_asked_again(
     assert [run.status for run in runs(hook)] == ["done"]
 
 
-@pytest.mark.process
 @needs_root
 def test_what_the_agent_itself_lacks_is_no_end_of_the_command(
     hooks: Make, monkeypatch: pytest.MonkeyPatch

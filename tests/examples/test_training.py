@@ -268,10 +268,10 @@ import json, torch, train
 torch.set_num_threads(1)
 told = {}
 for model in train.DEFAULTS:
-    chosen = train.parse(["--model", model, "--steps", "60", "--width", "24", "--lr", "0.005"])
+    chosen = train.parse(["--model", model, "--steps", "90", "--width", "24", "--lr", "0.005"])
     training = train.Training(chosen)
     before = training.evaluate()
-    while training.step < 60:
+    while training.step < 90:
         training.advance()
     metric = training.network.metric
     told[model] = [metric, before[metric], training.evaluate()[metric]]
