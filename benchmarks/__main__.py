@@ -203,6 +203,13 @@ BENCHES = {
         "yes",
         "kill -9 at every point where the agent changes something",
     ),
+    "upgrade": Bench(
+        "benchmarks.upgrade",
+        "robustness",
+        "1 min",
+        "yes",
+        "this code takes over from another commit's killed daemon (--from COMMIT)",
+    ),
     "fuzz": Bench(
         "benchmarks.fuzz",
         "robustness",

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.upgrade --from COMMIT`: another version dies at work, this one takes over.
+"""`python -m benchmarks run upgrade --from COMMIT`: this version takes over from a killed one.
 
 The sources of COMMIT run a daemon that has limited other people's containers, ended, stopped and
 served jobs of its own, and begun to move one to another GPU (stand-in devices) when it is killed
@@ -311,7 +311,3 @@ def main(arguments: list[str] | None = None) -> int:
             took_s=round(took_s),
         )
     return 1 if checks.failed else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
