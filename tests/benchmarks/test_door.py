@@ -106,6 +106,7 @@ def test_an_unknown_name_gets_one_line_with_what_is_like_it(
     assert err.count("\n") == 1
 
 
+@pytest.mark.process
 def test_the_door_opens_as_a_command() -> None:
     words = [sys.executable, "-m", "benchmarks", "run", "unheard-of"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
