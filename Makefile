@@ -22,7 +22,7 @@ test: lint  ## all checks and tests, with a real Docker Engine where one can be 
 	@python3 -m tools.environment --tests
 	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m tools.test_lanes $(LANES)
 
-durations: environment  ## keep what the last `make test` took, by folder and case, for the next to sort by
+durations: environment  ## keep what the last `make test` took: tests/durations.json
 	@$(PYTHON) -m tools.test_durations
 
 test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host (root, Debian)

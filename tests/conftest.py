@@ -6,12 +6,13 @@ left out and counted, or, with DLSCHED_REQUIRE_ENGINE=1, the session ends at onc
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import docker
@@ -35,6 +36,7 @@ from tools.base_image import BASE, ensure_base
 from tools.engine import CGROUP_PARENT, MISSING, REQUIRE
 from tools.engine_probe import answering_host, connect
 from tools.engine_remains import cgroup_mounts
+from tools.environment import BUILD
 from tools.images import ensure_all
 
 DURATIONS = Path(__file__).with_name("durations.json")
@@ -187,6 +189,29 @@ def instance(docker_client: docker.APIClient) -> Iterator[str]:
 def cgroup_parent(instance: str) -> str:
     """A control group for this session's containers alone, removed at the session's end."""
     return group_for(instance)
+
+
+@contextmanager
+def host_network(how: int) -> Iterator[None]:
+    """The host's network interfaces, which all workers share: LOCK_SH or LOCK_EX of fcntl."""
+    BUILD.mkdir(exist_ok=True)
+    with (BUILD / "host-network.lock").open("w") as lock:
+        fcntl.flock(lock, how)
+        yield
+
+
+@pytest.fixture
+def changes_host_network() -> Iterator[None]:
+    """For a case whose engine makes bridges: beside others that do, not beside one that compares."""
+    with host_network(fcntl.LOCK_SH):
+        yield
+
+
+@pytest.fixture
+def host_network_alone() -> Iterator[None]:
+    """For a case that compares the host's interfaces before and after."""
+    with host_network(fcntl.LOCK_EX):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -262,7 +262,9 @@ class Project:
 
 
 @pytest.fixture
-def project(node: Session, inference_image: str, tmp_path: Path) -> Iterator[Project]:
+def project(
+    node: Session, inference_image: str, tmp_path: Path, changes_host_network: None
+) -> Iterator[Project]:
     try:
         compose = ensure_compose()
     except SetupError as error:

@@ -26,6 +26,7 @@ from tools.private_engine import clear_crashed, private_engine
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("host_network_alone")
 @needs_dockerd
 @pytest.mark.engine
 def test_private_engine_leaves_the_host_as_it_was(engines: Path) -> None:
@@ -70,6 +71,7 @@ def test_two_callers_have_two_engines_and_one_ending_leaves_the_other(engines: P
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("host_network_alone")
 @needs_dockerd
 @pytest.mark.engine
 @pytest.mark.parametrize("paused", [False, True])

@@ -53,7 +53,7 @@ for step in range(1000):
 
 
 @pytest.fixture
-def network(docker_client: docker.APIClient) -> Iterator[str]:
+def network(docker_client: docker.APIClient, changes_host_network: None) -> Iterator[str]:
     """A network in which containers have addresses; the engine may have no default one."""
     name = f"dlsched-test-{secrets.token_hex(4)}"
     docker_client.create_network(name)
