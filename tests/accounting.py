@@ -37,6 +37,10 @@ class Accounting:
         self._cases: dict[str, dict[str, Any]] = {}
         self._collected: dict[str, int] = {}
 
+    def pytest_collection_finish(self) -> None:
+        """What collecting took is no case's."""
+        self._before = _cpu_s()
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
         """Add lane and CPU time to each phase's report."""

@@ -202,7 +202,7 @@ def host_network(how: int) -> Iterator[None]:
 
 @pytest.fixture
 def changes_host_network() -> Iterator[None]:
-    """For a case whose engine makes bridges: beside others that do, not beside one that compares."""
+    """For a case whose engine makes bridges: beside others, not beside one that compares."""
     with host_network(fcntl.LOCK_SH):
         yield
 

@@ -57,9 +57,11 @@ def engine_used_s(environment: Mapping[str, str]) -> Optional[float]:
     parent = environment.get(CGROUP_PARENT)
     if parent is None:
         return None
-    parts = [group_used_s(parent), group_used_s(parent + DAEMONS_SUFFIX)]
-    known = [used for used in parts if used is not None]
-    return sum(known) if known else None
+    containers_s = group_used_s(parent)
+    daemons_s = group_used_s(parent + DAEMONS_SUFFIX)
+    if containers_s is None and daemons_s is None:
+        return None
+    return (containers_s or 0.0) + (daemons_s or 0.0)
 
 
 def own_used_s(environment: Mapping[str, str]) -> float:

@@ -14,15 +14,15 @@ from tools.base_image import base_id, ensure_base, trim
 from tools.engine_probe import connect
 
 
-def test_trim_takes_documents_and_caches_and_leaves_the_rest(tmp_path: Path) -> None:
-    kept = ["usr/lib/python3.11/json/__init__.py", "usr/share/zoneinfo/UTC", "var/log"]
+def test_trim_takes_documents_and_lists_and_leaves_the_rest(tmp_path: Path) -> None:
+    compiled = "usr/lib/python3.11/json/__pycache__/decoder.pyc"
+    kept = ["usr/lib/python3.11/json/__init__.py", compiled, "usr/share/zoneinfo/UTC", "var/log"]
     surplus = [
         "usr/share/doc/bash/README",
         "usr/share/man/man1/ls.1.gz",
         "var/log/dpkg.log",
-        "usr/lib/python3.11/json/__pycache__/decoder.pyc",
     ]
-    for name in [*kept[:2], *surplus]:
+    for name in [*kept[:3], *surplus]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
     (tmp_path / "usr" / "bin").mkdir()
