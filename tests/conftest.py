@@ -76,17 +76,14 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Take the lanes asked for, keep together what shares a fixture, and leave out what needs an
-    engine where none answers."""
+    """Take the lanes asked for, long ones first, and leave out what needs an engine where none
+    answers."""
     config.stash[COLLECTED] = Counter(map(lane_of, items))
     if lanes := lanes_named(config.getoption("--lane")):
         dropped = [item for item in items if lane_of(item) not in lanes]
         items[:] = [item for item in items if lane_of(item) in lanes]
         config.hook.pytest_deselected(items=dropped)
     longest_first(items)
-    for item in items:
-        if (group := shared_fixtures(item)) is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
     needing = [item for item in items if item.get_closest_marker("engine")]
     config.stash[HOST] = (
         answering_host(os.environ) if needing and MISSING not in os.environ else None
@@ -100,18 +97,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sort what the kept table knows to be long to the front: no worker begins it as the last.
-
-    Cases of one file stay together, at the place of the longest of them.
-    """
+    """Sort files that the kept table knows to be long to the front: no worker begins one as its
+    last. A file's cases stay together and in their order."""
     known: dict[str, list[float]] = (
         json.loads(DURATIONS.read_text(encoding="utf-8"))["slowest"] if DURATIONS.is_file() else {}
     )
-    longest: dict[Path, float] = {}
+    took_s: dict[Path, float] = {}
     for item in items:
-        took_s = known.get(item.nodeid, [0.0])[0]
-        longest[item.path] = max(took_s, longest.get(item.path, 0.0))
-    items.sort(key=lambda item: -longest[item.path])
+        took_s[item.path] = took_s.get(item.path, 0.0) + known.get(item.nodeid, [0.0])[0]
+    items.sort(key=lambda item: -took_s[item.path])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -121,16 +115,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         return None
     run_measured(item, nextitem)
     return True
-
-
-def shared_fixtures(item: pytest.Item) -> str | None:
-    """Name of the group of cases that must share a worker, since they share a dear fixture: those
-    of a module with fixtures of its own scope. None where there is none, or a group is named."""
-    if item.get_closest_marker("xdist_group") is not None or not isinstance(item, pytest.Function):
-        return None
-    fixtures = item._fixtureinfo.name2fixturedefs.values()
-    scopes = {definition.scope for definitions in fixtures for definition in definitions}
-    return str(item.path) if scopes & {"module", "class", "package"} else None
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
