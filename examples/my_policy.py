@@ -15,9 +15,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched.division import fair_shares
-from dlsched.estimate.sketch import measured_s
-from dlsched.model import Decision, JobView, LatencyTarget, Limits, Snapshot
+from dlsched.policies import (
+    Decision,
+    JobView,
+    LatencyTarget,
+    Limits,
+    Snapshot,
+    fair_shares,
+    measured_s,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,36 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from dlsched.controller import Inbound
-from dlsched.ledger import Wish
-from dlsched.model import (
-    Action,
+from dlsched.control.ledger.desired import Wish
+from dlsched.control.ports import Inbound
+from dlsched.model.actions import Action, Move, Outcome, Remove, Resize
+from dlsched.model.cycle import RejectedFile
+from dlsched.model.decision import Decision
+from dlsched.model.facts import (
     Begun,
-    Bounds,
     ContainerFact,
-    ContainerSpec,
     ContainerState,
-    Decision,
-    Ended,
     GpuFact,
-    GpuView,
-    JobSpec,
-    JobState,
-    JobView,
     LatencySketch,
-    LatencyTarget,
-    Limits,
-    Move,
     NodeFact,
-    NodeView,
     Observation,
-    Outcome,
-    RejectedFile,
-    Remove,
     Report,
-    Resize,
-    Snapshot,
 )
+from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
+from dlsched.model.state import Ended, GpuView, JobState, JobView, NodeView, Snapshot
 
 
 def job_spec(name: str, **changes: object) -> JobSpec:

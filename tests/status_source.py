@@ -6,33 +6,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlsched.estimate.sketch import from_latencies
-from dlsched.model import (
+from dlsched.model.actions import Outcome, Resize
+from dlsched.model.cycle import CycleReport, RejectedFile
+from dlsched.model.decision import Decision
+from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, Sample
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import (
     AccuracyTarget,
     Bounds,
-    ComputeMode,
     ContainerSpec,
-    CycleReport,
-    Decision,
-    GpuAccess,
-    GpuFact,
-    GpuView,
     JobSpec,
-    JobState,
-    JobView,
     LatencyTarget,
     Limits,
-    NodeView,
-    Outcome,
-    Outlook,
-    OutlookKind,
-    Progress,
-    RejectedFile,
-    Resize,
-    Sample,
-    Snapshot,
     Target,
-    Usage,
 )
+from dlsched.model.state import GpuView, JobState, JobView, NodeView, Progress, Snapshot, Usage
 
 NOW_S = 1000.0
 P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)
@@ -123,8 +111,8 @@ def example_report() -> CycleReport:
 
 def foretold(report: CycleReport) -> CycleReport:
     """The example's report with outlooks of every kind."""
-    crowded = Outlook(
-        OutlookKind.CROWDED,
+    crowded = Forecast(
+        ForecastKind.CROWDED,
         "latency",
         needs_cores=2.45,
         lacks=(("digits-vgg", 0.8), ("lenet-train", 0.4)),
@@ -132,13 +120,13 @@ def foretold(report: CycleReport) -> CycleReport:
     )
     ahead = (NOW_S + 250, NOW_S + 180, NOW_S + 362)
     outlooks = {
-        "digits-mobilenet": (Outlook(OutlookKind.MET, "latency"),),
+        "digits-mobilenet": (Forecast(ForecastKind.MET, "latency"),),
         "digits-resnet": (crowded,),
-        "digits-vgg": (Outlook(OutlookKind.IMPOSSIBLE, "latency", best=0.064),),
-        "face-unlock": (Outlook(OutlookKind.UNKNOWN, "latency"),),
+        "digits-vgg": (Forecast(ForecastKind.IMPOSSIBLE, "latency", best=0.064),),
+        "face-unlock": (Forecast(ForecastKind.UNKNOWN, "latency"),),
         "lenet-train": (
-            Outlook(OutlookKind.EXPECTED, "deliver", *ahead, why="0.9 at step 1800"),
-            Outlook(OutlookKind.IMPOSSIBLE, "finish", best=0.952),
+            Forecast(ForecastKind.EXPECTED, "deliver", *ahead, why="0.9 at step 1800"),
+            Forecast(ForecastKind.IMPOSSIBLE, "finish", best=0.952),
         ),
         "typo": (crowded,),
     }

@@ -9,8 +9,9 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched import model
-from dlsched.model import AccuracyTarget, Decision, Limits, Snapshot
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import AccuracyTarget, Limits
+from dlsched.model.state import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class LasPolicy:
     def __init__(self, parameters: LasParameters) -> None:
         self.parameters = parameters
 
-    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """Each job's queue, and the weights that come with it."""
         rule = self.parameters
         queues = {

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar
 
-from dlsched import model
-from dlsched.model import Decision, Limits, Snapshot
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import Limits
+from dlsched.model.state import JobView, Snapshot
 
 NAME = "benchmarks.peers.oracle:OraclePolicy"
 
@@ -60,7 +61,7 @@ class OraclePolicy:
         self.parameters = parameters
         self._works = known_works(parameters.works)
 
-    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """All in their order, one far behind the other."""
         left_core_s = {job.name: self._left_core_s(job) for job in snapshot.running}
         order = sorted(snapshot.running, key=lambda job: (left_core_s[job.name], job.name))
@@ -78,7 +79,7 @@ class OraclePolicy:
             weights={job.name: _BEHIND_RATIO**place for place, job in enumerate(order)},
         )
 
-    def _left_core_s(self, job: model.JobView) -> float:
+    def _left_core_s(self, job: JobView) -> float:
         known_core_s = self._works.get(job.name)
         if known_core_s is None or job.tiers.delivered is not None:
             return math.inf

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from benchmarks.peers.proportional import lateness
-from dlsched import model
-from dlsched.division import fair_shares
-from dlsched.model import Decision, LatencyTarget, Limits, Snapshot
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import LatencyTarget, Limits
+from dlsched.model.state import Snapshot
+from dlsched.policies.fair_share import fair_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class PartiesPolicy:
     def __init__(self, parameters: PartiesParameters) -> None:
         self.parameters = parameters
 
-    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """One adjustment, or none."""
         rule, capacity = self.parameters, snapshot.node.capacity_cores
         jobs = snapshot.running

@@ -9,10 +9,11 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched import model
-from dlsched.division import fair_shares
 from dlsched.estimate.sketch import measured_s
-from dlsched.model import Decision, JobView, LatencyTarget, Limits, Snapshot
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import LatencyTarget, Limits
+from dlsched.model.state import JobView, Snapshot
+from dlsched.policies.fair_share import fair_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class ProportionalPolicy:
     def __init__(self, parameters: ProportionalParameters) -> None:
         self.parameters = parameters
 
-    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """One step for everybody, and the projection."""
         rule, capacity = self.parameters, snapshot.node.capacity_cores
         jobs = snapshot.running

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched import model
-from dlsched.model import Decision, Limits, Snapshot
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import Limits
+from dlsched.model.state import Snapshot
 
 _FIRST_CORES, _GROWTH = 0.01, 1.05
 """Upper end of the first bucket of usage, and by how much each is wider than the one before."""
@@ -65,7 +66,7 @@ class VpaPolicy:
     def __init__(self, parameters: VpaParameters) -> None:
         self.parameters = parameters
 
-    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """One sample a job, and what it comes to."""
         rule = self.parameters
         known = memory if isinstance(memory, VpaMemory) else VpaMemory((), snapshot.now_s)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from dlsched.errors import DlschedError, EngineUnavailable
+from dlsched.model.errors import DlschedError, EngineUnavailable
 
 
 class LogReading:

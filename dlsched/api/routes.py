@@ -22,12 +22,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from dlsched import policies
 from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.log_stream import LogReading, LogResponse
-from dlsched.errors import DlschedError
-from dlsched.model import CycleReport, JobView
-from dlsched.status import job_now, job_status, node_status, plain
+from dlsched.api.status import job_now, job_status, node_status, plain
+from dlsched.model.cycle import CycleReport
+from dlsched.model.errors import DlschedError
+from dlsched.model.state import JobView
+from dlsched.policies import registry
 
 FOLLOWERS_MAX = 32
 """Logs read at the same time at each address: each takes a thread, and a silent job holds it."""
@@ -123,7 +124,7 @@ class _Routes:
         return _Json(plain(self._source.about()))
 
     def policies(self, _request: Request) -> Response:
-        return _Json({"policies": policies.known()})
+        return _Json({"policies": registry.known()})
 
     async def report(self, _request: Request) -> Response:
         return _Json(plain(self._report()))

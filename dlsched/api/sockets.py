@@ -14,7 +14,7 @@ import socket
 import stat
 from pathlib import Path
 
-from dlsched.errors import AlreadyRunning, DlschedError
+from dlsched.model.errors import AlreadyRunning, DlschedError
 
 log = logging.getLogger(__name__)
 

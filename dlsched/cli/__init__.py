@@ -26,7 +26,7 @@ from dlsched.cli import (
 )
 from dlsched.cli.exits import FAILURE, INVALID, UNREACHABLE
 from dlsched.cli.output import say
-from dlsched.errors import (
+from dlsched.model.errors import (
     AlreadyRunning,
     DaemonUnavailable,
     DlschedError,

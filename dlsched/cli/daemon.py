@@ -13,7 +13,7 @@ import click
 from dlsched.cli import options
 
 if TYPE_CHECKING:
-    from dlsched.settings import Settings
+    from dlsched.config.settings import Settings
 
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
@@ -50,6 +50,6 @@ def run(config: Path | None, dry_run: bool, log_format: str | None, **flags: Any
         return options.settings(config, {**flags, "log.format": log_format})
 
     settings = load()
-    from dlsched import daemon
+    from dlsched.daemon import main
 
-    raise SystemExit(daemon.run(settings, dry_run=dry_run, reload=load))
+    raise SystemExit(main.run(settings, dry_run=dry_run, reload=load))

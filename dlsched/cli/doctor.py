@@ -17,13 +17,13 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import clean, tell_json
-from dlsched.errors import AlreadyRunning, DlschedError, SettingsError
-from dlsched.runtime.finding import Finding
-from dlsched.units import render_bytes, render_seconds
+from dlsched.model.errors import AlreadyRunning, DlschedError, SettingsError
+from dlsched.model.units import render_bytes, render_seconds
+from dlsched.runtime.doctor.finding import Finding
 
 if TYPE_CHECKING:
+    from dlsched.config.settings import Settings
     from dlsched.runtime.docker.engine import Engine
-    from dlsched.settings import Settings
 
 LASTS_LEAST_S = 86_400.0
 """A journal whose bound holds less than a day is worth a word."""
@@ -62,8 +62,8 @@ def doctor(ctx: click.Context, output: str, config: Path | None, no_probe: bool)
 
 
 def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
-    from dlsched.runtime import host_doctor as host
-    from dlsched.status import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
+    from dlsched.api.status import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
+    from dlsched.runtime.doctor import host
 
     then = host.moment()
     try:
@@ -92,7 +92,7 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
 
 
 def _policy(settings: Settings) -> Finding:
-    from dlsched.policies import load
+    from dlsched.policies.registry import load
 
     try:
         load(settings.policy, settings.policy_options)
@@ -102,11 +102,11 @@ def _policy(settings: Settings) -> Finding:
 
 
 def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
-    from dlsched.runtime import host_doctor as host
     from dlsched.runtime.docker import DockerOptions
-    from dlsched.runtime.docker.doctor import examine
+    from dlsched.runtime.docker.doctor.engine import examine
+    from dlsched.runtime.docker.doctor.probe import probe
     from dlsched.runtime.docker.engine import Engine
-    from dlsched.runtime.docker.probe import probe
+    from dlsched.runtime.doctor import host
 
     engine = Engine(
         settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
@@ -132,8 +132,8 @@ def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
 
 
 def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Finding]:
-    from dlsched.runtime.docker import gpu_doctor as gpus
-    from dlsched.runtime.docker.labels import ENABLE, INSTANCE
+    from dlsched.runtime.docker.doctor import gpus
+    from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
 
     yield from gpus.alarm(settings.state_dir)
     seen = gpus.look(settings.gpus)
@@ -169,7 +169,7 @@ def _watch(folder: Path) -> Finding:
 
 def _daemon(settings: Settings) -> Iterator[Finding]:
     """Who answers, and who holds the lock: a lock without an answer is a daemon in trouble."""
-    from dlsched.records import lock_state_dir
+    from dlsched.store.jobs import lock_state_dir
 
     try:
         with options.daemon_of(settings) as daemon:
@@ -195,7 +195,8 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
 
 
 def _journal(settings: Settings) -> Finding:
-    from dlsched.journal import JOURNAL_NAME, JournalReader
+    from dlsched.store.journal.reader import JournalReader
+    from dlsched.store.journal.schema import JOURNAL_NAME
 
     path, bound = settings.state_dir / JOURNAL_NAME, settings.journal.max_size_bytes
     if not path.exists():

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dlsched.cli.texts import WIDE_COLUMNS, text
-from dlsched.units import render_bytes
+from dlsched.model.units import render_bytes
 
 SHORT_CHARACTERS = 12
 """Of a UUID: enough to tell a host's GPUs apart, and for `docker` and `nvidia-smi` to find one."""

@@ -13,11 +13,11 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import say, tell, tell_json
-from dlsched.errors import DaemonUnavailable, Problem, SpecError
+from dlsched.model.errors import DaemonUnavailable, Problem, SpecError
 
 if TYPE_CHECKING:
-    from dlsched.model import JobSpec
-    from dlsched.settings import Settings
+    from dlsched.config.settings import Settings
+    from dlsched.model.spec import JobSpec
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
@@ -75,7 +75,7 @@ def schema() -> None:
     Example:
       dlsched schema > dlsched-job.schema.json
     """
-    from dlsched.spec import json_schema
+    from dlsched.config.job import json_schema
 
     tell_json(json_schema())
 
@@ -105,8 +105,8 @@ def submit(
       dlsched submit face-unlock.yaml
       dlsched submit --start face-unlock.yaml
     """
-    from dlsched.submitting import doubts, lacks, own_folder
-    from dlsched.submitting import submit as put
+    from dlsched.config.inbox.submit import doubts, lacks, own_folder
+    from dlsched.config.inbox.submit import submit as put
 
     flags = {"watch": watch, "run_dir": run_dir}
     settings = options.settings(config, flags)
@@ -123,7 +123,7 @@ def submit(
 
 def _running(settings: Settings) -> tuple[Path, Mapping[str, Any]]:
     """The running daemon's folder and what `ps` shows; without a daemon the settings' and {}."""
-    from dlsched.client import Refused
+    from dlsched.api.client import Refused
 
     folder = settings.watch
     try:
@@ -136,8 +136,8 @@ def _running(settings: Settings) -> tuple[Path, Mapping[str, Any]]:
 
 def _lift(job: str, settings: Settings) -> None:
     """Through the daemon, which acts at once; without one in the records, which it reads later."""
-    from dlsched.client import Refused
-    from dlsched.records import ended_records
+    from dlsched.api.client import Refused
+    from dlsched.store.jobs import ended_records
 
     try:
         with options.daemon_of(settings) as daemon:
@@ -153,8 +153,8 @@ def _checked(
     file: Path, status: Mapping[str, Any]
 ) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
     """The job, or what is wrong; and what speaks against its targets."""
-    from dlsched.spec import env_file_reader, parse_spec
-    from dlsched.submitting import doubts, lacks
+    from dlsched.config.inbox.submit import doubts, lacks
+    from dlsched.config.job import env_file_reader, parse_spec
 
     beside, node = env_file_reader(file.parent), status.get("node", {})
     try:
@@ -165,7 +165,7 @@ def _checked(
 
 
 def _read(file: Path) -> str:
-    from dlsched.document import SIZE_MAX_BYTES
+    from dlsched.config.yaml import SIZE_MAX_BYTES
 
     try:
         with file.open("rb") as stream:
@@ -180,7 +180,7 @@ def _read(file: Path) -> str:
 def _as_json(
     file: Path, spec: JobSpec | None, problems: tuple[Problem, ...], doubted: tuple[str, ...]
 ) -> dict[str, Any]:
-    from dlsched.status import plain
+    from dlsched.api.status import plain
 
     return {
         "file": str(file),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from dlsched.journal import JournalReader
+    from dlsched.store.journal.reader import JournalReader
 
 _LAST = (1 << 63) - 1
 
@@ -26,7 +26,7 @@ last = click.option("--to", "last", metavar="WHEN", help="Last cycle: its number
 
 def file(journal: Path) -> Path:
     """The journal's file, where it or its directory was named."""
-    from dlsched.journal import JOURNAL_NAME
+    from dlsched.store.journal.schema import JOURNAL_NAME
 
     if not journal.is_dir():
         return journal
@@ -37,7 +37,7 @@ def file(journal: Path) -> Path:
 
 def within(reader: JournalReader, first: str | None, last: str | None) -> tuple[int, int]:
     """Numbers of the first and the last cycle that `--from` and `--to` ask for."""
-    from dlsched.replay import first_cycle_from, last_cycle_until
+    from dlsched.simulation.replay import first_cycle_from, last_cycle_until
 
     begin, end = 0, _LAST
     if first is not None:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from dlsched.client import Daemon
-    from dlsched.settings import Settings
+    from dlsched.api.client import Daemon
+    from dlsched.config.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,14 +55,14 @@ def settings(file: Path | None, flags: Mapping[str, object] | None = None) -> Se
 
     Raises SettingsError with every problem.
     """
-    from dlsched.settings import load_settings
+    from dlsched.config.settings import load_settings
 
     return load_settings(file, os.environ, flags or {})
 
 
 def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
     """The daemon that these options lead to."""
-    from dlsched.client import Daemon
+    from dlsched.api.client import Daemon
 
     # Who names the directory need not be able to read the operator's settings.
     return Daemon(run_dir if run_dir is not None else settings(file).run_dir)
@@ -70,6 +70,6 @@ def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
 
 def daemon_of(settings: Settings) -> Daemon:
     """The daemon that runs under these settings."""
-    from dlsched.client import Daemon
+    from dlsched.api.client import Daemon
 
     return Daemon(settings.run_dir)

@@ -11,7 +11,7 @@ import re
 
 import click
 
-from dlsched.logs import plain_text
+from dlsched.model.units import plain_text
 
 # What a terminal would obey: control sequences, titles and the like, then any control left over.
 _SEQUENCE = re.compile(

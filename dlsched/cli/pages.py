@@ -17,12 +17,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from dlsched.api.status import REQUESTS_MIN
+from dlsched.cli.forecast_pages import OUTLOOK_COLUMNS, expectation, foretold_cell, outlook_lines
 from dlsched.cli.gpu_pages import in_full, in_short, shares, short, show_gpus
-from dlsched.cli.outlook_pages import OUTLOOK_COLUMNS, expectation, foretold_cell, outlook_lines
 from dlsched.cli.output import clean
 from dlsched.cli.texts import WIDE_COLUMNS, note, text
-from dlsched.status import REQUESTS_MIN
-from dlsched.units import render_cores, render_seconds
+from dlsched.model.units import render_cores, render_seconds
 
 PIPED_COLUMNS = 120
 """Width where there is no terminal to ask."""

@@ -16,7 +16,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import tell, tell_json
-from dlsched.errors import PolicyError
+from dlsched.model.errors import PolicyError
 
 
 @click.command(short_help="List the installed policies.")
@@ -30,7 +30,7 @@ def policies(verbose: bool, output: str) -> None:
       dlsched policies
       dlsched policies --verbose
     """
-    from dlsched.policies import known
+    from dlsched.policies.registry import known
 
     found: dict[str, Any] = {
         name: {"summary": summary, "parameters": _parameters(name) if verbose else []}
@@ -48,7 +48,7 @@ def policies(verbose: bool, output: str) -> None:
 
 
 def _parameters(name: str) -> list[dict[str, Any]]:
-    from dlsched.policies import load
+    from dlsched.policies.registry import load
 
     try:
         cls: type[Any] = load(name).Parameters

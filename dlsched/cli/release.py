@@ -14,12 +14,12 @@ import click
 from dlsched.cli import options
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, say, tell, tell_json
-from dlsched.errors import AlreadyRunning
+from dlsched.model.errors import AlreadyRunning
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dlsched.settings import Settings
+    from dlsched.config.settings import Settings
 
 
 @click.command(short_help="Give every container its own limits back.")
@@ -70,7 +70,7 @@ def release(
 
 def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | None:
     """By the daemon that holds the lock, if it may be asked; where none does, here."""
-    from dlsched.records import lock_state_dir
+    from dlsched.store.jobs import lock_state_dir
 
     if not settings.state_dir.is_dir():
         return ()
@@ -84,8 +84,8 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
             answer: Sequence[dict[str, Any]] = daemon.release()["containers"]
             return answer
     with lock:
-        from dlsched.runtime.docker.release import release_all
-        from dlsched.wiring import engine_options
+        from dlsched.daemon.wiring import engine_options
+        from dlsched.runtime.docker.end.release import release_all
 
         return [asdict(back) for back in release_all(engine_options(settings))]
 

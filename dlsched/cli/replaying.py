@@ -18,8 +18,8 @@ from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, say, tell
 
 if TYPE_CHECKING:
-    from dlsched.model import CycleReport
-    from dlsched.replay import Beside, Replay, Tally
+    from dlsched.model.cycle import CycleReport
+    from dlsched.simulation.replay import Beside, Replay, Tally
 
 _HEAD = f"{'CYCLE':>8}  {'TIME':<24}  {'JOB':<20}  {'DONE':>8}  {'WOULD':>8}  {'DIFF':>8}  WHY"
 
@@ -69,11 +69,11 @@ def replay(
       dlsched replay /var/lib/dlsched --policy adaptive
       dlsched replay journal.db -p 'tradl?interval_s=5' --from 2026-11-21T14:30 --job vae -o json
     """
-    from dlsched import replay as replaying
-    from dlsched.deciding import NamedPolicy
-    from dlsched.guards import GuardOptions
-    from dlsched.journal import JournalReader
-    from dlsched.policies import load
+    from dlsched.control.decider import NamedPolicy
+    from dlsched.control.guards import GuardOptions
+    from dlsched.policies.registry import load
+    from dlsched.simulation import replay as replaying
+    from dlsched.store.journal.reader import JournalReader
 
     named = NamedPolicy(policy, load(policy))
     settings = options.settings(config, {"dead_band": dead_band, "cooldown": cooldown})
@@ -143,7 +143,7 @@ def _show_table(rows: Iterator[Beside], again: Replay, policy: str, job: str | N
 
 def _show_json(rows: Iterator[Beside], again: Replay, policy: str, job: str | None) -> None:
     """One object, written piece by piece."""
-    from dlsched.status import plain
+    from dlsched.api.status import plain
 
     click.echo(f'{{"policy": {json.dumps(policy)}, "rows": [', nl=False)
     for number, row in enumerate(rows):

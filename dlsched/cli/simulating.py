@@ -18,8 +18,8 @@ from dlsched.cli.output import say, tell, tell_json
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from dlsched.scoring import Row, RunResult
-    from dlsched.trace import Trace
+    from dlsched.simulation.scoring import Row, RunResult
+    from dlsched.simulation.trace import Trace
 
 _PICTURES = (".png", ".svg", ".pdf")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -55,8 +55,8 @@ def simulate(
       dlsched simulate day.yaml --policy adaptive --compare fair,dqoes --seeds 5 -o json
       dlsched simulate day.yaml --policy tradl --compare 'tradl?weights=closest' --plot day.png
     """
-    from dlsched import simulate as simulator
-    from dlsched.scoring import rows as scored
+    from dlsched.simulation import run as simulator
+    from dlsched.simulation.scoring import rows as scored
 
     draw = None if plot is None else _drawer(plot)
     read = _read(trace)
@@ -82,7 +82,7 @@ def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
         hint = f"{file.name!r} does not end in {', '.join(_PICTURES)}"
         raise click.BadParameter(hint, param_hint="--plot")
     try:
-        from dlsched.plot import draw
+        from dlsched.simulation.plot import draw
     except ImportError as error:
         say(f"--plot needs matplotlib ({error}): pip install 'dlsched[plot]'")
         raise SystemExit(1) from error
@@ -90,8 +90,8 @@ def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
 
 
 def _read(path: Path) -> Trace:
-    from dlsched.errors import Problem
-    from dlsched.trace import SIZE_MAX_BYTES, TraceError, parse_trace
+    from dlsched.model.errors import Problem
+    from dlsched.simulation.trace import SIZE_MAX_BYTES, TraceError, parse_trace
 
     try:
         with path.open("rb") as stream:

@@ -14,7 +14,7 @@ import click
 from dlsched.cli import journals
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, say, tell
-from dlsched.units import parse_seconds
+from dlsched.model.units import parse_seconds
 
 
 @click.group(short_help="Make traces for simulate.")
@@ -32,7 +32,7 @@ def trace() -> None:
 @trace.command("format", short_help="Tell what may stand in a trace.")
 def tell_format() -> None:
     """Tell what may stand in a trace, by a commented example with every key."""
-    from dlsched import trace as package
+    from dlsched.simulation import trace as package
 
     tell((package.__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].rstrip())
 
@@ -141,8 +141,8 @@ def generate(
     Example:
       dlsched trace generate --jobs 40 --hours 1 --seed 7 > day.yaml
     """
-    from dlsched.trace import FAMILIES, Recipe, render_trace
-    from dlsched.trace import generate as make
+    from dlsched.simulation.trace import FAMILIES, Recipe, render_trace
+    from dlsched.simulation.trace import generate as make
 
     wanted = list(FAMILIES) if families is None else families.split(",")
     if not set(wanted) <= set(FAMILIES):
@@ -193,10 +193,10 @@ def record(journal: Path, first: str | None, last: str | None, name: str) -> Non
       dlsched trace record /var/lib/dlsched > yesterday.yaml
       dlsched trace record journal.db --from 2026-11-21T08:00 --to 2026-11-21T12:00 --name morning
     """
-    from dlsched.journal import JournalReader
-    from dlsched.spec_schema import NAME
-    from dlsched.trace import NothingRecorded, render_trace
-    from dlsched.trace import record as recorded
+    from dlsched.model.spec import NAME
+    from dlsched.simulation.trace import NothingRecorded, render_trace
+    from dlsched.simulation.trace import record as recorded
+    from dlsched.store.journal.reader import JournalReader
 
     if not re.fullmatch(NAME, name):
         raise click.BadParameter(f"{name!r} is not a name: {NAME}", param_hint="--name")
@@ -217,7 +217,7 @@ def record(journal: Path, first: str | None, last: str | None, name: str) -> Non
 
 
 def _quantile(text: str) -> float | None:
-    from dlsched.spec_values import quantile_of
+    from dlsched.config.job_values import quantile_of
 
     try:
         return quantile_of(text)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlsched.estimate.growth import Point, points
-from dlsched.model import AccuracyTarget, JobView, LatencyTarget
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.model.state import JobView
 
 _LAST_POINTS = 16
 """Only the latest show the present pace."""
@@ -21,7 +22,7 @@ _LATEST_S = 30 * 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class FinishForecast:
     """In how many seconds a job may be done, and what tells so, or why nothing does."""
 
     in_s: float | None
@@ -29,26 +30,26 @@ class Outlook:
     why: str
 
 
-def outlook(job: JobView, now_s: float) -> Outlook:
+def finish_forecast(job: JobView, now_s: float) -> FinishForecast:
     """When that job may be done, at the earliest."""
     if isinstance(job.spec.target, LatencyTarget):
-        return Outlook(None, f"{job.name} serves until it is stopped")
+        return FinishForecast(None, f"{job.name} serves until it is stopped")
     if not isinstance(job.spec.target, AccuracyTarget):
-        return Outlook(None, f"{job.name} has no target")
+        return FinishForecast(None, f"{job.name} has no target")
     target = job.spec.target
     goal = f"{target.metric} {target.finish:g}"
     if job.tiers.finished is not None:
-        return Outlook(0.0, f"{job.name} has reached {goal}")
+        return FinishForecast(0.0, f"{job.name} has reached {goal}")
     given = points(job, target.metric)
     in_s = time_to(given, target.finish, now_s, falls=target.finish < target.deliver)
     if in_s is not None:
-        return Outlook(in_s, f"{job.name} reaches {goal} at its present pace")
+        return FinishForecast(in_s, f"{job.name} reaches {goal} at its present pace")
     if target.deadline_s is not None and job.started_at_s is not None:
         left_s = job.started_at_s + target.deadline_s - now_s
         if left_s > 0:
-            return Outlook(left_s, f"{job.name} has its deadline")
+            return FinishForecast(left_s, f"{job.name} has its deadline")
     known = "does not come nearer to" if len(given) >= _LEAST_POINTS else "tells too little of"
-    return Outlook(None, f"{job.name} {known} {goal}")
+    return FinishForecast(None, f"{job.name} {known} {goal}")
 
 
 def time_to(given: Sequence[Point], value: float, now_s: float, *, falls: bool) -> float | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from dlsched.model import ContainerFact, GpuFact
+from dlsched.model.facts import ContainerFact, GpuFact
 
 
 class GpuUse(NamedTuple):

@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dlsched.model import JobView
-from dlsched.tiers import evaluations
+from dlsched.estimate.evaluations import evaluations
+from dlsched.model.state import JobView
 
 Point = tuple[float, float]
 """When a value was received, in seconds, and the value."""

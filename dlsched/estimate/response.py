@@ -13,8 +13,9 @@ from enum import StrEnum
 from itertools import pairwise
 
 from dlsched.estimate.sketch import cv
-from dlsched.model import JobView, LatencyTarget, Snapshot
-from dlsched.units import render_seconds
+from dlsched.model.spec import LatencyTarget
+from dlsched.model.state import JobView, Snapshot
+from dlsched.model.units import render_seconds
 
 FLAT = 0.2
 """Elasticity of speed to cores, d ln speed / d ln cores, up to which more of them are of no use:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from dlsched.model import LatencySketch
+from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import bucket_index, bucket_value_s
 
 

@@ -9,7 +9,7 @@ import math
 from collections import deque
 from collections.abc import Mapping
 
-from dlsched.model import LatencySketch
+from dlsched.model.facts import LatencySketch
 
 
 def in_order(counts: Mapping[int, int]) -> tuple[tuple[int, int], ...]:

@@ -1,123 +1,74 @@
-"""Policies: pure decisions, one policy a file. This module owns what a policy is, and finds them.
+"""Who gets how much: one policy a file or folder, and all that the author of a policy imports.
 
-It must not decide anything itself. A user's own policy joins as an entry point of the group
-`dlsched.policies`, or is named `module:Class`. Wherever a policy is named, its parameters may stand
-behind the name: `dqoes?gain=0.1&backoff=1`.
+`from dlsched.policies import Decision, Limits, Snapshot` and so on: this face stays when modules
+behind it move. Inside the program a name is imported from the module that defines it.
 """
 
-from __future__ import annotations
+from dlsched.estimate.evaluations import evaluations, reaches
+from dlsched.estimate.sketch import cv, measured_s
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.errors import PolicyError
+from dlsched.model.facts import GpuFact, LatencySketch, Sample
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import (
+    AccuracyTarget,
+    Bounds,
+    ContainerSpec,
+    JobSpec,
+    LatencyTarget,
+    Limits,
+    Target,
+)
+from dlsched.model.state import (
+    GpuView,
+    JobState,
+    JobView,
+    NodeView,
+    Progress,
+    Reached,
+    Snapshot,
+    Tiers,
+    Usage,
+)
+from dlsched.model.units import render_cores, render_seconds, same_cores
+from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
+from dlsched.policies.protocol import Policy
 
-import dataclasses
-import importlib
-from collections.abc import Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, ClassVar, Protocol, cast
-
-from dlsched import model
-from dlsched.errors import PolicyError
-from dlsched.model import Decision, Snapshot
-from dlsched.policies.spelling import split, typed
-
-GROUP = "dlsched.policies"
-
-
-class Policy(Protocol):
-    """One method. Same snapshot and memory, same decision: no clock, files, logging, randomness.
-
-    `Parameters` is a frozen dataclass whose fields each have a default and a docstring with unit
-    and reason. `Memory` is a frozen dataclass of plain values (at most 4 KiB a job), or None when
-    the policy remembers nothing. `reserves` says whether the sum of its ceilings stays within
-    capacity (a guard then enforces it). Bounds, capacity, dead-band and cool-down are the guards'
-    work, alike for all policies, and so is the share of a job whose progress nobody can see: unless
-    the policy decides without any, and says so by a class variable `heeds_progress` that is False.
-
-    It decides cores alone. Where jobs share a GPU it is asked once more for each, with a snapshot
-    in which the GPU is a node of capacity 1 and cores are its time (see `per_device`); a policy
-    that is not to be asked so says it by a class variable `per_device` that is False.
-    """
-
-    Parameters: ClassVar[type[Any]]
-    Memory: ClassVar[type[Any] | None]
-    reserves: ClassVar[bool]
-
-    def __init__(self, parameters: Any) -> None: ...
-
-    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
-        """What each running job should get, and why."""
-        ...
-
-
-def heeds_progress(policy: Policy) -> bool:
-    """Whether what it decides for a job hangs on that job's progress."""
-    return bool(getattr(policy, "heeds_progress", True))
-
-
-def known() -> dict[str, str]:
-    """Every installed policy: its name, and the first line of its docstring."""
-    return {point.name: _summary(point) for point in sorted(_points(), key=lambda p: p.name)}
-
-
-def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
-    """The policy of that name, or of `module:Class`, with these parameters and those in `spelled`.
-
-    `spelled` is `NAME` or `NAME?key=value&key=value`. Raises PolicyError in one line: an unknown
-    name tells the known ones, an unknown or ill-typed parameter tells the right ones.
-    """
-    name, written = split(spelled)
-    cls = _find(name)
-    fields = {field.name: field for field in dataclasses.fields(cls.Parameters)}
-    given: dict[str, object] = dict(options or {})
-    for key in (*written, *given):
-        if key not in fields:
-            raise PolicyError(f"policy {name}: no parameter {key!r}; {_told(fields)}")
-        if key in written and key in given:
-            raise PolicyError(f"policy {name}: {key} is given twice")
-    for key, value in given.items():
-        expected = type(fields[key].default)
-        fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
-        if not (fits or (expected is float and type(value) is int)):
-            raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
-    for key, words in written.items():
-        try:
-            given[key] = typed(words, fields[key].default)
-        except ValueError as error:
-            raise PolicyError(f"policy {name}: {key} is {words!r}, {error}") from error
-    try:
-        return cls(cls.Parameters(**given))
-    except ValueError as error:
-        raise PolicyError(f"policy {name}: {error}") from error
-
-
-def _told(fields: Mapping[str, object]) -> str:
-    return f"it has {', '.join(fields)}" if fields else "it has none"
-
-
-def _find(name: str) -> type[Policy]:
-    point = next((p for p in _points() if p.name == name), None)
-    try:
-        if point is not None:
-            found = point.load()
-        elif ":" in name:
-            module, _, attribute = name.partition(":")
-            found = getattr(importlib.import_module(module), attribute)
-        else:
-            names = ", ".join(sorted(p.name for p in _points()))
-            raise PolicyError(f"no policy {name!r}; known are {names}, or module:Class of your own")
-    except (ImportError, AttributeError) as error:
-        raise PolicyError(f"policy {name!r} cannot be loaded: {error}") from error
-    parts = ("Parameters", "Memory", "reserves", "decide")
-    missing = [part for part in parts if not hasattr(found, part)]
-    if missing:
-        raise PolicyError(f"policy {name!r} has no {', '.join(missing)}; see examples/my_policy.py")
-    return cast("type[Policy]", found)
-
-
-def _points() -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=GROUP))
-
-
-def _summary(point: EntryPoint) -> str:
-    try:
-        return (point.load().__doc__ or "").strip().partition("\n")[0]
-    except (ImportError, AttributeError) as error:
-        return f"cannot be loaded: {error}"
+__all__ = [
+    "AccuracyTarget",
+    "Bounds",
+    "Claim",
+    "ContainerSpec",
+    "Decision",
+    "Forecast",
+    "ForecastKind",
+    "GpuFact",
+    "GpuView",
+    "JobSpec",
+    "JobState",
+    "JobView",
+    "LatencySketch",
+    "LatencyTarget",
+    "Limits",
+    "NodeView",
+    "Policy",
+    "PolicyError",
+    "PolicyMemory",
+    "Progress",
+    "Reached",
+    "Sample",
+    "Snapshot",
+    "Target",
+    "Tiers",
+    "Usage",
+    "claim",
+    "cv",
+    "evaluations",
+    "fair_shares",
+    "measured_s",
+    "reaches",
+    "render_cores",
+    "render_seconds",
+    "same_cores",
+    "water_fill",
+]

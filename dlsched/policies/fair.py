@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched import model
-from dlsched.division import fair_shares
-from dlsched.model import Decision, Limits, Snapshot
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import Limits
+from dlsched.model.state import Snapshot
+from dlsched.policies.fair_share import fair_shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class FairPolicy:
     def __init__(self, parameters: FairParameters) -> None:
         self.parameters = parameters
 
-    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """The fair share of every running job."""
         capacity = snapshot.node.capacity_cores
         shares = fair_shares(snapshot.running, capacity)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dlsched import model
-from dlsched.model import Decision, Limits, Snapshot
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import Limits
+from dlsched.model.state import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class NonePolicy:
     def __init__(self, parameters: NoneParameters) -> None:
         self.parameters = parameters
 
-    def decide(self, snapshot: Snapshot, memory: model.Memory | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """No ceiling for any running job."""
         return Decision(
             limits={job.name: Limits() for job in snapshot.running},

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 
-from dlsched.errors import PolicyError
+from dlsched.model.errors import PolicyError
 
 
 def split(spelled: str) -> tuple[str, Mapping[str, str]]:

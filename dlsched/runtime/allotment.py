@@ -23,8 +23,8 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from dlsched import __version__
-from dlsched.durable import write_whole
 from dlsched.report.turns import turn_file
+from dlsched.store.atomic import write_whole
 
 OUT = "/run/dlsched/out"
 IN = "/run/dlsched/in"

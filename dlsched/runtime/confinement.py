@@ -13,8 +13,8 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlsched.job_files import is_operator
-from dlsched.tenants import is_under
+from dlsched.config.inbox.files import is_operator
+from dlsched.config.users import is_under
 
 _LINKS_MAX = 40
 """As the kernel."""

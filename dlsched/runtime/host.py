@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dlsched.model import NodeFact
+from dlsched.model.facts import NodeFact
 
 PROC = Path("/proc")
 CPUS = Path("/sys/devices/system/cpu")

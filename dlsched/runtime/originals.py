@@ -1,7 +1,7 @@
 """What containers had before our first change of them, kept until they are gone.
 
 Owns the folder `originals` in the state directory, one file a container. It must not change a
-container, nor decide when: `runtime.docker.hands` does.
+container, nor decide when: `runtime.docker.limits.writer` does.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from dlsched.record_folder import BROKEN, Records
-from dlsched.runtime.group_limits import GroupLimits
-from dlsched.runtime.limits import PERIOD_US, quota_cores
+from dlsched.runtime.cgroup.group_limits import GroupLimits
+from dlsched.runtime.cgroup.limits import PERIOD_US, quota_cores
+from dlsched.store.records import BROKEN, Records
 
 FOLDER = "originals"
 

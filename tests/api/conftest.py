@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.api import ApiServer
-from dlsched.client import Daemon
+from dlsched.api.client import Daemon
 from tests.status_source import FakeSource, example_report
 
 

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dlsched.api import ApiServer
+from dlsched.api.client import Daemon, Refused
 from dlsched.api.routes import FOLLOWERS_MAX
-from dlsched.client import Daemon, Refused
-from dlsched.errors import EngineUnavailable
+from dlsched.model.errors import EngineUnavailable
 from tests.status_source import FakeSource
 
 

@@ -10,10 +10,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from dlsched import policies
 from dlsched.api import ApiServer
-from dlsched.errors import EngineUnavailable
-from dlsched.model import RejectedFile
+from dlsched.model.cycle import RejectedFile
+from dlsched.model.errors import EngineUnavailable
+from dlsched.policies import registry
 from tests.status_source import CHANGE, EVENT, FakeSource, example_report
 
 Ask = Callable[..., httpx2.Response]
@@ -45,7 +45,7 @@ def test_report_is_the_whole_cycle(ask: Ask) -> None:
 
 
 def test_policies_are_the_installed_ones(ask: Ask) -> None:
-    assert ask("GET", "/v1/policies").json()["policies"] == policies.known()
+    assert ask("GET", "/v1/policies").json()["policies"] == registry.known()
 
 
 def test_why_tells_history_and_the_last_cycle(ask: Ask, source: FakeSource) -> None:

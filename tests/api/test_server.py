@@ -17,9 +17,9 @@ import pytest
 
 from dlsched.api import ApiServer
 from dlsched.api import server as server_module
+from dlsched.api.client import Daemon
 from dlsched.api.server import CONNECTIONS_MAX
-from dlsched.client import Daemon
-from dlsched.errors import DaemonUnavailable
+from dlsched.model.errors import DaemonUnavailable
 from tests.status_source import FakeSource
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from dlsched.api import ApiServer, SocketUnusable
-from dlsched.client import Daemon
-from dlsched.errors import AlreadyRunning
+from dlsched.api.client import Daemon
+from dlsched.model.errors import AlreadyRunning
 from tests.status_source import FakeSource
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dlsched import settings
 from dlsched.api import ApiServer
 from dlsched.cli import main
+from dlsched.config import settings
 from tests.status_source import FakeSource, example_report
 
 Program = Callable[..., Result]

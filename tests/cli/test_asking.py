@@ -8,19 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model import (
-    AccuracyTarget,
-    Decision,
-    JobState,
-    Limits,
-    Outlook,
-    OutlookKind,
-    Progress,
-    Reached,
-    Sample,
-    Shadow,
-    Tiers,
-)
+from dlsched.model.cycle import Shadow
+from dlsched.model.decision import Decision
+from dlsched.model.facts import Sample
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import AccuracyTarget, Limits
+from dlsched.model.state import JobState, Progress, Reached, Tiers
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, foretold, job
 
@@ -187,7 +180,7 @@ def test_few_columns_are_enough_for_short_targets_and_outlooks(
     assert daemon.report is not None
     report = foretold(daemon.report)
     short = tuple(view for view in report.snapshot.jobs if view.name == "digits-vgg")
-    met = {"digits-vgg": (Outlook(OutlookKind.MET, "latency"),)}
+    met = {"digits-vgg": (Forecast(ForecastKind.MET, "latency"),)}
     snapshot = replace(report.snapshot, jobs=short)
     daemon.report = replace(report, snapshot=snapshot, outlooks=met)
     rows = table(program("ps", env={"COLUMNS": "80"}).stdout)
@@ -204,7 +197,7 @@ def test_the_outlook_of_a_tier_that_is_met_gives_way_to_the_next(
     assert daemon.report is not None
     report = foretold(daemon.report)
     deliver, finish = report.outlooks["lenet-train"]
-    met = replace(deliver, kind=OutlookKind.MET)
+    met = replace(deliver, kind=ForecastKind.MET)
     daemon.report = replace(report, outlooks={"lenet-train": (met, finish)})
     assert "at best 0.952" in table(program("ps").stdout)["lenet-train"]
     daemon.report = replace(report, outlooks={"lenet-train": (met, met)})
@@ -234,7 +227,7 @@ def test_what_the_outlook_tells_is_not_told_again_as_the_reason(
 ) -> None:
     assert daemon.report is not None
     words = "p95 50 ms: 51 ms now, given 0.6 cores, it needs 0.52"
-    met = Outlook(OutlookKind.MET, "latency", why=words)
+    met = Forecast(ForecastKind.MET, "latency", why=words)
     daemon.report = replace(
         daemon.report,
         outlooks={"digits-mobilenet": (met,)},
@@ -247,8 +240,8 @@ def test_what_the_outlook_tells_is_not_told_again_as_the_reason(
 
 def test_an_outlook_cannot_steer_the_terminal(program: Program, daemon: FakeSource) -> None:
     assert daemon.report is not None
-    hostile = Outlook(
-        OutlookKind.CROWDED, "latency", lacks=(("\x1b[31mred", 1.0),), why="\x07\u202eback"
+    hostile = Forecast(
+        ForecastKind.CROWDED, "latency", lacks=(("\x1b[31mred", 1.0),), why="\x07\u202eback"
     )
     daemon.report = replace(daemon.report, outlooks={"digits-vgg": (hostile,)})
     for words in (("ps",), ("why", "digits-vgg"), ("ps", "-o", "json")):

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-import dlsched
-from dlsched.settings import Settings
+import dlsched.daemon
+from dlsched.config.settings import Settings
 from tests.cli.conftest import Program
 
 
 class FakeDaemon(ModuleType):
-    """Stands where dlsched.daemon would; ends at once."""
+    """Stands where dlsched.daemon.main would; ends at once."""
 
     def __init__(self) -> None:
-        super().__init__("dlsched.daemon")
+        super().__init__("dlsched.daemon.main")
         self.runs: list[tuple[Settings, bool]] = []
         self.reload: Callable[[], Settings] | None = None
 
@@ -32,8 +32,8 @@ class FakeDaemon(ModuleType):
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeDaemon:
     fake = FakeDaemon()
-    monkeypatch.setitem(sys.modules, "dlsched.daemon", fake)
-    monkeypatch.setattr(dlsched, "daemon", fake, raising=False)
+    monkeypatch.setitem(sys.modules, "dlsched.daemon.main", fake)
+    monkeypatch.setattr(dlsched.daemon, "main", fake, raising=False)
     return fake
 
 

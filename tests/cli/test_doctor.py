@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.records import lock_state_dir
+from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
 from tests.nvml.library import Stub
 from tests.nvml.scenario import Failure, Gpu, Scenario

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model import Checkpoint, Limits, Move, Outcome, Start
+from dlsched.model.actions import Move, Outcome, Start
+from dlsched.model.spec import Checkpoint, Limits
 from tests.cli.conftest import Program
 from tests.status_source import CHANGE, FakeSource, gpu_report
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.model import Ended, GpuFact, GpuView, Outlook, OutlookKind
-from dlsched.records import ended_records
+from dlsched.model.facts import GpuFact
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.state import Ended, GpuView
+from dlsched.store.jobs import ended_records
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 
@@ -175,7 +177,7 @@ def test_without_a_daemon_nobody_knows_the_node(program: Program, greedy: Path) 
 def slow(daemon: FakeSource, tmp_path: Path) -> Path:
     """The file of a job that the daemon's node brings to 64 ms at best."""
     assert daemon.report is not None
-    outlook = Outlook(OutlookKind.IMPOSSIBLE, "latency", best=0.064)
+    outlook = Forecast(ForecastKind.IMPOSSIBLE, "latency", best=0.064)
     daemon.report = replace(daemon.report, outlooks={"digits-vgg": (outlook,)})
     path = tmp_path / "vgg.yaml"
     path.write_text(RIGHT.replace("queued", "digits-vgg"))

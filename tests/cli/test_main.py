@@ -9,7 +9,7 @@ import pytest
 
 from dlsched import __version__
 from dlsched.cli import main
-from dlsched.errors import (
+from dlsched.model.errors import (
     AlreadyRunning,
     DaemonUnavailable,
     DlschedError,

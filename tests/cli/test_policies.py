@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dlsched.policies import known
+from dlsched.policies.registry import known
 from tests.cli.conftest import Program
 
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.errors import EngineUnavailable
-from dlsched.records import lock_state_dir
-from dlsched.runtime.docker import DockerOptions, release
-from dlsched.runtime.docker.hands import GivenBack
+from dlsched.model.errors import EngineUnavailable
+from dlsched.runtime.docker import DockerOptions
+from dlsched.runtime.docker.end import release
+from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 

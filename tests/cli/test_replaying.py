@@ -11,13 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.deciding import NamedPolicy
-from dlsched.journal import Journal
-from dlsched.journal.schema import VERSION
-from dlsched.model import CycleReport, Limits
-from dlsched.policies import load
-from dlsched.simulate import simulate
-from dlsched.trace import Recipe, generate
+from dlsched.control.decider import NamedPolicy
+from dlsched.model.cycle import CycleReport
+from dlsched.model.spec import Limits
+from dlsched.policies.registry import load
+from dlsched.simulation.run import simulate
+from dlsched.simulation.trace import Recipe, generate
+from dlsched.store.journal.schema import VERSION
+from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program
 from tests.doubles import snapshot, view
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.cli.simulating import _metrics_table
-from dlsched.scoring import Row
+from dlsched.simulation.scoring import Row
 from tests.cli.conftest import Program
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"
@@ -118,7 +118,7 @@ def test_a_picture_of_no_known_kind_is_refused_before_anything_runs(
 def test_without_matplotlib_one_line_tells_how_to_have_it(
     program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "dlsched.plot", raising=False)
+    monkeypatch.delitem(sys.modules, "dlsched.simulation.plot", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = program("simulate", THREE, "-p", "fair", "--plot", str(tmp_path / "day.png"))
     assert (result.exit_code, result.stdout) == (1, "")

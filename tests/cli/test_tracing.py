@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.deciding import NamedPolicy
-from dlsched.journal import Journal
-from dlsched.policies import load
-from dlsched.simulate import simulate
-from dlsched.trace import Recipe, generate, parse_trace
+from dlsched.control.decider import NamedPolicy
+from dlsched.policies.registry import load
+from dlsched.simulation.run import simulate
+from dlsched.simulation.trace import Recipe, generate, parse_trace
+from dlsched.store.journal.writer import Journal
 from tests.cli.conftest import Program
 
 

@@ -16,9 +16,9 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from benchmarks.session import wait_for
-from dlsched.client import Daemon, Refused
-from dlsched.errors import DaemonUnavailable
+from benchmarks.real.session import wait_for
+from dlsched.api.client import Daemon, Refused
+from dlsched.model.errors import DaemonUnavailable
 from tests.conftest import group_for
 from tests.systemd import held
 from tools.base_image import BASE

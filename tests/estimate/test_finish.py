@@ -7,17 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.estimate.finish import outlook, time_to
-from dlsched.model import (
-    AccuracyTarget,
-    JobState,
-    JobView,
-    LatencyTarget,
-    Progress,
-    Reached,
-    Sample,
-    Tiers,
-)
+from dlsched.estimate.finish import finish_forecast, time_to
+from dlsched.model.facts import Sample
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.model.state import JobState, JobView, Progress, Reached, Tiers
 from tests.doubles import job_spec
 
 RISES = AccuracyTarget("accuracy", 0.9, 0.97)
@@ -84,6 +77,6 @@ def test_a_flattening_curve_is_never_done_before_the_estimate(seen_s):
     (job(target=replace(RISES, deadline_s=10.0)), None, "a tells too little of accuracy 0.97"),
 ])  # fmt: skip
 def test_what_tells_when_a_job_is_done_is_said(view, in_s, why):
-    seen = outlook(view, 20.0)
+    seen = finish_forecast(view, 20.0)
     assert seen.why == why
     assert seen.in_s == (None if in_s is None else pytest.approx(in_s))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.estimate.gpu_use import GpuUse, gpu_uses
-from dlsched.model import GpuFact, GpuProcess
+from dlsched.model.facts import GpuFact, GpuProcess
 from tests.doubles import gpu_fact, running
 
 GIB = 1 << 30

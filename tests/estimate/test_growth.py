@@ -9,15 +9,9 @@ from dlsched.estimate.growth import (
     points,
     usage_ratio,
 )
-from dlsched.model import (
-    ContainerSpec,
-    JobSpec,
-    JobState,
-    JobView,
-    Progress,
-    Sample,
-    Usage,
-)
+from dlsched.model.facts import Sample
+from dlsched.model.spec import ContainerSpec, JobSpec
+from dlsched.model.state import JobState, JobView, Progress, Usage
 
 
 def job(*samples: Sample, started_at_s: float | None = 0.0, usage: Usage | None = None) -> JobView:

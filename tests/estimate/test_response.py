@@ -21,17 +21,10 @@ from dlsched.estimate.response import (
     measured,
 )
 from dlsched.estimate.sketch import from_latencies
-from dlsched.journal.coding import load_memory, memory_text
-from dlsched.model import (
-    AccuracyTarget,
-    Bounds,
-    JobView,
-    Limits,
-    NodeView,
-    Progress,
-    Sample,
-    Snapshot,
-)
+from dlsched.model.facts import Sample
+from dlsched.model.spec import AccuracyTarget, Bounds, Limits
+from dlsched.model.state import JobView, NodeView, Progress, Snapshot
+from dlsched.store.memory import load_memory, memory_text
 from tests.doubles import view
 
 NODE = NodeView(8.0, 8.0, 2**33)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.estimate.sketch import cv, from_latencies, measured_s, merge, quantile_s
-from dlsched.model import LatencySketch
+from dlsched.model.facts import LatencySketch
 
 LATENCIES = st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=60)
 SKETCHES = st.builds(from_latencies, st.lists(st.floats(0, 1e4), max_size=20), st.integers(0, 9))

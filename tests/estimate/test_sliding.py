@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dlsched.estimate.sketch import from_latencies, merge
 from dlsched.estimate.sliding import SlidingSketch
-from dlsched.model import LatencySketch
+from dlsched.model.facts import LatencySketch
 
 SKETCHES = st.builds(from_latencies, st.lists(st.floats(0.001, 10), max_size=5), st.integers(0, 3))
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.session import wait_for
-from tests.test_daemon import Session, command, node, reaches, row
-from tests.test_daemon_gpus import Host, held, host
+from benchmarks.real.session import wait_for
+from tests.daemon.test_daemon import Session, command, node, reaches, row
+from tests.daemon.test_gpus import Host, held, host
 
 __all__ = ["host", "node"]
 

@@ -5,19 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.errors import PolicyError
 from dlsched.estimate.sketch import from_latencies
-from dlsched.model import (
-    ContainerSpec,
-    JobSpec,
-    JobState,
-    JobView,
-    LatencyTarget,
-    NodeView,
-    Progress,
-    Snapshot,
-)
-from dlsched.policies import load
+from dlsched.model.errors import PolicyError
+from dlsched.model.spec import ContainerSpec, JobSpec, LatencyTarget
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot
+from dlsched.policies.registry import load
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAME = "my_policy:SlowestFirst"

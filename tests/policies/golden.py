@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dlsched.deciding import NamedPolicy
-from dlsched.model import CycleReport
-from dlsched.policies import load
-from dlsched.runtime.simulated.workloads import Trace
-from dlsched.simulate import simulate
-from dlsched.trace import Recipe, generate, parse_trace
+from dlsched.control.decider import NamedPolicy
+from dlsched.model.cycle import CycleReport
+from dlsched.policies.registry import load
+from dlsched.simulation.node.workloads import Trace
+from dlsched.simulation.run import simulate
+from dlsched.simulation.trace import Recipe, generate, parse_trace
 
 FOLDER = Path(__file__).parent / "golden"
 EXAMPLES = Path(__file__).parents[2] / "examples" / "traces"

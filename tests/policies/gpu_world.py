@@ -12,37 +12,36 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from dlsched.clock import VirtualClock
-from dlsched.controller import Controller
-from dlsched.deciding import NamedPolicy
+from dlsched.control.controller import Controller
+from dlsched.control.decider import NamedPolicy
+from dlsched.control.guards import GuardOptions
+from dlsched.control.ledger.ledger import Ledger
+from dlsched.control.ledger.options import LedgerOptions
 from dlsched.estimate.sketch import from_latencies
-from dlsched.guards import GuardOptions
-from dlsched.ledger import Ledger, LedgerOptions
-from dlsched.model import (
-    AccuracyTarget,
-    Action,
-    Bounds,
+from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
+from dlsched.model.cycle import CycleReport
+from dlsched.model.facts import (
     ContainerFact,
-    ContainerSpec,
     ContainerState,
-    CycleReport,
     GpuFact,
     GpuProcess,
+    NodeFact,
+    Observation,
+    Report,
+    Sample,
+)
+from dlsched.model.forecast import Forecast
+from dlsched.model.spec import (
+    AccuracyTarget,
+    Bounds,
+    ContainerSpec,
     JobSpec,
     LatencyTarget,
     Limits,
-    NodeFact,
-    Observation,
-    Outcome,
-    Outlook,
-    Remove,
-    Report,
-    Resize,
-    Sample,
-    Start,
     Target,
 )
-from dlsched.policies import load
+from dlsched.policies.registry import load
+from dlsched.simulation.clock import VirtualClock
 from tests.doubles import FakeInbox, FakeRecords, gpu_fact
 
 CYCLE_S, PERIODS_PER_S = 1.0, 10
@@ -176,7 +175,7 @@ class GpuWorld:
         told = next(one.decision for one in reversed(self.reports) if one.decision is not None)
         return told.why[name]
 
-    def outlook(self, name: str) -> Outlook:
+    def outlook(self, name: str) -> Forecast:
         """What was last said of its first target."""
         return self.reports[-1].outlooks[name][0]
 

@@ -10,22 +10,11 @@ import math
 import random
 from dataclasses import dataclass, field, replace
 
-from dlsched.division import Claim, pour
 from dlsched.estimate.sketch import from_latencies
-from dlsched.model import (
-    Bounds,
-    ContainerSpec,
-    JobSpec,
-    JobState,
-    JobView,
-    LatencyTarget,
-    Limits,
-    NodeView,
-    Progress,
-    Snapshot,
-    Usage,
-)
-from dlsched.policies import Policy
+from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.policies.fair_share import Claim, water_fill
+from dlsched.policies.protocol import Policy
 
 WINDOW_S = 30.0
 CAPACITY_CORES = 2.0
@@ -230,7 +219,7 @@ class Plant:
             )
             for one in self.services
         }
-        shared = pour(self.capacity - self.foreign_cores, claims)
+        shared = water_fill(self.capacity - self.foreign_cores, claims)
         for one in self.services:
             one.rate = shared[one.name]
 

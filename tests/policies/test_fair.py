@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import pytest
-from plant import job, snapshot
 
-from dlsched.model import Bounds
-from dlsched.policies import heeds_progress, load
+from dlsched.model.spec import Bounds
+from dlsched.policies.protocol import heeds_progress
+from dlsched.policies.registry import load
+from tests.policies.plant import job, snapshot
 
 
 def test_the_policy_divides_by_weight_and_says_so() -> None:

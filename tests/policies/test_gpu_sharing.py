@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from gpu_world import GpuWorld, Work, service, training
 
-from dlsched.deciding import NamedPolicy, Onlooker
+from dlsched.control.decider import NamedPolicy, ShadowDecider
+from dlsched.control.guards import GuardOptions
 from dlsched.estimate.response import STEP_DOWN
-from dlsched.guards import GuardOptions
-from dlsched.journal import Journal, JournalReader
-from dlsched.journal.coding import memory_text, recalled
-from dlsched.model import Decision, Limits, Resize, Snapshot
-from dlsched.policies import load
-from dlsched.policies.per_device import PerDeviceMemory
-from dlsched.replay import Replay
+from dlsched.model.actions import Resize
+from dlsched.model.decision import Decision
+from dlsched.model.spec import Limits
+from dlsched.model.state import Snapshot
+from dlsched.policies.gpu_node import PerDeviceMemory
+from dlsched.policies.registry import load
+from dlsched.simulation.replay import Replay
+from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.writer import Journal
+from dlsched.store.memory import memory_text, recalled
+from tests.policies.gpu_world import GpuWorld, Work, service, training
 
 BAND = 0.1
 TWO = {
@@ -249,7 +253,7 @@ def test_a_replay_decides_exactly_what_was_decided(name: str, tmp_path: Path) ->
 
 def test_a_shadow_decides_shares_beside_the_policy_that_acts() -> None:
     world = GpuWorld("fair", TWO)
-    shadow = Onlooker(NamedPolicy("dqoes", load("dqoes")))
+    shadow = ShadowDecider(NamedPolicy("dqoes", load("dqoes")))
     world.run(30)
     for _ in range(30):
         world.run(1)

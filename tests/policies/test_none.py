@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from plant import job, snapshot
-
-from dlsched.model import JobState, JobView, Limits
-from dlsched.policies import load
+from dlsched.model.spec import Limits
+from dlsched.model.state import JobState, JobView
+from dlsched.policies.registry import load
+from tests.policies.plant import job, snapshot
 
 
 def test_every_running_job_loses_its_ceiling_and_no_other_job_is_decided() -> None:

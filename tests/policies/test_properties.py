@@ -9,19 +9,12 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plant import job, snapshot
 
-from dlsched.model import (
-    AccuracyTarget,
-    Bounds,
-    JobView,
-    Progress,
-    Reached,
-    Sample,
-    Snapshot,
-    Tiers,
-)
-from dlsched.policies import load
+from dlsched.model.facts import Sample
+from dlsched.model.spec import AccuracyTarget, Bounds
+from dlsched.model.state import JobView, Progress, Reached, Snapshot, Tiers
+from dlsched.policies.registry import load
+from tests.policies.plant import job, snapshot
 from tests.properties import examples
 
 POLICIES: tuple[tuple[str, dict[str, object]], ...] = (

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dlsched.errors import PolicyError
-from dlsched.policies import load
+from dlsched.model.errors import PolicyError
 from dlsched.policies.fair import FairPolicy
+from dlsched.policies.registry import load
 from dlsched.policies.spelling import split
 
 

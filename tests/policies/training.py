@@ -4,22 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlsched.model import (
-    AccuracyTarget,
-    Bounds,
-    ContainerSpec,
-    Decision,
-    JobSpec,
-    JobState,
-    JobView,
-    Limits,
-    Progress,
-    Sample,
-    Target,
-    Tiers,
-    Usage,
-)
-from dlsched.tiers import Climb, climbed
+from dlsched.control.ledger.tiers import Climb, climbed
+from dlsched.model.decision import Decision
+from dlsched.model.facts import Sample
+from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, Limits, Target
+from dlsched.model.state import JobState, JobView, Progress, Tiers, Usage
 
 UNBOUNDED = Bounds()
 TARGET = AccuracyTarget("accuracy", 0.9, 0.97)

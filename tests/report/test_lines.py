@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dlsched.estimate.sketch import from_latencies, merge
 from dlsched.report.buckets import LAST_BUCKET, bucket_value_s
 from dlsched.report.lines import LINE_BYTES, Tally, latency_lines, line
-from dlsched.runtime.sidecar_line import parse_line
+from dlsched.runtime.progress.sidecar_line import parse_line
 
 LATENCIES = st.lists(st.floats(0.0, 1000.0), max_size=40)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.simulated_gpu import Process, World, paced, torch
+from benchmarks.gpu.simulated import Process, World, paced, torch
 from dlsched.report import pacing
 from dlsched.report.granted import Allotment
 from dlsched.report.pacing import LOOK_S, Pacer, Section

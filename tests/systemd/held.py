@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from dlsched.model import Decision, Limits, Memory, Snapshot
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import Limits
+from dlsched.model.state import Snapshot
 
 HANG = Path("/etc/dlsched/hang")
 CORES = 0.2
@@ -28,7 +30,7 @@ class HeldPolicy:
     def __init__(self, parameters: HeldParameters) -> None:
         """Every policy is made from its parameters."""
 
-    def decide(self, snapshot: Snapshot, memory: Memory | None) -> Decision:
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """The same every time, unless it hangs."""
         while HANG.exists():
             time.sleep(0.05)

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from benchmarks.session import Session
-from dlsched.client import Refused
-from dlsched.errors import DaemonUnavailable
+from benchmarks.real.session import Session
+from dlsched.api.client import Refused
+from dlsched.model.errors import DaemonUnavailable
 from tests.torture.launcher import run_agent, run_release
 from tests.torture.points import Order, Point, give_order, listed, withdraw_order
 

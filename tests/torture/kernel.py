@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from dlsched.runtime.cgroup import group_folders
+from dlsched.runtime.cgroup.read import group_folders
 
 LIMIT_FILES = (
     *("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us", "cpu.idle"),

@@ -15,10 +15,11 @@ from pathlib import Path
 
 import psutil
 
-from dlsched import clock, daemon
 from dlsched.cli.release import release
-from dlsched.runtime.docker import resizes
-from dlsched.settings import Settings, load_settings
+from dlsched.config.settings import Settings, load_settings
+from dlsched.daemon import main as daemon
+from dlsched.runtime import clock
+from dlsched.runtime.docker.limits import resizes
 from tests.torture.points import Points
 from tests.torture.wrapping import Names, wrap_everything
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from benchmarks.session import session
+from benchmarks.real.session import session
 from tests.torture.acts import Act
 from tests.torture.ceilings import CAPACITY_CORES
 from tests.torture.points import Phase, Point

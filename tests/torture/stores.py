@@ -12,12 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlsched.clock import VirtualClock
-from dlsched.errors import AlreadyRunning
-from dlsched.journal.schema import set_aside
-from dlsched.model import Delivered, Ended, Tiers
-from dlsched.records import delivered_records, ended_records, lock_state_dir
-from dlsched.releasing import Release
+from dlsched.config.inbox.submit import submit
+from dlsched.daemon.give_back import Release
+from dlsched.model.errors import AlreadyRunning
+from dlsched.model.state import Delivered, Ended, Tiers
 from dlsched.runtime.allotment import (
     Allotment,
     change_allotment,
@@ -25,9 +23,11 @@ from dlsched.runtime.allotment import (
     job_dir,
     read_allotment,
 )
-from dlsched.runtime.docker.allotments import Allotments
+from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.originals import Original, Originals
-from dlsched.submitting import submit
+from dlsched.simulation.clock import VirtualClock
+from dlsched.store.jobs import delivered_records, ended_records, lock_state_dir
+from dlsched.store.journal.schema import set_aside
 from tests.torture.points import Points
 from tests.torture.wrapping import Names, wrap_files
 

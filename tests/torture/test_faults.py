@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.session import Session
+from benchmarks.real.session import Session
 from tests.torture.acts import job, wish
 from tests.torture.agent import WITHIN_S
 from tests.torture.ceilings import CAPACITY_CORES

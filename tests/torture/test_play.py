@@ -8,7 +8,7 @@ from itertools import groupby
 
 import pytest
 
-from benchmarks.torture import list_points, play_points, plays, workers
+from benchmarks.robustness.torture import list_points, play_points, plays, workers
 from tests.torture.draw import SEED, Named, drawn, seed
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(600)]

@@ -18,7 +18,7 @@ from typing import Any
 
 from docker.errors import APIError
 
-from benchmarks.session import Session
+from benchmarks.real.session import Session
 from dlsched.runtime.allotment import install_reporter
 from tests.torture.agent import WITHIN_S, Agent
 from tests.torture.ceilings import Ceilings, Foreign

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtime.docker.test_hands_engine import agent, make  # noqa: F401
+from tests.runtime.docker.limits.test_writer_engine import agent, make  # noqa: F401
 
 WHY = "for an emulated host with cgroup v2 and systemd: `make test-v2`"
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import docker
 
-from dlsched.runtime.cgroup import group_folders
+from dlsched.runtime.cgroup.read import group_folders
 
 WITHIN_S = 300.0
 LIMITS = (

@@ -9,8 +9,8 @@ from pathlib import Path
 import docker
 import pytest
 
-from dlsched.runtime.docker.group import ParentGroup
-from tests.runtime.docker.test_hands_engine import Agent, Theirs
+from dlsched.runtime.docker.limits.group import ParentGroup
+from tests.runtime.docker.limits.test_writer_engine import Agent, Theirs
 from tests.v2host.inside import group_of, limits_of, shell
 from tools.base_image import BASE
 from tools.engine_probe import connect

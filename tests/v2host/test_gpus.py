@@ -13,11 +13,11 @@ from pathlib import Path
 import docker
 import pytest
 
-from dlsched.model import Limits
-from dlsched.runtime.docker.gpu_probe import probe
-from dlsched.runtime.docker.labels import GPU_ACCESS
+from dlsched.model.spec import Limits
+from dlsched.runtime.docker.gpus.device_probe import probe
+from dlsched.runtime.docker.identity.labels import GPU_ACCESS
+from tests.runtime.docker.limits.test_writer_engine import Agent, Make
 from tests.runtime.docker.stand_ins import make_stand_ins, may_open
-from tests.runtime.docker.test_hands_engine import Agent, Make
 from tests.v2host.inside import group_of, limits_of, shell
 from tools.base_image import BASE
 

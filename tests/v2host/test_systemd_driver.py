@@ -8,10 +8,10 @@ from typing import Any
 import docker
 import pytest
 
-from dlsched.model import Limits
-from dlsched.runtime.cgroup import CgroupReader
-from dlsched.runtime.docker.hands import Own, Untouchable
-from tests.runtime.docker.test_hands_engine import Agent, Make
+from dlsched.model.spec import Limits
+from dlsched.runtime.cgroup.read import CgroupReader
+from dlsched.runtime.docker.limits.outcome import Own, Untouchable
+from tests.runtime.docker.limits.test_writer_engine import Agent, Make
 from tests.v2host.inside import group_of, limits_of, shell, until
 
 pytestmark = [pytest.mark.v2host, pytest.mark.engine, pytest.mark.timeout(600)]

@@ -20,8 +20,8 @@ from requests import Response
 from requests.exceptions import RequestException
 from urllib3.exceptions import HTTPError
 
-from dlsched.errors import DlschedError, EngineUnavailable
-from dlsched.logs import plain_text
+from dlsched.model.errors import DlschedError, EngineUnavailable
+from dlsched.model.units import plain_text
 
 Body = dict[str, Any]
 """A JSON object of the engine's API."""

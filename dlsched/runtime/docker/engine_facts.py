@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 
-from dlsched.errors import DlschedError
+from dlsched.model.errors import DlschedError
+from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, OLDER_DEFAULT_SHARES
 from dlsched.runtime.docker.engine import Engine
-from dlsched.runtime.limits import DEFAULT_SHARES, OLDER_DEFAULT_SHARES
 
 _NEWER_RUNC = (1, 3, 2)
 """From this version on 1024 shares are weight 100 on cgroup v2."""

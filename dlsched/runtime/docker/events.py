@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from dlsched.errors import DlschedError
-from dlsched.runtime.base import Wake
+from dlsched.control.ports import Wake
+from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.engine import Body, Engine, one_line
-from dlsched.runtime.docker.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE, JOB
+from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE, JOB
 
 KINDS = ("create", "start", "die", "oom", "pause", "unpause", "rename", "destroy")
 """What changes a container's state; our own updates are not among them."""

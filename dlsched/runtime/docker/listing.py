@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from dlsched.errors import DlschedError
+from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.background import Patience, begin
-from dlsched.runtime.docker.claims import Claims
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
-from dlsched.runtime.docker.labels import ENABLE, INSTANCE, JOB, Inspected
+from dlsched.runtime.docker.identity.claims import Claims
+from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, JOB, Inspected
 
 EVERY_S = 5.0
 """Events are hints and can be lost; a listing is the truth."""

@@ -9,54 +9,43 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 
-from dlsched.clock import Clock
-from dlsched.model import (
-    Action,
-    ContainerFact,
-    GpuFact,
-    JobSpec,
-    NodeFact,
-    Observation,
-    Outcome,
-    Remove,
-    Resize,
-    Start,
-)
+from dlsched.control.ports import Clock, Wake
+from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
+from dlsched.model.facts import ContainerFact, GpuFact, NodeFact, Observation
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
-from dlsched.runtime.base import Wake
-from dlsched.runtime.cgroup import PROC, CgroupReader
-from dlsched.runtime.confinement import Confinement
-from dlsched.runtime.docker.allotments import Allotments
+from dlsched.runtime.cgroup.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
+from dlsched.runtime.cgroup.read import PROC, CgroupReader
 from dlsched.runtime.docker.background import Patience, begin
-from dlsched.runtime.docker.canary import REMEDY, Canary
-from dlsched.runtime.docker.creation import Creation
-from dlsched.runtime.docker.doctor import EngineUnworkable, unworkable
-from dlsched.runtime.docker.enforcement import with_gpus
+from dlsched.runtime.docker.create.creation import Creation
+from dlsched.runtime.docker.create.pulls import Images
+from dlsched.runtime.docker.create.restarts import Restarts
+from dlsched.runtime.docker.create.starts import Starts
+from dlsched.runtime.docker.doctor.engine import EngineUnworkable, unworkable
+from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.events import Events
-from dlsched.runtime.docker.group import ParentGroup
-from dlsched.runtime.docker.hands import GivenBack, Hands
-from dlsched.runtime.docker.injection import Injector
-from dlsched.runtime.docker.labels import DEFAULT_INSTANCE, Inspected
+from dlsched.runtime.docker.gpus.canary import REMEDY, Canary
+from dlsched.runtime.docker.gpus.enforcement import with_gpus
+from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.identity.own import own_containers
+from dlsched.runtime.docker.limits.allotments import Allotments
+from dlsched.runtime.docker.limits.group import ParentGroup
+from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.runtime.docker.limits.resizes import Resizes
+from dlsched.runtime.docker.limits.writer import Hands
 from dlsched.runtime.docker.listing import Listing, Listings
-from dlsched.runtime.docker.moves import Moves
-from dlsched.runtime.docker.own import own_containers
-from dlsched.runtime.docker.pulls import Images
-from dlsched.runtime.docker.relocation import Relocation
-from dlsched.runtime.docker.resizes import Resizes
-from dlsched.runtime.docker.restarts import Restarts
-from dlsched.runtime.docker.starts import Starts
-from dlsched.runtime.docker.stops import Stops
+from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.moves.relocation import Relocation
+from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.watch import Watch
 from dlsched.runtime.gpu import Inventory, remedy
-from dlsched.runtime.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
 from dlsched.runtime.originals import Originals
-from dlsched.settings import Gpus
 
 _log = logging.getLogger(__name__)
 
@@ -73,31 +62,6 @@ _NOT_THERE = "there is no such container"
 
 UNHURRIED_S = 120.0
 """For starts and removals, which nobody waits for: on a saturated host a start takes a minute."""
-
-
-@dataclass(frozen=True, slots=True)
-class DockerOptions:
-    """The operator's settings for the engine."""
-
-    instance: str = DEFAULT_INSTANCE
-    state_dir: Path = Path("/var/lib/dlsched")
-    host: str = "unix:///var/run/docker.sock"
-    timeout_s: float = 10.0
-    """A call that takes longer has failed."""
-    config_file: Path | None = None
-    """Docker's own config.json with the registries' credentials; None: where Docker has it."""
-    group_weight: float | None = None
-    """Weight of all jobs together, in multiples of one container's; None: left alone."""
-    call_wait_s: float = 0.5
-    """The loop waits for the engine at most so long in a cycle."""
-    cgroup_under: str = ""
-    """Group above the instance's own (cgroupfs alone)."""
-    dry_run: bool = False
-    """Observing changes nothing: restart policies are not set back."""
-    gpus: Gpus = field(default_factory=Gpus)
-    """How jobs get GPUs."""
-    confine: Callable[[JobSpec], Confinement | None] = lambda _: None
-    """What a user's container is held to; None: it is the operator's."""
 
 
 class DockerRuntime:
@@ -200,8 +164,6 @@ class DockerRuntime:
         self._events.start()
         begin(self._cgroup_driver, "cgroup-driver")  # the grain of ceilings hangs on it
 
-    # ------------------------------------------------------------------------------- Runtime
-
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s`; waits at most `call_wait_s`, and only where something happened."""
         node = self._node(now_s)
@@ -279,8 +241,6 @@ class DockerRuntime:
             for action in actions
         )
 
-    # --------------------------------------------------------------------- beside the Runtime
-
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         """The job's output, oldest first; raises EngineUnavailable, or KeyError: no container."""
         container = self._containers[job]
@@ -352,8 +312,6 @@ class DockerRuntime:
         self._engine.close()
         self._unhurried.close()
         self._inventory.close()
-
-    # -------------------------------------------------------------------------------- inside
 
     def _node(self, now_s: float) -> NodeFact | None:
         look = self._inventory.look(now_s)

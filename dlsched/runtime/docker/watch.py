@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from dlsched.model import AccuracyTarget, ContainerFact, Limits, Report
-from dlsched.runtime.cgroup import PROC, CgroupReader, CgroupReading, belongs
-from dlsched.runtime.docker.labels import Inspected
-from dlsched.runtime.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
-from dlsched.runtime.log_pattern import LogReader, LogStream
-from dlsched.runtime.scrape import ScrapeReader
-from dlsched.runtime.sidecar import Reading, SidecarReader
-from dlsched.runtime.sources import LogPattern, MetricsEndpoint, MetricsFile, Source
+from dlsched.model.facts import ContainerFact, Report
+from dlsched.model.spec import AccuracyTarget, Limits
+from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
+from dlsched.runtime.cgroup.read import PROC, CgroupReader, CgroupReading, belongs
+from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.progress.log_pattern import LogReader, LogStream
+from dlsched.runtime.progress.scrape import ScrapeReader
+from dlsched.runtime.progress.sidecar import Reading, SidecarReader
+from dlsched.runtime.progress.sources import LogPattern, MetricsEndpoint, MetricsFile, Source
 
 READ_ALL_S = 5.0
 """Everything of a container is read so often at least: somebody else may have changed its

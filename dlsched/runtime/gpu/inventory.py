@@ -17,8 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dlsched.model import GpuFact
-from dlsched.runtime.cgroup import PROC
+from dlsched.model.facts import GpuFact
+from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.gpu.nvml import ABSENT, Nvml, code, in_words, load
 from dlsched.runtime.gpu.session import Reading, Session
 

@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from dlsched.model import GpuFact
+from dlsched.model.facts import GpuFact
 
 LIBRARY = "libnvidia-ml.so.1"
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from dlsched.model import ComputeMode, GpuFact, GpuProcess
+from dlsched.model.facts import ComputeMode, GpuFact, GpuProcess
 from dlsched.runtime.gpu import nvml as codes
 from dlsched.runtime.gpu.nvml import Handle, Nvml, code, in_words
 from dlsched.runtime.gpu.processes import container_of, serves_all

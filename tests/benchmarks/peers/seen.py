@@ -3,19 +3,8 @@
 from __future__ import annotations
 
 from dlsched.estimate.sketch import from_latencies
-from dlsched.model import (
-    AccuracyTarget,
-    ContainerSpec,
-    JobSpec,
-    JobState,
-    JobView,
-    LatencyTarget,
-    Limits,
-    NodeView,
-    Progress,
-    Snapshot,
-    Usage,
-)
+from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Limits
+from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
 
 
 def service(

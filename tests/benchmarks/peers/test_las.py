@@ -7,11 +7,11 @@ import dataclasses
 import pytest
 
 from benchmarks.peers.las import LasPolicy
-from dlsched.deciding import NamedPolicy
-from dlsched.errors import PolicyError
-from dlsched.policies import load
-from dlsched.simulate import simulate
-from dlsched.trace import Recipe, generate
+from dlsched.control.decider import NamedPolicy
+from dlsched.model.errors import PolicyError
+from dlsched.policies.registry import load
+from dlsched.simulation.run import simulate
+from dlsched.simulation.trace import Recipe, generate
 from tests.benchmarks.peers.seen import service, snapshot, training
 
 NAME = "benchmarks.peers.las:LasPolicy"

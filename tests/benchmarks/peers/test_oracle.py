@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.peers import oracle
-from dlsched.errors import PolicyError
-from dlsched.model import Bounds, Reached, Tiers
-from dlsched.policies import load
+from dlsched.model.errors import PolicyError
+from dlsched.model.spec import Bounds
+from dlsched.model.state import Reached, Tiers
+from dlsched.policies.registry import load
 from tests.benchmarks.peers.seen import snapshot, training
 
 WORKS = {"long": 30.0, "short": 8.0, "there": 5.0}

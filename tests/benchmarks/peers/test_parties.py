@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.peers.parties import PartiesMemory
-from dlsched.errors import PolicyError
-from dlsched.model import Decision, JobView
-from dlsched.policies import load
+from dlsched.model.decision import Decision
+from dlsched.model.errors import PolicyError
+from dlsched.model.state import JobView
+from dlsched.policies.registry import load
 from tests.benchmarks.peers.seen import service, snapshot, training
 
 NAME = "benchmarks.peers.parties:PartiesPolicy"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.peers.proportional import ProportionalMemory, lateness
-from dlsched.errors import PolicyError
-from dlsched.policies import load
+from dlsched.model.errors import PolicyError
+from dlsched.policies.registry import load
 from tests.benchmarks.peers.seen import service, snapshot, training
 
 NAME = "benchmarks.peers.proportional:ProportionalPolicy"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.peers.vpa import VpaMemory, bucket_of, percentile_cores
-from dlsched.errors import PolicyError
-from dlsched.policies import load
+from dlsched.model.errors import PolicyError
+from dlsched.policies.registry import load
 from tests.benchmarks.peers.seen import service, snapshot
 
 NAME = "benchmarks.peers.vpa:VpaPolicy"

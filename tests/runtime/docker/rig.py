@@ -13,23 +13,11 @@ from typing import Any
 import docker
 from docker.errors import APIError
 
-from dlsched.clock import SystemClock
-from dlsched.model import (
-    Action,
-    Begun,
-    ContainerFact,
-    ContainerSpec,
-    ContainerState,
-    JobSpec,
-    Limits,
-    Observation,
-    Outcome,
-    Remove,
-    Resize,
-    Start,
-    Stop,
-)
-from dlsched.runtime.cgroup import CgroupReader
+from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
+from dlsched.model.facts import Begun, ContainerFact, ContainerState, Observation
+from dlsched.model.spec import ContainerSpec, JobSpec, Limits, Stop
+from dlsched.runtime.cgroup.read import CgroupReader
+from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.gpu import Inventory
 from tools.base_image import BASE

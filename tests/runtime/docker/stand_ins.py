@@ -13,9 +13,10 @@ from pathlib import Path
 import docker
 import pytest
 
-from dlsched.model import Bounds, GpuFact, JobSpec
-from dlsched.runtime.cgroup import group_folders
-from dlsched.runtime.docker.gpu_probe import Probe, probe
+from dlsched.model.facts import GpuFact
+from dlsched.model.spec import Bounds, JobSpec
+from dlsched.runtime.cgroup.read import group_folders
+from dlsched.runtime.docker.gpus.device_probe import Probe, probe
 from dlsched.runtime.gpu import Look
 
 STAND_INS = {"nvidia0": (1, 11), "nvidia1": (195, 1), "nvidiactl": (195, 255)}

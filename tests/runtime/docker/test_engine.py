@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from requests.exceptions import ConnectionError as RequestsConnectionError
 
-from dlsched.errors import EngineUnavailable
+from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import Engine, EngineRefused, one_line, root_cause
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.errors import EngineUnavailable
+from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.engine_facts import EngineFacts
 

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.errors import EngineUnavailable
-from dlsched.model import ContainerFact, ContainerState, Limits, Observation, Start
+from dlsched.model.actions import Start
+from dlsched.model.errors import EngineUnavailable
+from dlsched.model.facts import ContainerFact, ContainerState, Observation
+from dlsched.model.spec import Limits
 from tests.runtime.docker.proxy import EngineProxy
 from tests.runtime.docker.rig import Rig, fact, job_spec, options_for
 

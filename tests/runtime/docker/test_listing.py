@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from dlsched.clock import VirtualClock
-from dlsched.errors import EngineUnavailable
+from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.listing import AGAIN_S, EVERY_S, Listings
+from dlsched.simulation.clock import VirtualClock
 
 
 class FakeEngine:

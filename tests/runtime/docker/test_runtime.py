@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.model import Bounds, ContainerState, Limits, Restart, Start
-from dlsched.runtime.cgroup import CgroupReader
-from dlsched.runtime.docker.doctor import EngineUnworkable, examine
+from dlsched.model.actions import Start
+from dlsched.model.facts import ContainerState
+from dlsched.model.spec import Bounds, Limits, Restart
+from dlsched.runtime.cgroup.read import CgroupReader
+from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine
+from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Engine
-from dlsched.runtime.docker.release import release_all
 from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
 
 pytestmark = pytest.mark.engine

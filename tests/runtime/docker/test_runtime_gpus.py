@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.clock import SystemClock
-from dlsched.model import GpuFact, NodeFact, Observation
+from dlsched.config.settings import Gpus
+from dlsched.model.facts import GpuFact, NodeFact, Observation
+from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
-from dlsched.settings import Gpus
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Process, Scenario
 from tests.runtime.docker.rig import Rig, fact, job_spec

@@ -13,10 +13,10 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from dlsched.model import ContainerFact, Report
-from dlsched.runtime.docker.labels import ENABLE, INSTANCE
-from dlsched.runtime.scrape import NO_ADDRESS
-from dlsched.runtime.sources import HTTP_PATH, NAME, PATTERN, PORT
+from dlsched.model.facts import ContainerFact, Report
+from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
+from dlsched.runtime.progress.scrape import NO_ADDRESS
+from dlsched.runtime.progress.sources import HTTP_PATH, NAME, PATTERN, PORT
 from tests.runtime.docker.rig import Rig, fact
 
 pytestmark = pytest.mark.engine

@@ -9,16 +9,22 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dlsched.model import AccuracyTarget, ContainerState, JobSpec, Limits
-from dlsched.runtime.cgroup import belongs
-from dlsched.runtime.docker.labels import Inspected, inspected
+from dlsched.model.facts import ContainerState
+from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
+from dlsched.runtime.cgroup.limits import older_shares
+from dlsched.runtime.cgroup.read import belongs
+from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.docker.watch import READ_ALL_S, Watch
-from dlsched.runtime.limits import older_shares
-from dlsched.runtime.log_pattern import LogStream
-from dlsched.runtime.scrape import NO_ADDRESS
-from dlsched.runtime.sources import LogPattern, MetricsEndpoint, MetricsFile, ProgressSource
+from dlsched.runtime.progress.log_pattern import LogStream
+from dlsched.runtime.progress.scrape import NO_ADDRESS
+from dlsched.runtime.progress.sources import (
+    LogPattern,
+    MetricsEndpoint,
+    MetricsFile,
+    ProgressSource,
+)
 from tests.doubles import job_spec
-from tests.runtime.test_cgroup import tree
+from tests.runtime.cgroup.test_read import tree
 
 
 def test_a_process_belongs_to_the_container_whose_group_it_is_in(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.model import ComputeMode, GpuProcess
+from dlsched.model.facts import ComputeMode, GpuProcess
 from dlsched.runtime.gpu import Inventory, Look, reading_costs_s
 from dlsched.runtime.gpu.inventory import EVERY_S, RETRY_FIRST_S, RETRY_MOST_S, STALE_S
 from tests.nvml.library import Stub, build, loaded

@@ -7,7 +7,7 @@ import inspect
 import pynvml
 import pytest
 
-from dlsched.model import GpuFact
+from dlsched.model.facts import GpuFact
 from dlsched.runtime.gpu import nvml as typed
 from dlsched.runtime.gpu import remedy
 from tests.nvml.library import Stub

@@ -1,0 +1,311 @@
+"""What one cycle costs with 10, 100 and 1,000 jobs, phase by phase.
+
+The daemon's own loop runs: job files, control groups and metrics files are real files, the journal
+is a real one, and only the engine is a double that answers at once (`loop_engine`). The clock is a
+number, a second further in each cycle; what is measured is CPU time.
+`python -m benchmarks run loop --policy adaptive --jobs 1000 --profile FILE` shows where it goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import logging
+import os
+import random
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+from unittest import mock
+
+from benchmarks.cost.loop_engine import Host, InstantEngine, line
+from benchmarks.publish import results
+from dlsched.config.job import parse_spec
+from dlsched.config.settings import Settings
+from dlsched.control.ports import Clock, Wake
+from dlsched.daemon.agent import Agent
+from dlsched.model.decision import Decision
+from dlsched.model.spec import Limits
+from dlsched.model.state import Snapshot
+from dlsched.runtime import host as host_facts
+from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.simulation.clock import VirtualClock
+
+COUNTS = (10, 100, 1000)
+CYCLES_TITLE = "One cycle: CPU milliseconds of the loop's thread by phase, medians of 20 cycles"
+CASES = ("nothing changed", "all report", "10 % of limits change")
+PHASES = ("inbox", "observe", "fold", "decide", "plan", "act", "rest")
+"""As the controller marks them; `rest` is what the loop does outside of them: alarms, handing the
+report to the journal, and what is held ready for giving everything back."""
+
+WARM_CYCLES, CYCLES = 35, 20
+"""The measuring window is full after the first ones."""
+
+_JOBS_PER_CORE = 4
+_REQUESTS = 12
+"""A second, of each service."""
+
+
+class Tenth:
+    """A policy that changes the limits of a tenth of the jobs in every cycle."""
+
+    @dataclass(frozen=True, slots=True)
+    class Parameters:
+        """None."""
+
+    Memory: ClassVar[type | None] = None
+    reserves = False
+    heeds_progress = False
+
+    def __init__(self, parameters: Parameters = Parameters()) -> None:
+        self.parameters = parameters
+
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
+        """Each job in its turn, up and down."""
+        turn = snapshot.cycle % 10
+        limits = {}
+        for index, job in enumerate(snapshot.running):
+            cores = job.desired.cpu_cores or 0.2
+            if index % 10 == turn:
+                cores = 0.3 if cores < 0.25 else 0.2
+            limits[job.name] = Limits(cores)
+        return Decision(limits=limits)
+
+
+class _Clock(VirtualClock):
+    """Time is a number, but thinking costs what it costs."""
+
+    def cpu_s(self) -> float:
+        return time.thread_time()
+
+
+@dataclass(frozen=True, slots=True)
+class Cycle:
+    """What one cycle cost."""
+
+    cpu_s: float
+    """Of the loop's thread."""
+    others_s: float
+    """CPU of the agent's other threads until its journal was written."""
+    phases_s: dict[str, float]
+
+
+class World:
+    """An agent over a host of files; to be closed."""
+
+    def __init__(self, root: Path, jobs: int, policy: str) -> None:
+        self.clock = _Clock(1000.0)
+        watch = root / "jobs"
+        watch.mkdir()
+        specs, sources = [], {}
+        for index in range(jobs):
+            name, file = f"job-{index:04}", watch / f"job-{index:04}.yaml"
+            text = (
+                f"name: {name}\nimage: model:1\ncpus: {{min: 0.01, max: 1}}\n"
+                f"target: {{latency: {20 + index % 50}ms}}\n"
+            )
+            file.write_text(text)
+            specs.append(parse_spec(text, file.name))
+            sources[name] = str(file)
+        self._host = Host(root)
+        self._engine = InstantEngine(self._host, "loop", specs, sources)
+        self._files = [
+            os.open(self._host.metrics_file(pid), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            for pid in self._engine.pids.values()
+        ]
+        self._random = random.Random(1)
+        self._used_ns = 10**9
+        settings = Settings(
+            instance="loop",
+            state_dir=root / "state",
+            run_dir=root / "run",
+            watch=watch,
+            policy=policy,
+            max_jobs=10_000,
+            group_weight=None,
+            status_group=None,
+            control_group=None,
+        )
+        self.agent = Agent(settings, dry_run=False, clock=self.clock, runtime=self._runtime)
+
+    def second(self, *, reports: bool) -> None:
+        """A second passes; where they report, every service has used CPU and tells of requests."""
+        self.clock.advance(1.0)
+        if not reports:
+            return
+        self._used_ns += 10**8
+        lines = [self._line() for _ in range(50)]
+        for container, file in zip(self._engine.pids, self._files, strict=True):
+            self._host.write(container, "cpuacct.usage", str(self._used_ns))
+            os.write(file, self._random.choice(lines))
+
+    def cycle(self, profile: cProfile.Profile | None = None) -> Cycle:
+        """One cycle of the agent, measured."""
+        all_s, mine_s = time.process_time(), time.thread_time()
+        if profile is not None:
+            profile.enable()
+        report = self.agent.cycle()
+        if profile is not None:
+            profile.disable()
+        cpu_s = time.thread_time() - mine_s
+        self.agent.journal.flush()
+        others_s = time.process_time() - all_s - (time.thread_time() - mine_s)
+        phases_s = {name: report.phase_s[name] for name in PHASES if name in report.phase_s}
+        return Cycle(cpu_s, others_s, {**phases_s, "rest": cpu_s - sum(phases_s.values())})
+
+    def close(self) -> None:
+        """Let go of everything."""
+        for file in self._files:
+            os.close(file)
+        self.agent.close()
+
+    def _line(self) -> bytes:
+        scale_s = 0.04 * self._random.uniform(0.7, 1.4)
+        latencies_s = [scale_s * self._random.uniform(0.8, 1.3) for _ in range(_REQUESTS)]
+        return line(self.clock.now_s(), latencies_s)
+
+    def _runtime(self, options: DockerOptions, clock: Clock, wake: Wake) -> DockerRuntime:
+        return DockerRuntime(options, clock, wake, engine=self._engine, proc=self._host.proc)
+
+
+@contextmanager
+def world(jobs: int, policy: str) -> Iterator[World]:
+    """An agent over so many jobs, on a node that is large enough for them."""
+    root = Path(tempfile.mkdtemp(prefix="dlsched-loop-"))
+    cores = max(2.0, jobs / _JOBS_PER_CORE)
+    look = host_facts.node
+
+    def large(grain_cores: float) -> object:
+        found = look(grain_cores)
+        return found and replace(found, cores=cores)
+
+    with mock.patch.object(host_facts, "node", large):
+        one = World(root, jobs, policy)
+        try:
+            yield one
+        finally:
+            one.close()
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def measure(
+    jobs: int, case: str, policy: str, profile: cProfile.Profile | None = None
+) -> dict[str, object]:
+    """One row: the median cycle of that case."""
+    reports = case == "all report"
+    if case == "10 % of limits change":
+        policy = "benchmarks.cost.loop:Tenth"
+    with world(jobs, policy) as one:
+        for _ in range(WARM_CYCLES):
+            one.second(reports=reports)
+            one.cycle()
+        _settle()
+        cycles = []
+        for _ in range(CYCLES):
+            one.second(reports=reports)
+            cycles.append(one.cycle(profile))
+    return {
+        "jobs": jobs,
+        "case": case,
+        "policy": policy.rpartition(":")[2],
+        "cycle_ms": _ms(c.cpu_s for c in cycles),
+        "worst_ms": round(1000 * max(c.cpu_s for c in cycles), 2),
+        "others_ms": _ms((c.others_s for c in cycles), statistics.mean),
+        **{f"{name}_ms": _ms(c.phases_s[name] for c in cycles) for name in PHASES},
+    }
+
+
+def run(
+    policy: str, counts: Sequence[int] = COUNTS, cases: Sequence[str] = CASES
+) -> Iterator[dict[str, object]]:
+    """Every case with every number of jobs."""
+    for case in cases:
+        for jobs in counts:
+            yield measure(jobs, case, policy)
+
+
+def save(
+    host: Mapping[str, object],
+    cycles: Sequence[Mapping[str, object]],
+    real: Sequence[Mapping[str, object]],
+    updates: Sequence[Mapping[str, object]],
+) -> None:
+    """The result file: these cycles, what real containers cost, and what updates take."""
+    results.save(
+        "loop",
+        host,
+        [],
+        real,
+        tables={
+            CYCLES_TITLE: list(cycles),
+            "Real containers at a period of 1 s: part of one core, and milliseconds by phase": [
+                dict(row) for row in real
+            ],
+            "Changes of limits": [results.known(row) for row in updates],
+        },
+        headlines=list(headlines(cycles, real, updates)),
+    )
+
+
+def headlines(
+    cycles: Sequence[Mapping[str, object]],
+    real: Sequence[Mapping[str, object]],
+    updates: Sequence[Mapping[str, object]],
+) -> Iterator[str]:
+    """Each figure beside what it is to be, reached or not."""
+    for row in cycles:
+        if (row["jobs"], row["case"]) == (1000, CASES[0]):
+            yield _against("a cycle with 1,000 jobs and no change, ms", row["cycle_ms"], 50.0)
+    for row in real:
+        if row["kind"] != "working":
+            what = f"of one core with {row['containers']} {row['kind']} containers"
+            yield _against(what, row["core_ratio"], 0.04)
+    for row in updates:
+        if "of the calls alone" in row:
+            what = f"{row['updates']} changes, of the time of the engine's calls alone"
+            yield _against(what, row["of the calls alone"], 1.15)
+
+
+def _against(what: str, found: object, most: float) -> str:
+    reached = isinstance(found, float) and found <= most
+    return f"{what}: {found} (at most {most:g}: {'reached' if reached else 'not reached'})"
+
+
+def _ms(
+    seconds: Iterable[float], kind: Callable[[Iterable[float]], float] = statistics.median
+) -> float:
+    return round(1000 * kind(seconds), 3)
+
+
+def _settle() -> None:
+    """Wait until no call is under way any more."""
+    end_s = time.monotonic() + 60
+    while any(one.name.startswith("dlsched-remember") for one in threading.enumerate()):
+        if time.monotonic() > end_s:
+            raise RuntimeError("the agent's calls do not end")
+        time.sleep(0.05)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Print the rows; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--policy", default="adaptive")
+    parser.add_argument("--jobs", type=int, nargs="*", default=COUNTS)
+    parser.add_argument("--case", choices=CASES, nargs="*", default=CASES)
+    parser.add_argument("--profile", type=Path, help="where to leave what cProfile saw")
+    chosen = parser.parse_args(arguments)
+    logging.disable()
+    profile = None if chosen.profile is None else cProfile.Profile(time.thread_time)
+    for case in chosen.case:
+        for jobs in chosen.jobs:
+            print(measure(jobs, case, chosen.policy, profile), flush=True)
+    if profile is not None:
+        profile.dump_stats(chosen.profile)
+    return 0

@@ -1,0 +1,370 @@
+"""`make bench-gpu`: do jobs that share a GPU keep to their shares, and is none of it lost?
+
+Where PYTHON (an interpreter of the host; `--python`) has torch with CUDA, real torch processes
+share the first GPU. What a job used is the work that it got done, against what it does alone and
+unpaced in the same run; NVML's utilisation stands beside it. Anywhere else the same is measured on
+a simulated device, and with two processes on one core as the device, by their CPU time: no figure
+is a GPU's then.
+Needs no Docker. Writes benchmarks/results/gpu-pacing.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from benchmarks.gpu.simulated import Process, World, paced, torch
+from benchmarks.places import ROOT
+from benchmarks.publish import results
+from dlsched.report import granted
+from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
+from dlsched.runtime.gpu import Inventory, reading_costs_s
+
+NAME = "gpu-pacing"
+SHARES: tuple[tuple[float, ...], ...] = (
+    *((share,) for share in (0.10, 0.25, 0.50, 0.75)),
+    *((share, 1 - share) for share in (0.10, 0.25, 0.50)),
+    (0.25, 0.25),
+)
+CASES = (*((shares, True) for shares in SHARES), ((0.5, 0.5), False))
+"""Shares, and whether turns are taken; the last shows what they are for."""
+STEPS_S = {"10 ms": 0.01, "irregular": 0.01, "0.5 s": 0.5}
+"""Irregular: 2.5 to 40 ms."""
+CAP_BYTES = 2**30
+LOOKS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What is shared, and who computes on it."""
+
+    name: str
+    python: str
+    gpu: bool
+    arguments: tuple[str, ...]
+
+
+# ------------------------------------------------------------------------------ real processes
+
+
+class Jobs:
+    """Processes that start together, each with an allotment of its own."""
+
+    def __init__(self, device: Device, state: Path) -> None:
+        self._device = device
+        self._state = state
+
+    def ask(self, *arguments: str, **allotted: Any) -> dict[str, Any]:
+        """Run one that computes nothing, to its end."""
+        with self._process(0, allotted, *arguments) as process:
+            return _answer(process)
+
+    def run(
+        self,
+        chunks: int,
+        kind: str,
+        shares: Sequence[float | None],
+        seconds: float,
+        turns: bool = True,
+    ) -> Shared:
+        """Let one job for each share compute for so long."""
+        with ExitStack() as stack:
+            processes = []
+            for number, share in enumerate(shares):
+                more = [f"--irregular={number + 1}"] if kind == "irregular" else []
+                more += [] if share is None else ["--paced"]
+                process = self._process(
+                    number,
+                    {"gpu_share": share, "gpus": ("bench",) if turns else ()},
+                    f"--chunks={chunks}",
+                    f"--seconds={seconds}",
+                    *more,
+                )
+                processes.append(stack.enter_context(process))
+            for process in processes:
+                if process.stdout is None or process.stdout.readline() != "ready\n":
+                    raise RuntimeError("a job of the bench did not start")
+            for process in processes:
+                assert process.stdin is not None
+                process.stdin.write("\n")
+                process.stdin.flush()
+            busy = _utilisation(seconds) if self._device.gpu else None
+            return Shared(tuple(_answer(process) for process in processes), busy)
+
+    def _process(
+        self, number: int, allotted: Mapping[str, Any], *arguments: str
+    ) -> subprocess.Popen[str]:
+        inside = job_dir(self._state, f"job-{number}")
+        write_allotment(inside, Allotment(**allotted))
+        process = subprocess.Popen(
+            [
+                self._device.python,
+                "-m",
+                "benchmarks.gpu.job",
+                *self._device.arguments,
+                *arguments,
+            ],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(ROOT),
+                "DLSCHED_ALLOTMENT_FILE": str(inside / "allotment.json"),
+            },
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        if not self._device.gpu:
+            # Other work on the host would count as theirs. The kernel weighs sessions first.
+            with suppress(OSError):
+                os.setpriority(os.PRIO_PROCESS, process.pid, -20)
+                Path(f"/proc/{process.pid}/autogroup").write_text("-20")
+        return process
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What jobs that ran together have told, and the device of itself."""
+
+    told: tuple[Mapping[str, Any], ...]
+    busy_ratio: float | None
+
+
+def _answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    answer: dict[str, Any] = json.loads(process.stdout.readline() or "null")
+    if process.wait(60) or answer is None:
+        raise RuntimeError(f"a job of the bench ended with exit code {process.returncode}")
+    return answer
+
+
+def _utilisation(seconds: float) -> float | None:
+    """Of the first GPU, by NVML, in the mean over the time."""
+    inventory, seen = Inventory(), []
+    until_s = time.monotonic() + seconds
+    while time.monotonic() < until_s:
+        devices = inventory.look(time.monotonic()).devices
+        if devices and devices[0].busy_ratio is not None:
+            seen.append(devices[0].busy_ratio)
+        time.sleep(0.5)
+    inventory.close()
+    return statistics.fmean(seen) if seen else None
+
+
+def measured(console: Console, device: Device, seconds: float, kinds: Sequence[str]) -> list[Row]:
+    """Every share by real processes, each beside the device's whole in the same run."""
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory() as state:
+        jobs = Jobs(device, Path(state))
+        for kind in kinds:
+            chunks = jobs.ask(f"--step={STEPS_S[kind]}")["chunks"]
+            for shares, turns in CASES:
+                # Before and after: other work on the host comes and goes.
+                around = [jobs.run(chunks, kind, (None,), seconds / 2)]
+                shared = jobs.run(chunks, kind, shares, seconds, turns)
+                around.append(jobs.run(chunks, kind, (None,), seconds / 2))
+                alone = statistics.fmean(_rate(each.told[0]) for each in around)
+                got = [_rate(told) / alone for told in shared.told]
+                rows.append(_row(device.name, kind, shares, turns, got, shared.busy_ratio))
+                console.print(_line(rows[-1]), highlight=False)
+    return rows
+
+
+def _rate(told: Mapping[str, Any]) -> float:
+    """The device's time by its own books, or where it keeps none the work done, a second."""
+    done = told["chunks"] if told["used_s"] is None else told["used_s"]
+    return float(done / told["took_s"])
+
+
+# ------------------------------------------------------------------------------ simulated
+
+
+def simulated(console: Console, seconds: float) -> list[Row]:
+    """Every share on the simulated device, with its events; by the device's own books."""
+    rows = []
+    for kind in STEPS_S:
+        for shares, turns in CASES:
+            got = _simulate(kind, shares, seconds, turns)
+            rows.append(_row("simulated", kind, shares, turns, got, None))
+            console.print(_line(rows[-1]), highlight=False)
+    return rows
+
+
+def _simulate(kind: str, shares: Sequence[float], seconds: float, turns: bool) -> list[float]:
+    world = World()
+    before = sys.modules.get("torch")
+    sys.modules["torch"] = torch(world)
+    processes = []
+    with tempfile.TemporaryDirectory() as state:
+        for number, share in enumerate(shares):
+            inside = job_dir(Path(state), f"job-{number}")
+            gpus = ("bench",) if turns else ()
+            write_allotment(inside, Allotment(gpu_share=share, gpus=gpus))
+            os.environ["DLSCHED_ALLOTMENT_FILE"] = str(inside / "allotment.json")
+            allotment = granted.allotment()
+            chance = random.Random(number + 1)
+
+            def step_s(chance: random.Random = chance) -> float:
+                scale = 4 ** chance.uniform(-1, 1) if kind == "irregular" else 1.0
+                return STEPS_S[kind] * scale
+
+            def body(
+                process: Process,
+                allotment: granted.Allotment | None = allotment,
+                step_s: Callable[[], float] = step_s,
+            ) -> None:
+                pace = paced(process, lambda: allotment)
+                pace()
+                while True:
+                    process.step(step_s())
+                    pace()
+
+            processes.append(world.start(body))
+        try:
+            world.run(seconds)
+        finally:
+            world.end()
+            del os.environ["DLSCHED_ALLOTMENT_FILE"]
+            if before is None:
+                del sys.modules["torch"]
+            else:
+                sys.modules["torch"] = before
+    return [process.busy_s / seconds for process in processes]
+
+
+# ------------------------------------------------------------------------------ figures
+
+Row = dict[str, object]
+
+
+def _row(
+    device: str,
+    kind: str,
+    shares: Sequence[float],
+    turns: bool,
+    got: Sequence[float],
+    busy: float | None,
+) -> Row:
+    whole = sum(shares) > 0.999 and len(shares) > 1
+    row: Row = {
+        "device": device,
+        "steps": kind,
+        "shares, %": " + ".join(f"{100 * share:.0f}" for share in shares),
+        "turns": "yes" if turns else "no",
+        "measured, %": " + ".join(f"{100 * each:.1f}" for each in got),
+        "worst error, points": round(
+            max(100 * abs(each - share) for each, share in zip(got, shares, strict=True)), 2
+        ),
+        "together, of exclusive": round(sum(got), 3) if whole else "-",
+    }
+    if busy is not None:
+        row["NVML utilisation, %"] = round(100 * busy, 1)
+    return row
+
+
+def _line(row: Row) -> str:
+    return "  ".join(f"{key}: {value}" for key, value in row.items())
+
+
+def summary(rows: Sequence[Row]) -> list[str]:
+    """The two figures that are promised, by device: the worst of all with turns."""
+    lines = []
+    for device in dict.fromkeys(str(row["device"]) for row in rows):
+        own = [row for row in rows if row["device"] == device and row["turns"] == "yes"]
+        errors = [float(str(row["worst error, points"])) for row in own]
+        sums = [
+            float(str(row["together, of exclusive"]))
+            for row in own
+            if row["together, of exclusive"] != "-"
+        ]
+        lines.append(
+            f"{device}: worst error {max(errors):.1f} points of {len(own)} cases (figure: 5); two "
+            f"jobs together at least {min(sums):.3f} of exclusive throughput (figure: 0.95)."
+        )
+    return lines
+
+
+def nvml_cost() -> dict[str, object]:
+    """What a look at all GPUs costs."""
+    costs_s = None
+    with suppress(Exception):  # NVML's own, when the library is there and the driver is not
+        costs_s = reading_costs_s(LOOKS)
+    if costs_s is None:
+        return {"driver": "none: the cost of reading NVML was not measured"}
+    return {
+        "looks": len(costs_s),
+        "median_ms": round(1e3 * statistics.median(costs_s), 3),
+        "worst_ms": round(1e3 * max(costs_s), 3),
+    }
+
+
+def found_gpu(python: str) -> Device | None:
+    """The first GPU, if that interpreter's torch can use it."""
+    text = "import torch; print(torch.cuda.get_device_name(0), 'torch', torch.__version__)"
+    with suppress(OSError, subprocess.TimeoutExpired):
+        asked = subprocess.run(
+            [python, "-c", text], capture_output=True, text=True, check=False, timeout=120
+        )
+        if asked.returncode == 0:
+            return Device(asked.stdout.strip(), python, True, ("--gpu",))
+    return None
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure on what there is, and save it with its name."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", default=sys.executable, help="an interpreter with torch")
+    parser.add_argument("--seconds", type=float, default=6.0, help="of each case")
+    chosen = parser.parse_args(arguments)
+    console = Console(soft_wrap=True)
+    gpu = found_gpu(chosen.python)
+    more: dict[str, object] = {"nvml": nvml_cost()}
+    if gpu is not None:
+        console.print(f"== {gpu.name}", highlight=False)
+        rows = measured(console, gpu, chosen.seconds, tuple(STEPS_S))
+        with tempfile.TemporaryDirectory() as state:
+            cap = Jobs(gpu, Path(state)).ask("--cap", gpu_memory_bytes=CAP_BYTES)
+        more |= {"device": gpu.name, "memory_cap": cap}
+        title = f"Pacing on one GPU: {gpu.name}"
+    else:
+        console.print("== No GPU here (no torch with CUDA): no figure below is a GPU's")
+        before = os.sched_getaffinity(0)
+        core = max(before)
+        stand_in = Device("CPU core (stand-in)", chosen.python, False, ())
+        psutil.cpu_percent(percpu=True)
+        os.sched_setaffinity(0, {core})
+        try:
+            rows = measured(console, stand_in, chosen.seconds, ("10 ms", "irregular"))
+        finally:
+            os.sched_setaffinity(0, before)
+        rows = simulated(console, 20 * chosen.seconds) + rows
+        more |= {
+            "device": "none, simulated",
+            "memory_cap": "not tried: no GPU",
+            "core_busy_ratio": psutil.cpu_percent(percpu=True)[core] / 100,
+        }
+        title = "Pacing, without a GPU: a simulated device, and a CPU core as a stand-in"
+    lines = summary(rows)
+    console.print(results.markdown(rows), markup=False, highlight=False)
+    for line in (*lines, f"NVML: {more['nvml']}", f"memory cap: {more['memory_cap']}"):
+        console.print(line, markup=False, highlight=False)
+    facts = results.host_facts("none needed")
+    path = results.save(NAME, facts, [], rows, title=title, table=rows, headlines=lines, **more)
+    console.print(f"written: {path}", highlight=False)
+    return 0

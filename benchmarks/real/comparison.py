@@ -1,0 +1,283 @@
+"""One seed's comparison on real containers: calibrate, then each policy in turn on the same jobs.
+
+Owns the course of events. It must not print (the caller is told through `Watcher`), nor judge
+(`judge` does).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from benchmarks.judge.services import (
+    Judged,
+    arrived,
+    judge,
+    not_slower,
+    rolling,
+    satisfied,
+    settle_s,
+    within_band,
+)
+from benchmarks.real import kept_services
+from benchmarks.real.demo_set import DemoJob, draw, spec_text
+from benchmarks.real.kept_services import KeptServices
+from benchmarks.real.session import Session, wait_for
+from dlsched.model.actions import Resize
+from dlsched.model.facts import LatencySketch
+
+FIXED = "benchmarks.real.fixed:FixedPolicy"
+
+SETTLED_RATIO = 0.75
+"""A policy has settled once so many of the jobs (6 of 8) stay satisfied."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long what takes, and how much is asked for."""
+
+    seed: int
+    policies: tuple[str, ...] = ("none", "dqoes-published", "adaptive?mode=band", "adaptive")
+    """Names, each with parameters as in `dqoes-published?reading=pool&floor_ratio=0.05`."""
+    jobs: int = 8
+    demand_ratio: float = 0.7
+    """Of the capacity that the calibration measured."""
+    saturate_s: float = 6.0
+    calibrate_s: float = 20.0
+    settle_s: float = 60.0
+    judge_s: float = 20.0
+    judge_most_s: float = 60.0
+    """The judged window grows up to this until every job has the requests that its noise needs."""
+    keep_in: Path = kept_services.FOLDER
+    """Where the journals are kept, by seed and policy."""
+
+
+@dataclass
+class PolicyRun:
+    """What one policy made of the set."""
+
+    policy: str
+    judged: list[Judged]
+    series: dict[str, list[tuple[float, LatencySketch]]]
+    kept: KeptServices
+    rolled: list[tuple[float, int]]
+    """How many are within the band, second by second."""
+    rolled_slo: list[tuple[float, int]]
+    """How many are not slower than their target."""
+    updates_per_min: float
+    loop_core_ratio: float
+    """CPU of the daemon over the run, in cores."""
+    rss_bytes: int
+    engine_core_ratio: float
+    """CPU of the engine's processes over the run, in cores."""
+    phase_s: Mapping[str, float] = field(default_factory=dict)
+    """CPU of the loop by phase, mean of a cycle."""
+
+    def row(self) -> dict[str, object]:
+        """For the result file."""
+        band, slo = satisfied(self.judged)
+        level = math.ceil(SETTLED_RATIO * len(self.judged))
+        return {
+            "policy": self.policy,
+            "jobs": len(self.judged),
+            "satisfied_band": band,
+            "satisfied_slo": slo,
+            "settle_s": settle_s(self.rolled, level),
+            "settle_slo_s": settle_s(self.rolled_slo, level),
+            "updates_per_min": round(self.updates_per_min, 1),
+            "requests": sum(job.requests for job in self.judged),
+            "too_few_requests": sum(not job.enough for job in self.judged),
+        }
+
+
+@dataclass
+class Comparison:
+    """One seed, whole."""
+
+    plan: Plan
+    set: tuple[DemoJob, ...]
+    capacity_cores: float
+    shares: dict[str, float]
+    targets: dict[str, float]
+    runs: list[PolicyRun]
+
+
+class Watcher(Protocol):
+    """Who is told how it goes."""
+
+    def stage(self, text: str) -> None:
+        """A new stage begins."""
+        ...
+
+    def progress(self, text: str, left_s: float, status: Mapping[str, Any]) -> None:
+        """About once a second; `status` is the daemon's own."""
+        ...
+
+
+def compare(session: Session, plan: Plan, watcher: Watcher) -> Comparison:
+    """Run the whole comparison; takes about calibrate_s + policies x (settle_s + judge_s)."""
+    jobs, capacity = begin(session, plan, watcher)
+    shares = {job.name: plan.demand_ratio * capacity * job.part for job in jobs}
+    watcher.stage(
+        f"capacity is {capacity:.2f} cores; measure each model's latency at its drawn share "
+        f"({', '.join(f'{cores:.2f}' for cores in shares.values())} cores)"
+    )
+    targets = targets_at(session, watcher, shares, plan.calibrate_s)
+    runs = []
+    for job in jobs:
+        session.drop(job.name, spec_text(job, targets[job.name]))
+    for policy in plan.policies:
+        watcher.stage(f"policy {policy}, from plain Docker's even split")
+        runs.append(run_policy(session, plan, watcher, policy, targets))
+    return Comparison(plan, jobs, capacity, shares, targets, runs)
+
+
+def begin(session: Session, plan: Plan, watcher: Watcher) -> tuple[tuple[DemoJob, ...], float]:
+    """Start the models of that seed without targets; returns them and what they can get together.
+
+    No daemon runs after it.
+    """
+    jobs = draw(plan.seed, plan.jobs)
+    watcher.stage(f"start {plan.jobs} models, seed {plan.seed}, all at once under plain Docker")
+    session.start("none")
+    for job in jobs:
+        session.drop(job.name, spec_text(job, None))
+    try:
+        wait_for(lambda: session.running() == plan.jobs, 90, f"{plan.jobs} running models")
+        wait_for(lambda: _reporting(session) == plan.jobs, 60, "every model's first report")
+    except RuntimeError as error:
+        raise RuntimeError(f"{error} ({session.why_not_running()})") from error
+    session.confine()
+    return jobs, _capacity(session, plan, watcher)
+
+
+def _reporting(session: Session) -> int:
+    return sum(row["requests"] > 0 for row in session.client.jobs()["jobs"])
+
+
+def _watch(
+    session: Session, watcher: Watcher, text: str, seconds: float
+) -> list[Mapping[str, Any]]:
+    """Let time pass and look on, once a second."""
+    seen: list[Mapping[str, Any]] = []
+    end = time.monotonic() + seconds
+    while (left_s := end - time.monotonic()) > 0:
+        status = session.client.jobs()
+        seen.append(status)
+        watcher.progress(text, left_s, status)
+        time.sleep(min(1.0, max(0.0, left_s)))
+    return seen
+
+
+def _capacity(session: Session, plan: Plan, watcher: Watcher) -> float:
+    """What all models together get when nothing holds them back."""
+    seen = _watch(session, watcher, "capacity", plan.saturate_s)
+    used = sorted(status["node"]["used_cores"] for status in seen[1:])
+    session.stop()
+    return float(used[len(used) // 2])
+
+
+def targets_at(
+    session: Session, watcher: Watcher, shares: Mapping[str, float], seconds: float
+) -> dict[str, float]:
+    """The mean latency of each model at its share, after a fourth of the time is thrown away."""
+    cores = ",".join(f"{job}={share:.4f}" for job, share in shares.items())
+    session.start(FIXED, {"cores": cores})
+    warm_s = seconds / 4
+    _watch(session, watcher, "warm up", warm_s)
+    first = session.cycle()
+    _watch(session, watcher, "targets", seconds - warm_s)
+    session.stop()
+    series = _series(session, first)
+    return {
+        job: judged.mean_s
+        for job in shares
+        if (judged := judge(job, 1.0, series[job], 0.0)).mean_s is not None
+    }
+
+
+def run_policy(
+    session: Session, plan: Plan, watcher: Watcher, policy: str, targets: Mapping[str, float]
+) -> PolicyRun:
+    """One policy on jobs whose files already say these targets; keeps its journal."""
+    session.forget()
+    session.start(policy)
+    first, began_s = session.cycle(), time.monotonic()
+    agent, engines = session.process, session.engine_processes()
+    agent_began_s, engine_began_s = _cpu_s([agent]), _cpu_s(engines)
+    _watch(session, watcher, f"{policy} settles", plan.settle_s)
+    judged_from_s = time.monotonic() - began_s
+    _watch(session, watcher, f"{policy} is judged", plan.judge_s)
+    elapsed_s = time.monotonic() - began_s
+    agent_s, engine_s = _since_s(agent_began_s), _since_s(engine_began_s)
+    rss_bytes = agent.memory_info().rss
+    while elapsed_s - judged_from_s < plan.judge_most_s and not all(
+        job.enough for job in _judged(_series(session, first), targets, judged_from_s)
+    ):
+        _watch(session, watcher, f"{policy}: more requests are needed", 5.0)
+        elapsed_s = time.monotonic() - began_s
+    session.stop()
+    reports = list(session.reports(first))
+    series = _series(session, first)
+    kept = kept_services.keep(
+        session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
+    )
+    updates = sum(
+        isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
+        for report in reports
+        for outcome in report.outcomes
+    )
+    return PolicyRun(
+        policy=policy,
+        judged=_judged(series, targets, judged_from_s),
+        series=series,
+        kept=kept,
+        rolled=rolling(targets, series, elapsed_s, reading=within_band),
+        rolled_slo=rolling(targets, series, elapsed_s, reading=not_slower),
+        updates_per_min=updates / elapsed_s * 60,
+        loop_core_ratio=agent_s / (plan.settle_s + plan.judge_s),
+        rss_bytes=rss_bytes,
+        engine_core_ratio=engine_s / (plan.settle_s + plan.judge_s),
+        phase_s=_mean_phases([report.phase_s for report in reports]),
+    )
+
+
+def _series(session: Session, first: int) -> dict[str, list[tuple[float, LatencySketch]]]:
+    """What arrived, job by job, with seconds since that cycle."""
+    return arrived(session.reports(first))
+
+
+def _judged(
+    series: Mapping[str, Sequence[tuple[float, LatencySketch]]],
+    targets: Mapping[str, float],
+    since_s: float,
+) -> list[Judged]:
+    return [judge(job, target_s, series[job], since_s) for job, target_s in targets.items()]
+
+
+def _cpu_s(processes: Iterable[psutil.Process]) -> dict[psutil.Process, float]:
+    """CPU seconds of each and of what it has waited for (an update forks runc).
+
+    Whoever has ended is left out: a container's shim ends with it.
+    """
+    spent_s = {}
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            spent_s[process] = sum(process.cpu_times()[:4])
+    return spent_s
+
+
+def _since_s(began_s: Mapping[psutil.Process, float]) -> float:
+    return sum(now_s - began_s[process] for process, now_s in _cpu_s(began_s).items())
+
+
+def _mean_phases(cycles: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = cycles[0] if cycles else {}
+    return {name: sum(cycle.get(name, 0.0) for cycle in cycles) / len(cycles) for name in names}

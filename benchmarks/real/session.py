@@ -1,0 +1,303 @@
+"""A dlsched daemon of its own, as a user runs it: a folder, a settings file, the command.
+
+Owns one random instance on the engine at DOCKER_HOST. It touches only containers of that instance,
+and removes them however the bench ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import psutil
+
+from benchmarks.places import ROOT
+from dlsched.api.client import Daemon, Refused
+from dlsched.config.settings import Settings
+from dlsched.model.cycle import CycleReport
+from dlsched.model.errors import DaemonUnavailable
+from dlsched.model.state import JobState
+from dlsched.store.journal.reader import JournalReader
+from tools.engine import CGROUP_PARENT
+from tools.engine_remains import cgroup_mounts
+
+_CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
+_DLSCHED = Path(sys.executable).parent / "dlsched"
+
+JOURNAL = "journal.db"
+
+
+class Session:
+    """One instance: start and stop its daemon, drop files, read its reports."""
+
+    def __init__(self, root: Path, host: str, capacity_cores: float | None) -> None:
+        self.instance = f"bench-{secrets.token_hex(4)}"
+        self.root = root
+        self.watch = root / "jobs.d"
+        self.watch.mkdir()
+        self.host = host
+        self._capacity = capacity_cores
+        self._daemon: subprocess.Popen[bytes] | None = None
+        self._log = (root / "daemon.log").open("ab")
+        self.engine = docker.DockerClient(base_url=host, timeout=60)
+
+    @property
+    def cgroup_parent(self) -> str:
+        """The group above the instance's own."""
+        return _CGROUP_PARENT or ""
+
+    @property
+    def state_dir(self) -> Path:
+        """The daemon's state."""
+        return self.root / "state"
+
+    @property
+    def client(self) -> Daemon:
+        """What asks the daemon."""
+        return Daemon(self.root / "run")
+
+    @property
+    def process(self) -> psutil.Process:
+        """The daemon's process."""
+        if self._daemon is None:
+            raise RuntimeError("no daemon runs")
+        return psutil.Process(self._daemon.pid)
+
+    def engine_processes(self) -> list[psutil.Process]:
+        """The engine at the host address, its containerd and shims; nothing inside containers."""
+        address = self.host.removeprefix("unix://")
+        engines = [p for p in psutil.process_iter() if _is(p, "dockerd")]
+        own = [p for p in engines if any(address in word for word in p.cmdline())] or engines
+        roots = [_option(p.cmdline(), "--exec-root") or "/var/run/docker" for p in own]
+        shims = [
+            p
+            for p in psutil.process_iter()
+            if _is(p, "containerd-shim")
+            and any(word.startswith(root) for word in _words(p) for root in roots)
+        ]
+        containerds = [c for p in own for c in p.children() if _is(c, "containerd")]
+        return [*own, *containerds, *shims]
+
+    def confine(self, group_weight: float | None = None) -> None:
+        """Hold all containers of this instance together within the cores asked for.
+
+        A quota on their common group, since plain Docker knows no bound for several containers. On
+        the private engine, whose group is ours, that group gets the weight that dlsched's own has
+        at the top of a host: `group_weight`, or by default what the settings have.
+        """
+        if _CGROUP_PARENT is not None:
+            weigh_group(_CGROUP_PARENT, group_weight or Settings().group_weight or 1.0)
+        if self._capacity is None:
+            return
+        label = f"dlsched.instance={self.instance}"
+        for container in self.engine.containers.list(filters={"label": label})[:1]:
+            confine_group(container.attrs["State"]["Pid"], self._capacity)
+
+    def drop(self, name: str, text: str) -> None:
+        """A job file into the watch folder, whole."""
+        partial = self.watch / f".{name}.partial"
+        partial.write_text(text)
+        partial.rename(self.watch / f"{name}.yaml")
+
+    def configure(
+        self,
+        policy: str,
+        options: Mapping[str, object] | None = None,
+        more: Mapping[str, object] | None = None,
+    ) -> Path:
+        """Write the settings for that policy, with `more` of them; returns their file."""
+        settings: dict[str, object] = {
+            "instance": self.instance,
+            "state_dir": str(self.state_dir),
+            "run_dir": str(self.root / "run"),
+            "watch": str(self.watch),
+            "policy": policy,
+            "policy_options": dict(options or {}),
+            "max_jobs": 256,
+            "reserve": {"cpus": 0, "memory": "256MiB"},
+            "engine": {"host": self.host, "cgroup_parent": _CGROUP_PARENT},
+            **(more or {}),
+        }
+        if self._capacity is not None:
+            settings["capacity"] = self._capacity
+        file = self.root / "dlsched.yaml"
+        file.write_text(json.dumps(settings))  # JSON is YAML
+        return file
+
+    def start(
+        self,
+        policy: str,
+        options: Mapping[str, object] | None = None,
+        *,
+        dry_run: bool = False,
+        more: Mapping[str, object] | None = None,
+    ) -> None:
+        """The daemon under that policy, with `more` settings; returns when it answers."""
+        file = self.configure(policy, options, more)
+        self._daemon = subprocess.Popen(
+            [_DLSCHED, "run", "--config", file, *(["--dry-run"] if dry_run else [])],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+        wait_for(self._answers, 30, "the daemon to answer")
+
+    def keep(self, folder: Path) -> None:
+        """A copy of the journal into that folder, made anew; the daemon must have stopped."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for file in self.state_dir.glob(f"{JOURNAL}*"):
+            shutil.copy(file, folder / file.name)
+
+    def forget(self) -> None:
+        """Between two daemons: the next one's policy remembers nothing of the one before."""
+        for file in self.state_dir.glob(f"{JOURNAL}*"):
+            file.unlink()
+
+    def stop(self) -> None:
+        """SIGTERM: containers run on, under their specs' ceilings."""
+        if self._daemon is None:
+            return
+        self._daemon.terminate()
+        try:
+            self._daemon.wait(30)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._daemon = None
+
+    def kill(self) -> None:
+        """SIGKILL: the daemon has no last word."""
+        if self._daemon is not None:
+            self._daemon.kill()
+            self._daemon.wait(10)
+        self._daemon = None
+
+    def reports(self, first_cycle: int) -> Iterator[CycleReport]:
+        """The journal's cycles from that one on."""
+        with JournalReader(self.state_dir / JOURNAL) as reader:
+            yield from reader.reports(first_cycle, reader.last_cycle())
+
+    def cycle(self) -> int:
+        """The daemon's present cycle."""
+        return int(self.client.jobs()["cycle"])
+
+    def running(self) -> int:
+        """How many jobs run now."""
+        rows = self.client.jobs()["jobs"]
+        return sum(row["state"] == JobState.RUNNING for row in rows)
+
+    def why_not_running(self) -> str:
+        """One line on each job that does not run."""
+        rows = self.client.jobs()["jobs"]
+        return "; ".join(
+            f"{row['name']}: {row['state']} {row['reason'] or ''}"
+            for row in rows
+            if row["state"] != JobState.RUNNING
+        )
+
+    def close(self) -> None:
+        """Stop the daemon, remove this instance's containers, close."""
+        self.stop()
+        label = f"dlsched.instance={self.instance}"
+        for container in self.engine.containers.list(all=True, filters={"label": label}):
+            container.remove(force=True, v=True)
+        self.engine.close()
+        self._log.close()
+        for mount in cgroup_mounts():
+            with suppress(OSError):
+                Path(f"{mount}{_CGROUP_PARENT or ''}/dlsched-{self.instance}").rmdir()
+
+    def _answers(self) -> bool:
+        if self._daemon is not None and self._daemon.poll() is not None:
+            tail = (self.root / "daemon.log").read_text()[-2000:]
+            raise RuntimeError(f"the daemon ended with {self._daemon.returncode}:\n{tail}")
+        try:
+            return bool(self.client.jobs())
+        except (DaemonUnavailable, Refused):
+            return False
+
+
+@contextmanager
+def session(capacity_cores: float | None = None) -> Iterator[Session]:
+    """A session in a temporary folder, cleaned up at the end, on an error, and on Ctrl-C."""
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    root = Path(tempfile.mkdtemp(prefix="dlsched-"))
+    one = Session(root, host, capacity_cores)
+    try:
+        yield one
+    finally:
+        one.close()
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def weigh_group(path: str, weight: float) -> None:
+    """Give a group the weight of so many containers beside the rest of the host."""
+    for mount in cgroup_mounts():
+        for name, default in (("cpu.shares", 1024), ("cpu.weight", 100)):
+            file = Path(f"{mount}{path}") / name
+            if file.exists():
+                file.write_text(str(round(weight * default)))
+
+
+def confine_group(pid: int, cores: float, proc: Path = Path("/proc")) -> Path:
+    """Put a CPU quota on the group above the process's own; returns the file written."""
+    fields = [line.split(":", 2) for line in (proc / f"{pid}/cgroup").read_text().splitlines()]
+    v1 = next((path for _, names, path in fields if "cpu" in names.split(",")), None)
+    path = v1 or next(path for _, names, path in fields if not names)
+    for mount in cgroup_mounts():
+        group = Path(f"{mount}{path}").parent
+        if v1 is not None and (group / "cpu.cfs_quota_us").exists():
+            period_us = int((group / "cpu.cfs_period_us").read_text())
+            (group / "cpu.cfs_quota_us").write_text(str(round(cores * period_us)))
+            return group / "cpu.cfs_quota_us"
+        if v1 is None and (group / "cpu.max").exists():
+            (group / "cpu.max").write_text(f"{round(cores * 100_000)} 100000")
+            return group / "cpu.max"
+    raise RuntimeError("the containers' common control group cannot be found, so not be bounded")
+
+
+def _is(process: psutil.Process, name: str) -> bool:
+    try:
+        return process.name().startswith(name)
+    except psutil.Error:
+        return False
+
+
+def _words(process: psutil.Process) -> list[str]:
+    """Its command line; none where it has ended meanwhile."""
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def _option(words: list[str], name: str) -> str | None:
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == name:
+            return following
+        if word.startswith(f"{name}="):
+            return word.partition("=")[2]
+    return None
+
+
+def wait_for(condition: Any, deadline_s: float, what: str) -> None:
+    """Poll until true; RuntimeError with `what` when the deadline passes."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        if condition():
+            return
+        time.sleep(0.1)
+    raise RuntimeError(f"waited {deadline_s:.0f} s in vain for {what}")

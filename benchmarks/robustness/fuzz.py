@@ -1,0 +1,440 @@
+"""`python -m benchmarks run fuzz`: a million inputs for each reader of what strangers write.
+
+Each target runs in a process of its own, so that a crash, a hang and a growing memory are seen.
+Input number n of a seed is always the same bytes. Prints the table, writes `results/fuzz.json`,
+and each new finding, reduced, to a folder; exit code 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import codecs
+import json
+import mmap
+import os
+import pwd
+import resource
+import select
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from importlib import import_module
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks.places import ROOT
+from benchmarks.publish import results
+from benchmarks.robustness.fuzzing.trial import Finding, Target, reduced, tried
+
+TARGETS = {
+    "spec": "benchmarks.robustness.fuzzing.job_file:target",
+    "settings": "benchmarks.robustness.fuzzing.settings_file:target",
+    "sidecar": "benchmarks.robustness.fuzzing.sidecar_file:target",
+    "labels": "benchmarks.robustness.fuzzing.label_body:target",
+    "sources": "benchmarks.robustness.fuzzing.source_text:target",
+    "api": "benchmarks.robustness.fuzzing.http_bytes:target",
+}
+"""Module and function that make each target: a worker loads its own alone."""
+INPUTS = 1_000_000
+QUOTED_FROM = 100_000
+"""A run of fewer inputs says nothing that could be quoted, and is not saved."""
+
+WARM_UP = 0.1
+"""Part of the inputs after which memory may no longer grow."""
+GROWTH_MAX_BYTES = 16 << 20
+MEMORY_MAX_BYTES = 4 << 30
+"""Of address space, for a worker: a bomb ends it and not the host."""
+AGAIN = 64
+"""Of so many inputs one is asked again at the end: it must get the same answer."""
+AGAIN_MAX = 2000
+KINDS_MAX = 20
+"""Ways to break a promise that are told of one target."""
+SILENT_S = 120.0
+"""A worker that tells nothing for so long hangs."""
+LOOK_S = 0.5
+TOLD_EVERY = 100_000
+_KINDS_BYTES = 1 << 20
+_CODECS = ("utf-8-sig", "idna", "latin-1", "unicode_escape")
+"""Loaded on first use, from where nobody may not be allowed to read."""
+_SLOT_BYTES = 1 << 20
+_SLOT = struct.Struct("<QQ")
+"""Number and length of the input that a worker tries now; its bytes follow."""
+
+
+_stopped = threading.Event()
+"""Somebody wants the run to end."""
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of one target."""
+
+    target: str
+    executions: int = 0
+    spent_s: float = 0.0
+    slowest_s: float = 0.0
+    slowest_input: int = 0
+    rss_first_bytes: int = 0
+    rss_last_bytes: int = 0
+    descriptors_first: int = 0
+    descriptors_last: int = 0
+    answers: int = 0
+    """Answers of different kinds: how much of a reader the inputs reach."""
+    findings: list[Finding] = field(default_factory=list)
+
+    def row(self) -> dict[str, object]:
+        """As the table shows it."""
+        return {
+            "target": self.target,
+            "executions": self.executions,
+            "findings": len(self.findings),
+            "CPU s": round(self.spent_s, 1),
+            "us an input": round(1e6 * self.spent_s / max(1, self.executions)),
+            "slowest ms": round(1000 * self.slowest_s, 1),
+            "RSS first MiB": round(self.rss_first_bytes / 2**20, 1),
+            "RSS last MiB": round(self.rss_last_bytes / 2**20, 1),
+            "descriptors first": self.descriptors_first,
+            "descriptors last": self.descriptors_last,
+            "kinds of answer": self.answers,
+        }
+
+
+class Kinds:
+    """Counts different texts in memory that does not grow; of many, a few percent are missed."""
+
+    def __init__(self) -> None:
+        self._seen = bytearray(_KINDS_BYTES)
+        self.count = 0
+
+    def add(self, text: str) -> None:
+        """Count it, unless it was counted."""
+        place, bit = divmod(int.from_bytes(_digest(text)), 8)
+        place %= _KINDS_BYTES
+        if not self._seen[place] & (1 << bit):
+            self._seen[place] |= 1 << bit
+            self.count += 1
+
+
+def load(maker: str, *, powerless: bool = False) -> Target:
+    """The target that `module:function` makes, ready to be tried; to be closed.
+
+    `powerless`: as nobody from then on, so that no input can harm the host.
+    """
+    module, _, function = maker.partition(":")
+    make: Callable[[], Target] = getattr(import_module(module), function)
+    if powerless and os.geteuid() == 0:
+        for codec in _CODECS:
+            codecs.lookup(codec)
+        nobody = pwd.getpwnam("nobody")
+        os.setgroups([])
+        os.setgid(nobody.pw_gid)
+        os.setuid(nobody.pw_uid)
+    return make()
+
+
+def input_of(target: Target, seed: int, number: int) -> bytes:
+    """The bytes of that input; the same for ever, while `make` is the same."""
+    return target.make(Random(f"{seed}:{target.name}:{number}"))
+
+
+# ------------------------------------------------------------------ the worker
+
+
+def work(
+    target: Target, seed: int, first: int, last: int, slot: mmap.mmap | None = None
+) -> Iterator[dict[str, Any]]:
+    """Try inputs `first` to `last`; yields what there is to tell, as JSON can carry it."""
+    kinds = Kinds()
+    known: set[str] = set()
+    again: list[tuple[int, bytes]] = []
+    every = max(AGAIN, (last - first) // AGAIN_MAX)
+    warm = first + max(1, int(WARM_UP * (last - first)))
+    slowest_s, spent_s, told_s = 0.0, 0.0, time.monotonic()
+    yield {"at": first}
+    for number in range(first, last):
+        data = input_of(target, seed, number)
+        if slot is not None:
+            shown = data[: _SLOT_BYTES - _SLOT.size]
+            slot.seek(0)
+            slot.write(_SLOT.pack(number, len(shown)) + shown)
+        answer, finding, took_s = tried(target, data)
+        spent_s += took_s
+        if finding is not None and finding.what not in known and len(known) < KINDS_MAX:
+            known.add(finding.what)
+            yield {"finding": _told(reduced(target, finding)), "input": number}
+        if took_s > slowest_s:
+            slowest_s = took_s
+            yield {"slowest_s": took_s, "input": number}
+        if answer is not None:
+            kinds.add(_shape(answer))
+            if number % every == 0:
+                again.append((number, _digest(answer)))
+        if number + 1 == warm:
+            for large in target.largest() if last - first >= QUOTED_FROM else ():
+                tried(target, large)
+            yield {"warm": True, **_own_use(), "at": number + 1}
+        if time.monotonic() - told_s > 5.0:
+            told_s = time.monotonic()
+            yield {"at": number + 1, "spent_s": spent_s, "kinds": kinds.count}
+    yield {"at": last, "spent_s": spent_s, "kinds": kinds.count, **_own_use(), "end": True}
+    for number, digest in again:
+        data = input_of(target, seed, number)
+        answer, _, _ = tried(target, data)
+        if answer is None or _digest(answer) != digest:
+            finding = Finding(
+                f"{target.name}: another answer to the same input", data, f"input {number}"
+            )
+            yield {"finding": _told(finding), "input": number}
+            break
+
+
+def _shape(answer: str) -> str:
+    """The answer without its digits: what kind of answer it is."""
+    return "".join("#" if char.isdigit() else char for char in answer[:400])
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+
+def _own_use() -> dict[str, int]:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    descriptors = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    return {"rss_bytes": pages * mmap.PAGESIZE, "descriptors": descriptors}
+
+
+def _told(finding: Finding) -> dict[str, str]:
+    return {"what": finding.what, "data": finding.data.hex(), "detail": finding.detail}
+
+
+def _be_worker(maker: str, seed: int, first: int, last: int, slot_file: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
+    with slot_file.open("r+b") as stream, mmap.mmap(stream.fileno(), _SLOT_BYTES) as slot:
+        for message in work(load(maker, powerless=True), seed, first, last, slot):
+            print(json.dumps(message), flush=True)
+
+
+# ------------------------------------------------------------------ the parent
+
+
+def run(
+    name: str,
+    seed: int,
+    inputs: int,
+    tell: Callable[[str], None],
+    *,
+    maker: str | None = None,
+    silent_s: float = SILENT_S,
+) -> Tally:
+    """All inputs of one target; a worker that crashes is replaced by one that goes on after it.
+
+    `maker`: of a target that is none of TARGETS.
+    """
+    maker = maker or TARGETS[name]
+    tally = Tally(name)
+    first = 0
+    with _scratch() as scratch:
+        slot = scratch / "slot"
+        slot.write_bytes(bytes(_SLOT_BYTES))
+        while first < inputs and not _stopped.is_set():
+            if _follow(tally, maker, seed, (first, inputs), slot, tell, silent_s):
+                break
+            if _stopped.is_set():
+                break
+            content = slot.read_bytes()
+            number, length = _SLOT.unpack_from(content)
+            what = f"{name}: the process ended, or hung"
+            data = content[_SLOT.size : _SLOT.size + length]
+            tally.findings.append(Finding(what, data, f"input {number}"))
+            tell(f"{what} (input {number})")
+            first = tally.executions = number + 1
+            if len(tally.findings) >= KINDS_MAX:
+                break
+    grown_bytes = tally.rss_last_bytes - tally.rss_first_bytes
+    if grown_bytes > GROWTH_MAX_BYTES:
+        what = f"{name}: memory grew by {grown_bytes >> 20} MiB after warm-up"
+        tally.findings.append(Finding(what, b"", what))
+    if tally.descriptors_last > tally.descriptors_first:
+        what = (
+            f"{name}: {tally.descriptors_last - tally.descriptors_first} descriptors were left open"
+        )
+        tally.findings.append(Finding(what, b"", what))
+    return tally
+
+
+def _follow(
+    tally: Tally,
+    maker: str,
+    seed: int,
+    numbers: tuple[int, int],
+    slot: Path,
+    tell: Callable[[str], None],
+    silent_s: float,
+) -> bool:
+    """Listen to one worker; whether it came to its end."""
+    first, last = numbers
+    spent_before_s = tally.spent_s
+    words = ["--worker", maker, "--seed", str(seed), "--first", str(first), "--inputs", str(last)]
+    begun = ended = False
+    with _worker([*words, "--slot", str(slot)], slot.parent) as worker:
+        assert worker.stdout is not None
+        waited_s = 0.0  # counted in looks: while all of it is paused, nobody is late
+        while not _stopped.is_set():
+            if not select.select([worker.stdout], [], [], LOOK_S)[0]:
+                waited_s += LOOK_S
+                if waited_s > silent_s:
+                    return False
+                continue
+            waited_s = 0.0
+            line = worker.stdout.readline()
+            if not line and not begun:
+                raise RuntimeError(f"{tally.target}: the worker could not begin")
+            if not line:
+                return ended and worker.wait(60) == 0
+            begun = True
+            message = json.loads(line)
+            done = max(tally.executions, int(message.get("at", 0)))
+            if done // TOLD_EVERY > tally.executions // TOLD_EVERY:
+                tell(f"{tally.target}: {done} inputs, {len(tally.findings)} findings")
+            tally.executions = done
+            if "spent_s" in message:
+                tally.spent_s = spent_before_s + message["spent_s"]
+                tally.answers = max(tally.answers, message["kinds"])
+            if message.get("slowest_s", 0.0) > tally.slowest_s:
+                tally.slowest_s, tally.slowest_input = message["slowest_s"], message["input"]
+            if "warm" in message and not tally.rss_first_bytes:
+                tally.rss_first_bytes = message["rss_bytes"]
+                tally.descriptors_first = message["descriptors"]
+            if "end" in message:
+                ended = True
+                tally.rss_last_bytes = message["rss_bytes"]
+                tally.descriptors_last = message["descriptors"]
+            if "finding" in message:
+                told = message["finding"]
+                found = Finding(told["what"], bytes.fromhex(told["data"]), told["detail"])
+                tally.findings.append(found)
+                tell(
+                    f"{found.what} (input {message['input']}): {found.data[:200]!r}\n{found.detail}"
+                )
+    return False
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and Ctrl-C end the workers, and leave nothing behind."""
+    _stopped.clear()
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [(one, signal.signal(one, lambda *_: _stopped.set())) for one in numbers]
+    try:
+        yield
+    finally:
+        for one, handler in before:
+            signal.signal(one, handler)
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """A folder for whatever workers write, in memory where the host has such a place."""
+    memory = Path("/dev/shm")
+    place = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="dlsched-fuzz-", dir=place) as folder:
+        Path(folder).chmod(0o777)  # they are nobody
+        yield Path(folder)
+
+
+@contextmanager
+def _worker(words: Sequence[str], scratch: Path) -> Iterator[subprocess.Popen[str]]:
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "benchmarks", "run", "fuzz", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(scratch)},
+        bufsize=1,
+    )
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.wait()
+        if worker.stdout is not None:
+            worker.stdout.close()
+
+
+def save(tallies: Sequence[Tally], seed: int) -> None:
+    """`results/fuzz.json`."""
+    rows = [tally.row() for tally in tallies]
+    results.save(
+        "fuzz",
+        results.host_facts("none"),
+        [seed],
+        [
+            {
+                **row,
+                "slowest input": tally.slowest_input,
+                "found": [finding.what for finding in tally.findings],
+            }
+            for row, tally in zip(rows, tallies, strict=True)
+        ],
+        title="Fuzzing: executions and findings of each reader",
+        table=rows,
+    )
+
+
+def _keep(tally: Tally, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for finding in tally.findings:
+        (folder / _digest(finding.what).hex()).write_bytes(finding.data)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what is asked for; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--inputs", type=int, default=INPUTS, help="of each target")
+    parser.add_argument("--only", default=",".join(TARGETS), help="targets, such as spec,api")
+    parser.add_argument("--seed", type=int, default=1)
+    cores = len(os.sched_getaffinity(0))
+    parser.add_argument("--jobs", type=int, default=cores, help="targets at the same time")
+    parser.add_argument("--keep", type=Path, help="folder for the reduced inputs of findings")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--slot", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args(arguments)
+    if chosen.worker is not None:
+        _be_worker(chosen.worker, chosen.seed, chosen.first, chosen.inputs, chosen.slot)
+        return 0
+    console = Console(stderr=False, markup=False, highlight=False, soft_wrap=True)
+    names = chosen.only.split(",")
+    for name in names:
+        if name not in TARGETS:
+            parser.error(f"no target {name!r}; there are {', '.join(TARGETS)}")
+
+    def one(name: str) -> Tally:
+        tally = run(name, chosen.seed, chosen.inputs, console.print)
+        console.print(tally.row())
+        return tally
+
+    with _ended_by_signals(), ThreadPoolExecutor(chosen.jobs) as lanes:
+        tallies = list(lanes.map(one, names))
+    if chosen.keep is not None:
+        for tally in tallies:
+            _keep(tally, chosen.keep / tally.target)
+    whole = chosen.only == ",".join(TARGETS) and chosen.inputs >= QUOTED_FROM
+    if whole and not _stopped.is_set():
+        save(tallies, chosen.seed)
+    console.print(results.markdown([tally.row() for tally in tallies]))
+    return 1 if any(tally.findings for tally in tallies) else 0

@@ -1,0 +1,150 @@
+"""What a container tells by other ways than the sidecar: Prometheus pages, and lines of its log.
+
+Promised: reports of finite numbers, counts of what was refused, and patterns that are refused in
+one line or take bounded time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict
+from random import Random
+
+from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
+from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from dlsched.model.facts import LatencySketch
+from dlsched.report.lines import LINE_BYTES
+from dlsched.runtime.progress.exposition import Pages
+from dlsched.runtime.progress.lines import Lines
+from dlsched.runtime.progress.log_pattern import Pattern
+
+_VLLM = b"""# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency in seconds.
+# TYPE vllm:e2e_request_latency_seconds histogram
+vllm:e2e_request_latency_seconds_bucket{le="0.3",model_name="m"} 0.0
+vllm:e2e_request_latency_seconds_bucket{le="1.0",model_name="m"} 3.0
+vllm:e2e_request_latency_seconds_bucket{le="+Inf",model_name="m"} 5.0
+vllm:e2e_request_latency_seconds_count{model_name="m"} 5.0
+vllm:e2e_request_latency_seconds_sum{model_name="m"} 5.25
+"""
+_TRITON = b"""nv_inference_request_success{model="r",version="1"} 12
+nv_inference_request_failure{model="r",version="1"} 1
+nv_inference_request_duration_us{model="r",version="1"} 345600
+nv_inference_request_summary_us{model="r",quantile="0.5"} 250
+nv_inference_request_summary_us{model="r",quantile="0.99"} NaN
+nv_inference_request_summary_us_count{model="r"} 12
+nv_inference_request_summary_us_sum{model="r"} 4000
+"""
+_GAUGE = b'loss 0.25\naccuracy{split="val"} 0.9 1760000000000\n'
+_PAGES = (_VLLM, _TRITON, _GAUGE, _VLLM + _TRITON)
+_PAGE_WORDS = (
+    b"# TYPE x counter\n", b"{", b"}", b'le="', b'quantile="1.1"', b"+Inf", b"-Inf", b"NaN",
+    b"1e308", b"_bucket", b"_sum", b"_count", b"\\n", b'\\"', b" # {trace=\"1\"} 0.5", b"# EOF\n",
+    b'le="+Inf"', b"vllm:e2e_request_latency_seconds_count 7\n",
+    b"nv_inference_request_failure 1e308\n",
+)  # fmt: skip
+_NAMES = (None, "loss", "accuracy", "vllm:e2e_request_latency_seconds", "request_ms")
+_PATTERNS = (
+    rb"step=(?P<step>\d+) loss=(?P<loss>[0-9.]+)",
+    rb"took (?P<latency_ms>[0-9.]+) ?ms",
+    rb"(?P<latency_s>\S+)",
+    rb"(?i)epoch (?P<epoch>\d+).*acc(uracy)?[:=] *(?P<accuracy>[-+0-9.eE]+)",
+)
+_PATTERN_WORDS = (
+    b"(", b")", b"(?P<", b">", b"(?P<step>", b"(?P<"+b"\xff" * 200, b"(?P<w>.)", b"*", b"+",
+    b"{1,1000}", b"{1000}", b"[", b"]", b"|", b"\\1", b"(?=x)", b"\\p{Greek}", b"(a*)*b",
+    b"(?P<a>x)(?P<a>y)", b"\\C", b"\\xff", b"(?s).*", b"$",
+)  # fmt: skip
+_LOG = b"step=12 loss=0.25\ntook 12.5ms\n[INFO] epoch 3 done, acc: 0.97\n"
+_LOG_WORDS = (
+    b"\r",
+    b"\n",
+    b"step=",
+    b"loss=",
+    b"took ",
+    b"ms",
+    b"1_0",
+    b"inf",
+    b"nan",
+    b"x" * 5000,
+)
+_NEXT = b"\x1e"
+
+
+def make(rng: Random) -> bytes:
+    """Two or three pages of one endpoint, or a pattern and what it reads."""
+    if rng.random() < 0.6:
+        page = rng.choice(_PAGES)
+        pages = [page]
+        for _ in range(rng.randrange(1, 3)):
+            pages.append(mutated(rng, rng.choice(pages), _PAGES, _PAGE_WORDS))
+        if rng.random() < 0.002:
+            pages.append(page * rng.randrange(600))
+        if rng.random() < 0.3:
+            del pages[0]
+        return bytes([rng.randrange(len(_NAMES))]) + _NEXT.join(
+            one.replace(_NEXT, b"") for one in pages
+        )
+    pattern, log = rng.choice(_PATTERNS), _LOG
+    if rng.random() < 0.5:
+        words = (*_PATTERN_WORDS, *(odd.encode() for odd in TEXTS))
+        pattern = mutated(rng, pattern, _PATTERNS, words)
+    if rng.random() < 0.8:
+        log = mutated(rng, log, (_LOG,), (*_LOG_WORDS, *(odd.encode() for odd in NUMBERS)))
+    return b"\xff" + pattern.replace(_NEXT, b"") + _NEXT + log.replace(_NEXT, b"")
+
+
+def answer(data: bytes) -> str:
+    """What the pages, or the log, tell."""
+    if data[:1] == b"\xff":
+        pattern, _, log = data[1:].partition(_NEXT)
+        return "\n".join(_logged(pattern.decode("utf-8", "replace"), log))
+    name = _NAMES[data[0] % len(_NAMES)] if data else None
+    pages = Pages(name, from_end=len(data) % 2 == 0)
+    return "\n".join(_paged(pages, page) for page in data[1:].split(_NEXT))
+
+
+def _paged(pages: Pages, page: bytes) -> str:
+    told = pages.take(page)
+    for line in filter(None, (told.trouble, told.refused)):
+        told_line(line)
+    if told.value is not None and not math.isfinite(told.value):
+        raise Broken(f"a value that is none: {told.value}")
+    if told.latency is not None:
+        _check(told.latency)
+    return json.dumps(asdict(told), allow_nan=False)
+
+
+def _check(sketch: LatencySketch) -> None:
+    counted = sum(count for _, count in sketch.buckets)
+    if sketch.count < 0 or sketch.errors < 0 or not 0 <= sketch.sum_s < math.inf:
+        raise Broken(f"a latency that is none: {sketch}")
+    # Of a series with a count and a sum alone no bucket is known: there may be fewer.
+    if counted > sketch.count:
+        raise Broken(f"{sketch.count} requests, and {counted} in buckets")
+    if any(count <= 0 for _, count in sketch.buckets):
+        raise Broken("a bucket that counts nothing")
+
+
+def _logged(text: str, log: bytes) -> Iterator[str]:
+    try:
+        pattern = Pattern(text)
+    except ValueError as error:
+        yield told_line(error)
+        return
+    lines = Lines(LINE_BYTES)
+    for line in (*lines.cut(log[: len(log) // 2]), *lines.cut(log[len(log) // 2 :])):
+        if line is None:
+            continue
+        try:
+            found = pattern.read(line)
+        except ValueError as error:
+            yield told_line(error)
+            continue
+        yield json.dumps(found and dict(found), allow_nan=False)
+
+
+def target() -> Target:
+    """The other sources under trial."""
+    return Target("sources", make, answer, within_s=1.0)

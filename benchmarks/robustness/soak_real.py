@@ -1,0 +1,179 @@
+"""A daemon on an engine of its own, with jobs and adopted containers that come and go.
+
+Every two seconds one starts or stops; half-way the engine is restarted under all of them. What is
+measured is the daemon's process, and its state directory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import cycle
+from pathlib import Path
+
+import docker
+from docker.errors import APIError, DockerException
+from requests.exceptions import RequestException
+
+from benchmarks.judge.flatness import Sample, held
+from benchmarks.real.session import Session, session, wait_for
+from dlsched.model.errors import DlschedError
+from tools.base_image import BASE, ensure_base
+from tools.private_engine import Engine, private_engine
+
+ACT_S = 2.0
+SAMPLE_S = 5.0
+OWN, ADOPTED = 4, 3
+"""So many there are at a time, and one more between a start and the stop after it."""
+SETTLE_S = 120.0
+
+_JOURNAL = {"max_size": "1MiB", "frame": "10s"}
+"""So little that retention works within the run."""
+_TELLS = 'while :; do echo "$LINE" >> "$FILE"; echo took 12ms; sleep 1; done'
+_LINE = '{"latency_s": [0.012, 0.013]}'
+_SOURCES = (
+    {"dlsched.metrics.path": "/tmp/metrics.jsonl"},
+    {"dlsched.metrics.pattern": r"took (?P<latency_ms>\d+)ms"},
+    {},
+)
+
+
+class Churn:
+    """Own jobs and adopted containers, the oldest of which goes when a new one has come."""
+
+    def __init__(self, node: Session) -> None:
+        self._node = node
+        self._made = 0
+        self._own: deque[str] = deque()
+        self._adopted: deque[str] = deque()
+        self._acts = cycle(
+            (self._start_own, self._start_adopted, self._stop_own, self._stop_adopted)
+        )
+        self._sources = cycle(_SOURCES)
+        self.done = 0
+        self.refused = 0
+
+    def fill(self) -> None:
+        """Make those that are there at a time."""
+        for _ in range(OWN):
+            self._start_own()
+        for _ in range(ADOPTED):
+            self._start_adopted()
+
+    def act(self) -> None:
+        """One start or stop; an engine that is just being restarted refuses it."""
+        try:
+            next(self._acts)()
+            self.done += 1
+        except (DlschedError, DockerException, RequestException):
+            self.refused += 1
+
+    def _name(self, kind: str) -> str:
+        self._made += 1
+        return f"{kind}-{self._node.instance}-{self._made}"
+
+    def _start_own(self) -> None:
+        name = self._name("own")
+        command = ["sh", "-c", f"LINE='{_LINE}'; FILE=$DLSCHED_METRICS_FILE; {_TELLS}"]
+        restart = '"no"' if self._made % 2 else "unless-stopped"
+        self._node.drop(
+            name,
+            f"name: {name}\nimage: {BASE}\ncommand: {json.dumps(command)}\nnetwork: none\n"
+            f"cpus: {{min: 0.02, max: 1}}\ntarget: {{latency: 20ms}}\nrestart: {restart}\n"
+            "stop: {grace: 1s}\n",
+        )
+        self._own.append(name)
+
+    def _stop_own(self) -> None:
+        name = self._own.popleft()
+        if self._made % 3 == 0:
+            with suppress(DlschedError):  # it may have ended already
+                self._node.client.stop(name)
+        (self._node.watch / f"{name}.yaml").unlink()
+
+    def _start_adopted(self) -> None:
+        name = self._name("adopted")
+        labels = {
+            "dlsched.enable": "true",
+            "dlsched.instance": self._node.instance,
+            "dlsched.target.latency": "20ms",
+            **next(self._sources),
+        }
+        self._node.engine.containers.run(
+            BASE,
+            ["sh", "-c", _TELLS],
+            name=name,
+            labels=labels,
+            environment={"LINE": _LINE, "FILE": "/tmp/metrics.jsonl"},
+            network_mode="none",
+            detach=True,
+        )
+        self._adopted.append(name)
+
+    def _stop_adopted(self) -> None:
+        with suppress(docker.errors.NotFound):
+            self._node.engine.containers.get(self._adopted[0]).remove(force=True)
+        self._adopted.popleft()
+
+    def clear(self) -> None:
+        """Remove what was adopted: nobody else will."""
+        for name in self._adopted:
+            with suppress(APIError):
+                self._node.engine.containers.get(name).remove(force=True)
+
+
+def run(seconds: float, tell: Callable[[str], None]) -> tuple[list[Sample], dict[str, object]]:
+    """Samples over so long, and what was done meanwhile."""
+    with _node() as (node, engine):
+        node.start("dqoes", more={"journal": _JOURNAL, "max_jobs": 64})
+        churn = Churn(node)
+        churn.fill()
+        wait_for(lambda: node.running() >= OWN + ADOPTED, SETTLE_S, "all to run")
+        first_cycle, process = node.cycle(), node.process
+        samples: list[Sample] = []
+        began_s = time.monotonic()
+        restarts = 0
+        while (at_s := time.monotonic() - began_s) < seconds:
+            if at_s >= seconds / 2 and not restarts:
+                assert engine.restart is not None
+                engine.restart()
+                restarts += 1
+                tell(f"{at_s:.0f} s: the engine was restarted")
+            churn.act()
+            if at_s >= len(samples) * SAMPLE_S:
+                samples.append(held(process, node.state_dir, at_s))
+                if len(samples) % 60 == 0:
+                    tell(f"{at_s:.0f} s: {dict(samples[-1].values)}")
+            time.sleep(max(0.0, began_s + at_s + ACT_S - time.monotonic()))
+        wait_for(lambda: node.client.jobs()["engine"]["ok"], SETTLE_S, "the engine to be seen")
+        cycles = node.cycle() - first_cycle
+        churn.clear()
+        node.stop()
+    return samples, {
+        "seconds": round(seconds),
+        "starts and stops": churn.done,
+        "refused": churn.refused,
+        "engine restarts": restarts,
+        "cycles": cycles,
+    }
+
+
+@contextmanager
+def _node() -> Iterator[tuple[Session, Engine]]:
+    before = os.environ.get("DOCKER_HOST")
+    with tempfile.TemporaryDirectory(prefix="dlsched-soak-") as engines:
+        try:
+            with private_engine(Path(engines)) as engine:
+                ensure_base(engine.host)
+                os.environ["DOCKER_HOST"] = engine.host
+                with session() as node:
+                    yield node, engine
+        finally:
+            os.environ.pop("DOCKER_HOST", None)
+            if before is not None:
+                os.environ["DOCKER_HOST"] = before

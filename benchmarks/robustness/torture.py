@@ -1,0 +1,266 @@
+"""`python -m benchmarks run torture`: kill -9 at every point where the agent changes something.
+
+Each act is played once to list its points, then once for each point and phase, with a death there
+and another agent after it; and once for each request with its answer lost, and late. Prints the
+table and writes `results/torture.json`; exit code 1 when something was lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import shutil
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from benchmarks.places import ROOT
+from benchmarks.publish import results
+from dlsched.store.atomic import write_whole
+from tests.torture.acts import acts
+from tests.torture.draw import Named
+from tests.torture.play import Run, fault, points_of, stage
+from tests.torture.points import Phase, Point
+from tools.base_image import ensure_base
+
+POLICIES = ("fair", "dqoes")
+OF_DQOES = (
+    "second arrives, first shrinks",
+    "container made anew",
+    "foreign container adopted",
+    "agent stops, limits are given back",
+)
+"""What differs under a policy that does not hold the sum of ceilings within the capacity."""
+
+TITLE = "kill -9 at every point, before, inside and after it; each answer lost, and late"
+KEPT = ROOT / ".build" / "torture"
+"""Where the runs of an act are kept, for one that is resumed."""
+
+
+def torture(policy: str, act_name: str) -> list[Run]:
+    """Every run of an act."""
+    act = next(act for act in acts() if act.name == act_name)
+    runs: list[Run] = []
+    points: list[Point] = []
+    with stage(policy) as world:
+        try:
+            points = points_of(world, act)
+        except AssertionError as error:
+            nowhere = Point("without a death", "", 1)
+            runs.append(Run(act.name, policy, nowhere, "before", False, (str(error),), 0.0))
+            tell(runs[-1])
+    runs += play_points(
+        policy,
+        act_name,
+        [(point, phase) for point in points for phase in (*point.deaths, *point.delays)],
+    )
+    print(f"{policy}, {act.name}: {len(points)} points, {len(runs)} runs", flush=True)
+    KEPT.mkdir(parents=True, exist_ok=True)
+    write_whole(_kept(policy, act_name), TypeAdapter(list[Run]).dump_json(runs).decode())
+    return runs
+
+
+def play_points(policy: str, act_name: str, chosen: Sequence[tuple[Point, Phase]]) -> list[Run]:
+    """A run for each; after one that lost something the next begins in a new world."""
+    act = next(act for act in acts() if act.name == act_name)
+    runs: list[Run] = []
+    left = list(chosen)
+    while left:
+        with stage(policy) as world:
+            while left:
+                runs.append(fault(world, act, *left.pop(0)))
+                tell(runs[-1])
+                if runs[-1].wrong:
+                    KEPT.mkdir(parents=True, exist_ok=True)
+                    shutil.copy(world.agent.log, KEPT / f"lost-{world.session.instance}.log")
+                    break
+    return runs
+
+
+def _kept(policy: str, act_name: str) -> Path:
+    return KEPT / f"{policy}-{act_name.replace(' ', '-').replace(',', '')}.json"
+
+
+def kept(policy: str, act_name: str) -> list[Run] | None:
+    """The runs of an act that were kept by an earlier torture; None: none were."""
+    file = _kept(policy, act_name)
+    return TypeAdapter(list[Run]).validate_json(file.read_bytes()) if file.exists() else None
+
+
+def by_action(runs: Sequence[Run]) -> list[dict[str, object]]:
+    """One row an action, and one for all."""
+    groups = {"all": list(runs)}
+    for run in runs:
+        groups.setdefault(run.point.action, []).append(run)
+    return [row(action, groups[action]) for action in [*list(groups)[1:], "all"]]
+
+
+def row(action: str, runs: Sequence[Run]) -> dict[str, object]:
+    """How often the agent died around that action, and what was lost."""
+    reached = [run for run in runs if run.reached]
+    astray = sum(run.phase in run.point.delays for run in reached)
+    lost = sorted({wrong for run in runs for wrong in run.wrong})
+    return {
+        "action": action,
+        "points": len({(run.policy, run.act, run.point) for run in runs}),
+        "deaths": len(reached) - astray,
+        "answers lost or late": astray,
+        "survived": sum(not run.wrong for run in reached),
+        "not reached": len(runs) - len(reached),
+        "lost": "; ".join(lost) or "nothing",
+    }
+
+
+def by_act(runs: Sequence[Run]) -> list[dict[str, object]]:
+    """One row an act and policy."""
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((run.policy, run.act), []).append(run)
+    return [
+        {"policy": policy, "act": name, **{k: v for k, v in row("", mine).items() if k != "action"}}
+        for (policy, name), mine in groups.items()
+    ]
+
+
+def plays(policies: Sequence[str] = POLICIES) -> list[tuple[str, str]]:
+    """Every act under each of these policies that it is played under."""
+    return [
+        (policy, act.name)
+        for policy in policies
+        for act in acts()
+        if policy == "fair" or act.name in OF_DQOES
+    ]
+
+
+def list_points(policy: str, act_name: str) -> list[Point]:
+    """The points of an act, in a world of its own. Raises AssertionError where the play fails."""
+    act = next(act for act in acts() if act.name == act_name)
+    with stage(policy) as world:
+        points = points_of(world, act)
+        if act.kind == "lives" and not world.ceilings.samples:
+            raise AssertionError(f"{act_name}: nobody looked at the sum of ceilings")
+        return points
+
+
+SOMETIMES = " (sometimes)"
+"""Ends the name of a point that only some of several listings had: two threads met, or not."""
+
+
+def list_names(chosen: Sequence[tuple[str, str]], at_once: int, times: int) -> list[str]:
+    """The names of all points of these acts, sorted, from so many listings."""
+    with workers(at_once) as play:
+        listed = play(list_points, [*chosen] * times)
+    counts = Counter(
+        str(Named(*one, point))
+        for one, points in zip([*chosen] * times, listed, strict=True)
+        for point in points
+    )
+    return sorted(name + (SOMETIMES if count < times else "") for name, count in counts.items())
+
+
+def missing(names: Sequence[str], before: Sequence[str]) -> list[str]:
+    """What was always listed before and is not listed now, not even sometimes."""
+    now = {name.removesuffix(SOMETIMES) for name in names}
+    return [name for name in before if not name.endswith(SOMETIMES) and name not in now]
+
+
+def compare(names: Sequence[str], before: Path) -> int:
+    """Print what the list in that file had more; the exit code."""
+    lines = before.read_text().splitlines()
+    lacking = missing(names, lines)
+    print(f"{len(lines)} points in {before}, {len(names)} now, {len(lacking)} of those lacking")
+    for name in lacking:
+        print(f"LACKING {name}")
+    return 1 if lacking else 0
+
+
+@contextmanager
+def workers(at_once: int) -> Iterator[Callable[..., list[Any]]]:
+    """Processes that play together; what is handed out maps a function over tuples of arguments.
+
+    A run mostly waits: for the engine, for a file to stand still, for the next cycle.
+    """
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(at_once, spawn, initializer=_work) as pool:
+        try:
+            yield lambda what, chosen: list(
+                pool.map(what, *zip(*chosen, strict=True)) if chosen else ()
+            )
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in multiprocessing.active_children():
+                worker.terminate()
+            raise
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play what is asked for; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--act", default="", help="only acts whose name holds this")
+    parser.add_argument("--policy", default=",".join(POLICIES), help="of the agent")
+    parser.add_argument("--resume", action="store_true", help="play only what is not kept")
+    parser.add_argument("--at-once", type=int, default=2, help="acts that are played together")
+    parser.add_argument("--list", type=Path, help="write the points' names there; nobody dies")
+    parser.add_argument("--against", type=Path, help="a list that this one must have all names of")
+    parser.add_argument("--times", type=int, default=3, help="how often they are listed for that")
+    chosen = parser.parse_args(arguments)
+    _end_on_terminate()
+    ensure_base(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"))
+    chosen_acts = [
+        (policy, name) for policy, name in plays(chosen.policy.split(",")) if chosen.act in name
+    ]
+    if chosen.list or chosen.against:
+        names = list_names(chosen_acts, chosen.at_once, chosen.times)
+        if chosen.list:
+            chosen.list.write_text("".join(f"{name}\n" for name in names))
+        print(f"{len(names)} points of {len(chosen_acts)} acts and policies")
+        return compare(names, chosen.against) if chosen.against else 0
+    if not chosen.resume:
+        shutil.rmtree(KEPT, ignore_errors=True)
+    unplayed = [one for one in chosen_acts if kept(*one) is None]
+    with workers(chosen.at_once) as play:
+        play(torture, unplayed)
+    runs = [run for one in chosen_acts for run in kept(*one) or ()]
+    table = by_action(runs)
+    print(results.markdown(table))
+    if not chosen.act:
+        # Not above: every agent that is forked imports what this module does.
+        from benchmarks.publish.bench import host_facts
+
+        results.save(
+            "torture",
+            host_facts(),
+            [],
+            by_act(runs),
+            title=TITLE,
+            table=table,
+            took_s=round(sum(run.took_s for run in runs)),
+        )
+    return 1 if any(run.wrong for run in runs) else 0
+
+
+def _work() -> None:
+    os.setsid()  # to the kernel's scheduler each is one of its own, and none waits for the others
+    _end_on_terminate()
+
+
+def _end_on_terminate() -> None:
+    """So that every world is cleared away also then."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+
+
+def tell(run: Run) -> None:
+    """A line on a run that is not as it should be."""
+    told = f"{run.policy}, {run.act}: {run.phase} {run.point}"
+    if run.wrong:
+        print(f"LOST {told}: {'; '.join(run.wrong)}", flush=True)
+    elif not run.reached:
+        print(f"not reached: {told}", flush=True)

@@ -1,0 +1,294 @@
+"""Trainings on a simulated node: `adaptive` beside its peers and the clairvoyant, ten seeds.
+
+Owns which traces and policies these are. Learning curves of the families that `adaptive` fits and
+of families that it does not assume are separate scenarios. A seed draws the trace and its noise
+alike, nothing is chosen; everybody is asked every 5 s. Beside the times: how often a tier was truly
+reached within the 80 % interval that `adaptive` had told for it.
+
+    python -m benchmarks run adaptive-training    writes benchmarks/results/adaptive-training.json
+
+While working on a policy, parts of it; they are printed, and written with `--save` alone:
+
+    python -m benchmarks run adaptive-training --only fitted-burst --counts 10 --seeds 2 \
+        --policies none,adaptive
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import os
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+from rich.console import Console
+
+from benchmarks.publish import results
+from benchmarks.simulated.traces_pool import compare_all
+from dlsched.control.decider import NamedPolicy
+from dlsched.model.cycle import CycleReport
+from dlsched.model.forecast import ForecastKind
+from dlsched.policies.registry import load as load_policy
+from dlsched.simulation import scoring
+from dlsched.simulation.node.curves import Family
+from dlsched.simulation.run import simulate
+from dlsched.simulation.scoring import PLAIN, Row, RunResult
+from dlsched.simulation.trace import Recipe, Trace, generate
+
+NAME = "adaptive-training"
+
+COUNTS = (10, 20, 40)
+SEEDS = 10
+
+BALANCED, DELIVERY = "adaptive", "adaptive?deliver_weight=16.0"
+UNTOLD = "adaptive?heeds_total_steps=false"
+POLICIES = (
+    PLAIN,
+    "fair",
+    "flowcon",
+    "tradl",
+    "benchmarks.peers.las:LasPolicy",
+    BALANCED,
+    DELIVERY,
+    UNTOLD,
+)
+
+FITTED: tuple[Family, ...] = ("power", "exponential")
+OTHERS: tuple[Family, ...] = ("plateau", "drop", "restart")
+
+MEAN_OF_PLAIN = {"fitted": {10: 0.96, 20: 0.87, 40: 0.81}, "others": {10: 1.0, 20: 1.0, 40: 1.0}}
+"""The most that the mean of the three time ratios may be, by families and number of jobs."""
+MAKESPAN_OF_BEST = 1.02
+
+GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
+
+_LATEST_END = 4.0
+"""A trace may take so many times its planned time, so that every job ends."""
+_CYCLE_S = 5.0
+_ASKED_S = 60.0
+"""Outlooks are held against the truth so often."""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A kind of trace, at any number of jobs."""
+
+    families: str
+    schedule: str
+    recipe: Recipe
+
+    @property
+    def name(self) -> str:
+        """As it stands in the tables."""
+        return f"{self.families}-{self.schedule}"
+
+
+SCENARIOS = tuple(
+    Scenario(
+        word,
+        schedule,
+        Recipe(kind="training", schedule=schedule, cycle_s=_CYCLE_S, families=families),
+    )
+    for word, families in (("fitted", FITTED), ("others", OTHERS))
+    for schedule in ("burst", "random")
+)
+
+
+@dataclass
+class Told:
+    """The intervals that a policy told for tiers, once a minute."""
+
+    intervals: dict[tuple[str, str], list[tuple[float, float]]] = field(default_factory=dict)
+    """By job and goal: from when to when, on the run's clock."""
+    _due_s: float = 0.0
+
+    def add(self, report: CycleReport) -> None:
+        """Take in one cycle."""
+        if report.decision is None or report.snapshot.now_s < self._due_s:
+            return
+        self._due_s = report.snapshot.now_s + _ASKED_S
+        for job, outlooks in report.outlooks.items():
+            for one in outlooks:
+                goal = {"deliver": "tier1", "finish": "tier2"}.get(one.tier)
+                known = one.earliest_s is not None and one.latest_s is not None
+                if goal is None or one.kind is not ForecastKind.EXPECTED or not known:
+                    continue
+                assert one.earliest_s is not None and one.latest_s is not None
+                told = self.intervals.setdefault((job, goal), [])
+                told.append((one.earliest_s, one.latest_s))
+
+    def inside(self, run: RunResult) -> tuple[int, int]:
+        """How many of them held the true time, of how many."""
+        truth = {
+            (job.name, goal): job.arrived_s + at_s
+            for job in run.jobs
+            for goal in ("tier1", "tier2")
+            if (at_s := getattr(job, f"{goal}_s")) is not None
+        }
+        told = [
+            low_s <= truth[key] <= high_s
+            for key, intervals in self.intervals.items()
+            if key in truth
+            for low_s, high_s in intervals
+        ]
+        return sum(told), len(told)
+
+
+def trace_of(scenario: Scenario, jobs: int, seed: int) -> Trace:
+    """That scenario's trace with so many jobs."""
+    trace = generate(dataclasses.replace(scenario.recipe, jobs=jobs, seed=seed, name=scenario.name))
+    return dataclasses.replace(trace, duration_s=_LATEST_END * trace.duration_s)
+
+
+def compare(scenario: Scenario, jobs: int, seed: int, policies: Sequence[str]) -> list[Row]:
+    """Every policy on that trace; plain Docker, which the others are held against, first."""
+    trace = trace_of(scenario, jobs, seed)
+    runs, more = [], []
+    for policy in policies:
+        told = Told()
+        run = simulate(trace, NamedPolicy(policy, load_policy(policy)), seed, publish=told.add)
+        if run.alarms:
+            raise RuntimeError(f"{scenario.name}, {policy}, seed {seed}: {run.alarms}")
+        runs.append(run)
+        for metric, count in zip(("inside", "told"), told.inside(run), strict=True):
+            more.append(Row(scenario.name, jobs, policy, seed, metric, count, None, None))
+    return [*scoring.rows(trace, runs), *more]
+
+
+Cells = Mapping[tuple[str, int, str], Mapping[str, list[Row]]]
+
+
+def cells_of(rows: Iterable[Row]) -> Cells:
+    """The rows by scenario, number of jobs and policy, then by metric."""
+    cells: dict[tuple[str, int, str], dict[str, list[Row]]] = {}
+    for row in rows:
+        group = cells.setdefault((row.scenario, row.n, row.policy), {})
+        group.setdefault(row.metric, []).append(row)
+    return cells
+
+
+def mean(by_metric: Mapping[str, list[Row]], metric: str, of: str = "value") -> float | None:
+    """The mean over the seeds that have it."""
+    values = [one for row in by_metric.get(metric, ()) if (one := getattr(row, of)) is not None]
+    return statistics.fmean(values) if values else None
+
+
+def three(by_metric: Mapping[str, list[Row]]) -> float | None:
+    """The mean of the three time ratios to plain Docker."""
+    ratios = [mean(by_metric, f"{goal}_mean_s", "of_plain") for goal, _ in GOALS]
+    known = [ratio for ratio in ratios if ratio is not None]
+    return statistics.fmean(known) if len(known) == len(GOALS) else None
+
+
+def table_of(cells: Cells) -> list[dict[str, object]]:
+    """A line a scenario, number of jobs and policy: means over the seeds."""
+    table = []
+    for (scenario, n, policy), by_metric in cells.items():
+        line: dict[str, object] = {"scenario": scenario, "n": n, "policy": policy}
+        for of in ("plain", "optimum"):
+            for goal, words in GOALS:
+                line[f"{words} of {of}"] = mean(by_metric, f"{goal}_mean_s", f"of_{of}")
+            line[f"makespan of {of}"] = mean(by_metric, "makespan_s", f"of_{of}")
+        line["mean of three of plain"] = three(by_metric)
+        for goal, words in GOALS:
+            line[f"{words} jobs worse"] = mean(by_metric, f"{goal}_worse_jobs")
+        told = sum(row.value for row in by_metric.get("told", ()))
+        if told:
+            inside = sum(row.value for row in by_metric["inside"])
+            line["in the 80 % interval"] = inside / told
+        line["updates"] = mean(by_metric, "updates")
+        table.append(results.known(line))
+    return table
+
+
+def figures(cells: Cells) -> list[str]:
+    """What was to be reached, and whether it was, in one sentence each."""
+    told = []
+    for scenario in SCENARIOS:
+        for n, most in MEAN_OF_PLAIN[scenario.families].items():
+            own = cells.get((scenario.name, n, BALANCED))
+            if own is None or (whole := three(own)) is None:
+                continue
+            told.append(_told(f"{scenario.name}, n = {n}: mean of three of plain", whole, most))
+            if scenario.families == "fitted":
+                for metric, words in (*((f"{g}_mean_s", w) for g, w in GOALS), _MAKESPAN):
+                    ratio = mean(own, metric, "of_plain")
+                    if ratio is not None:
+                        told.append(_told(f"{scenario.name}, n = {n}: {words}", ratio, 1.0))
+            spans = {
+                policy: span
+                for (name, jobs, policy), by_metric in cells.items()
+                if (name, jobs) == (scenario.name, n)
+                and (span := mean(by_metric, "makespan_s")) is not None
+            }
+            if BALANCED in spans:
+                part = spans[BALANCED] / min(spans.values())
+                words = f"{scenario.name}, n = {n}: makespan of the best tried"
+                told.append(_told(words, part, MAKESPAN_OF_BEST))
+    return told
+
+
+_MAKESPAN = ("makespan_s", "makespan")
+
+
+def _told(words: str, value: float, most: float) -> str:
+    # As it is printed, so that nobody reads 1.00 at most 1.0 as a miss.
+    reached = "reached" if round(value, 3) <= most else "NOT reached"
+    return f"{words} {value:.3f}, at most {most:g}: {reached}"
+
+
+def run(
+    console: Console,
+    scenarios: Sequence[Scenario],
+    counts: Sequence[int],
+    seeds: Sequence[int],
+    policies: Sequence[str],
+) -> list[Row]:
+    """Every scenario at every n and seed, on all cores; the order of rows is fixed."""
+    cores = len(os.sched_getaffinity(0))
+    return compare_all(console, compare, scenarios, counts, seeds, cores, policies)
+
+
+def save(rows: Sequence[Row], seeds: Sequence[int]) -> None:
+    """The result file: rows, the table, and which figures were reached."""
+    cells = cells_of(rows)
+    results.save(
+        NAME,
+        results.host_facts("none"),
+        seeds,
+        [asdict(row) for row in rows],
+        title=f"Simulated trainings under `adaptive`, mean of {len(seeds)} seeds (lower is better)",
+        table=table_of(cells),
+        headlines=figures(cells),
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what is asked for, print it, and save it when all was; returns the exit code."""
+    names = [scenario.name for scenario in SCENARIOS]
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default=",".join(names), help="scenarios")
+    parser.add_argument("--counts", default=",".join(map(str, COUNTS)), help="numbers of jobs")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (1, 2, ...)")
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--save", action="store_true", help="write the file also for a part")
+    chosen = parser.parse_args(arguments)
+    asked = chosen.only.split(",")
+    for name in asked:
+        if name not in names:
+            parser.error(f"no scenario {name!r}; there are {', '.join(names)}")
+    scenarios = [scenario for scenario in SCENARIOS if scenario.name in asked]
+    policies = tuple(dict.fromkeys((PLAIN, *chosen.policies.split(","))))
+    counts = [int(n) for n in chosen.counts.split(",")]
+    seeds = range(1, chosen.seeds + 1)
+    console = Console(stderr=False)
+    rows = run(console, scenarios, counts, seeds, policies)
+    cells = cells_of(rows)
+    console.print(results.markdown(table_of(cells)), markup=False, soft_wrap=True)
+    for line in figures(cells):
+        console.print(line, highlight=False)
+    whole = scenarios == list(SCENARIOS) and counts == list(COUNTS) and policies == POLICIES
+    if chosen.save or (whole and chosen.seeds >= SEEDS):
+        save(rows, seeds)
+    return 0

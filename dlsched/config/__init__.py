@@ -1,0 +1,1 @@
+"""YAML in; typed values, or every problem at once, out."""

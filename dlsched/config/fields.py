@@ -1,0 +1,301 @@
+"""Kinds of value that job specs and settings share, and what is said when one does not fit.
+
+Owns the annotations (reader and JSON Schema together) and the one translation of pydantic's
+findings into problems with a place. It must not know any key's meaning.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar, cast
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError
+from pydantic_core import CoreSchema, core_schema
+
+from dlsched.config.yaml import EXPONENT, Document, Path, WrittenFloat, WrittenInt
+from dlsched.model.errors import FileError
+from dlsched.model.units import BYTES_MAX, SECONDS_MAX, parse_bytes, parse_seconds, shown
+
+PROBLEMS_MAX = 50
+"""As many as a person reads at once; a file of another kind would give thousands."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Reader:
+    """Annotation of a field: how its value is read, and what editors are told of it."""
+
+    read: Callable[[object], object]
+    schema: dict[str, Any]
+
+    def __get_pydantic_core_schema__(self, _source: object, _handler: object) -> CoreSchema:
+        """Nothing but `read`: it alone decides and words what is wrong."""
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def __get_pydantic_json_schema__(self, _schema: object, _handler: object) -> dict[str, Any]:
+        """The schema as given."""
+        return dict(self.schema)
+
+
+@dataclass(frozen=True, eq=False)
+class Listed:
+    """Annotation of a list that may also be written as one text; `split` makes the list of it."""
+
+    split: Callable[[str], list[str]]
+    empty_ok: bool = False
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """The list's own schema, after the split."""
+        return core_schema.no_info_before_validator_function(self._read, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Either form."""
+        return {"anyOf": [{"type": "string"}, handler(schema)]}
+
+    def _read(self, value: object) -> object:
+        if isinstance(value, str):
+            value = self.split(as_text(value))
+        if value == [] and not self.empty_ok:
+            raise ValueError("is empty: give at least one entry, or leave the key out")
+        return value
+
+
+@dataclass(frozen=True, eq=False)
+class Short:
+    """Annotation of a mapping that may also be written as one value: that of each of `keys`."""
+
+    keys: tuple[str, ...]
+    schema: dict[str, Any]
+    """Of the one value."""
+
+    def __get_pydantic_core_schema__(
+        self, source: object, handler: GetCoreSchemaHandler
+    ) -> CoreSchema:
+        """The mapping's own schema, after it is spelled out."""
+        return core_schema.no_info_before_validator_function(self._spell, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        """Either form."""
+        return {"anyOf": [self.schema, handler(schema)]}
+
+    def _spell(self, value: object) -> object:
+        return value if isinstance(value, Mapping) else dict.fromkeys(self.keys, value)
+
+
+def text(pattern: str = "", meant: str = "text", *, most: int = 4096) -> Reader:
+    """Text that the pattern matches whole; a number stands for the text that it was written as."""
+    compiled = re.compile(pattern or r".*", re.DOTALL | re.ASCII)
+
+    def read(value: object) -> str:
+        words = as_text(value)
+        if len(words) > most:
+            raise ValueError(f"{shown(words)} has {len(words)} characters, at most {most}")
+        if not compiled.fullmatch(words):
+            raise ValueError(f"{shown(words)} is not {meant}")
+        return words
+
+    schema: dict[str, Any] = {"type": ["string", "number"], "maxLength": most}
+    if pattern:
+        schema["pattern"] = f"^(?:{pattern})$"
+    return Reader(read, schema)
+
+
+def choice(*words: str) -> Reader:
+    """One of these words."""
+
+    def read(value: object) -> str:
+        if not isinstance(value, str) or value not in words:
+            raise ValueError(f"{kind(value)} is not one of {', '.join(words)}")
+        return value
+
+    return Reader(read, {"type": "string", "enum": list(words)})
+
+
+def number(low: float, high: float, *, above: bool = False) -> Reader:
+    """A number from low (or above it) to high."""
+
+    def read(value: object) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError(f"{kind(value)} is not a number{_hint(value)}")
+        if not low <= value <= high or (above and value == low):
+            bound = f"above {low:g}, at most {high:g}" if above else f"{low:g} to {high:g}"
+            raise ValueError(f"{shown(value)} is out of bounds: {bound}")
+        return float(value)
+
+    least = "exclusiveMinimum" if above else "minimum"
+    return Reader(read, {"type": "number", least: low, "maximum": high})
+
+
+def whole(low: int, high: int) -> Reader:
+    """A whole number from low to high."""
+
+    def read(value: object) -> int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ValueError(f"{kind(value)} is not a whole number{_hint(value)}")
+        if not low <= value <= high:
+            raise ValueError(f"{shown(value)} is out of bounds: {low} to {high}")
+        return int(value)
+
+    return Reader(read, {"type": "integer", "minimum": low, "maximum": high})
+
+
+def seconds(low: float, high: float = SECONDS_MAX) -> Reader:
+    """A duration with its unit."""
+
+    def read(value: object) -> float:
+        return parse_seconds(as_text(value), low=low, high=high)
+
+    return Reader(read, {"type": ["string", "number"], "examples": ["50ms", "30s", "1m30s", "2h"]})
+
+
+def size(low: int, high: int = BYTES_MAX) -> Reader:
+    """A size in bytes, or with its unit."""
+
+    def read(value: object) -> int:
+        return parse_bytes(as_text(value), low=low, high=high)
+
+    return Reader(read, {"type": ["string", "integer"], "examples": ["512MiB", "1GiB"]})
+
+
+def flag() -> Reader:
+    """true or false."""
+
+    def read(value: object) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError(f"{kind(value)} is neither true nor false")
+        return value
+
+    return Reader(read, {"type": "boolean"})
+
+
+def as_text(value: object) -> str:
+    """Text, or a number as it was written; ValueError for anything else."""
+    if isinstance(value, WrittenInt | WrittenFloat):
+        return value.text
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("holds a zero byte, which no text may")
+        return value
+    if isinstance(value, bool):
+        raise ValueError(f"{str(value).lower()} is a boolean here: write it in quotes for the text")
+    if isinstance(value, int | float):
+        return str(value)
+    raise ValueError(f"{kind(value)} stands where text is meant")
+
+
+def kind(value: object) -> str:
+    """What a value is, in words."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Mapping):
+        return "a mapping"
+    return "a list" if isinstance(value, list) else shown(value)
+
+
+def _hint(value: object) -> str:
+    if isinstance(value, str) and EXPONENT.fullmatch(value):
+        return " to every reader of YAML: write it without exponent"
+    if isinstance(value, str) and re.fullmatch(r"[-+]?(0|[1-9][0-9]{0,15})(\.[0-9]+)?", value):
+        return " in quotes: leave them out"
+    return ""
+
+
+# ------------------------------------------------------------------ from findings to problems
+
+
+def validate(
+    document: Document,
+    adapter: TypeAdapter[T],
+    known: Callable[[Path], Iterable[str]],
+    wrong: type[FileError],
+    *,
+    null_ok: bool = True,
+    elsewhere: Mapping[str, str] = MappingProxyType({}),
+) -> T:
+    """The document as that type; raises `wrong` with every problem, in the order of the file.
+
+    Past `PROBLEMS_MAX` it only tells that there is more.
+
+    `known` names the keys that may stand in the mapping at a path, to suggest one; `elsewhere`
+    what to write instead of keys at the top that other programs know. Unless `null_ok`, a key
+    without a value is a problem too.
+    """
+    problems = list(document.problems)
+    spoiled = set(document.spoiled)
+    if not null_ok:
+        for place in document.empty - spoiled:
+            problems.append(document.problem(place, "has no value: give one, or leave the key out"))
+            spoiled.add(place)
+    parsed: T | None = None
+    if () not in spoiled:
+        try:
+            parsed = adapter.validate_python(document.value)
+        except ValidationError as error:
+            for finding in error.errors(include_url=False)[: 2 * PROBLEMS_MAX]:
+                place = _place(document, finding["loc"], finding["type"])
+                if any(place[: len(bad)] == bad for bad in spoiled):
+                    continue
+                unknown = finding["type"] in ("extra_forbidden", "unexpected_keyword_argument")
+                at_key = unknown or finding["loc"][-1:] == ("[key]",)
+                what = _said(cast(Mapping[str, Any], finding), place, known, elsewhere)
+                problems.append(document.problem(place, what, at_key=at_key))
+    problems.sort(key=lambda problem: (problem.line, problem.column))
+    if problems or parsed is None:
+        told = tuple(dict.fromkeys(problems))
+        if len(told) > PROBLEMS_MAX:
+            rest = document.problem((), "there is more wrong than can be told at once")
+            told = (*told[:PROBLEMS_MAX], rest)
+        raise wrong(told)
+    return parsed
+
+
+def _place(document: Document, loc: Path, finding: str) -> Path:
+    """pydantic's path without what it adds (tags of unions), as far as the file has it."""
+    place: Path = ()
+    for index, part in enumerate(loc):
+        longer = (*place, part)
+        missing = finding.startswith("missing") and index == len(loc) - 1
+        if longer in document.values or longer in document.keys or missing:
+            place = longer
+    return place
+
+
+def _said(
+    finding: Mapping[str, Any],
+    place: Path,
+    known: Callable[[Path], Iterable[str]],
+    elsewhere: Mapping[str, str],
+) -> str:
+    what, value = finding["type"], finding["input"]
+    if what == "value_error":
+        return str(finding["ctx"]["error"])
+    if what.startswith("missing"):
+        return "is required, but not there"
+    if what in ("extra_forbidden", "unexpected_keyword_argument"):
+        if len(place) == 1 and (instead := elsewhere.get(str(place[0]))) is not None:
+            return f"unknown key; {instead}"
+        keys = sorted(known(place[:-1]))
+        near = difflib.get_close_matches(str(place[-1]), keys, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"known here: {', '.join(keys)}"
+        return f"unknown key; {hint}"
+    if what in ("model_type", "dict_type", "dataclass_type", "model_attributes_type"):
+        return f"{kind(value)} stands where a mapping is meant"
+    if what in ("list_type", "tuple_type"):
+        return f"{kind(value)} stands where a list is meant"
+    if what in ("too_long", "too_short"):
+        bound = finding["ctx"].get("max_length", finding["ctx"].get("min_length"))
+        return f"has {finding['ctx']['actual_length']} entries, the bound is {bound}"
+    return f"{kind(value)}: {finding['msg']}"

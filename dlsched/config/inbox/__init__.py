@@ -1,0 +1,1 @@
+"""The folder of job files: read, checked, watched, submitted to."""

@@ -1,0 +1,231 @@
+"""Job files as files: which names count, who owns them, when one was touched, and what is in it.
+
+Owns the safe way to look into folders that others write to: it never waits for a FIFO, never
+follows a link out of the folder, and reads no more than a job file may hold. The watch folder holds
+the operator's files and one subfolder a user; a file is named by its path in it, `a.yaml` or
+`alice/a.yaml`. It must not know what a job file says.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+
+from dlsched.config.yaml import SIZE_MAX_BYTES
+
+Stamp = tuple[int, int, int, int]
+"""inode, size, times of the last change to content and to anything: equal means untouched."""
+
+USER_ENTRIES_MAX = 100
+"""A user's subfolder with more entries is not read: looking at them costs everybody time."""
+
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+_OTHERS_WRITE = 0o022
+
+
+class Moved(Exception):
+    """The file changed, or went, while it was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What the watch folder holds."""
+
+    stamps: dict[str, Stamp] = field(default_factory=dict)
+    """Job files by name."""
+    users: frozenset[str] = frozenset()
+    """Subfolders that were read."""
+    closed: dict[str, str] = field(default_factory=dict)
+    """Subfolders that cannot be read, and why: what is in them is not known, nor gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFile:
+    """A job file's text, and the uid that wrote it."""
+
+    text: str
+    owner: int
+
+
+def is_job_file(name: str) -> bool:
+    """Whether a file of that name is meant as a job, and not an editor's own."""
+    return name.endswith((".yaml", ".yml")) and not name.startswith((".", "#", "~"))
+
+
+def is_operator(uid: int) -> bool:
+    """Whether files of that uid are the operator's own: root's, and this process's user's."""
+    return uid in (0, os.geteuid())
+
+
+def list_files(folder: Path, *, users: bool = False) -> Listing:
+    """The folder's job files, and with `users` those in users' subfolders.
+
+    Raises OSError when the folder itself cannot be listed. One user's subfolder never does.
+    """
+    listing = Listing()
+    read: set[str] = set()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if is_job_file(entry.name):
+                _note(listing, entry.name, entry)
+            elif users and not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                try:
+                    if _list_user(folder, entry.name, listing):
+                        read.add(entry.name)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    why = error.strerror or str(error)
+                    listing.closed[entry.name] = f"{folder / entry.name} cannot be listed: {why}"
+    return Listing(listing.stamps, frozenset(read), listing.closed)
+
+
+def stamp_at(path: Path, *, through_links: bool) -> Stamp | None:
+    """The stamp of what is there; None when nothing can be seen."""
+    try:
+        return _stamp(path.stat(follow_symlinks=through_links))
+    except OSError:
+        return None
+
+
+def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
+    """That job file, which may only be what its stamp was taken of.
+
+    Raises Moved when the stamp is no longer the file's, ValueError for what is no job file, or one
+    that another than its folder's owner may have put there; OSError.
+    """
+    with _opened(folder, name) as (descriptor, owned_by):
+        status = os.fstat(descriptor)
+        _check_owner(status, owned_by)
+        content = _read(descriptor, SIZE_MAX_BYTES)
+        if _stamp(os.fstat(descriptor)) != stamp:
+            raise Moved
+    if len(content) > SIZE_MAX_BYTES:
+        raise ValueError(f"more than {SIZE_MAX_BYTES // 1024} KiB, the most that a job file may be")
+    try:
+        return JobFile(content.decode("utf-8-sig"), status.st_uid)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"is not UTF-8 text: byte {error.start}") from error
+
+
+def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], str]:
+    """Reads a user's env_files: their own regular files, in the folder of the job file alone.
+
+    The agent may read what the user may not, so that no name leads out of there. What it returns
+    raises OSError or ValueError with one line that says why.
+    """
+
+    def read(name: str) -> str:
+        if "/" in name or "\0" in name or name in (".", ".."):
+            raise ValueError("is not beside the job file, as those of a user must be")
+        try:
+            with _opened(folder, name) as (descriptor, _):
+                status = os.fstat(descriptor)
+                if status.st_uid != owner:
+                    raise ValueError(f"belongs to uid {status.st_uid}, the job file to {owner}")
+                if status.st_nlink != 1:
+                    raise ValueError("has several names (hard links): copy it instead")
+                content = _read(descriptor, most_bytes)
+        except Moved:
+            raise ValueError("is not there") from None
+        if len(content) > most_bytes:
+            raise ValueError(f"has more than {most_bytes // 1024} KiB")
+        return content.decode()
+
+    return read
+
+
+# ------------------------------------------------------------------ looking
+
+
+def _list_user(folder: Path, name: str, listing: Listing) -> bool:
+    """Take in a user's subfolder; False for one of the operator's, which is none."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(folder / name, flags)
+    try:
+        status = os.fstat(descriptor)
+        if is_operator(status.st_uid):
+            return False
+        if status.st_mode & _OTHERS_WRITE:
+            mode = stat.S_IMODE(status.st_mode)
+            listing.closed[name] = (
+                f"{folder / name} may be changed by others than its owner (mode {mode:04o}): "
+                "chmod 755 it"
+            )
+            return False
+        with os.scandir(descriptor) as entries:
+            found = list(islice(entries, USER_ENTRIES_MAX + 1))
+            if len(found) > USER_ENTRIES_MAX:
+                listing.closed[name] = (
+                    f"{folder / name} holds more than {USER_ENTRIES_MAX} entries: not read"
+                )
+                return False
+            for entry in found:
+                if is_job_file(entry.name):
+                    _note(listing, f"{name}/{entry.name}", entry)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _note(listing: Listing, name: str, entry: os.DirEntry[str]) -> None:
+    try:
+        listing.stamps[name] = _stamp(entry.stat(follow_symlinks=False))
+    except FileNotFoundError:
+        return
+
+
+@contextmanager
+def _opened(folder: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
+    """The regular file of that name, and its folder's status; neither may be a link."""
+    user, _, base = name.rpartition("/")
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (os.O_NOFOLLOW if user else 0)
+    try:
+        within = os.open(folder / user, flags)
+    except FileNotFoundError:
+        raise Moved from None
+    try:
+        try:
+            _check_kind(os.stat(base, dir_fd=within, follow_symlinks=False))
+            descriptor = os.open(base, _READING, dir_fd=within)
+        except FileNotFoundError:
+            raise Moved from None
+        try:
+            _check_kind(os.fstat(descriptor))
+            yield descriptor, os.fstat(within)
+        finally:
+            os.close(descriptor)
+    finally:
+        os.close(within)
+
+
+def _read(descriptor: int, most_bytes: int) -> bytes:
+    """At most one byte more than that."""
+    with open(descriptor, "rb", closefd=False) as stream:
+        return stream.read(most_bytes + 1) or b""
+
+
+def _stamp(status: os.stat_result) -> Stamp:
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def _check_kind(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = "a symbolic link" if stat.S_ISLNK(status.st_mode) else "no regular file"
+        raise ValueError(f"is {kind}: a job file is a regular file in the folder itself")
+
+
+def _check_owner(status: os.stat_result, folder: os.stat_result) -> None:
+    """Refuse what another than the file's owner wrote or put there."""
+    theirs = not is_operator(folder.st_uid)
+    if theirs and status.st_uid != folder.st_uid:
+        raise ValueError(f"belongs to uid {status.st_uid}, in the folder of uid {folder.st_uid}")
+    if status.st_mode & stat.S_IWOTH:
+        raise ValueError("may be written by everybody: chmod o-w it")
+    if status.st_nlink != 1 and (theirs or folder.st_mode & _OTHERS_WRITE):
+        raise ValueError("has several names (hard links): copy it instead")

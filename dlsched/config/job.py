@@ -1,0 +1,320 @@
+"""A job file's text to a `JobSpec`, or to every problem in it at once.
+
+Owns how keys become the container, bounds and targets that the rest of the program speaks, and the
+digests by which a change is known. It must not list folders or know Docker.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from pydantic import TypeAdapter
+
+from dlsched.config.fields import PROBLEMS_MAX, validate
+from dlsched.config.job_schema import (  # fmt: skip
+    COMPOSES,
+    CpusKeys,
+    GpusKeys,
+    JobKeys,
+    TargetKeys,
+    json_schema,
+    known_keys,
+)
+from dlsched.config.job_values import RESERVED_VARIABLE, Pairs
+from dlsched.config.yaml import Document, load_document
+from dlsched.config.yaml import Path as Place
+from dlsched.model.errors import Problem, SpecError
+from dlsched.model.spec import (  # fmt: skip
+    AccuracyTarget,
+    Bounds,
+    Checkpoint,
+    ContainerSpec,
+    Healthcheck,
+    JobSpec,
+    LatencyTarget,
+    Logging,
+    Restart,
+    Stop,
+    Target,
+    Ulimit,
+)
+from dlsched.model.units import shown
+
+__all__ = ["env_file_reader", "json_schema", "parse_spec", "render_problems"]
+
+ENV_FILE_MAX_BYTES = 64 * 1024
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|\.\.\.)|"(?:[^"\\]|\\.)*(?:"|\.\.\.)""")
+"""A value as error lines show it: in quotes, and cut off when it is long."""
+_ADAPTER = TypeAdapter(JobKeys)
+
+
+def parse_spec(
+    text: str,
+    file: str,
+    read_file: Callable[[str], str] | None = None,
+    refusals: Callable[[JobSpec], Iterable[tuple[Place, str]]] = lambda _: (),
+) -> JobSpec:
+    """The job that the text describes.
+
+    `read_file` gives the text of an env_file by its name as written (`env_file_reader` makes one);
+    `refusals` tells where the job asks for what its owner may not have. Raises SpecError with all
+    problems, in the order of the file.
+    """
+    source = load_document(text, file)
+    try:
+        keys = validate(source, _ADAPTER, known_keys, SpecError, null_ok=False, elsewhere=COMPOSES)
+    except SpecError as error:
+        raise SpecError(tuple(_discreet(problem) for problem in error.problems)) from None
+    finding = _Crossing(source)
+    spec = JobSpec(
+        name=keys.name,
+        container=_container(keys, finding, read_file),
+        bounds=bounds_of(keys.cpus, keys.gpus),
+        weight=keys.weight,
+        target=target_of(keys.target),
+        stop=Stop(keys.stop.signal, keys.stop.grace) if keys.stop else Stop(),
+        checkpoint=_checkpoint(keys),
+    )
+    for place, what in refusals(spec):
+        finding.add(place, what)
+    if finding.problems:
+        problems = sorted(finding.problems, key=lambda one: (one.line, one.column))
+        raise SpecError(tuple(problems))
+    spec = replace(spec, container_digest=_digest(spec.container))
+    return replace(spec, digest=_digest(spec))
+
+
+def render_problems(problems: Iterable[Problem]) -> str:
+    """The problems, one a line."""
+    return "\n".join(str(problem) for problem in problems)
+
+
+def env_file_reader(folder: Path) -> Callable[[str], str]:
+    """Reads env_files relative to that folder: regular files only, at most 64 KiB each.
+
+    What it returns raises OSError or ValueError with one line that says why.
+    """
+
+    def read(name: str) -> str:
+        descriptor = os.open(folder / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as stream:  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise ValueError("is not a regular file")
+            # None: a file as those of /proc, on which one would wait.
+            content = stream.read(ENV_FILE_MAX_BYTES + 1) or b""
+        if len(content) > ENV_FILE_MAX_BYTES:
+            raise ValueError(f"has more than {ENV_FILE_MAX_BYTES // 1024} KiB")
+        return content.decode()
+
+    return read
+
+
+class _Crossing:
+    """Problems that only show when single keys are right."""
+
+    def __init__(self, source: Document) -> None:
+        self._source = source
+        self.problems: list[Problem] = []
+
+    def add(self, path: Place, what: str) -> None:
+        """Past `PROBLEMS_MAX` it only tells that there is more."""
+        if len(self.problems) == PROBLEMS_MAX:
+            self.problems.append(
+                self._source.problem((), "there is more wrong than can be told at once")
+            )
+        elif len(self.problems) < PROBLEMS_MAX:
+            self.problems.append(self._source.problem(path, what))
+
+
+def _container(
+    keys: JobKeys, finding: _Crossing, read_file: Callable[[str], str] | None
+) -> ContainerSpec:
+    _refuse_twice(keys.volumes, "volumes", lambda volume: volume.split(":")[1], finding)
+    _refuse_twice(keys.tmpfs, "tmpfs", lambda entry: entry.partition(":")[0], finding)
+    return ContainerSpec(
+        image=keys.image,
+        command=keys.command,
+        entrypoint=keys.entrypoint,
+        environment=_environment(keys, finding, read_file),
+        volumes=keys.volumes,
+        restart=restart_of(keys.restart),
+        memory_bytes=keys.memory,
+        gpus=keys.gpus.count if keys.gpus else 0,
+        gpu_memory_bytes=keys.gpus.memory if keys.gpus else None,
+        gpu_model=keys.gpus.model if keys.gpus else None,
+        ports=keys.ports,
+        network=keys.network,
+        user=keys.user,
+        working_dir=keys.working_dir,
+        shm_size_bytes=keys.shm_size,
+        tmpfs=keys.tmpfs,
+        ulimits=tuple(
+            Ulimit(name, limit.soft, limit.hard)
+            for name, limit in sorted((keys.ulimits or {}).items())
+        ),
+        extra_hosts=_extra_hosts(keys),
+        labels=_pairs(keys.labels, "labels", finding),
+        read_only=keys.read_only,
+        cap_drop=tuple(sorted({name.removeprefix("CAP_") for name in keys.cap_drop})),
+        healthcheck=_healthcheck(keys),
+        logging=_logging(keys),
+        pull_policy=keys.pull_policy,
+    )
+
+
+def _environment(
+    keys: JobKeys, finding: _Crossing, read_file: Callable[[str], str] | None
+) -> tuple[tuple[str, str], ...]:
+    merged: dict[str, str] = {}
+    for index, name in enumerate(keys.env_file or ()):
+        path: Place = ("env_file", index)
+        if read_file is None:
+            finding.add(path, f"{shown(name)} cannot be read here: the job file has no folder")
+            continue
+        try:
+            content = read_file(name)
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else error
+            finding.add(path, f"{shown(name)} cannot be read: {why}")
+            continue
+        for what, pair in _env_lines(content):
+            if what:
+                finding.add(path, f"{shown(name)} {what}")
+            else:
+                merged[pair[0]] = pair[1]
+    merged.update(_pairs(keys.environment, "environment", finding))
+    return tuple(sorted(merged.items()))
+
+
+def _env_lines(content: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    for number, line in enumerate(content.splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped.startswith("#"):
+            continue
+        key, equals, value = stripped.partition("=")
+        value = value.strip()
+        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]{0,254}", key):
+            # Not shown: an env_file is where secrets are.
+            yield f"line {number} is not KEY=VALUE", ("", "")
+        elif key.startswith(RESERVED_VARIABLE):
+            yield f"line {number}: {key} is set by dlsched", ("", "")
+        elif "\0" in value:
+            yield f"line {number}: {key} holds a zero byte", ("", "")
+        else:
+            if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
+                value = value[1:-1]
+            yield "", (key, value)
+
+
+def _pairs(given: Pairs | None, key: str, finding: _Crossing) -> tuple[tuple[str, str], ...]:
+    if isinstance(given, dict):
+        return tuple(sorted(given.items()))
+    merged: dict[str, str] = {}
+    for index, entry in enumerate(given or ()):
+        name, _, value = entry.partition("=")
+        if name in merged:
+            finding.add((key, index), f"{shown(name)} was already given")
+        merged[name] = value
+    return tuple(sorted(merged.items()))
+
+
+def _refuse_twice(
+    entries: tuple[str, ...], key: str, target: Callable[[str], str], finding: _Crossing
+) -> None:
+    seen: dict[str, int] = {}
+    for index, entry in enumerate(entries):
+        path = target(entry).rstrip("/")
+        if path in seen:
+            what = f"the target {shown(path)} is already that of {key}[{seen[path]}]"
+            finding.add((key, index), what)
+        seen.setdefault(path, index)
+
+
+def restart_of(words: str) -> Restart:
+    """The restart policy of these checked words, such as `on-failure:3`."""
+    name, _, retries = words.partition(":")
+    known = cast(Literal["no", "always", "unless-stopped", "on-failure"], name)
+    return Restart(known, int(retries or 0))
+
+
+def _extra_hosts(keys: JobKeys) -> tuple[str, ...]:
+    given = keys.extra_hosts
+    if isinstance(given, dict):
+        return tuple(f"{host}:{address}" for host, address in given.items())
+    return given or ()
+
+
+def _healthcheck(keys: JobKeys) -> Healthcheck | None:
+    given = keys.healthcheck
+    if given is None:
+        return None
+    if given.disable:
+        return Healthcheck(("NONE",))
+    return Healthcheck(
+        given.test or (), given.interval, given.timeout, given.start_period, given.retries
+    )
+
+
+def _logging(keys: JobKeys) -> Logging:
+    given = keys.logging
+    if given is None or (given.driver == "json-file" and given.options is None):
+        return Logging()
+    return Logging(given.driver, tuple(sorted((given.options or {}).items())))
+
+
+def bounds_of(cpus: CpusKeys | None, gpus: GpusKeys | None = None) -> Bounds:
+    """Floors and ceilings of checked keys."""
+    bounds = Bounds(cpus.min, cpus.max) if cpus else Bounds()
+    if gpus is None:
+        return bounds
+    return replace(bounds, floor_share=gpus.share.min, ceiling_share=gpus.share.max)
+
+
+def target_of(given: TargetKeys | None) -> Target | None:
+    """The target of checked keys."""
+    if given is None:
+        return None
+    if given.latency is not None:
+        return LatencyTarget(given.latency, given.quantile)
+    assert given.metric is not None and given.deliver is not None and given.finish is not None
+    return AccuracyTarget(given.metric, given.deliver, given.finish, given.deadline)
+
+
+def _checkpoint(keys: JobKeys) -> Checkpoint | None:
+    given = keys.checkpoint
+    return Checkpoint(given.signal, given.timeout, given.path) if given else None
+
+
+def _discreet(problem: Problem) -> Problem:
+    """The problem without the values that it quotes, where those may be secrets."""
+    if not re.match(r"environment\b", problem.path):
+        return problem
+    return replace(problem, what=_QUOTED.sub("***", problem.what))
+
+
+def _digest(value: object) -> str:
+    """SHA-256 over canonical JSON, defaults left out: a field that a later release adds changes
+    no digest, and so recreates no container."""
+    content = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _canonical(value: Any) -> Any:
+    if is_dataclass(value):
+        present = {item.name: getattr(value, item.name) for item in fields(value)}
+        return {type(value).__name__: {
+            item.name: _canonical(present[item.name])
+            for item in fields(value)
+            if present[item.name] != item.default
+        }}  # fmt: skip
+    if isinstance(value, tuple):
+        return [_canonical(part) for part in value]
+    return value

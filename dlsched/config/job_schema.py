@@ -1,0 +1,352 @@
+"""The keys of a job file: names, kinds, bounds, and the line that an editor shows for each.
+
+Owns what may stand in a job file. It must not read files nor know the types that the rest of the
+program speaks: `job` turns these models into them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from dlsched.config.fields import Short, choice, flag, number, seconds, size, text, whole
+from dlsched.config.job_values import (  # fmt: skip
+    GPU_COUNT,
+    GPU_SHARE,
+    GPU_SHARE_MIN,
+    AbsolutePath,
+    Capability,
+    Command,
+    Cores,
+    EnvFiles,
+    Environment,
+    ExtraHosts,
+    GpuCount,
+    GpuMemory,
+    GpuModel,
+    GpuShare,
+    HealthTest,
+    Image,
+    Labels,
+    LogDriver,
+    Metric,
+    Network,
+    Port,
+    Quantile,
+    RestartWords,
+    Seconds,
+    Signal,
+    TellingSignal,
+    Text,
+    Tmpfs,
+    User,
+    Volume,
+    Weight,
+)
+from dlsched.model.spec import NAME
+from dlsched.model.units import CORES_MIN, render_cores, shown
+
+GRACE_MAX_S = 3600.0
+MEMORY_MIN_BYTES = 6 << 20
+"""Docker starts no container with less."""
+LATENCY_MIN_S, LATENCY_MAX_S = 1e-4, 3600.0
+
+_ULIMITS = (
+    "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nice", "nofile", "nproc",
+    "rss", "rtprio", "rttime", "sigpending", "stack",
+)  # fmt: skip
+_RISES = {
+    **dict.fromkeys(("accuracy", "acc", "auc", "auroc", "bleu", "f1", "recall"), True),
+    **dict.fromkeys(("loss", "perplexity", "mae", "mse", "rmse", "wer"), False),
+}
+"""Metrics whose direction nobody doubts, by the last word of their names: a swapped pair of values
+shows."""
+_ACCURACY_MAX = 100.0
+"""In per cent; a ratio goes to 1."""
+
+
+class Keys(BaseModel):
+    """A mapping in a job file: no other keys than these."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CpusKeys(Keys):
+    """Floor and ceiling of what a policy may give."""
+
+    min: Cores = Field(CORES_MIN, description="Floor in cores; 0.01 or more (default 0.01).")
+    max: Cores | None = Field(None, description="Ceiling in cores (default: the capacity).")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> CpusKeys:
+        if self.max is not None and self.min > self.max:
+            raise ValueError(f"min {render_cores(self.min)} is above max {render_cores(self.max)}")
+        return self
+
+
+class ShareKeys(Keys):
+    """Floor and ceiling of what a policy may give of a GPU's time; one number is the floor."""
+
+    min: GpuShare = Field(
+        GPU_SHARE_MIN, description="Promised part of each GPU's time, 0.05 (default) to 1."
+    )
+    max: GpuShare = Field(1.0, description="Ceiling, 0.05 to 1 (default 1).")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> ShareKeys:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
+
+
+class GpusKeys(Keys):
+    """How many GPUs, which, and how much of each; one number is the count."""
+
+    count: GpuCount = Field(description="How many, 1 to 64.")
+    share: Annotated[ShareKeys, Short(("min",), GPU_SHARE.schema)] = Field(
+        ShareKeys(min=1, max=1),
+        description="Part of each GPU's time that is promised; 1 (default): they are its alone.",
+    )
+    memory: GpuMemory | None = Field(
+        None,
+        description="On each GPU, such as 8GiB (default: all of it, or as large a part as share).",
+    )
+    model: GpuModel | None = Field(
+        None, description="What the product name must contain, such as A100 (default: any)."
+    )
+
+
+class TargetKeys(Keys):
+    """One target: a latency, or a metric with two values."""
+
+    latency: Annotated[float, seconds(LATENCY_MIN_S, LATENCY_MAX_S)] | None = Field(
+        None, description="Answer within this time, such as 50ms (0.1 ms to 1 h)."
+    )
+    quantile: Quantile = Field(None, description="Which latency: mean (default), p50 to p99.9.")
+    metric: Metric | None = Field(
+        None, description="Name of a metric that the job reports, such as accuracy or loss."
+    )
+    deliver: Annotated[float, number(-1e15, 1e15)] | None = Field(
+        None, description="Value at which the job's result is of use."
+    )
+    finish: Annotated[float, number(-1e15, 1e15)] | None = Field(
+        None, description="Value at which the job is done; below deliver: lower is better."
+    )
+    deadline: Annotated[float, seconds(1.0)] | None = Field(
+        None, description="When deliver should be reached, counted from the start; such as 2h."
+    )
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> TargetKeys:
+        timed = self.model_fields_set & {"latency", "quantile"}
+        learned = self.model_fields_set & {"metric", "deliver", "finish", "deadline"}
+        if timed and learned:
+            given = f"{', '.join(sorted(timed))} beside {', '.join(sorted(learned))}"
+            raise ValueError(f"two kinds of target at once: {given}")
+        if learned:
+            self._check_learned()
+        elif self.latency is None:
+            raise ValueError("needs latency, or metric, deliver and finish")
+        return self
+
+    def _check_learned(self) -> None:
+        missing = [key for key in ("metric", "deliver", "finish") if getattr(self, key) is None]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} missing: a metric needs deliver and finish")
+        deliver, finish = self.deliver or 0.0, self.finish or 0.0
+        if deliver == finish:
+            raise ValueError(f"deliver and finish are both {deliver:g}: they give the direction")
+        kind = re.split(r"[^a-z0-9]", (self.metric or "").lower())[-1]
+        rises = _RISES.get(kind)
+        if rises is not None and rises != (finish > deliver):
+            better, place = ("higher", "above") if rises else ("lower", "below")
+            raise ValueError(
+                f"finish {finish:g} must be {place} deliver {deliver:g}: "
+                f"for {self.metric}, {better} is better"
+            )
+        if kind in ("accuracy", "acc"):
+            _check_accuracy(deliver, finish)
+
+
+def _check_accuracy(deliver: float, finish: float) -> None:
+    for key, value in (("deliver", deliver), ("finish", finish)):
+        if not 0 < value <= _ACCURACY_MAX:
+            raise ValueError(f"{key} {value:g}: an accuracy is above 0, at most 1 or 100 per cent")
+    if deliver <= 1 < finish:
+        raise ValueError(f"deliver {deliver:g} is a ratio, finish {finish:g} is in per cent")
+
+
+class StopKeys(Keys):
+    """What asks a job to end, and how long it may take."""
+
+    signal: Signal = Field("SIGTERM", description="What asks the job to end (default SIGTERM).")
+    grace: Annotated[float, seconds(0.0, GRACE_MAX_S)] = Field(
+        10.0, description="How long it may take before SIGKILL, up to 1h (default 10s)."
+    )
+
+
+class CheckpointKeys(Keys):
+    """What asks a job to save itself, how long it may take, and where it saves."""
+
+    signal: TellingSignal = Field(description="What asks the job to save itself.")
+    timeout: Annotated[float, seconds(1.0, GRACE_MAX_S)] = Field(
+        60.0, description="How long saving may take, 1s to 1h (default 60s)."
+    )
+    path: AbsolutePath = Field(description="Where it saves, inside the container.")
+
+
+class UlimitKeys(Keys):
+    """A resource limit; -1 is unlimited."""
+
+    soft: Annotated[int, whole(-1, 2**62)]
+    hard: Annotated[int, whole(-1, 2**62)]
+
+    @model_validator(mode="after")
+    def _ordered(self) -> UlimitKeys:
+        if self.hard != -1 and not -1 < self.soft <= self.hard:
+            raise ValueError(f"soft {self.soft} is above hard {self.hard}")
+        return self
+
+
+Ulimits = Annotated[UlimitKeys, Short(("soft", "hard"), {"type": "integer", "minimum": -1})]
+
+
+class HealthcheckKeys(Keys):
+    """Compose's healthcheck."""
+
+    test: HealthTest | None = Field(
+        None, description="CMD or CMD-SHELL and its words, or one shell line."
+    )
+    interval: Seconds | None = None
+    timeout: Seconds | None = None
+    start_period: Seconds | None = None
+    retries: Annotated[int, whole(1, 1000)] | None = None
+    disable: Annotated[bool, flag()] = Field(False, description="Switch off the image's own.")
+
+    @model_validator(mode="after")
+    def _has_test(self) -> HealthcheckKeys:
+        others = sorted(self.model_fields_set - {"disable"})
+        if self.disable and others:
+            raise ValueError(f"disable: true leaves no meaning to {', '.join(others)}")
+        first = (self.test or ("",))[0]
+        if self.test is not None and first not in ("CMD", "CMD-SHELL", "NONE"):
+            raise ValueError(f"test begins with {shown(first)}, not CMD, CMD-SHELL or NONE")
+        if self.test is not None and first != "NONE" and len(self.test) < 2:
+            raise ValueError(f"test has nothing after {first}")
+        return self
+
+
+class LoggingKeys(Keys):
+    """The engine's log driver."""
+
+    driver: LogDriver = Field(
+        "json-file", description="Log driver (default json-file, three files of 10 MiB)."
+    )
+    options: dict[str, Text] | None = Field(None, description="The driver's options.")
+
+
+class JobKeys(Keys):
+    """A job of dlsched: one container, what it may use, and what is asked of it."""
+
+    name: Annotated[str, text(NAME, f"a name: {NAME}")] = Field(
+        description="The job's name, and its container's: 2 to 63 of a-z, 0-9, _ . -"
+    )
+    image: Image = Field(description="Image; pulled when it is missing (see pull_policy).")
+    command: Command | None = Field(
+        None, description="Command, as a list or as one line that is split as a shell would."
+    )
+    entrypoint: Command | None = Field(None, description="Instead of the image's entrypoint.")
+    environment: Environment | None = Field(
+        None, description="Environment, as a mapping or a list of KEY=VALUE."
+    )
+    env_file: EnvFiles | None = Field(
+        None,
+        description="Files (at most 8) of KEY=VALUE lines beside the job file; environment wins.",
+    )
+    volumes: tuple[Volume, ...] = Field(
+        (), description="source:target[:mode]; the source is an absolute path or a volume's name."
+    )
+    restart: RestartWords = Field(
+        "no", description='"no" (default, in quotes), always, unless-stopped or on-failure[:N].'
+    )
+    cpus: CpusKeys | None = Field(None, description="Floor and ceiling in cores.")
+    memory: Annotated[int, size(MEMORY_MIN_BYTES)] | None = Field(
+        None, description="Memory limit, such as 1GiB; swap is not given beyond it."
+    )
+    gpus: Annotated[GpusKeys, Short(("count",), GPU_COUNT.schema)] | None = Field(
+        None, description="How many GPUs, or count, share, memory and model."
+    )
+    weight: Weight = Field(
+        1.0, description="Weight beside other jobs, above 0, at most 1000 (default 1)."
+    )
+    target: TargetKeys | None = Field(None, description="What is asked of the job.")
+    stop: StopKeys | None = Field(None, description="How the job is ended.")
+    checkpoint: CheckpointKeys | None = Field(None, description="How the job saves itself.")
+    ports: tuple[Port, ...] = Field(
+        (), description="[[address:]host port:]container port[/tcp|udp]; write them in quotes."
+    )
+    network: Network | None = Field(None, description="Network's name, or host, bridge, none.")
+    user: User | None = Field(None, description="User or user:group of the process.")
+    working_dir: AbsolutePath | None = Field(None, description="Directory to start in.")
+    shm_size: Annotated[int, size(1)] | None = Field(None, description="Size of /dev/shm.")
+    tmpfs: Tmpfs = Field((), description="Directories in memory: /path[:options].")
+    ulimits: dict[Annotated[str, choice(*_ULIMITS)], Ulimits] | None = Field(
+        None, description="Resource limits: one number, or soft and hard; -1 is unlimited."
+    )
+    extra_hosts: ExtraHosts | None = Field(None, description="For /etc/hosts: host:address.")
+    labels: Labels | None = Field(
+        None, description="Labels; those that begin with dlsched. belong to dlsched."
+    )
+    read_only: Annotated[bool, flag()] = Field(False, description="Root file system read-only.")
+    cap_drop: tuple[Capability, ...] = Field((), description="Capabilities to take away.")
+    healthcheck: HealthcheckKeys | None = Field(None, description="Instead of the image's own.")
+    logging: LoggingKeys | None = Field(None, description="Log driver and its options.")
+    pull_policy: Annotated[
+        Literal["missing", "always", "never"], choice("missing", "always", "never")
+    ] = Field("missing", description="When the image is pulled: missing (default), always, never.")
+
+
+_INNER: dict[tuple[str, ...], type[Keys]] = {
+    ("cpus",): CpusKeys, ("gpus",): GpusKeys, ("gpus", "share"): ShareKeys,
+    ("target",): TargetKeys, ("stop",): StopKeys, ("checkpoint",): CheckpointKeys,
+    ("ulimits",): UlimitKeys, ("healthcheck",): HealthcheckKeys, ("logging",): LoggingKeys,
+}  # fmt: skip
+
+COMPOSES: Mapping[str, str] = {
+    "deploy": "cpus, memory and gpus stand by themselves in a job file",
+    "devices": "GPUs are asked for as gpus, such as gpus: 1; other devices are not given",
+    "runtime": "GPUs are asked for as gpus, such as gpus: 1",
+}
+"""Keys of a Compose service that mean something of ours, and what to write."""
+
+
+def known_keys(path: tuple[str | int, ...]) -> list[str]:
+    """The keys that may stand in the mapping at that path of a job file."""
+    above = tuple(str(part) for part in path)
+    model = _INNER.get(above) or _INNER.get(above[:1], JobKeys)
+    return list(model.model_fields)
+
+
+class _WithoutNull(GenerateJsonSchema):
+    """A key that is left out has its default; null stands for nothing."""
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of a job file, for editors: at least as wide as the checks."""
+    schema = JobKeys.model_json_schema(schema_generator=_WithoutNull)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "dlsched job",
+        **{key: value for key, value in schema.items() if key != "title"},
+    }

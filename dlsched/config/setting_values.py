@@ -1,0 +1,76 @@
+"""Kinds of values that settings may have, and what is said where one is none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from dlsched.config.fields import Reader, as_text, kind, text
+from dlsched.model.units import CORES_MAX, shown
+
+PORT_MAX = 65_535
+
+
+def _folder(value: object) -> Path:
+    words = as_text(value)
+    if not words.startswith("/") or ".." in words.split("/"):
+        raise ValueError(f"{words[:60]!a} is not an absolute path without ..")
+    return Path(words)
+
+
+def capacity_value(value: object) -> str | float:
+    if isinstance(value, str) and value in ("threads", "cores"):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{kind(value)} is not threads, cores or a number of cores")
+    if not 0.1 <= value <= CORES_MAX:
+        raise ValueError(f"{value:g} is out of bounds: 0.1 to {CORES_MAX:g} cores")
+    return float(value)
+
+
+def listen_address(value: object) -> tuple[str, int]:
+    words = as_text(value)
+    found = re.fullmatch(r"(127\.0\.0\.1|\[::1\]):([1-9][0-9]{0,4})", words, re.ASCII)
+    if found is None or int(found[2]) > PORT_MAX:
+        raise ValueError(
+            f"{shown(words)} is not 127.0.0.1:PORT or [::1]:PORT, with a port up to {PORT_MAX}: "
+            "the API answers on this host alone"
+        )
+    return found[1].strip("[]"), int(found[2])
+
+
+def _options(value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{kind(value)} stands where a mapping is meant")
+    return dict(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    for plain in (bool, int, float):
+        if isinstance(value, plain):
+            return plain(value)
+    return value
+
+
+Uuid = Annotated[
+    str, text(r"(GPU|MIG)-[A-Za-z0-9/-]{1,91}", "the UUID of a GPU, as nvidia-smi -L lists it")
+]
+Folder = Annotated[Path, Reader(_folder, {"type": "string", "pattern": "^/"})]
+PolicyWord = Annotated[
+    str,
+    text(
+        r"[A-Za-z0-9_.-]+(:[A-Za-z_][A-Za-z0-9_]*)?(\?[!-~]+)?",
+        "a policy's name or module:Class, with ?key=value&key=value behind it where wanted",
+    ),
+]
+Group = Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_-]{0,31}\$?", "a group's name")]
+TenantName = Annotated[
+    str, text(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", "a user's name or uid, or everyone")
+]
+PolicyOptions = Annotated[Mapping[str, Any], Reader(_options, {"type": "object"})]

@@ -1,0 +1,341 @@
+"""The operator's settings: flag before environment before file before default, all checked alike.
+
+Owns every setting's name, default and bound; `config/dlsched.yaml` explains each. It must not act
+on any: no folder is made and no socket opened here.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_type_hints
+
+from pydantic import ConfigDict, Field, TypeAdapter
+
+from dlsched.config.fields import Reader, choice, flag, number, seconds, size, text, validate, whole
+from dlsched.config.setting_values import (
+    Folder,
+    Group,
+    PolicyOptions,
+    PolicyWord,
+    TenantName,
+    Uuid,
+    capacity_value,
+    listen_address,
+)
+from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
+from dlsched.config.yaml import SIZE_MAX_BYTES, Document, Value, dotted, load_document, read_plain
+from dlsched.config.yaml import Path as Place
+from dlsched.control.ledger.blindness import BLIND_AFTER_S
+from dlsched.estimate.evaluations import EVALUATIONS
+from dlsched.model.errors import Problem, SettingsError
+from dlsched.model.units import CORES_MAX, shown
+
+default_settings_file = Path("/etc/dlsched/dlsched.yaml")
+"""Read when no other file is named, if it is there."""
+
+_KEPT_OUT = (
+    "/dev", "/proc", "/sys", "/boot", "/root", "/run/docker", "/run/docker.sock", "/run/containerd",
+    "/var/run/docker.sock", "/var/lib/docker", "/var/lib/containerd", "/etc/docker",
+)  # fmt: skip
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What jobs never get."""
+
+    __pydantic_config__ = _STRICT
+    cpu_cores: Annotated[float, number(0, CORES_MAX), Field(alias="cpus")] = 0.0
+    memory_bytes: Annotated[int, size(0), Field(alias="memory")] = 512 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """How the container engine is reached."""
+
+    __pydantic_config__ = _STRICT
+    host: (
+        Annotated[
+            str, text(r"(unix|tcp|npipe|ssh|https?|fd)://.+", "an address such as unix:///run/x")
+        ]
+        | None
+    ) = None
+    """None: DOCKER_HOST, else the engine's default socket."""
+    timeout_s: Annotated[float, seconds(0.1, 600), Field(alias="timeout")] = 10.0
+    config_file: Folder | None = None
+    """A Docker config.json with credentials for registries."""
+    cgroup_parent: (
+        Annotated[str, text(r"(/[A-Za-z0-9_.-]+)+", "a control group such as /lab")] | None
+    ) = None
+    """The control group above dlsched's own, with the cgroupfs driver; None: the top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gpus:
+    """Which GPUs jobs get, and how."""
+
+    __pydantic_config__ = _STRICT
+    injection: Annotated[
+        Literal["auto", "cdi", "request", "nodes"], choice("auto", "cdi", "request", "nodes")
+    ] = "auto"
+    """How they reach a container."""
+    device_folder: Folder = Path("/dev")
+    """Where the host has their device nodes."""
+    prefer: Annotated[Literal["auto", "pack", "spread"], choice("auto", "pack", "spread")] = "auto"
+    """auto: jobs with a latency target are spread, the others packed."""
+    reserved: tuple[Uuid, ...] = ()
+    """No job gets these."""
+    foreign: Annotated[Literal["avoid", "share"], choice("avoid", "share")] = "avoid"
+    """What becomes of a GPU that a program outside of dlsched uses."""
+    on_loss: Annotated[Literal["keep", "move"], choice("keep", "move")] = "keep"
+    """What becomes of a job whose GPU vanished."""
+    move: Annotated[bool, flag()] = True
+    """Whether a job that declares `checkpoint` may be moved to make room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """How much history is kept."""
+
+    __pydantic_config__ = _STRICT
+    max_size_bytes: Annotated[int, size(1 << 20), Field(alias="max_size")] = 1 << 30
+    max_age_s: Annotated[float, seconds(60), Field(alias="max_age")] = 7 * 86_400.0
+    frame_s: Annotated[float, seconds(1, 86_400), Field(alias="frame")] = 300.0
+    """A full frame so often; between two only what changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeliverHook:
+    """What is run when a job reaches the first tier of its target."""
+
+    __pydantic_config__ = _STRICT
+    command: Annotated[tuple[Annotated[str, text()], ...], Field(min_length=1)] | None = None
+    """Program and arguments, run without a shell; None: nothing is run."""
+    user: Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?", "a user's name", most=33)] = (
+        "nobody"
+    )
+    """Whom it runs as; never root."""
+    timeout_s: Annotated[float, seconds(0.1, 3600), Field(alias="timeout")] = 30.0
+    """After so long it is killed, with its whole process group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """What is told on stderr, and how."""
+
+    __pydantic_config__ = _STRICT
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], choice("debug", "info", "warning", "error")
+    ] = "info"
+    format: Annotated[Literal["text", "json"], choice("text", "json")] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings, with their defaults. One made directly is not checked."""
+
+    __pydantic_config__ = _STRICT
+    instance: Annotated[
+        str, text(r"[a-z0-9][a-z0-9_.-]{0,62}", "an instance: [a-z0-9][a-z0-9_.-]{0,62}")
+    ] = "default"
+    state_dir: Folder = Path("/var/lib/dlsched")
+    run_dir: Folder = Path("/run/dlsched")
+    watch: Folder = Path("/etc/dlsched/jobs.d")
+    policy: PolicyWord = "adaptive"
+    policy_options: PolicyOptions = field(default_factory=dict)
+    shadow: PolicyWord | None = None
+    """A policy that looks on beside the acting one; None: none does."""
+    shadow_options: PolicyOptions = field(default_factory=dict)
+    period_s: Annotated[float, seconds(0.1, 60), Field(alias="period")] = 1.0
+    window_s: Annotated[float, seconds(1, 3600), Field(alias="window")] = 30.0
+    capacity: Annotated[
+        Literal["threads", "cores"] | float, Reader(capacity_value, {"type": ["string", "number"]})
+    ] = "threads"
+    """Or a number of cores."""
+    reserve: Reserve = Reserve()
+    max_jobs: Annotated[int, whole(1, 10_000)] = 64
+    dead_band_ratio: Annotated[float, number(0, 0.5), Field(alias="dead_band")] = 0.02
+    cooldown_s: Annotated[float, seconds(0, 3600), Field(alias="cooldown")] = 0.0
+    burst_ratio: Annotated[float, number(0, 1), Field(alias="burst")] = 0.3
+    """What a job with a latency target may save up and use beyond its ceiling, as part of it; 0
+    leaves it."""
+    idle_class: bool = True
+    """Whether a training on CPUs that weighs next to nothing goes to the kernel's idle class."""
+    group_weight: Annotated[float, number(0.01, 100)] | None = 2.0
+    """Weight of dlsched's group of containers, as a multiple of one container's default; None
+    leaves it. Where trainings keep every core busy, at 8 whatever else runs on the host, the engine
+    first, waits for seconds (`benchmarks.kernel.bystander`); at 1 one busy process weighs as much
+    as all jobs."""
+    tier_evaluations: Annotated[int, whole(1, 1000)] = EVALUATIONS
+    """How many evaluations in a row reach a tier of an accuracy target."""
+    blind_after_s: Annotated[float, seconds(1, 86_400), Field(alias="blind_after")] = BLIND_AFTER_S
+    """How long a job with a target may tell nothing until it is blind."""
+    deliver_hook: DeliverHook = DeliverHook()
+    engine: Engine = Engine()
+    gpus: Gpus = Gpus()
+    journal: Journal = Journal()
+    log: Log = Log()
+    tenants: Mapping[TenantName, Rules] = field(default_factory=dict)
+    """What users' own job files may ask for, by user or `everyone`; a user without rules may have
+    no job files. The operator's own files are not bound."""
+    status_group: Group | None = "dlsched"
+    """Who may read the daemon's status, beside root; None: nobody."""
+    control_group: Group | None = "dlsched-admin"
+    """Who may also change what it does, beside root; None: nobody."""
+    listen: Annotated[tuple[str, int], Reader(listen_address, {"type": "string"})] | None = None
+    """A loopback address and port where anybody on this host may read; None: nowhere."""
+
+
+_ADAPTER = TypeAdapter(Settings)
+_LISTED: tuple[Place, ...] = (
+    ("policy_options",),
+    ("shadow_options",),
+    ("deliver_hook", "command"),
+    ("gpus", "reserved"),
+    ("tenants",),
+)
+"""Read as YAML also from the environment: a mapping or a list."""
+
+
+def load_settings(
+    file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object]
+) -> Settings:
+    """The settings in force: `overrides` before `environ` before the file before the defaults.
+
+    `file` None means DLSCHED_CONFIG, else `default_settings_file` if it is there. `overrides` go by
+    dotted name ("period", "engine.host"); None there means not given, a text is read as in the
+    environment, and a relative Path counts from the working directory. Raises SettingsError with
+    every problem.
+    """
+    if file is None and environ.get("DLSCHED_CONFIG"):
+        file = Path(environ["DLSCHED_CONFIG"])
+    document = _read(file)
+    for place in setting_places():
+        variable = variable_name(place)
+        if environ.get(variable):
+            document = document.overlaid(place, _from_text(place, environ[variable]), variable)
+    for name, value in overrides.items():
+        place = tuple(name.split("."))
+        if place not in setting_places():
+            raise KeyError(name)
+        if value is not None:
+            option = "--" + name.replace(".", "-").replace("_", "-")
+            document = document.overlaid(place, _from_option(place, value), option)
+    settings = validate(document, _ADAPTER, _known_keys, SettingsError)
+    if crossed := tuple(_crossing(document, settings)):
+        raise SettingsError(crossed)
+    return settings
+
+
+def variable_name(place: Place) -> str:
+    """The environment variable of a setting: DLSCHED_PERIOD, DLSCHED_ENGINE_HOST."""
+    return "DLSCHED_" + "_".join(str(part) for part in place).upper()
+
+
+@cache
+def setting_places() -> tuple[Place, ...]:
+    """Every setting, as the path of its key in the file."""
+    return tuple(_places(Settings, ()))
+
+
+def _read(file: Path | None) -> Document:
+    if file is None:
+        if not default_settings_file.exists():
+            return Document(str(default_settings_file), {})
+        file = default_settings_file
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(SIZE_MAX_BYTES + 1).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise SettingsError((Problem(str(file), 0, 0, "", f"cannot be read: {why}"),)) from error
+    if all(not line.strip() or line.lstrip().startswith("#") for line in content.splitlines()):
+        return Document(str(file), {})
+    return load_document(content, str(file))
+
+
+def _from_text(place: Place, words: str) -> Value:
+    if place in _LISTED:
+        return load_document(words, dotted(place)).value
+    try:
+        return read_plain(words)
+    except ValueError:
+        return words
+
+
+def _from_option(place: Place, value: object) -> Any:
+    if isinstance(value, Path):
+        return os.path.abspath(value)  # noqa: PTH100 (without following links)
+    return _from_text(place, value) if isinstance(value, str) else value
+
+
+def _crossing(document: Document, settings: Settings) -> Iterator[Problem]:
+    if settings.window_s < settings.period_s:
+        what = f"{settings.window_s:g} s is shorter than the period, {settings.period_s:g} s"
+        yield document.problem(("window",), what)
+    if isinstance(settings.capacity, float) and settings.reserve.cpu_cores >= settings.capacity:
+        what = f"{settings.reserve.cpu_cores:g} leaves nothing of {settings.capacity:g} cores"
+        yield document.problem(("reserve", "cpus"), what)
+    yield from _tenants(document, settings)
+    hook = settings.deliver_hook
+    if hook.command is not None:
+        if not hook.command[0].startswith("/"):
+            what = f"{shown(hook.command[0])} is not an absolute path, and no shell looks it up"
+            yield document.problem(("deliver_hook", "command", 0), what)
+        if (unfit := _unfit(hook.user)) is not None:
+            yield document.problem(("deliver_hook", "user"), unfit)
+
+
+def _tenants(document: Document, settings: Settings) -> Iterator[Problem]:
+    for name, rules in settings.tenants.items():
+        uid = None if name == EVERYONE else uid_of(name)
+        if uid is None and name != EVERYONE:
+            yield document.problem(("tenants", name), "is no user of this host", at_key=True)
+        if uid == 0:
+            yield document.problem(("tenants", name), "is root, whom no rule binds", at_key=True)
+        for index, root in enumerate(rules.mounts):
+            into = [one for one in kept_out(settings) if is_under(root, one) or is_under(one, root)]
+            if into:
+                what = f"{shown(root)} would let jobs into {into[0]}"
+                yield document.problem(("tenants", name, "mounts", index), what)
+
+
+def kept_out(settings: Settings) -> tuple[str, ...]:
+    """Where no user's job may bind from, whatever its rules say: who writes or even reads there
+    may have the host."""
+    own = (settings.state_dir, settings.run_dir, settings.watch, Path("/etc/dlsched"))
+    host = settings.engine.host or os.environ.get("DOCKER_HOST", "")
+    engine = (host.removeprefix("unix://"),) if host.startswith("unix:///") else ()
+    return (*_KEPT_OUT, *engine, *(str(path) for path in own))
+
+
+def _unfit(user: str) -> str | None:
+    """Why the operator's command cannot run as that user; None: it can."""
+    try:
+        found = pwd.getpwnam(user)
+    except KeyError:
+        return f"{shown(user)} is no user of this host"
+    return None if found.pw_uid != 0 else f"{shown(user)} is root: name an unprivileged user"
+
+
+def _places(cls: type, above: Place) -> Iterator[Place]:
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        metadata = getattr(hint, "__metadata__", ())
+        place = (*above, next((m.alias for m in metadata if getattr(m, "alias", None)), name))
+        if isinstance(hint, type) and is_dataclass(hint):
+            yield from _places(hint, place)
+        else:
+            yield place
+
+
+def _known_keys(above: Place) -> set[str]:
+    if above[:1] == ("tenants",):
+        return {str(place[0]) for place in _places(Rules, ())}
+    depth = len(above)
+    return {str(place[depth]) for place in setting_places() if place[:depth] == above}

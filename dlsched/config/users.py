@@ -1,0 +1,320 @@
+"""What the settings let users ask for in job files of their own, and how much of it together.
+
+Owns the rules' names, defaults and bounds, and the line that tells where a job breaks one. It must
+not touch files or containers: `runtime.mounts` looks at what a mount's source leads to. The
+operator's own files are bound by none of this.
+"""
+
+from __future__ import annotations
+
+import pwd
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from dlsched.config.fields import Reader, as_text, choice, number, size, text, whole
+from dlsched.config.inbox.files import is_operator
+from dlsched.config.yaml import Path as Place
+from dlsched.model.spec import JobSpec, Logging, OwnerCeilings
+from dlsched.model.units import CORES_MAX, render_bytes, shown
+
+EVERYONE = "everyone"
+"""The key of the rules for users who have none by name."""
+
+HEALTH_INTERVAL_MIN_S = 5.0
+"""A health check runs outside of the job's CPU limit."""
+
+_DOCKERS_LABELS = ("com.docker.", "org.docker.", "io.docker.")
+_DEVICES_BY_NAME = frozenset(
+    {
+        "NVIDIA_VISIBLE_DEVICES",
+        "NVIDIA_GDRCOPY",
+        "NVIDIA_GDS",
+        "NVIDIA_IMEX_CHANNELS",
+        "NVIDIA_MIG_CONFIG_DEVICES",
+        "NVIDIA_MIG_MONITOR_DEVICES",
+        "NVIDIA_MOFED",
+        "NVIDIA_NVSWITCH",
+    }
+)
+"""Variables by which the NVIDIA runtime gives a container devices of the host."""
+_ULIMITS = frozenset({"core", "cpu", "data", "fsize", "nofile", "nproc", "rss", "stack"})
+"""The others reach beyond a container: memory that is never freed, real-time scheduling."""
+
+
+def _ports(value: object) -> tuple[int, int]:
+    words = as_text(value)
+    found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", words, re.ASCII)
+    low, high = (0, 0) if found is None else (int(found[1]), int(found[2] or found[1]))
+    if not 1 <= low <= high <= 65_535:
+        raise ValueError(f"{shown(words)} is not a port or a range such as 8000-8999")
+    return low, high
+
+
+def _root(value: object) -> str:
+    words = as_text(value)
+    if not words.startswith("/") or not is_normal(words) or words == "/":
+        raise ValueError(f"{shown(words)} is not an absolute path below /, without . or .. in it")
+    return words
+
+
+def is_normal(path: str) -> bool:
+    """Whether an absolute path is spelled in the one shortest way."""
+    return path == "/" or all(part not in ("", ".", "..") for part in path[1:].split("/"))
+
+
+Cores = Annotated[float, number(0.01, CORES_MAX)]
+Bytes = Annotated[int, size(1 << 20)]
+Glob = Annotated[str, text(r"[!-~]+", "a pattern without spaces")]
+Root = Annotated[str, Reader(_root, {"type": "string", "pattern": "^/"})]
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What one user's job files may ask for. In a pattern, `*` stands for any text without `/`,
+    `**` for any, `{user}` and `{uid}` for the owner's."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    images: tuple[Glob, ...] = ()
+    mounts: tuple[Root, ...] = ()
+    """Folders of the host that may be bound, with all in them."""
+    volumes: tuple[Glob, ...] = ()
+    networks: tuple[Glob, ...] = ("bridge", "none")
+    ports: tuple[Annotated[tuple[int, int], Reader(_ports, {"type": "string"})], ...] = ()
+    """Host ports that may be published."""
+    labels: tuple[Glob, ...] = ()
+    """Labels can steer other programs on the host, as proxies and updaters."""
+    run_as: Annotated[str, choice("owner", "anybody")] = "owner"
+    """Whom a container's process may be; a bind that may be written takes the owner anyway."""
+    pids: Annotated[int, whole(16, 4_194_304)] = 1024
+    """Processes and threads in one container."""
+    weight: Annotated[float, number(0, 1000, above=True)] = 1.0
+    """The highest `weight`."""
+    jobs: Annotated[int, whole(0, 10_000)] = 16
+    cpu_cores: Annotated[Cores | None, Field(alias="cpus")] = None
+    """What the CPU limits of all the owner's jobs may add up to; None: all there is."""
+    memory_bytes: Annotated[Bytes | None, Field(alias="memory")] = None
+    """What the memory limits of all the owner's jobs may add up to; each then needs one."""
+    gpus: Annotated[int, whole(0, 64)] = 0
+    """How many GPUs all the owner's jobs may have; one that several share counts for each."""
+
+    @property
+    def ceilings(self) -> OwnerCeilings:
+        """What the owner's jobs may have together."""
+        return OwnerCeilings(self.jobs, self.cpu_cores, self.memory_bytes, self.gpus)
+
+
+@dataclass(frozen=True, slots=True)
+class Tenants:
+    """The rules of every user who has any."""
+
+    everyone: Rules | None = None
+    by_uid: Mapping[int, Rules] | None = None
+
+    def rules_of(self, uid: int) -> Rules | None:
+        """The rules that bind that user's job files; None: they may ask for nothing."""
+        return (self.by_uid or {}).get(uid, self.everyone)
+
+    def ceilings_of(self, owner: int | None) -> OwnerCeilings | None:
+        """What that owner's jobs may have together; None: nothing bounds them."""
+        rules = None if owner is None or is_operator(owner) else self.rules_of(owner)
+        return None if rules is None else rules.ceilings
+
+    @property
+    def any(self) -> bool:
+        """Whether anybody beside the operator may have job files."""
+        return self.everyone is not None or bool(self.by_uid)
+
+
+NOBODY = Tenants()
+"""Nobody beside the operator may have job files."""
+
+
+def resolve(rules: Mapping[str, Rules]) -> Tenants:
+    """The rules by uid; those of a name that is no user of this host bind nobody."""
+    by_uid = {uid_of(name): one for name, one in rules.items() if name != EVERYONE}
+    return Tenants(
+        rules.get(EVERYONE), {uid: one for uid, one in by_uid.items() if uid is not None}
+    )
+
+
+def uid_of(name: str) -> int | None:
+    """The uid that a user's name or number stands for; None: no user of this host has it."""
+    if name.isdecimal():
+        return int(name)
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except KeyError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A user of this host."""
+
+    uid: int
+    gid: int | None
+    name: str | None
+
+    def expand(self, pattern: str) -> str | None:
+        """The pattern with the owner's own name and number; None where there is none to put."""
+        if self.name is None and "{user}" in pattern:
+            return None
+        return pattern.replace("{user}", self.name or "").replace("{uid}", str(self.uid))
+
+
+def owner_of(uid: int) -> Owner:
+    """The user of that uid, known to the host or not."""
+    try:
+        found = pwd.getpwuid(uid)
+    except KeyError:
+        return Owner(uid, None, None)
+    # A name that is more than a name would be more than itself in a pattern or a path.
+    plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", found.pw_name, re.ASCII) is not None
+    return Owner(uid, found.pw_gid, found.pw_name if plain else None)
+
+
+def allowed_roots(rules: Rules, owner: Owner) -> tuple[str, ...]:
+    """The folders that the owner's jobs may bind from."""
+    roots = (owner.expand(root) for root in rules.mounts)
+    return tuple(root for root in roots if root is not None)
+
+
+def refusals(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place, str]]:
+    """Where the job asks for what its owner may not have, and the bound."""
+    whose = f"uid {owner.uid}"
+    container = spec.container
+    if not _matches(container.image, rules.images, owner):
+        yield ("image",), f"{shown(container.image)} is not for {whose}: {_listed(rules.images)}"
+    yield from _volumes(spec, rules, owner)
+    for index, port in enumerate(container.ports):
+        yield from _port(index, port, rules, whose)
+    network = "bridge" if container.network is None else container.network
+    if network == "host":
+        yield ("network",), f"'host' is not for {whose}: it is the host's own network"
+    elif not _matches(network, rules.networks, owner):
+        yield ("network",), f"{shown(network)} is not for {whose}: {_listed(rules.networks)}"
+    if rules.run_as == "owner" and not _is_owner(container.user, owner):
+        yield ("user",), f"{_user(container.user)} is not for {whose}: {_as_owner(owner)}"
+    for name, _ in container.labels:
+        if name.startswith(_DOCKERS_LABELS):
+            yield (
+                ("labels", name),
+                f"{shown(name)} is not for {whose}: it belongs to Docker's tools",
+            )
+        elif not _matches(name, rules.labels, owner):
+            yield ("labels", name), f"{shown(name)} is not for {whose}: {_listed(rules.labels)}"
+    for name, _ in container.environment:
+        if name in _DEVICES_BY_NAME:
+            what = f"{name} is not for {whose}: it chooses devices; write gpus"
+            yield ("environment", name), what
+    for limit in container.ulimits:
+        if limit.name not in _ULIMITS:
+            what = f"{limit.name} is not for {whose}: {', '.join(sorted(_ULIMITS))} may be set"
+            yield ("ulimits", limit.name), what
+    if container.logging != Logging() and container.logging.driver != "none":
+        yield ("logging",), f"is not for {whose}: leave it out, or take driver none"
+    health = container.healthcheck
+    interval_s = None if health is None else health.interval_s
+    if interval_s is not None and interval_s < HEALTH_INTERVAL_MIN_S:
+        what = f"{interval_s:g} s is not for {whose}: at least {HEALTH_INTERVAL_MIN_S:g} s"
+        yield ("healthcheck", "interval"), what
+    if spec.weight > rules.weight:
+        yield ("weight",), f"{spec.weight:g} is not for {whose}: at most {rules.weight:g}"
+    yield from _too_much(spec, rules, whose)
+
+
+def may_write(volume: str) -> bool:
+    """Whether a `source:target[:mode]` leaves the job to write there."""
+    return volume.split(":")[2:] != ["ro"]
+
+
+def is_under(path: str, root: str) -> bool:
+    """Whether a normal path is that root or below it."""
+    return PurePosixPath(path).is_relative_to(root)
+
+
+def _volumes(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place, str]]:
+    roots, whose = allowed_roots(rules, owner), f"uid {owner.uid}"
+    for index, volume in enumerate(spec.container.volumes):
+        source, _, rest = volume.partition(":")
+        mode = rest.partition(":")[2]
+        place: Place = ("volumes", index)
+        if mode not in ("", "ro", "rw"):
+            yield place, f"the mode {shown(mode)} is not for {whose}: ro or rw"
+        if not source.startswith("/"):
+            if not _matches(source, rules.volumes, owner):
+                listed = _listed(rules.volumes)
+                yield place, f"the volume {shown(source)} is not for {whose}: {listed}"
+            continue
+        if not is_normal(source) or not any(is_under(source, root) for root in roots):
+            yield place, f"the source {shown(source)} is not for {whose}: {_listed(roots)}"
+        elif may_write(volume) and not _is_owner(spec.container.user, owner):
+            # A container's root could leave a program there that makes its caller the host's root.
+            what = f"the source {shown(source)} may be written by its owner alone"
+            yield place, f"{what}: add :ro, or {_as_owner(owner)}"
+
+
+def _port(index: int, port: str, rules: Rules, whose: str) -> Iterator[tuple[Place, str]]:
+    outside = port.partition("/")[0].rpartition(":")[0].rpartition(":")[2]
+    ranges = [f"{low}-{high}" for low, high in rules.ports]
+    within = outside.isdecimal() and any(low <= int(outside) <= high for low, high in rules.ports)
+    if not within:
+        what = f"the host port {outside}" if outside else "a host port of the engine's choice"
+        yield ("ports", index), f"{what} is not for {whose}: {_listed(ranges)}"
+
+
+def _too_much(spec: JobSpec, rules: Rules, whose: str) -> Iterator[tuple[Place, str]]:
+    """What alone is more than all the owner's jobs may have together, and would wait for ever."""
+    container, floor = spec.container, spec.bounds.floor_cores
+    if rules.jobs == 0:
+        yield ("name",), f"{spec.name} is not for {whose}: no job is"
+    if rules.cpu_cores is not None and floor > rules.cpu_cores:
+        what = f"{floor:g} cores are not for {whose}: {rules.cpu_cores:g} in all"
+        yield ("cpus", "min"), what
+    if rules.memory_bytes is not None:
+        bound = f"{render_bytes(rules.memory_bytes)} in all"
+        if container.memory_bytes is None:
+            yield ("memory",), f"is required of {whose}: {bound}"
+        elif container.memory_bytes > rules.memory_bytes:
+            asked = render_bytes(container.memory_bytes)
+            yield ("memory",), f"{asked} is not for {whose}: {bound}"
+    if container.gpus > rules.gpus:
+        yield ("gpus", "count"), f"{container.gpus} is not for {whose}: {rules.gpus} in all"
+
+
+def _matches(words: str, patterns: tuple[str, ...], owner: Owner) -> bool:
+    expanded = (owner.expand(pattern) for pattern in patterns)
+    return any(
+        pattern is not None and re.fullmatch(_regex(pattern), words, re.DOTALL)
+        for pattern in expanded
+    )
+
+
+def _regex(pattern: str) -> str:
+    parts = re.split(r"(\*\*|\*)", pattern)
+    wild = {"**": ".*", "*": "[^/]*"}
+    return "".join(wild.get(part, re.escape(part)) for part in parts)
+
+
+def _is_owner(user: str | None, owner: Owner) -> bool:
+    # By numbers: an image's own /etc/passwd says what a name means, and which groups come with it.
+    return user is not None and owner.gid is not None and user == f"{owner.uid}:{owner.gid}"
+
+
+def _as_owner(owner: Owner) -> str:
+    if owner.gid is None:
+        return f"uid {owner.uid} is no user of this host"
+    return f'write user: "{owner.uid}:{owner.gid}"'
+
+
+def _user(user: str | None) -> str:
+    return "the image's own user" if user is None else shown(user)
+
+
+def _listed(allowed: tuple[str, ...] | list[str]) -> str:
+    return f"allowed is {', '.join(allowed)}" if allowed else "none is allowed"

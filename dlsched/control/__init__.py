@@ -1,0 +1,1 @@
+"""One cycle: from facts to decisions to actions. Pure but for the logger."""

@@ -1,0 +1,226 @@
+"""Who is on which GPUs, who gets which next, and which are kept for whom.
+
+Owns what of that no container tells yet: GPUs of a job that is about to start, the other ones of a
+job on its move, and those kept for one that waits. Part of the ledger's state, and a cache as it
+is. It must not place, admit or weigh: `placement`, `admission` and `rebalance` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dlsched.control.admission import Verdict
+from dlsched.control.gpus.placement import Holder, PlacementOptions
+from dlsched.control.gpus.queue import GpuQueue
+from dlsched.control.gpus.rebalance import (
+    APART_S,
+    Movable,
+    Waiting,
+    Wanted,
+    off_trouble,
+    pause_s,
+    to_make_room,
+    unmovable,
+)
+from dlsched.estimate.finish import FinishForecast
+from dlsched.model.actions import Move, Outcome
+from dlsched.model.facts import ContainerFact, GpuFact, NodeFact
+from dlsched.model.spec import JobSpec
+from dlsched.model.state import GpuView, JobState, NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One job as far as its GPUs go."""
+
+    spec: JobSpec
+    state: JobState
+    fact: ContainerFact | None = None
+    resume_s: float | None = None
+    """From its start to its first report; None: not seen."""
+    used_bytes: int | None = None
+    """On all of its GPUs together; None: unread."""
+
+
+@dataclass(slots=True)
+class Assignments:
+    """What is assigned, over all jobs."""
+
+    _placed: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """By job that starts or moves, the UUIDs that it gets."""
+    _kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _moved_at_s: dict[str, float] = field(default_factory=dict)
+    _seen: tuple[object, ...] = ()
+    """What `_views` were made of."""
+    _views: tuple[GpuView, ...] = ()
+
+    def views(
+        self, node: NodeFact | None, ours: Iterable[ContainerFact], options: PlacementOptions
+    ) -> tuple[GpuView, ...]:
+        """The node's GPUs, and who beside our containers is on them."""
+        if node is None or not node.gpus:
+            return ()
+        seen = (node.gpus, frozenset(one.container_id for one in ours), options.reserved)
+        if seen != self._seen:
+            self._seen = seen
+            self._views = tuple(_view(gpu, seen[1], options.reserved) for gpu in node.gpus)
+        return self._views
+
+    def settle(self, members: Mapping[str, Member]) -> None:
+        """Forget what a container tells by now, and what came to nothing."""
+        self._placed = {
+            job: gpus
+            for job, gpus in self._placed.items()
+            if (one := members.get(job)) is not None
+            and one.state.holds
+            and (one.fact is None or one.state is JobState.MOVING)
+        }
+        gone = [job for job in self._moved_at_s if job not in members]
+        for job in gone:
+            del self._moved_at_s[job]
+
+    def of(self, job: str, fact: ContainerFact | None) -> tuple[str, ...]:
+        """UUIDs of the GPUs that a job is on, or will start on."""
+        return self._placed.get(job, ()) if fact is None else fact.gpus
+
+    def queue(
+        self,
+        node: NodeView,
+        members: Mapping[str, Member],
+        options: PlacementOptions,
+        outlook: Callable[[str], FinishForecast],
+    ) -> GpuQueue:
+        """The GPUs for one pass through the queue, beside all that hold some."""
+        return GpuQueue(node, self._holders(members), options, self._kept, outlook)
+
+    def take(self, verdicts: Mapping[str, Verdict]) -> None:
+        """What is kept from now on."""
+        self._kept = {job: verdict.kept for job, verdict in verdicts.items() if verdict.kept}
+
+    def start(
+        self, job: str, fact: ContainerFact | None, verdict: Verdict | None
+    ) -> tuple[str, ...]:
+        """UUIDs of the GPUs that a job starts on: those of its container, if it has one already."""
+        if fact is not None:
+            return fact.gpus
+        if verdict is not None and verdict.gpus:
+            self._placed[job] = verdict.gpus
+        return self._placed.get(job, ())
+
+    def applied(self, outcome: Outcome, now_s: float) -> None:
+        """A move that was begun holds its new GPUs; one that failed is not tried again at once."""
+        move = outcome.action
+        if not isinstance(move, Move) or outcome.status == "withheld":
+            return
+        self._moved_at_s[move.job] = now_s
+        if outcome.status == "begun":
+            self._placed[move.job] = move.start.gpus
+
+    def troubles(
+        self, node: NodeView, members: Mapping[str, Member], options: PlacementOptions
+    ) -> list[str]:
+        """Of every job whose GPU is in trouble, what and what becomes of it, in one line."""
+        lines = []
+        bad = _troubles(node, members.values())
+        for job, one in sorted(members.items()) if bad else ():
+            found = [bad[uuid] for uuid in one.fact.gpus if uuid in bad] if one.fact else []
+            if not found or not one.state.holds:
+                continue
+            stays = "it is kept as it is"
+            if options.on_loss == "move":
+                why = unmovable(one.spec)
+                stays = "it moves when there is room" if why is None else f"it stays: {why}"
+            lines.append(f"{job}: {', '.join(found)}; {stays}")
+        return lines
+
+    def wanted(
+        self,
+        node: NodeView,
+        members: Mapping[str, Member],
+        options: PlacementOptions,
+        queue: GpuQueue | None,
+        verdicts: Mapping[str, Verdict],
+        now_s: float,
+    ) -> Wanted | None:
+        """The one move that is worth it now; None: there is none, or another is under way."""
+        bad = _troubles(node, members.values()) if options.on_loss == "move" else {}
+        waiting = [
+            Waiting(members[job].spec, verdict.kept, verdict.wait_s)
+            for job, verdict in verdicts.items()
+            if verdict.kept and options.move
+        ]
+        lost = options.on_loss == "move" and any(
+            _trouble(one, bad) is not None for one in members.values()
+        )
+        if not (waiting or lost) or any(one.state is JobState.MOVING for one in members.values()):
+            return None
+        queue = queue or GpuQueue(node, self._holders(members), options)
+        movable = [
+            Movable(
+                one.spec,
+                one.fact.gpus,
+                pause_s(one.spec, one.resume_s),
+                _trouble(one, bad),
+                (one.used_bytes or 0) // len(one.fact.gpus),
+            )
+            for job, one in sorted(members.items())
+            if one.fact is not None and self._may_move(job, one, one.fact, now_s)
+        ]
+        wanted = off_trouble(movable, queue.left, options) if lost else None
+        if wanted is not None:
+            return wanted
+        sound = [one for one in movable if one.trouble is None]
+        return to_make_room(waiting, sound, queue.left, options)
+
+    def _may_move(self, job: str, one: Member, fact: ContainerFact, now_s: float) -> bool:
+        moved_at_s = self._moved_at_s.get(job)
+        return (
+            one.state is JobState.RUNNING
+            and fact.operation is None
+            and fact.adopted is None
+            and bool(fact.gpus)
+            and (moved_at_s is None or now_s - moved_at_s >= APART_S)
+            and unmovable(one.spec) is None
+        )
+
+    def _holders(self, members: Mapping[str, Member]) -> list[Holder]:
+        held = ((one, self._held(job, one)) for job, one in members.items() if one.state.holds)
+        return [Holder(one.spec, gpus) for one, gpus in held if gpus]
+
+    def _held(self, job: str, one: Member) -> tuple[str, ...]:
+        """UUIDs that nobody else may have of it: in a move, the old ones and the new."""
+        placed, fact = self._placed.get(job, ()), one.fact
+        if fact is None:
+            return placed
+        return tuple(dict.fromkeys((*fact.gpus, *fact.gpus_kept, *placed)))
+
+
+def _view(gpu: GpuFact, ours: Collection[str], reserved: Collection[str]) -> GpuView:
+    foreign = [process for process in gpu.processes if process.container_id not in ours]
+    return GpuView(
+        fact=gpu,
+        reserved=gpu.uuid in reserved or gpu.part_of in reserved,
+        foreign_processes=len(foreign),
+        foreign_memory_bytes=sum(process.memory_bytes or 0 for process in foreign),
+    )
+
+
+def _troubles(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
+    """By UUID, in one line, what is wrong with a GPU that a job is on."""
+    if node.gpu_trouble is not None and not node.gpus:
+        return {}  # none can be seen: that says nothing of any
+    bad = {
+        gpu.uuid: f"its GPU {gpu.fact.index}: {gpu.fact.trouble}"
+        for gpu in node.gpus
+        if gpu.fact.trouble is not None
+    }
+    there = {gpu.uuid for gpu in node.gpus}
+    held = {uuid for one in members if one.fact is not None for uuid in one.fact.gpus}
+    return bad | {uuid: f"its {uuid} is no longer there" for uuid in held - there}
+
+
+def _trouble(one: Member, bad: Mapping[str, str]) -> str | None:
+    if one.fact is None:
+        return None
+    return one.fact.gpu_lost or next((bad[uuid] for uuid in one.fact.gpus if uuid in bad), None)

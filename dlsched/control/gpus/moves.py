@@ -1,0 +1,87 @@
+"""Which wished moves are made: those that lose no work, and have room where they go.
+
+Owns that judgement, of what admission wishes and of what a policy decides. It must not choose GPUs
+nor make a move: one that may not be made is told with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlsched.control.gpus.placement import Holder, PlacementOptions, fitting, given_back, rooms
+from dlsched.control.gpus.rebalance import unmovable
+from dlsched.model.decision import Decision
+from dlsched.model.spec import JobSpec
+from dlsched.model.state import JobState, JobView, Snapshot
+
+Wished = Mapping[str, tuple[tuple[str, ...], str]]
+"""By job, the UUIDs of the GPUs that it should be on, and why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """The moves to make, and by job why another is not made."""
+
+    moves: Wished = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def moving(
+    snapshot: Snapshot,
+    wished: Wished,
+    decision: Decision,
+    options: PlacementOptions,
+    starts: Sequence[JobSpec] = (),
+    placements: Mapping[str, tuple[str, ...]] | None = None,
+) -> Moving:
+    """One move at a time: admission's, which has been weighed, before the policy's, by name.
+
+    `placements` are the GPUs of `starts`, which are taken.
+    """
+    moves, notes = dict(list(wished.items())[:1]), {}
+    jobs = {job.name: job for job in snapshot.jobs}
+    begun = [Holder(spec, (placements or {}).get(spec.name, ())) for spec in starts]
+    for name, gpus in sorted(decision.gpus.items()):
+        job = jobs.get(name)
+        if job is None or name in moves or set(gpus) == set(job.gpus):
+            continue
+        others = [*moves, *(one.name for one in snapshot.jobs if one.state is JobState.MOVING)]
+        why = _refusal(snapshot, job, gpus, options, begun)
+        if why is None and others:
+            why = f"{others[0]} is being moved"
+        if why is None:
+            moves[name] = (gpus, decision.why.get(name, "the policy decided so"))
+        else:
+            notes[name] = f"not moved: {why}"
+    return Moving(moves, notes)
+
+
+def _refusal(
+    snapshot: Snapshot,
+    job: JobView,
+    gpus: tuple[str, ...],
+    options: PlacementOptions,
+    begun: Sequence[Holder],
+) -> str | None:
+    spec = job.spec
+    if not job.runs or job.reason is not None:
+        return job.reason or f"it is {job.state}"
+    if job.adopted:
+        return "it is adopted, and not ours to stop"
+    if not options.move:
+        return "moves are switched off (gpus.move)"
+    if (why := unmovable(spec)) is not None:
+        return why
+    if len(set(gpus)) != len(gpus) or len(gpus) != spec.container.gpus:
+        return f"it needs {spec.container.gpus} GPUs, not {', '.join(gpus) or 'none'}"
+    holding = [one for one in snapshot.jobs if one.state.holds]
+    held = [Holder(one.spec, (*one.gpus, *one.gpus_kept)) for one in holding]
+    left = rooms(snapshot.node, [*held, *begun], options)
+    for uuid in gpus:
+        if uuid not in left:
+            return f"there is no GPU {uuid}"
+        room = given_back(left[uuid], spec) if uuid in job.gpus else left[uuid]
+        if not fitting(spec, [room]):
+            return f"no room on GPU {uuid}" + (f": {room.closed}" if room.closed else "")
+    return None

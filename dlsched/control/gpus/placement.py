@@ -1,0 +1,328 @@
+"""Which GPUs a job gets: those that it fits on best, by its share of their time and by memory.
+
+Owns what is left of each GPU, and the choice among them. It must not know who comes first, nor
+start or move anything: the queue is `admission`'s, moves are `rebalance`'s. The same arguments give
+the same answer, whatever the order of any mapping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from dlsched.model.facts import ComputeMode, GpuFact
+from dlsched.model.spec import JobSpec, LatencyTarget
+from dlsched.model.state import GpuView, NodeView
+from dlsched.model.units import render_bytes
+
+Prefer = Literal["auto", "pack", "spread"]
+Foreign = Literal["avoid", "share"]
+OnLoss = Literal["keep", "move"]
+
+_ROUNDING = 1e-9
+"""Shares are sums of decimal fractions."""
+
+_KINDS = 4
+"""So many models are told; hosts with more of them are rare."""
+
+_TOLD = 3
+"""So many GPUs are told one by one, in the order of the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementOptions:
+    """The operator's settings about GPUs."""
+
+    prefer: Prefer = "auto"
+    """pack: those in use first; spread: the emptiest first; auto: spread jobs with a latency
+    target, pack the others."""
+    reserved: Collection[str] = ()
+    """UUIDs that no job gets; of a GPU that is divided, all its instances."""
+    foreign: Foreign = "avoid"
+    """Whether a GPU that others use is avoided, or shared as far as its memory goes."""
+    on_loss: OnLoss = "keep"
+    """What becomes of a job whose GPU is in trouble."""
+    move: bool = True
+    """Whether a job may be moved to make room for one that waits, or since the policy says so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A job, and the UUIDs of the GPUs that it holds."""
+
+    spec: JobSpec
+    gpus: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What is left of one GPU."""
+
+    gpu: GpuView
+    usable_bytes: int
+    """Its memory, less what others hold."""
+    share_left: float
+    memory_left_bytes: int
+    jobs: tuple[str, ...] = ()
+    """Who is on it, sorted."""
+    closed: str | None = None
+    """Why no job may come, in a few words; None: one may."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The UUIDs of the GPUs that a job gets, or why it gets none."""
+
+    gpus: tuple[str, ...] | None
+    reason: str | None = None
+
+
+Rooms = Mapping[str, Room]
+"""By UUID."""
+
+
+def is_alone(spec: JobSpec) -> bool:
+    """Whether its GPUs are its alone: it is promised all of their time."""
+    return spec.bounds.floor_share >= 1.0 - _ROUNDING
+
+
+def memory_on(spec: JobSpec, gpu_bytes: int) -> int:
+    """What a job is promised of the memory of one of its GPUs, which has that much in all."""
+    asked = spec.container.gpu_memory_bytes
+    if asked is not None:
+        return asked
+    return gpu_bytes if is_alone(spec) else int(spec.bounds.floor_share * gpu_bytes)
+
+
+def rooms(node: NodeView, holders: Iterable[Holder], options: PlacementOptions) -> dict[str, Room]:
+    """What is left of each GPU beside its holders, in the driver's order.
+
+    A GPU that is divided into instances is left out: only they can be used.
+    """
+    divided = {gpu.fact.part_of for gpu in node.gpus}
+    empty = (_empty(gpu, options) for gpu in node.gpus if gpu.uuid not in divided)
+    left = {room.gpu.uuid: room for room in empty}
+    for holder in sorted(holders, key=lambda one: one.spec.name):
+        left = taken(left, holder.spec, holder.gpus)
+    return left
+
+
+def taken(left: Rooms, spec: JobSpec, gpus: Iterable[str]) -> dict[str, Room]:
+    """What is left once that job holds these as well; one that is not there changes nothing."""
+    return {**left, **{uuid: _beside(left[uuid], spec) for uuid in gpus if uuid in left}}
+
+
+def given_back(room: Room, spec: JobSpec) -> Room:
+    """What is left of a GPU once that job has gone from it."""
+    return replace(
+        room,
+        share_left=room.share_left + _share_of(room, spec),
+        memory_left_bytes=room.memory_left_bytes + memory_on(spec, room.gpu.fact.memory_bytes),
+        jobs=tuple(name for name in room.jobs if name != spec.name),
+    )
+
+
+def is_model(product: str, asked: str | None) -> bool:
+    """Whether a GPU of that product name is of the model that a job asks for; None: any is."""
+    return asked is None or asked.casefold() in product.casefold()
+
+
+def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
+    """Those of the rooms that the job fits in."""
+    bounds, asked = spec.bounds, spec.container.gpu_memory_bytes
+    model = spec.container.gpu_model
+    share = bounds.floor_share - _ROUNDING
+    if is_alone(spec):
+        needs_bytes = asked or 0
+        free = [
+            room
+            for room in left
+            if not room.jobs and room.closed is None and room.memory_left_bytes >= needs_bytes
+        ]
+    else:
+        free = [
+            room
+            for room in left
+            if room.share_left >= share
+            and room.closed is None
+            and room.memory_left_bytes >= memory_on(spec, room.gpu.fact.memory_bytes)
+        ]
+    return [room for room in free if is_model(room.gpu.fact.model, model)]
+
+
+def place(spec: JobSpec, left: Rooms, options: PlacementOptions) -> Placement:
+    """The GPUs for a job among what is left, or in one line why it does not fit.
+
+    The best fit: what leaves the least behind, or on spreading, where most is left, then what
+    wastes the least memory. Several are of one model where that can be had, and then of one NUMA
+    node where that can be had.
+    """
+    free = fitting(spec, left.values())
+    count = spec.container.gpus
+    if len(free) < count:
+        return Placement(None, _lacks(spec, left.values()))
+    largest_bytes = max(room.usable_bytes for room in left.values()) or 1
+    spreads = _spreads(spec, options)
+    ranks = [_rank(spec, room, largest_bytes, spreads=spreads) for room in free]
+    if count == 1:
+        return Placement((min(zip(ranks, free, strict=True), key=_first)[1].gpu.uuid,))
+    ranked: Sequence[tuple[_Rank, Room]] = sorted(zip(ranks, free, strict=True), key=_first)
+    for alike in (_model, _numa_node):
+        ranked = _first_group(ranked, count, alike)
+    return Placement(tuple(room.gpu.uuid for _, room in ranked[:count]))
+
+
+_Rank = tuple[float, float, int, str]
+"""The least is the best; no two GPUs have the same."""
+
+
+def _first(ranked: tuple[_Rank, Room]) -> _Rank:
+    return ranked[0]
+
+
+def _model(fact: GpuFact) -> str:
+    return fact.model
+
+
+def _numa_node(fact: GpuFact) -> int | None:
+    return fact.numa_node
+
+
+def _first_group(
+    ranked: Sequence[tuple[_Rank, Room]], count: int, alike: Callable[[GpuFact], object]
+) -> Sequence[tuple[_Rank, Room]]:
+    """Of those that are alike in that, so many or more, the best ones; all where there are none."""
+    groups: dict[object, list[tuple[_Rank, Room]]] = {}
+    for one in ranked:
+        groups.setdefault(alike(one[1].gpu.fact), []).append(one)
+    enough = [group for group in groups.values() if len(group) >= count]
+    return min(enough, key=lambda group: [rank for rank, _ in group[:count]], default=ranked)
+
+
+def _rank(spec: JobSpec, room: Room, largest_bytes: int, *, spreads: bool) -> _Rank:
+    wasted_bytes = room.memory_left_bytes - memory_on(spec, room.gpu.fact.memory_bytes)
+    wasted = wasted_bytes / largest_bytes
+    if is_alone(spec):  # it takes all: what is wasted is a larger one than it needs
+        fit = (room.usable_bytes / largest_bytes, 0.0)
+    elif spreads:
+        fit = (-room.share_left, wasted)
+    else:
+        fit = (float(not room.jobs), room.share_left - spec.bounds.floor_share + wasted)
+    return (*fit, room.gpu.fact.index, room.gpu.uuid)
+
+
+def _spreads(spec: JobSpec, options: PlacementOptions) -> bool:
+    if options.prefer == "auto":
+        return isinstance(spec.target, LatencyTarget)
+    return options.prefer == "spread"
+
+
+# ---------------------------------------------------------------------- what is left
+
+
+def _empty(gpu: GpuView, options: PlacementOptions) -> Room:
+    usable_bytes = max(0, gpu.fact.memory_bytes - gpu.foreign_memory_bytes)
+    return Room(
+        gpu=gpu,
+        usable_bytes=usable_bytes,
+        share_left=1.0,
+        memory_left_bytes=usable_bytes,
+        closed=_closed(gpu, options),
+    )
+
+
+def _closed(gpu: GpuView, options: PlacementOptions) -> str | None:
+    fact, others = gpu.fact, gpu.foreign_processes
+    exclusive = fact.compute_mode is ComputeMode.EXCLUSIVE
+    if gpu.reserved:
+        return "reserved"
+    if fact.trouble is not None:
+        return fact.trouble
+    if fact.compute_mode is ComputeMode.PROHIBITED:
+        return "its compute mode is prohibited"
+    if others and (options.foreign == "avoid" or exclusive):
+        return f"used by {others} foreign process{'es' if others > 1 else ''}"
+    return None
+
+
+def _beside(room: Room, spec: JobSpec) -> Room:
+    return replace(
+        room,
+        share_left=room.share_left - _share_of(room, spec),
+        memory_left_bytes=room.memory_left_bytes - memory_on(spec, room.gpu.fact.memory_bytes),
+        jobs=tuple(sorted({*room.jobs, spec.name})),
+    )
+
+
+def _share_of(room: Room, spec: JobSpec) -> float:
+    """What the job takes of the GPU's time; where only one process may use it, that is all."""
+    exclusive = room.gpu.fact.compute_mode is ComputeMode.EXCLUSIVE
+    return 1.0 if exclusive else spec.bounds.floor_share
+
+
+# ---------------------------------------------------------------------- in words
+
+
+def gpus_in_words(count: int) -> str:
+    """`1 GPU`, `4 GPUs`."""
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+def named(gpus: Iterable[GpuFact]) -> str:
+    """Which GPUs: `GPU 0`, `GPUs 0, 1, 2 and 5 more`, `2 instances of GPU 0`."""
+    facts = list(gpus)
+    whole = sorted(fact.index for fact in facts if fact.part_of is None)
+    parts = Counter(fact.index for fact in facts if fact.part_of is not None)
+    words = [
+        f"{count} instance{'s' if count > 1 else ''} of GPU {index}"
+        for index, count in sorted(parts.items())
+    ]
+    if whole:
+        more = f" and {len(whole) - _TOLD} more" if len(whole) > _TOLD else ""
+        told = ", ".join(str(index) for index in whole[:_TOLD])
+        words.insert(0, f"GPU{'s' if len(whole) > 1 else ''} {told}{more}")
+    return " and ".join(words)
+
+
+def kinds_in_words(gpus: Iterable[tuple[str, int]]) -> str:
+    """By model and size in bytes how many there are: `2 NVIDIA A100 80 GiB, 1 Tesla T4 15 GiB`."""
+    counts = Counter(f"{model} {render_bytes(size_bytes)}" for model, size_bytes in gpus)
+    each = [f"{count} {kind}" for kind, count in counts.items()]
+    return ", ".join([*each[:_KINDS], *(["..."] if len(each) > _KINDS else [])])
+
+
+def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
+    """Why the job does not fit, with the numbers: what it needs, what is left, what is closed."""
+    count, share = spec.container.gpus, spec.bounds.floor_share
+    model = spec.container.gpu_model
+    mine = [room for room in left if is_model(room.gpu.fact.model, model)]
+    there = [room for room in mine if room.closed is None]
+    which = f"{len(there)}" + (f" {model}" if model else "")
+    if is_alone(spec):
+        free = [room for room in there if not room.jobs]
+    else:
+        free = [room for room in there if room.share_left >= share - _ROUNDING]
+    if len(free) >= count:
+        most_bytes = max([0, *(room.memory_left_bytes for room in free)])
+        asked = spec.container.gpu_memory_bytes
+        needs = f"{share:.2f} of the memory of" if asked is None else f"{render_bytes(asked)} on"
+        gpu = "a GPU" if count == 1 else f"each of {count} GPUs"
+        most = f"at most {render_bytes(most_bytes)} is left on the {len(free)} of {which} with time"
+        text = f"needs {needs} {gpu}, {most} left"
+    elif is_alone(spec):
+        text = f"needs {gpus_in_words(count)} alone, {len(free)} of {which} free"
+    elif count == 1:
+        left_most = max([0.0, *(room.share_left for room in there)])
+        told = math.floor(100 * left_most + _ROUNDING) / 100
+        text = f"needs {share:.2f} of a GPU's time, at most {told:.2f} is left on any of {which}"
+    else:
+        text = f"needs {share:.2f} of the time of {count} GPUs, so much is left on {len(free)}"
+        text += f" of {which}"
+    shut: dict[str, list[GpuFact]] = {}
+    for room in mine:
+        if room.closed is not None:
+            shut.setdefault(room.closed, []).append(room.gpu.fact)
+    return "; ".join([text, *sorted(f"{named(gpus)}: {why}" for why, gpus in shut.items())])

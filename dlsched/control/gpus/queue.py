@@ -1,0 +1,253 @@
+"""The queue's GPUs: who gets which, who waits until when, and what is kept for whom waits first.
+
+Owns what admission has to know of GPUs. It must not know memory of the host, cores or owners, and
+must not look at progress: when a holder may end is told to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlsched.control.gpus.placement import (
+    Holder,
+    Placement,
+    PlacementOptions,
+    Room,
+    Rooms,
+    fitting,
+    given_back,
+    gpus_in_words,
+    is_model,
+    kinds_in_words,
+    place,
+    rooms,
+    taken,
+)
+from dlsched.estimate.finish import FinishForecast
+from dlsched.model.facts import GpuFact
+from dlsched.model.spec import JobSpec, LatencyTarget
+from dlsched.model.state import NodeView
+from dlsched.model.units import render_bytes, render_seconds
+
+_ESTIMATED = 16
+"""So many of those that wait for GPUs are told when, from the head of the queue."""
+_ROUND_S = ((60.0, 3600.0), (600.0, 6 * 3600.0), (3600.0, math.inf))
+"""An estimate is told in such steps, up to such a time: more would be made up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What one job of the queue comes to: the GPUs that it gets, or why it waits."""
+
+    reason: str | None = None
+    """Why it waits; None: it does not."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of the GPUs that it gets."""
+    kept: tuple[str, ...] = ()
+    """UUIDs of the GPUs that are kept for it."""
+    wait_s: float | None = None
+    """How long it waits at the least; None: nothing tells."""
+
+
+def _nothing_tells(job: str) -> FinishForecast:
+    return FinishForecast(None, f"{job} tells nothing")
+
+
+class GpuQueue:
+    """The node's GPUs while one queue is gone through, the first first.
+
+    The first that does not fit keeps the GPUs that it will get, and those behind it may only use
+    the others; so does a later one, if it could use none of those that are kept before it, or only
+    once a service is stopped. So each gets its GPUs once their holders have gone, however many
+    small jobs come.
+    """
+
+    def __init__(
+        self,
+        node: NodeView,
+        holders: Sequence[Holder] = (),
+        options: PlacementOptions | None = None,
+        kept: Mapping[str, tuple[str, ...]] | None = None,
+        outlook: Callable[[str], FinishForecast] = _nothing_tells,
+    ) -> None:
+        """`kept` is by job what was kept for it before: kept on, where that is possible.
+
+        `outlook` tells when a holder may end; it is asked only while a job waits.
+        """
+        self._options = options or PlacementOptions()
+        self._trouble = node.gpu_trouble
+        self._left: Rooms = rooms(node, holders, self._options)
+        self._holders = {one.spec.name: one.spec for one in holders}
+        self._kept_before = kept or {}
+        self._ask = outlook
+        self._kept: set[str] = set()
+        self._waiting = 0
+        self._outlooks: dict[str, FinishForecast] = {}
+        self._refused: dict[_Ask, Placement] = {}
+        """What did not fit, for as long as the rooms are these."""
+        self._nevers: dict[_Ask, str | None] = {}
+        # One in trouble is there: it may come back.
+        self._there = [room.gpu.fact for room in self._left.values() if not room.gpu.reserved]
+
+    @property
+    def left(self) -> Rooms:
+        """What is left beside all holders so far; what is kept is closed."""
+        return self._left
+
+    def never(self, spec: JobSpec) -> str | None:
+        """Why even a node without other jobs could not take it; None: it could, or who knows."""
+        if not spec.container.gpus or self._trouble is not None:
+            return None
+        ask = _ask(spec)
+        if ask not in self._nevers:
+            self._nevers[ask] = _never_on(self._there, spec)
+        return self._nevers[ask]
+
+    def admit(self, spec: JobSpec) -> Turn:
+        """Its GPUs, or why it waits for them; what it gets or keeps is not for those behind it."""
+        ask = _ask(spec)
+        found = self._refused.get(ask) or place(spec, self._left, self._options)
+        if found.gpus is not None:
+            self._left = taken(self._left, spec, found.gpus)
+            self._refused.clear()
+            self._holders[spec.name] = spec
+            return Turn(gpus=found.gpus)
+        self._refused[ask] = found
+        self._waiting += 1
+        reason = found.reason or ""
+        if self._trouble is not None and all(one.gpu.fact.trouble for one in self._left.values()):
+            return Turn(f"waits for GPUs, which cannot be seen: {self._trouble}")
+        if self._trouble is not None:
+            reason = f"{reason}; GPUs cannot all be seen: {self._trouble}"
+        if self._waiting > _ESTIMATED:
+            return Turn(f"{reason}; no estimate so far back in the queue")
+        frees = {
+            uuid: self._frees(spec, room)
+            for uuid, room in self._left.items()
+            if _suits(spec, room.gpu.fact)
+        }
+        opens = {uuid for uuid in frees if self._opens(spec, self._left[uuid])}
+        kept = () if self._kept & (opens or frees.keys()) else self._keep(spec, frees, opens)
+        count = spec.container.gpus
+        soonest = sorted(frees.values(), key=_in_s)[:count]
+        wait = (
+            soonest[-1] if len(soonest) == count else FinishForecast(None, "too few GPUs are there")
+        )
+        return Turn(f"{reason}; {_when(wait, reason)}", kept=kept, wait_s=wait.in_s)
+
+    def _keep(
+        self, spec: JobSpec, frees: Mapping[str, FinishForecast], opens: Collection[str]
+    ) -> tuple[str, ...]:
+        """Close to those behind it the GPUs that it will get: as before, else the soonest free.
+
+        Where nothing tells when, those with the fewest jobs; those that a service holds are the
+        last: it may never end.
+        """
+        before = self._kept_before.get(spec.name, ())
+        usable = [uuid for uuid in frees if self._left[uuid].closed is None]
+        if len(usable) < spec.container.gpus:
+            return ()  # nobody knows when a closed one opens: until then the others are of use
+        usable.sort(
+            key=lambda uuid: (
+                uuid not in opens,
+                uuid not in before,
+                _in_s(frees[uuid]),
+                len(self._left[uuid].jobs),
+            )
+        )
+        kept = tuple(usable[: spec.container.gpus])
+        shut = {uuid: replace(self._left[uuid], closed=f"kept for {spec.name}") for uuid in kept}
+        self._left = {**self._left, **shut}
+        self._refused.clear()
+        self._kept.update(kept)
+        return kept
+
+    def _opens(self, spec: JobSpec, room: Room) -> bool:
+        """Whether the job would fit on that GPU once all that end by themselves have gone."""
+        room = self._reopened(room)
+        holders = [self._holders[job] for job in room.jobs]
+        ending = [one for one in holders if not isinstance(one.target, LatencyTarget)]
+        if len(ending) == len(holders):
+            return room.closed is None
+        for holder in ending:
+            room = given_back(room, holder)
+        return bool(fitting(spec, [room]))
+
+    def _reopened(self, room: Room) -> Room:
+        return replace(room, closed=None) if room.gpu.uuid in self._kept else room
+
+    def _frees(self, spec: JobSpec, room: Room) -> FinishForecast:
+        """When the job would fit on that GPU, from when its holders may end, the first first."""
+        room = self._reopened(room)
+        gpu = f"GPU {room.gpu.fact.index}"
+        if room.closed is not None:
+            return FinishForecast(None, f"{gpu}: {room.closed}")
+        latest = FinishForecast(0.0, "")
+        ends = {job: self._outlook(job) for job in room.jobs}
+        for job in sorted(ends, key=lambda name: (_in_s(ends[name]), name)):
+            if fitting(spec, [room]):
+                return latest
+            latest = ends[job]
+            if latest.in_s is None:
+                return latest
+            room = given_back(room, self._holders[job])
+        return (
+            latest
+            if fitting(spec, [room])
+            else FinishForecast(None, f"{gpu}: others hold its memory")
+        )
+
+    def _outlook(self, job: str) -> FinishForecast:
+        if job not in self._outlooks:
+            self._outlooks[job] = self._ask(job)
+        return self._outlooks[job]
+
+
+_Ask = tuple[int, float, int | None, str | None]
+
+
+def _ask(spec: JobSpec) -> _Ask:
+    """What a job asks for: those that ask for the same fit or do not fit alike."""
+    container = spec.container
+    return (
+        container.gpus, spec.bounds.floor_share, container.gpu_memory_bytes, container.gpu_model
+    )  # fmt: skip
+
+
+def _in_s(outlook: FinishForecast) -> float:
+    return math.inf if outlook.in_s is None else outlook.in_s
+
+
+def _when(wait: FinishForecast, said: str) -> str:
+    """An estimate in words: never earlier than it says, and only as exact as it can be."""
+    if wait.in_s is None:
+        return "when is not known" + ("" if wait.why in said else f": {wait.why}")
+    in_s = wait.in_s
+    step_s = next(step_s for step_s, up_to_s in _ROUND_S if in_s <= up_to_s)
+    told_s = step_s * max(1, math.ceil(in_s / step_s))
+    return f"not before about {render_seconds(told_s)}" + (f": {wait.why}" if wait.why else "")
+
+
+def _suits(spec: JobSpec, fact: GpuFact) -> bool:
+    """Whether the job could be on that GPU if nobody else were."""
+    needs_bytes = spec.container.gpu_memory_bytes or 0
+    return is_model(fact.model, spec.container.gpu_model) and needs_bytes <= fact.memory_bytes
+
+
+def _never_on(there: Sequence[GpuFact], spec: JobSpec) -> str | None:
+    container = spec.container
+    asks = gpus_in_words(container.gpus)
+    mine = [fact for fact in there if is_model(fact.model, container.gpu_model)]
+    suiting = [fact for fact in mine if _suits(spec, fact)]
+    if container.gpus <= len(suiting):
+        return None
+    if len(there) >= container.gpus > len(mine):
+        asks += f" of model {container.gpu_model}"
+    elif len(mine) >= container.gpus:
+        asks += f" with {render_bytes(container.gpu_memory_bytes or 0)} each"
+    has = kinds_in_words((fact.model, fact.memory_bytes) for fact in there)
+    return f"can never start: asks for {asks}, the node has " + (
+        f"{len(there)}: {has}" if there else "none for jobs"
+    )

@@ -1,0 +1,183 @@
+"""Which job should move to other GPUs: to make room for one that waits, or off one in trouble.
+
+Owns the weighing of what a move costs against what it gains. It must not move anything, and must
+not choose for a job that cannot be moved without losing work: see `unmovable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from dlsched.control.gpus.placement import (
+    PlacementOptions,
+    Room,
+    Rooms,
+    given_back,
+    is_alone,
+    named,
+    place,
+    taken,
+)
+from dlsched.model.spec import Checkpoint, ContainerSpec, JobSpec
+from dlsched.model.units import render_seconds
+
+UNKNOWN_WAIT_S = 1800.0
+"""A wait that nothing tells the length of counts as half an hour."""
+UNKNOWN_RESUME_S = 60.0
+"""From a start to the first report, of a job that was not seen to start yet."""
+APART_S = 1800.0
+"""No job is moved again before so much time has passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Movable:
+    """A running job that can be moved, and how long it takes at the most to go on elsewhere."""
+
+    spec: JobSpec
+    gpus: tuple[str, ...]
+    """UUIDs of the GPUs that it holds."""
+    pause_s: float
+    trouble: str | None = None
+    """How it lost a GPU, in one line; None: it did not."""
+    used_bytes: int = 0
+    """Of the memory of each of its GPUs, as far as that is known."""
+
+    @property
+    def goes(self) -> JobSpec:
+        """What it asks for elsewhere: where it asks for no memory, what it uses by now."""
+        container = self.spec.container
+        if container.gpu_memory_bytes is not None or not is_alone(self.spec):
+            return self.spec
+        return replace(self.spec, container=replace(container, gpu_memory_bytes=self.used_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A job that waits for GPUs, which are kept for it, and how long at the least."""
+
+    spec: JobSpec
+    kept: tuple[str, ...]
+    wait_s: float | None
+    """None: nothing tells; it counts as UNKNOWN_WAIT_S."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A move that is worth it."""
+
+    job: str
+    gpus: tuple[str, ...]
+    """UUIDs of the GPUs that it should be on."""
+    why: str
+
+
+def unmovable(spec: JobSpec) -> str | None:
+    """Why a job cannot be moved, in one line; None: what it saves lasts until it goes on.
+
+    It must declare `checkpoint`, and save to one of its volumes that can be written: what is in the
+    container's own layer, or in memory, is gone with the container.
+    """
+    if spec.checkpoint is None:
+        return "it declares no checkpoint"
+    if not _lasts(spec.checkpoint, spec.container):
+        return f"its checkpoint path {spec.checkpoint.path} is in none of its writable volumes"
+    return None
+
+
+def pause_s(spec: JobSpec, resume_s: float | None) -> float:
+    """How long a move takes at the most: until it has saved itself and was stopped, and reports.
+
+    `resume_s` is what it took from its start to its first report; None: unknown.
+    """
+    saves_s = 0.0 if spec.checkpoint is None else spec.checkpoint.timeout_s
+    return saves_s + spec.stop.grace_s + (UNKNOWN_RESUME_S if resume_s is None else resume_s)
+
+
+def off_trouble(
+    movable: Iterable[Movable], left: Rooms, options: PlacementOptions
+) -> Wanted | None:
+    """The move of the first job, by name, that lost its GPU; None: there is none, or no room.
+
+    What is still sound of its GPUs may stay its own.
+    """
+    for one in sorted(movable, key=_name):
+        if one.trouble is None:
+            continue
+        found = place(one.goes, _without(left, one), options)
+        if found.gpus is not None:
+            return Wanted(one.spec.name, found.gpus, f"{one.trouble}; {_there(found.gpus, left)}")
+    return None
+
+
+def to_make_room(
+    waiting: Iterable[Waiting], movable: Iterable[Movable], left: Rooms, options: PlacementOptions
+) -> Wanted | None:
+    """The cheapest move that lets the first of the waiting start, if it gains more than it costs.
+
+    It costs the pause of the one that moves, times its weight. It gains the wait of the other, less
+    that pause, times its weight. In `left`, what is kept for one of the waiting is closed.
+    """
+    cheapest = sorted(movable, key=lambda each: (_cost(each), each.spec.name))
+    for other in waiting:
+        opened = {uuid: replace(left[uuid], closed=None) for uuid in other.kept}
+        mine = {**left, **opened}
+        wait_s = UNKNOWN_WAIT_S if other.wait_s is None else other.wait_s
+        for one in cheapest:
+            gain = (wait_s - one.pause_s) * other.spec.weight
+            goes = _exchange(one, other, mine, options) if gain > _cost(one) else None
+            if goes is None:
+                continue
+            told = "assumed " if other.wait_s is None else ""
+            why = (
+                f"makes room for {other.spec.name}, whose {told}wait of {render_seconds(wait_s)}, "
+                f"less the pause, times its weight {other.spec.weight:g} is {gain:.0f} s; its own "
+                f"pause of up to {render_seconds(one.pause_s)} times its weight "
+                f"{one.spec.weight:g} is {_cost(one):.0f} s; {_there(goes, left)}"
+            )
+            return Wanted(one.spec.name, goes, why)
+    return None
+
+
+def _exchange(
+    one: Movable, other: Waiting, left: Rooms, options: PlacementOptions
+) -> tuple[str, ...] | None:
+    """Where the one goes to let the other begin; None: there is no room for both."""
+    gone = _without(left, one)
+    begins = place(other.spec, gone, options).gpus
+    if begins is None:
+        return None
+    return place(one.goes, taken(gone, other.spec, begins), options).gpus
+
+
+def _without(left: Rooms, one: Movable) -> dict[str, Room]:
+    back = {uuid: given_back(left[uuid], one.spec) for uuid in one.gpus if uuid in left}
+    return {**left, **back}
+
+
+def _cost(one: Movable) -> float:
+    return one.pause_s * one.spec.weight
+
+
+def _name(one: Movable) -> str:
+    return one.spec.name
+
+
+def _there(uuids: Sequence[str], left: Rooms) -> str:
+    return f"to {named(left[uuid].gpu.fact for uuid in uuids)}"
+
+
+def _lasts(checkpoint: Checkpoint, container: ContainerSpec) -> bool:
+    """Whether what lies at the checkpoint's path is there again in the next container."""
+    path = _parts(checkpoint.path)
+    volumes = [volume.split(":") for volume in container.volumes]
+    mounts = [
+        (_parts(target), "ro" not in ",".join(mode).split(",")) for _, target, *mode in volumes
+    ]
+    mounts += [(_parts(tmpfs.partition(":")[0]), False) for tmpfs in container.tmpfs]
+    over = [mount for mount in mounts if path[: len(mount[0])] == mount[0]]
+    return ".." not in path and bool(over) and max(over, key=lambda mount: len(mount[0]))[1]
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part not in ("", "."))

@@ -1,0 +1,219 @@
+"""What holds for one thing that is divided, cores or a GPU's time, whoever divides it.
+
+Owns a share for the blind, bounds, owners' ceilings, capacity, dead-band and cool-down, in that
+order. It must not round to what an engine keeps, nor prefer one job to another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlsched.control.gpus.placement import PlacementOptions
+from dlsched.control.planner import ceilings_in_force, owner_rooms
+from dlsched.model.spec import JobSpec, OwnerCeilings
+from dlsched.model.state import JobView, Snapshot
+from dlsched.model.units import same_cores
+from dlsched.policies.fair_share import fair_shares
+
+
+@dataclass(frozen=True, slots=True)
+class GuardOptions:
+    """The operator's settings that hold for whatever a policy decides."""
+
+    dead_band_ratio: float = 0.02
+    cooldown_s: float = 0.0
+    burst_ratio: float = 0.0
+    """How much of its ceiling a job with a latency target may save up and use beyond it."""
+    ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
+    """What one owner's jobs may have together; None: nothing bounds them."""
+    gpus: PlacementOptions = field(default_factory=PlacementOptions)
+
+
+def steadied(
+    snapshot: Snapshot,
+    decided: Mapping[str, float | None],
+    options: GuardOptions,
+    notes: dict[str, str],
+    *,
+    reserves: bool,
+    heeds_progress: bool,
+    starts: Sequence[JobSpec],
+) -> dict[str, float | None]:
+    """What each running job may have of it, not rounded; `notes` tell by job what was changed.
+
+    Jobs that are not in `decided` keep what was desired last.
+    """
+    running = {job.name: job for job in snapshot.running}
+    cores: dict[str, float | None] = {}
+    shares = _blind_shares(snapshot) if heeds_progress else {}
+    for name, job in running.items():
+        wanted = decided.get(name, job.desired.cpu_cores)
+        cores[name] = shares[name] if name in shares else _within_bounds(job, wanted)
+        # No ceiling is none but the spec's, which is no change.
+        given = name in decided and name not in shares and wanted is not None
+        if given and not same_cores(cores[name], wanted):
+            notes[name] = f"bounds: {_cores(wanted)} becomes {_cores(cores[name])}"
+    owners = [
+        (
+            owner,
+            owners_room,
+            {name: job for name, job in running.items() if job.spec.owner == owner},
+        )
+        for owner, owners_room in owner_rooms(snapshot, starts, options.ceilings_of).items()
+    ]
+    for owner, owners_room, theirs in owners:
+        asked = {name: cores[name] for name in theirs}
+        cores |= _fitted(f"owner uid {owner}", owners_room, theirs, asked, notes)
+    room = math.inf
+    if reserves:
+        room = max(0.0, snapshot.node.capacity_cores - _held_cores(snapshot, starts))
+        cores = _fitted("capacity", room, running, cores, notes)
+    kept = _kept(snapshot.now_s, running, cores, options, notes)
+    for _, owners_room, theirs in owners:
+        if math.fsum(kept[name] or 0.0 for name in theirs) > owners_room + 1e-9:
+            kept |= {name: cores[name] for name in theirs}
+    kept = _beside_kept(room, running, cores, kept, options, notes)
+    for name, cores_given in shares.items():
+        word = (
+            f"blind, {running[name].blind}: an even share by weight instead, {cores_given:.3f} "
+            f"of {snapshot.node.capacity_cores:.3f} cores"
+        )
+        notes[name] = f"{word}; {notes[name]}" if name in notes else word
+    return kept
+
+
+def _blind_shares(snapshot: Snapshot) -> dict[str, float]:
+    """What blind jobs get: their share if capacity were divided by weight, within their bounds."""
+    running = snapshot.running
+    blind = {job.name for job in running if job.blind is not None}
+    if not blind:
+        return {}
+    shares = fair_shares(running, snapshot.node.capacity_cores)
+    return {name: cores for name, cores in shares.items() if name in blind}
+
+
+def _within_bounds(job: JobView, cores: float | None) -> float | None:
+    floor, ceiling = job.spec.bounds.floor_cores, job.spec.bounds.ceiling_cores
+    if cores is None:
+        return ceiling
+    return max(floor, cores if ceiling is None else min(cores, ceiling))
+
+
+def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
+    """What containers that do not run yet, and those about to be made, hold."""
+    in_force = ceilings_in_force(snapshot)
+    running = {job.name for job in snapshot.running}
+    begun = {spec.name for spec in starts}
+    held = sum(cores for name, cores in in_force.items() if name not in running | begun)
+    return held + sum(spec.bounds.floor_cores for spec in starts)
+
+
+def _fitted(
+    what: str,
+    capacity: float,
+    running: Mapping[str, JobView],
+    cores: Mapping[str, float | None],
+    notes: dict[str, str],
+) -> dict[str, float | None]:
+    """Scale what is above the floors so that the sum fits."""
+    asked = {name: capacity if value is None else value for name, value in cores.items()}
+    total = sum(asked.values())
+    if total <= capacity:
+        return {**asked}
+    floors = {name: min(asked[name], job.spec.bounds.floor_cores) for name, job in running.items()}
+    floor_sum = sum(floors.values())
+    ratio = max(0.0, capacity - floor_sum) / (total - floor_sum) if total > floor_sum else 0.0
+    fitted: dict[str, float | None] = {}
+    for name, value in asked.items():
+        fitted[name] = floors[name] + (value - floors[name]) * ratio
+        notes[name] = (
+            f"{what}: {value:.3f} becomes {fitted[name]:.3f} cores, "
+            f"all asked for {total:.3f} of {capacity:.3f}"
+        )
+    return fitted
+
+
+def _kept(
+    now_s: float,
+    running: Mapping[str, JobView],
+    cores: Mapping[str, float | None],
+    options: GuardOptions,
+    notes: dict[str, str],
+) -> dict[str, float | None]:
+    """The limits in force where the dead-band or the cool-down keeps them, else those asked for."""
+    kept = dict(cores)
+    for name, job in running.items():
+        word = _steady(now_s, job, cores[name], options)
+        if word is not None:
+            kept[name], notes[name] = job.actual.cpu_cores, word
+    return kept
+
+
+def _beside_kept(
+    room_cores: float,
+    running: Mapping[str, JobView],
+    cores: Mapping[str, float | None],
+    kept: Mapping[str, float | None],
+    options: GuardOptions,
+    notes: dict[str, str],
+) -> dict[str, float | None]:
+    """Fit growth into the room that limits kept in force leave.
+
+    Where that does not do (a start needs room, or capacity shrank), nothing is kept: a dead-band
+    must not hold a job back for ever.
+    """
+    if room_cores == math.inf:
+        return dict(kept)
+    after = {name: value or 0.0 for name, value in kept.items()}
+    before = {  # what a new floor asks for beyond its limit is no growth to be cut
+        name: max(job.actual.cpu_cores or 0.0, min(after[name], job.spec.bounds.floor_cores))
+        for name, job in running.items()
+    }
+    excess = math.fsum(after.values()) - room_cores
+    if excess <= 1e-9:
+        return dict(kept)
+    growing = [
+        name
+        for name, job in running.items()
+        if job.actual.cpu_cores is not None and after[name] > before[name]
+    ]
+    growth = math.fsum(after[name] - before[name] for name in growing)
+    if excess > growth + 1e-9:
+        for name in running:
+            if kept[name] != cores[name]:
+                notes[name] = f"capacity: no room to keep {before[name]:.3f} cores"
+        return dict(cores)
+    fitted = dict(kept)
+    for name in growing:
+        step = (after[name] - before[name]) * (1.0 - excess / growth)
+        small = step <= options.dead_band_ratio * before[name]
+        fitted[name] = before[name] if small else before[name] + step
+        notes[name] = (
+            f"capacity: {after[name]:.3f} becomes {fitted[name]:.3f} cores, "
+            "others keep theirs within the dead-band"
+        )
+    return fitted
+
+
+def _steady(now_s: float, job: JobView, cores: float | None, options: GuardOptions) -> str | None:
+    """Why the limit in force is kept, or None."""
+    actual = job.actual.cpu_cores
+    if cores is None or actual is None:
+        return None
+    if same_cores(cores, actual):
+        return None
+    floor, ceiling = job.spec.bounds.floor_cores, job.spec.bounds.ceiling_cores
+    if actual < floor or (ceiling is not None and actual > ceiling):
+        return None
+    if abs(cores - actual) <= options.dead_band_ratio * actual:
+        return f"dead-band: {_cores(cores)} is within {options.dead_band_ratio:.0%} of {actual:.3f}"
+    if job.changed_at_s is not None and now_s - job.changed_at_s < options.cooldown_s:
+        left_s = options.cooldown_s - (now_s - job.changed_at_s)
+        return f"cool-down: changed lately, {left_s:.0f} s left"
+    return None
+
+
+def _cores(value: float | None) -> str:
+    return "no ceiling" if value is None else f"{value:.3f} cores"

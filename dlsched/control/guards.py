@@ -1,0 +1,172 @@
+"""What holds for every policy alike: a share for the blind, bounds, owners' ceilings, capacity,
+and steadiness.
+
+Owns the guards, in that order. It must not prefer one job to another: that is the policy's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from dlsched.control.guard_rules import GuardOptions, steadied
+from dlsched.model.decision import Decision
+from dlsched.model.errors import PolicyError
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import JobSpec, Limits
+from dlsched.model.state import Snapshot
+from dlsched.model.units import on_grain, same_cores, shown
+from dlsched.policies.gpu_time import (
+    as_node,
+    gpu_name,
+    in_steps,
+    of_time,
+    same_share,
+    shared_gpus,
+    starts_on,
+)
+
+__all__ = ["GuardOptions", "Guarded", "guard", "refuse_nonsense"]
+
+_TIERS = ("latency", "deliver", "finish", "end")
+_MOST = 1e9
+"""Nobody means more cores than that, and what is reckoned with them stays finite."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarded:
+    """Limits that may be applied, and by job what a guard changed about the policy's."""
+
+    limits: Mapping[str, Limits]
+    notes: Mapping[str, str]
+
+
+def guard(
+    snapshot: Snapshot,
+    decision: Decision,
+    options: GuardOptions,
+    *,
+    reserves: bool = False,
+    heeds_progress: bool = True,
+    starts: Sequence[JobSpec] = (),
+    placements: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> Guarded:
+    """The decision within bounds, within capacity where the policy reserves, and steady.
+
+    Where the policy heeds progress, a job that is blind gets an even share by weight instead: what
+    is decided without the facts that it is decided by is nobody's wish.
+
+    Jobs that the decision leaves out keep what was desired last. Under a policy that reserves, room
+    is kept for containers that do not run yet and for `starts`. A GPU's time is capacity under any
+    policy: `placements` are the GPUs of `starts`. What no policy may answer is taken to be refused
+    already: see `refuse_nonsense`.
+    """
+    running = {job.name: job for job in snapshot.running}
+    notes: dict[str, str] = {}
+    kept = steadied(
+        snapshot,
+        {name: limits.cpu_cores for name, limits in decision.limits.items()},
+        options,
+        notes,
+        reserves=reserves,
+        heeds_progress=heeds_progress,
+        starts=starts,
+    )
+    shares = _gpu_shares(snapshot, decision, options, notes, heeds_progress, starts, placements)
+    limits: dict[str, Limits] = {}
+    for name, job in running.items():
+        floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
+        share = shares.get(name)
+        if not same_cores(kept[name], actual):
+            actual = on_grain(kept[name], floor, snapshot.node.grain_cores)
+        elif share == job.actual.gpu_share:
+            limits[name] = job.actual
+            continue
+        limits[name] = Limits(actual, share)
+    return Guarded(limits, notes)
+
+
+def _gpu_shares(
+    snapshot: Snapshot,
+    decision: Decision,
+    options: GuardOptions,
+    notes: dict[str, str],
+    heeds_progress: bool,
+    starts: Sequence[JobSpec],
+    placements: Mapping[str, tuple[str, ...]],
+) -> dict[str, float]:
+    """Shares of the jobs that have a GPU in common with others, by the same guards as cores.
+
+    Who holds several has the least of what each allows. Whole GPUs are not divided.
+    """
+    decided = {name: limits.gpu_share for name, limits in decision.limits.items()}
+    steady = replace(options, ceilings_of=lambda _: None)
+    shares: dict[str, float] = {}
+    for uuid in shared_gpus(snapshot):
+        seen, said = as_node(snapshot, uuid), dict[str, str]()
+        kept = steadied(
+            seen,
+            {job.name: decided[job.name] for job in seen.jobs if job.name in decided},
+            steady,
+            said,
+            reserves=True,
+            heeds_progress=heeds_progress,
+            starts=starts_on(uuid, starts, placements),
+        )
+        for job in seen.running:
+            share, actual = kept[job.name], job.actual.cpu_cores
+            if share is None or actual is None or not same_share(share, actual):
+                actual = in_steps(1.0 if share is None else share, job.spec.bounds.floor_cores)
+            shares[job.name] = min(actual, shares.get(job.name, 1.0))
+        name = gpu_name(snapshot, uuid)
+        for job_name, word in said.items():
+            before = f"{notes[job_name]}; " if job_name in notes else ""
+            notes[job_name] = before + of_time(word, name)
+    return shares
+
+
+def refuse_nonsense(decision: Decision, names: set[str]) -> None:
+    """Raise PolicyError for what no policy may answer: NaN, negative, huge, an unknown job."""
+    if not (math.isfinite(decision.next_s) and decision.next_s >= 0):
+        raise PolicyError(f"decided next_s {decision.next_s!r}; must be 0 or more seconds")
+    for name, reason in decision.why.items():
+        if not isinstance(reason, str):
+            raise PolicyError(f"gave a reason for {name} that is no text: {reason!r}")
+    for name, gpus in decision.gpus.items():
+        if name not in names:
+            raise PolicyError(f"decided GPUs for a job that does not exist: {name!r}")
+        if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
+            raise PolicyError(f"decided GPUs for {name} that are no UUIDs: {gpus!r}")
+    for what, told in (("weight", decision.weights), ("outlook", decision.outlooks)):
+        for name in told:
+            if name not in names:
+                raise PolicyError(f"decided a {what} for a job that does not exist: {name!r}")
+    for name, outlooks in decision.outlooks.items():
+        if not isinstance(outlooks, tuple) or not all(map(_is_plain, outlooks)):
+            raise PolicyError(f"decided outlooks for {name} that are none: {shown(outlooks)}")
+    for name, weight in decision.weights.items():
+        if not 0 < weight <= _MOST:
+            raise PolicyError(
+                f"decided weight {weight!r} for {name}; must be above 0, at most {_MOST:g}"
+            )
+    for name, limits in decision.limits.items():
+        if name not in names:
+            raise PolicyError(f"decided for a job that does not exist: {name!r}")
+        for what, value in (("cpu_cores", limits.cpu_cores), ("gpu_share", limits.gpu_share)):
+            if value is not None and not 0 <= value <= _MOST:
+                bound = f"must be 0 or more, at most {_MOST:g}"
+                raise PolicyError(f"decided {what} {value!r} for {name}; {bound}")
+
+
+def _is_plain(outlook: object) -> bool:
+    """Whether it is an outlook that can be told and kept: its numbers are finite."""
+    if not isinstance(outlook, Forecast) or not isinstance(outlook.why, str):
+        return False
+    one = outlook
+    if not isinstance(one.kind, ForecastKind) or one.tier not in _TIERS:
+        return False
+    numbers = (one.at_s or 0.0) + (one.earliest_s or 0.0) + (one.latest_s or 0.0)
+    numbers += (one.needs_cores or 0.0) + (one.best or 0.0)
+    return math.isfinite(numbers + sum(cores for _, cores in one.lacks))

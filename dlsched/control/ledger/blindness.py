@@ -1,0 +1,46 @@
+"""Whether anything is known of a running job's progress, so that limits can be decided by it.
+
+Owns what counts as blind. It must not decide what a blind job gets: the guards do. An idle service
+and a training between two evaluations have nothing to tell: they are not blind.
+"""
+
+from __future__ import annotations
+
+from dlsched.model.facts import ContainerFact
+from dlsched.model.spec import LatencyTarget, Target
+from dlsched.model.state import Progress
+from dlsched.model.units import render_seconds
+
+BLIND_AFTER_S = 60.0
+
+
+def blindness(
+    target: Target | None,
+    fact: ContainerFact,
+    progress: Progress,
+    *,
+    began_s: float,
+    idle: bool,
+    now_s: float,
+    after_s: float,
+) -> str | None:
+    """Why a running job is blind, in a few words; None: it is not.
+
+    `began_s`: when it began to run; before that nobody expects a word. `idle`: the last thing that
+    it said is that nothing was asked of it.
+    """
+    if target is None:
+        return None
+    if not fact.has_source:
+        return "no source of progress is given"
+    told_s = progress.as_of_s
+    if now_s - max(began_s, began_s if told_s is None else told_s) <= after_s:
+        return None
+    silence = render_seconds(after_s)
+    if told_s is None or told_s < began_s:
+        return f"no report in the first {silence}"
+    if progress.trouble is not None:
+        return f"no report for {silence}: its source cannot be read"
+    if isinstance(target, LatencyTarget) and not idle:
+        return f"no report for {silence}"
+    return None

@@ -1,0 +1,168 @@
+"""A job's lifecycle: which state the facts put it in, and what that calls for.
+
+Owns the table below. It must not remember anything: the same facts give the same standing, so a
+restarted agent reaches the same states from labels and records alone.
+
+    spec  container            record of its end   -> state        calls for
+    ----  -------------------  ------------------     ----------   ---------
+    no    any                  any                    STOPPING     remove
+    yes   none                 none                   WAITING      start (when admitted)
+    yes   none, pull begun     none                   PULLING      -
+    yes   none, image pulled   none                   PULLING      start
+    yes   none, create begun   none                   STARTING     -
+    yes   none, start failed   none                   FAILED       start again, if worth retrying
+    yes   any                  stopped                STOPPED      remove
+    yes   exited or none       finished, failed       as recorded  -
+    yes   runs again           finished, failed       as `none`    - (the record is lifted)
+    yes   made from another    any                    STOPPING     remove, then as `none`
+    yes   being moved          none                   MOVING       -
+    yes   created              none                   STARTING     start
+    yes   running, paused,     none                   the same     -
+          restarting
+    yes   exited, code 0       none                   FINISHED     record
+    yes   exited, other code   none                   FAILED       record
+
+An adopted container's spec is its labels. It is somebody else's to start, end and remove, so
+nothing is ever called for:
+
+    running, paused, restarting      the same
+    any other                        STOPPED, and gone once it is removed
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dlsched.model.facts import Begun, ContainerFact, ContainerState
+from dlsched.model.spec import JobSpec
+from dlsched.model.state import Ended, JobState
+
+Call = Literal["start", "remove", "record"]
+
+_ALIVE = {
+    ContainerState.RUNNING: JobState.RUNNING,
+    ContainerState.PAUSED: JobState.PAUSED,
+    ContainerState.RESTARTING: JobState.RESTARTING,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a job stands, why, and what has to be done about it (None: nothing)."""
+
+    state: JobState
+    reason: str | None = None
+    call: Call | None = None
+    retry: bool = False
+    """The call to start follows a failure, so it waits for its back-off."""
+
+
+def standing(
+    spec: JobSpec | None, fact: ContainerFact | None, begun: Begun | None, ended: Ended | None
+) -> Standing:
+    """The row of the table that these facts are in.
+
+    `ended` counts only while it has the spec's digest: a changed file lifts it. So does a container
+    that runs again, started from outside or by an engine that came back.
+    """
+    if spec is None:
+        return _leaving(fact, "its file was removed")
+    runs = fact is not None and fact.state in _ALIVE
+    if ended is not None and ended.digest == spec.digest and not (runs and ended.kind != "stopped"):
+        return _ended(fact, ended)
+    if fact is None:
+        return _absent(spec, begun)
+    if fact.container_digest != spec.container_digest:
+        return _leaving(fact, "its container is made anew: the spec's container part changed")
+    return _present(spec, fact, begun)
+
+
+def adopted_standing(spec: JobSpec, fact: ContainerFact) -> Standing:
+    """Where a job stands whose container somebody else started, and will end."""
+    if fact.state in _ALIVE:
+        return _present(spec, fact, None)
+    match fact.state:
+        case ContainerState.CREATED:
+            return Standing(JobState.STOPPED, "it has not been started yet")
+        case ContainerState.EXITED:
+            return Standing(JobState.STOPPED, exit_reason(spec, fact))
+    return Standing(JobState.STOPPED, f"the engine says {fact.state}")
+
+
+def left_alone(fact: ContainerFact, why: str) -> Standing:
+    """Where the job of a container stands that must not be touched."""
+    return Standing(JobState.UNMANAGED if fact.state in _ALIVE else JobState.STOPPED, why)
+
+
+def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
+    """Why a container ended, in one line."""
+    if fact.oom_killed:
+        bound = spec.container.memory_bytes
+        limit = f" (limit {bound / 2**20:.0f} MiB)" if bound else ""
+        return f"killed: out of memory{limit}"
+    code = "unknown" if fact.exit_code is None else str(fact.exit_code)
+    given_up = ""
+    if spec.container.restart.name == "on-failure" and fact.starts > 1:
+        given_up = f", given up after {fact.starts - 1} restarts"
+    return f"exit code {code}{given_up}" + (f": {fact.error}" if fact.error else "")
+
+
+def _leaving(fact: ContainerFact | None, reason: str) -> Standing:
+    if fact is None:
+        return Standing(JobState.STOPPED, reason)
+    if fact.operation is not None and not _moves(fact):
+        return Standing(JobState.STOPPING, f"{reason}; {fact.operation}")
+    return Standing(JobState.STOPPING, reason, "remove")
+
+
+def _ended(fact: ContainerFact | None, ended: Ended) -> Standing:
+    if ended.kind == "stopped":
+        reason = ended.detail or "stopped by command; `dlsched submit --start` lifts it"
+        leaving = _leaving(fact, reason)
+        return leaving if fact is not None else Standing(JobState.STOPPED, reason)
+    return Standing(JobState(ended.kind), ended.detail)
+
+
+def _absent(spec: JobSpec, begun: Begun | None) -> Standing:
+    if begun is None or begun.digest != spec.digest:
+        return Standing(JobState.WAITING, None, "start")
+    if begun.stage == "pulled":
+        return Standing(JobState.PULLING, "its image is pulled", "start")
+    if begun.stage != "failed":
+        return Standing(JobState(begun.stage), begun.detail)
+    if begun.retryable:
+        return Standing(JobState.WAITING, begun.detail, "start", retry=True)
+    return Standing(JobState.FAILED, begun.detail)
+
+
+def _moves(fact: ContainerFact) -> bool:
+    """Whether it is on its way to other GPUs, in whatever state its container is."""
+    return fact.operation is not None and fact.operation.startswith("moving")
+
+
+def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Standing:
+    if _moves(fact):
+        return Standing(JobState.MOVING, fact.operation)
+    alive = _ALIVE.get(fact.state)
+    if alive is not None:
+        if alive is JobState.RESTARTING:
+            return Standing(alive, f"restarted by Docker: {exit_reason(spec, fact)}")
+        if fact.operation is not None and fact.operation.startswith("stopping"):
+            return Standing(JobState.STOPPING, fact.operation)
+        return Standing(alive, fact.operation)
+    if fact.state is ContainerState.CREATED:
+        failed = begun is not None and begun.digest == spec.digest and begun.stage == "failed"
+        if begun is not None and failed:
+            if begun.retryable:
+                return Standing(JobState.STARTING, begun.detail, "start", retry=True)
+            return Standing(JobState.FAILED, begun.detail)
+        call: Call | None = None if fact.operation or begun else "start"
+        return Standing(JobState.STARTING, fact.operation, call)
+    if fact.state is ContainerState.EXITED:
+        if fact.operation is not None:
+            return Standing(JobState.STOPPING, fact.operation)
+        if fact.exit_code == 0:
+            return Standing(JobState.FINISHED, "exit code 0", "record")
+        return Standing(JobState.FAILED, exit_reason(spec, fact), "record")
+    return Standing(JobState.STOPPING, f"the engine says {fact.state}")

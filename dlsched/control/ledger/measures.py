@@ -1,0 +1,379 @@
+"""One job's measurements: counters turned into rates, sidecar lines into windows.
+
+Owns what counts as measured under the present limits. It must not know lifecycles, nor judge what
+it measures. Part of the ledger's state, and as mutable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from dlsched.estimate.gpu_use import GpuUse
+from dlsched.estimate.sketch import merge
+from dlsched.estimate.sliding import SlidingSketch
+from dlsched.model.facts import (
+    CheckpointAck,
+    ContainerFact,
+    ContainerState,
+    LatencySketch,
+    Report,
+    Sample,
+)
+from dlsched.model.spec import Limits
+from dlsched.model.state import Progress, Usage
+from dlsched.model.units import same_cores
+
+STALE_WRITER_S = 10.0
+"""A writer silent for so long no longer vouches for its requests in flight."""
+
+_SAMPLES = 256
+_LINES_APART, _BUCKETS_APART = 64, 1024
+"""More than that from one job in a cycle is kept as one line: a flood must cost no more."""
+_ENDED = frozenset({ContainerState.EXITED, ContainerState.DEAD})
+_NONE = LatencySketch()
+_WRITERS = 1024
+"""Of more writers than that in one job, the requests in flight of the first ones count."""
+
+
+@dataclass(slots=True)
+class _Slide:
+    """What was told lately."""
+
+    sketch: SlidingSketch = field(default_factory=SlidingSketch)
+    at_s: deque[float] = field(default_factory=deque)
+    """When each of its members was."""
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+    def add(self, latency: LatencySketch, at_s: float) -> None:
+        """One more, the newest."""
+        self.sketch.add(latency)
+        self.at_s.append(at_s)
+
+    def drop_before(self, since_s: float) -> None:
+        """Let go of what is older."""
+        while self.at_s and self.at_s[0] < since_s:
+            self.at_s.popleft()
+            self.sketch.drop()
+
+    def copy(self) -> _Slide:
+        """Another with the same in it."""
+        return _Slide(self.sketch.copy(), self.at_s.copy())
+
+
+class _Counters(NamedTuple):
+    """The kernel's counts of one start at one moment."""
+
+    at_s: float
+    core_s: float
+    periods: int | None
+    throttled: int | None
+
+
+@dataclass(slots=True)
+class Measures:
+    """Everything measured of one job, over all its starts."""
+
+    container_id: str | None = None
+    starts: int = 0
+    started_at_s: float | None = None
+    resume_s: float | None = None
+    """From its last start that was seen to its first report; None: no such start."""
+    changed_at_s: float | None = None
+    """When its limits last changed: only what began after counts as measured under them."""
+    actual: Limits = field(default_factory=Limits)
+    attained_core_s: float = 0.0
+    usage: Usage = field(default_factory=Usage)
+    rests: bool = False
+    """Whether the last fold changed nothing, and the same facts will change nothing again."""
+    _life: str | None = None
+    """`ContainerFact.life`: a moved job's samples are of one row."""
+    _counters: _Counters | None = None
+    _cpu: deque[tuple[float, float]] = field(default_factory=deque)
+    _gpu: deque[tuple[float, float]] = field(default_factory=deque)
+    """When, and its busy seconds on one GPU in the mean."""
+    _recent: _Slide = field(default_factory=_Slide)
+    _window: _Slide | None = None
+    """What of `_recent` began after the last change of limits; None: all of it."""
+    _window_since_s: float = 0.0
+    """The change of limits that `_window` begins after."""
+    _fresh: LatencySketch = _NONE
+    _writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
+    """By writer: when it last wrote, its requests in flight, the oldest one's age."""
+    _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+    _samples_told: tuple[Sample, ...] = ()
+    """`_samples` as last told: the same object for as long as they are the same."""
+    _checkpoint: CheckpointAck | None = None
+    _checkpoint_at_s: float | None = None
+    _gpu_ratio: float | None = None
+    _as_of_s: float | None = None
+    idle: bool = False
+    """Whether the last report said that nothing was in flight: then it may be silent."""
+    _told: Progress | None = None
+    """As last told, while nothing of it has changed."""
+    _silent_since_s: float | None = None
+    """The start that was seen, until it reports."""
+    _watched: bool = False
+    """Whether it was known before: then its next start is seen from its beginning."""
+    _resting: ContainerFact | None = None
+    """What was told last, once it tells that nothing moves: folded again, it changes nothing."""
+    _rests_at_s: float = 0.0
+    """When it was last seen to rest."""
+
+    def is_new(self, fact: ContainerFact) -> bool:
+        """Whether this is another start than the one measured so far."""
+        return fact.container_id != self.container_id or fact.starts != self.starts
+
+    def rests_on(self, fact: ContainerFact, now_s: float) -> bool:
+        """Whether it still rests, told by the very fact of last time: then nothing is to fold."""
+        if fact is not self._resting:
+            return False
+        self.rests, self._rests_at_s = True, now_s
+        return True
+
+    def absent(self) -> None:
+        """There is no container now."""
+        self._fresh, self._told = _NONE, None
+        self._watched = True
+        self.usage = Usage()
+        self._counters = self._resting = None
+        self.rests = False
+        self.container_id = self._life = None
+
+    def limited(self, limits: Limits, now_s: float) -> bool:
+        """These limits are in force from now on; False when they were already."""
+        same = same_cores(self.actual.cpu_cores, limits.cpu_cores)
+        if same and self.actual.gpu_share == limits.gpu_share:
+            return False
+        self.actual, self.changed_at_s = limits, now_s
+        self._wake_up(self._rests_at_s)
+        self._resting, self.rests = None, False
+        return True
+
+    def fold(
+        self, fact: ContainerFact, now_s: float, window_s: float, gpu: GpuUse | None = None
+    ) -> float:
+        """Take one observation in; returns the core-seconds used since the one before.
+
+        `gpu` is what it uses of its GPUs by the driver's word; where that is None its own holds.
+        """
+        self.rests = self._resting is not None and (fact is self._resting or fact == self._resting)
+        if self.rests:
+            self._rests_at_s = now_s
+            return 0.0
+        self._wake_up(now_s - window_s)
+        if self.is_new(fact):
+            self._begin(fact, now_s)
+        self.limited(fact.actual, now_s)
+        used_core_s = self._fold_usage(fact, now_s, window_s)
+        self._fold_reports(fact, now_s, window_s)
+        if fact.gpus:
+            self._fold_gpu(gpu or GpuUse(), now_s, window_s)
+        if self._is_still(fact):
+            self._resting, self._rests_at_s = fact, now_s
+        else:
+            self._resting = None
+        return used_core_s
+
+    def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
+        """What its sidecar told, as policies see it."""
+        bad_lines = fact.bad_lines if fact else 0
+        trouble = fact.sidecar_trouble if fact else None
+        told = self._told
+        if told is not None and told.bad_lines == bad_lines and told.trouble == trouble:
+            return told
+        recent = self._recent.sketch.total()
+        in_flight, oldest_s = 0, 0.0
+        for at_s, count, age_s in self._writers.values():
+            if count:
+                in_flight += count
+                oldest_s = max(oldest_s, age_s + now_s - at_s)
+        self._told = Progress(
+            fresh=self._fresh,
+            window=recent if self._window is None else self._window.sketch.total(),
+            recent=recent,
+            in_flight=in_flight,
+            oldest_s=oldest_s,
+            samples=self._samples_told,
+            as_of_s=self._as_of_s,
+            bad_lines=bad_lines,
+            checkpoint=self._checkpoint,
+            checkpoint_at_s=self._checkpoint_at_s,
+            gpu_ratio=self._gpu_ratio,
+            trouble=trouble,
+        )
+        return self._told
+
+    def _begin(self, fact: ContainerFact, now_s: float) -> None:
+        if fact.life != self._life:
+            self._life = fact.life
+            self._samples.clear()
+            self._samples_told = ()
+            self._checkpoint = self._checkpoint_at_s = None
+        self._told = self._gpu_ratio = None
+        self.container_id = fact.container_id
+        self.starts = fact.starts
+        self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
+        self.changed_at_s = self.started_at_s
+        self._silent_since_s = self.started_at_s if self._watched else None
+        self._watched = True
+        self.actual = fact.actual
+        self._counters = None
+        self._cpu.clear()
+        self._gpu.clear()
+        self._recent, self._window = _Slide(), None
+        self._writers.clear()
+
+    def _fold_usage(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
+        used_core_s = 0.0
+        cpu_cores = throttled = window_cores = None
+        if fact.usage_core_s is not None:
+            now = _Counters(now_s, fact.usage_core_s, fact.periods, fact.throttled_periods)
+            then, self._counters = self._counters, now
+            if then is not None and now.core_s < then.core_s:
+                # It was started anew by somebody else, and the engine did not count that.
+                then = None
+                self._cpu.clear()
+            if then is None:
+                used_core_s = now.core_s
+            elif now_s > then.at_s:
+                used_core_s = max(0.0, now.core_s - then.core_s)
+                cpu_cores = used_core_s / (now_s - then.at_s)
+                throttled = _throttled_ratio(then, now)
+            self.attained_core_s += used_core_s
+            window_cores = self._window_cores(now, window_s)
+        self.usage = Usage(
+            cpu_cores=cpu_cores,
+            window_cores=window_cores,
+            memory_bytes=fact.memory_bytes,
+            throttled_ratio=throttled,
+            cpu_pressure_ratio=fact.cpu_pressure_ratio,
+        )
+        return used_core_s
+
+    def _wake_up(self, since_s: float) -> None:
+        """It rests no more: it counted nothing in all that time."""
+        then = self._counters
+        if self._resting is None or then is None or self._rests_at_s <= then.at_s:
+            return
+        self._counters = then._replace(at_s=self._rests_at_s)
+        for at_s in (max(then.at_s, min(since_s, self._rests_at_s)), self._rests_at_s):
+            self._cpu.append((at_s, then.core_s))
+
+    def _window_cores(self, now: _Counters, window_s: float) -> float | None:
+        self._cpu.append((now.at_s, now.core_s))
+        return self._mean_rate(self._cpu, window_s)
+
+    def _mean_rate(self, counts: deque[tuple[float, float]], window_s: float) -> float | None:
+        """What was counted a second since the last change, at most `window_s` back."""
+        last_s, last = counts[-1]
+        since_s = max(self.changed_at_s or 0.0, last_s - window_s)
+        while len(counts) > 1 and counts[0][0] < since_s:
+            counts.popleft()
+        first_s, first = counts[0]
+        return max(0.0, (last - first) / (last_s - first_s)) if last_s > first_s else None
+
+    def _fold_gpu(self, use: GpuUse, now_s: float, window_s: float) -> None:
+        ratio = self._gpu_ratio if use.busy_ratio is None else use.busy_ratio
+        window_ratio = None
+        if ratio is None:
+            self._gpu.clear()
+        else:
+            at_s, busy_s = self._gpu[-1] if self._gpu else (now_s, 0.0)
+            self._gpu.append((now_s, busy_s + ratio * (now_s - at_s)))
+            window_ratio = self._mean_rate(self._gpu, window_s)
+        self.usage = replace(
+            self.usage,
+            gpu_ratio=ratio,
+            gpu_window_ratio=window_ratio,
+            gpu_memory_bytes=use.memory_bytes,
+        )
+
+    def _is_still(self, fact: ContainerFact) -> bool:
+        """Whether it does nothing, or has ended, and all windows have seen that."""
+        return (
+            (fact.state in _ENDED or not fact.gpus)
+            and not (fact.reports or self._writers or self._recent)
+            and not self.usage.window_cores
+            and (fact.usage_core_s is None or self.usage.cpu_cores == 0.0)
+            and self._fresh is _NONE
+        )
+
+    def _fold_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:
+        if not (fact.reports or self._writers or self._recent):
+            if self._fresh is not _NONE:
+                self._fresh, self._told = _NONE, None
+            return
+        self._told = None
+        fresh: list[LatencySketch] = []
+        for report in fact.reports:
+            self._as_of_s = report.received_s
+            self.idle = report.in_flight == 0
+            if report.latency is not None:
+                fresh.append(report.latency)
+            known = report.writer in self._writers or len(self._writers) < _WRITERS
+            if report.in_flight is not None and known:
+                oldest_s = report.oldest_s or 0.0
+                self._writers[report.writer] = (report.received_s, report.in_flight, oldest_s)
+            if report.sample is not None:
+                self._samples.append(report.sample)
+            if report.checkpoint is not None:
+                self._checkpoint = report.checkpoint
+                self._checkpoint_at_s = report.received_s
+            if report.gpu_ratio is not None:
+                self._gpu_ratio = report.gpu_ratio
+        if fact.reports:
+            self._samples_told = tuple(self._samples)
+            if self._silent_since_s is not None:
+                self.resume_s = max(0.0, fact.reports[0].received_s - self._silent_since_s)
+                self._silent_since_s = None
+        self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
+        buckets = sum(len(one.buckets) for one in fresh)
+        if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
+            span_s = max(one.span_s for one in fact.reports)
+            self._slide([Report(now_s, latency=self._fresh, span_s=span_s)], now_s, window_s)
+        else:
+            self._slide(fact.reports, now_s, window_s)
+        stale_s = now_s - STALE_WRITER_S
+        for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
+            del self._writers[writer]
+
+    def _slide(self, told: Sequence[Report], now_s: float, window_s: float) -> None:
+        """Take these lines in, and let go of what is too old or of before the last change."""
+        since_s = self.changed_at_s or 0.0
+        if since_s != self._window_since_s:
+            self._window_since_s, self._window = since_s, _Slide()
+        for report in told:
+            latency = report.latency
+            if latency is None:
+                continue
+            counts = _began_s(report, latency) >= since_s
+            if self._window is None and not counts:
+                self._window = self._recent.copy()
+            self._recent.add(latency, report.received_s)
+            if self._window is not None and counts:
+                self._window.add(latency, report.received_s)
+        self._recent.drop_before(now_s - window_s)
+        if self._window is not None:
+            self._window.drop_before(now_s - window_s)
+            if len(self._window) == len(self._recent):  # which has all that the window has
+                self._window = None
+
+
+def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:
+    """Part of the scheduling periods in between that hit the quota; None: not counted."""
+    if then.periods is None or now.periods is None:
+        return None
+    if then.throttled is None or now.throttled is None:
+        return None
+    periods, hit = now.periods - then.periods, now.throttled - then.throttled
+    return min(1.0, max(0.0, hit / periods)) if periods > 0 else 0.0
+
+
+def _began_s(report: Report, latency: LatencySketch) -> float:
+    """When the average request that a report tells of began, at the earliest."""
+    return report.received_s - report.span_s - (latency.mean_s or 0.0)

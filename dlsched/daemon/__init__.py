@@ -1,0 +1,1 @@
+"""The process: wiring, loop, signals, systemd, hooks, giving back."""

@@ -1,0 +1,382 @@
+"""The agent: wires the adapters to the controller and keeps the loop going.
+
+Owns start, signals, reload and end. It must not decide, measure or speak to the engine itself.
+One thread runs the loop; the API, the journal and the watchers have their own and only read the
+last report, or wake the loop.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+
+from dlsched import __version__
+from dlsched.api import ApiServer
+from dlsched.config.inbox.desired import FolderWish
+from dlsched.config.inbox.scan import Inbox
+from dlsched.config.inbox.watcher import FolderWatch
+from dlsched.config.settings import DeliverHook, Settings
+from dlsched.config.users import resolve
+from dlsched.control.controller import Controller
+from dlsched.control.decider import NamedPolicy, ShadowDecider
+from dlsched.control.ledger.ledger import Ledger
+from dlsched.control.ports import Clock, Wake
+from dlsched.daemon import logs
+from dlsched.daemon.deliveries import Deliveries
+from dlsched.daemon.give_back import Release
+from dlsched.daemon.hook import Hook
+from dlsched.daemon.systemd import Notify
+from dlsched.daemon.wiring import (
+    confinement,
+    engine_options,
+    guard_options,
+    ledger_options,
+    policies_of,
+    reloaded,
+    who_decides,
+)
+from dlsched.model.cycle import CycleReport
+from dlsched.model.decision import PolicyMemory
+from dlsched.model.errors import DlschedError
+from dlsched.model.state import Ended, JobState, JobView
+from dlsched.runtime.clock import SystemClock
+from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.store.jobs import claim_records, delivered_records, ended_records
+from dlsched.store.journal.coding import shadow_name
+from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME, JOURNAL_NAME
+from dlsched.store.journal.writer import Journal
+from dlsched.store.memory import memory_size_check, recalled
+
+log = logging.getLogger(__name__)
+
+_LEAST_GAP_S = 0.02
+"""Between two cycles, however many events wake the loop."""
+
+Reload = Callable[[], Settings]
+
+
+class NotDurable(DlschedError):
+    """A wish cannot be written down, so it would be forgotten at the next start."""
+
+
+class NotOurs(DlschedError):
+    """A job that this agent must leave as it is, now."""
+
+
+class Agent:
+    """Everything that lives as long as the daemon. Also what the API may know and ask for."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        dry_run: bool,
+        clock: Clock | None = None,
+        runtime: Callable[[DockerOptions, Clock, Wake], DockerRuntime] = DockerRuntime,
+    ) -> None:
+        """`clock` None: the system's, from where the journal ended."""
+        self._settings = settings
+        self._dry_run = dry_run
+        self._stopping = self._reloading = False
+        self._notify = Notify(os.environ)
+        policy, shadow = policies_of(settings)
+        hook = Hook(DeliverHook() if dry_run else settings.deliver_hook, self._wake)
+        self._journal_path = settings.state_dir / (
+            DRY_RUN_JOURNAL_NAME if dry_run else JOURNAL_NAME
+        )
+        self.journal = Journal(
+            self._journal_path,
+            frame_s=settings.journal.frame_s,
+            max_bytes=settings.journal.max_size_bytes,
+            max_age_s=settings.journal.max_age_s,
+        )
+        self._clock = clock or SystemClock(not_before_s=self.journal.last_now_s())
+        self._records = ended_records(settings.state_dir)
+        delivered = delivered_records(settings.state_dir)
+        folder = settings.watch.resolve()
+        tenants = resolve(settings.tenants)
+        claims = claim_records(settings.state_dir)
+        inbox = Inbox(folder, tenants, {job: claim.file for job, claim in claims.all().items()})
+        self._wish = FolderWish(inbox, folder, None if dry_run else claims)
+        engine = engine_options(settings)
+        if dry_run:
+            engine = replace(engine, group_weight=None, dry_run=True)
+        engine = replace(engine, confine=lambda spec: confinement(spec, self._settings))
+        self._runtime = runtime(engine, self._clock, self._wake)
+        self._release = Release(settings.state_dir, self._clock, self._wake)
+        self._deliveries = Deliveries(delivered, hook, self._runtime.tell_deliverable)
+        self._ledger = Ledger(ledger_options(settings), self.journal.last_cycle(), delivered.all())
+        self._controller = Controller(
+            runtime=self._runtime,
+            clock=self._clock,
+            inbox=self._wish,
+            records=self._records,
+            ledger=self._ledger,
+            policy=policy,
+            guards=guard_options(settings),
+            memory=self._memory(policy, policy.name),
+            check_memory=memory_size_check,
+            shadow=None
+            if shadow is None
+            else ShadowDecider(
+                shadow, self._memory(shadow, shadow_name(shadow.name)), memory_size_check
+            ),
+            dry_run=dry_run,
+            publish=self.journal.write,
+            troubles=self._troubles,
+            deliver=self._deliveries.keep,
+        )
+        self._watch = FolderWatch(folder, self._wake)
+        self._api = ApiServer(
+            self,
+            settings.run_dir,
+            settings.status_group,
+            settings.control_group,
+            settings.listen,
+        )
+
+    def run(self, reload: Reload | None) -> None:
+        """Cycle after cycle, each a period after the last or at once on a wake."""
+        # Ignored, as a parent may leave it, it hides how the operator's command ended.
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._runtime.check_engine()
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+        self._watch.start()
+        self._api.start()
+        log.info(
+            "dlsched %s: instance %s, %s, jobs in %s%s",
+            __version__,
+            self._settings.instance,
+            who_decides(self._settings),
+            self._settings.watch,
+            ", dry run: touches nothing" if self._dry_run else "",
+        )
+        while not self._stopping:
+            began_s = self._clock.now_s()
+            if self._reloading:
+                self._reloading = False
+                self._notify.reloading()
+                self._reload(reload)
+            self.cycle()
+            due_s = began_s + self._settings.period_s
+            if self._wish.next_s is not None:
+                due_s = min(due_s, self._wish.next_s)
+            self._sleep(began_s, due_s)
+        self._notify.stopping()
+
+    def cycle(self) -> CycleReport:
+        """One cycle, with all that goes with it."""
+        self._see_to_release()
+        report = self._controller.run_once()
+        self._api.keep()
+        self._notify.ready()
+        self._notify.status(_in_one_line(report))
+        return report
+
+    def close(self) -> None:
+        """Give everything back, leave containers running, write the journal's last words."""
+        self._release.close()
+        self._api.stop()
+        self._watch.stop()
+        self._deliveries.close()
+        for back in () if self._dry_run else self._runtime.release(self._ceilings()):
+            if back.failure is not None:
+                log.warning("%s: its limits are not given back: %s", back.job, back.failure)
+        self._runtime.close()
+        self.journal.close()
+        log.info("ended; containers run on%s", "" if self._dry_run else " under their own limits")
+
+    def _sleep(self, began_s: float, due_s: float) -> None:
+        """Until it is due or something happens; a storm of events is taken as one.
+
+        However long that is, the watchdog hears of it: it is for cycles that do not end.
+        """
+        until_s = began_s
+        while not self._stopping and until_s < due_s:
+            self._notify.alive()
+            until_s = min(due_s, self._clock.now_s() + self._notify.feed_s)
+            if self._clock.sleep_until(until_s):
+                while not self._stopping and self._clock.sleep_until(began_s + _LEAST_GAP_S):
+                    pass
+                return
+
+    def _see_to_release(self) -> None:
+        """Give everything back where that was asked for, and hold still as long as it holds."""
+        if self._dry_run:
+            return
+        if self._controller.last_report is not None:
+            managed = {job.container_id for job in self._jobs() if job.container_id is not None}
+            self._runtime.expect(self._ceilings(), managed)
+        self._release.answer(lambda: self._runtime.release(self._ceilings()))
+        why = self._release.why
+        self._runtime.hold(why is not None)
+        self._controller.hold(why)
+
+    def _ceilings(self) -> dict[str, float | None]:
+        """What each job's container runs on under, where its file is known."""
+        return {
+            job.name: job.spec.bounds.ceiling_cores
+            for job in self._jobs()
+            if job.state is not JobState.UNMANAGED
+        }
+
+    def _released(self) -> tuple[str, ...]:
+        why = None if self._dry_run else self._release.why
+        return () if why is None else (why,)
+
+    def _memory(self, named: NamedPolicy, kept_as: str) -> PolicyMemory | None:
+        """What that policy remembers of the runs before."""
+        plain = self.journal.last_memory(kept_as)
+        memory, trouble = recalled(named.policy, plain)
+        if trouble is not None:
+            log.warning("policy %s starts without its memory: %s", named.name, trouble)
+        return memory
+
+    def _troubles(self) -> tuple[str, ...]:
+        others = (self.journal.trouble(), self._api.trouble)
+        return (
+            *self._records.trouble,
+            *self._deliveries.troubles(),
+            *self._runtime.troubles(),
+            *self._released(),
+            *(trouble for trouble in others if trouble is not None),
+        )
+
+    def _wake(self, reason: str) -> None:
+        log.debug("woken: %s", reason)
+        self._clock.wake()
+
+    def _on_stop(self, *_: object) -> None:
+        self._stopping = True
+        self._clock.wake()
+
+    def _on_reload(self, *_: object) -> None:
+        self._reloading = True
+        self._clock.wake()
+
+    def _reload(self, reload: Reload | None) -> None:
+        """Take new settings into force where they can change while running; else keep the old."""
+        if not self._dry_run:
+            with suppress(OSError):  # the alarm stays, and says that nothing is changed
+                self._release.resume()
+        if reload is None:
+            return
+        try:
+            settings = reload()
+            policy, shadow = policies_of(settings)
+            if not self._dry_run:
+                self._deliveries.use(settings.deliver_hook)
+        except DlschedError as error:
+            log.error("the old settings stay in force: %s", error)  # noqa: TRY400
+            return
+        self._settings, kept = reloaded(self._settings, settings)
+        for name in kept:
+            log.warning("a changed %s is taken into force by a restart only", name)
+        settings = self._settings
+        logs.set_up(settings.log.level, settings.log.format)
+        self._wish.use(resolve(settings.tenants))
+        self._ledger.adopt(ledger_options(settings))
+        self._controller.use(policy, guard_options(settings), shadow)
+        log.info("settings read again: %s", who_decides(settings))
+
+    def last_report(self) -> CycleReport | None:
+        """The last whole cycle."""
+        return self._controller.last_report
+
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        """The job's last changes, newest first."""
+        with JournalReader(self._journal_path) as reader:
+            return [asdict(change) for change in reader.last_changes(job, limit)]
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        """What else became of the job, newest first."""
+        with JournalReader(self._journal_path) as reader:
+            return [asdict(event) for event in reader.events(job, limit)]
+
+    def stop(self, job: str) -> None:
+        """Record that the job shall not run. Raises KeyError, NotOurs, NotDurable."""
+        view = self._ours(job)
+        if view.state is JobState.UNMANAGED:
+            raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
+        word = Ended(
+            name=job,
+            digest=view.spec.digest,
+            kind="stopped",
+            detail="stopped by command; `dlsched submit --start` lifts it",
+            wall_time=self._clock.wall_time(),
+            attained_core_s=view.attained_core_s,
+        )
+        try:
+            self._records.secure(word)
+        except OSError as error:
+            raise NotDurable(f"{job}: the stop cannot be recorded: {error}") from error
+        self._wake(f"stop {job}")
+
+    def start(self, job: str) -> None:
+        """Lift what ended the job. Raises KeyError, NotOurs, NotDurable."""
+        self._ours(job)
+        try:
+            self._records.lift(job)
+        except OSError as error:
+            raise NotDurable(f"{job}: its end cannot be lifted: {error}") from error
+        self._wake(f"start {job}")
+
+    def release(self) -> Sequence[Mapping[str, object]]:
+        """Give everything back, then change nothing more. Raises NotOurs, NotReleased."""
+        if self._dry_run:
+            raise NotOurs("this daemon is a dry run: it has changed nothing")
+        return [asdict(back) for back in self._release.ask()]
+
+    def resume(self) -> None:
+        """Work again. Raises NotDurable."""
+        try:
+            self._release.resume()
+        except OSError as error:
+            raise NotDurable(f"nothing is resumed: {error}") from error
+
+    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
+        """The job's output."""
+        return self._runtime.logs(job, tail, follow)
+
+    def about(self) -> Mapping[str, object]:
+        """What this agent is."""
+        return {
+            "version": __version__,
+            "instance": self._settings.instance,
+            "policy": self._settings.policy,
+            "shadow": self._settings.shadow,
+            "dry_run": self._dry_run,
+            "watch": str(self._settings.watch),
+            "pid": os.getpid(),
+        }
+
+    def _ours(self, job: str) -> JobView:
+        """The job, if it is this agent's to stop and to start. Raises KeyError, NotOurs."""
+        view = next((view for view in self._jobs() if view.name == job), None)
+        if view is None:
+            raise KeyError(job)
+        if self._dry_run:
+            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
+        if view.adopted:
+            raise NotOurs(f"{job} is adopted: only its limits are dlsched's, see `docker stop`")
+        return view
+
+    def _jobs(self) -> Sequence[JobView]:
+        report = self._controller.last_report
+        return report.snapshot.jobs if report is not None else ()
+
+
+def _in_one_line(report: CycleReport) -> str:
+    """For `systemctl status`."""
+    jobs = report.snapshot.jobs
+    running = sum(job.state is JobState.RUNNING for job in jobs)
+    engine = "" if report.engine_ok else ", the engine does not answer"
+    alarms = f", {len(report.alarms)} alarms" if report.alarms else ""
+    return f"{running} of {len(jobs)} jobs run, policy {report.policy}{engine}{alarms}"

@@ -1,0 +1,183 @@
+"""Deliveries kept and told: the durable word, the log, the job's own allotment, the hook.
+
+Owns what is still owed to whom. It must not judge when a tier is reached (`tiers` does), nor stop
+the loop: whatever fails here is said among the alarms, and the job runs on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from dlsched.config.settings import DeliverHook
+from dlsched.control.ledger.tiers import in_words
+from dlsched.control.ledger.update import Folded
+from dlsched.daemon.hook import Hook
+from dlsched.model.cycle import HookRun
+from dlsched.model.state import Delivered, JobState, JobView
+from dlsched.store.records import Records
+
+log = logging.getLogger(__name__)
+
+Allot = Callable[[str, bool], None]
+"""Tells a job, in its allotment, whether it can be delivered; may raise OSError."""
+
+
+class Deliveries:
+    """Used by the loop's thread alone."""
+
+    def __init__(self, records: Records[Delivered], hook: Hook, allot: Allot) -> None:
+        self._records = records
+        self._hook = hook
+        self._allot = allot
+        self._allotted: dict[str, tuple[str, bool]] = {}
+        """What a job's container was told last."""
+        self._offered: dict[str, Delivered] = {}
+        """Words that are with the hook, or that it could not run for."""
+        self._failed: dict[str, str] = {}
+        self._unwritten: str | None = None
+        """Why words are not on the disk as they are in memory."""
+        self._unlifted: dict[str, str] = {}
+        """Jobs whose word no longer holds, but is still on the disk, and why."""
+        self._unallotted: str | None = None
+
+    def keep(self, folded: Folded, wall_time: str) -> tuple[HookRun, ...]:
+        """Record and tell what a fold called for; returns the runs of the hook that ended."""
+        for name in (*self._unlifted, *folded.undelivered):
+            self._void(name)
+        for word in folded.delivered:
+            self._deliver(word, wall_time)
+        self._write_again()
+        runs = self._hook.ended()
+        self._settle(runs)
+        self._offer()
+        self._tell(folded.snapshot.jobs)
+        return runs
+
+    def troubles(self) -> Sequence[str]:
+        """What could not be kept or told, a line each."""
+        hooks = [f"deliver_hook failed for {name}: {why}" for name, why in self._failed.items()]
+        unlifted = next(iter(self._unlifted.values()), None)
+        others = (self._unwritten, unlifted, self._unallotted)
+        return [*self._records.trouble, *hooks, *(line for line in others if line is not None)]
+
+    def use(self, hook: DeliverHook) -> None:
+        """Another hook from now on, also for what the old one could not run for.
+
+        Past failures are forgiven. Raises SettingsError, and keeps the old one.
+        """
+        self._hook.use(hook)
+        for name in self._failed:
+            self._offered.pop(name, None)
+        self._failed.clear()
+
+    def close(self) -> None:
+        """End the hook; what it has not done is done by the next agent."""
+        self._hook.close()
+        self._settle(self._hook.ended())
+
+    def _deliver(self, word: Delivered, wall_time: str) -> None:
+        known = self._records.of(word.name)
+        if known is not None and _same(word, known):
+            self._record(replace(known, tiers=word.tiers))
+        else:
+            self._record(replace(word, wall_time=wall_time, told=not self._hook.wanted))
+            log.info("job %s is deliverable: %s", word.name, _first(word))
+        if (finished := word.tiers.finished) is not None:
+            how = in_words(word.metric, finished, "finish", word.finish)
+            log.info("job %s reached its last tier: %s", word.name, how)
+
+    def _void(self, name: str) -> None:
+        self._offered.pop(name, None)
+        self._failed.pop(name, None)
+        try:
+            self._records.lift(name)
+            self._unlifted.pop(name, None)
+        except OSError as error:
+            self._unlifted[name] = f"the delivery of a job cannot be taken back: {error}"
+
+    def _record(self, word: Delivered) -> None:
+        self._unlifted.pop(word.name, None)
+        with suppress(OSError):  # a full disk: the word holds in memory, and is written later
+            self._records.record(word)
+
+    def _write_again(self) -> None:
+        """In every cycle, until the disk takes all of them."""
+        try:
+            self._records.write_again()
+            self._unwritten = None
+        except OSError as error:
+            self._unwritten = f"the delivery of a job cannot be recorded: {error}"
+
+    # ------------------------------------------------------------------ the operator's command
+
+    def _offer(self) -> None:
+        """In order of delivery, each once; those that a full queue refuses are offered again."""
+        owed = [
+            word
+            for name, word in self._records.all().items()
+            if not (word.told or name in self._unlifted or _same(word, self._offered.get(name)))
+        ]
+        for word in sorted(owed, key=_delivered_s):
+            if not self._hook.wanted:
+                self._record(replace(word, told=True))
+            elif self._hook.offer(word):
+                self._offered[word.name] = word
+            else:
+                break
+
+    def _settle(self, runs: Sequence[HookRun]) -> None:
+        for run in runs:
+            name = run.delivered.name
+            known = None if name in self._unlifted else self._records.of(name)
+            if not _same(run.delivered, known) or known is None:
+                continue  # it no longer holds: nobody waits for this
+            if run.status == "done":
+                self._failed.pop(name, None)
+            elif run.status != "aborted":
+                self._failed[name] = run.detail
+            if run.status in ("done", "failed"):
+                self._record(replace(known, told=True))
+
+    # ------------------------------------------------------------------ the job itself
+
+    def _tell(self, jobs: Sequence[JobView]) -> None:
+        self._unallotted = None
+        for job in jobs:
+            left_alone = job.state is JobState.UNMANAGED or not job.state.holds
+            if job.container_id is None or left_alone:
+                continue
+            now = (job.container_id, job.tiers.delivered is not None)
+            if self._allotted.get(job.name) == now:
+                continue
+            try:
+                self._allot(job.name, now[1])
+                self._allotted[job.name] = now
+            except (OSError, ValueError) as error:
+                self._unallotted = f"{job.name} cannot be told of its delivery: {error}"
+        for gone in self._allotted.keys() - {job.name for job in jobs}:
+            del self._allotted[gone]
+
+
+def _first(word: Delivered) -> str:
+    delivered = word.tiers.delivered
+    if delivered is None:
+        return ""
+    how = in_words(word.metric, delivered, "deliver", word.deliver)
+    saved = word.checkpoint
+    return how if saved is None else f"{how}; saved step {saved.step} at {saved.path}"
+
+
+def _same(one: Delivered, other: Delivered | None) -> bool:
+    """Whether both tell of one delivery."""
+    return (
+        other is not None
+        and one.container_id == other.container_id
+        and one.tiers.delivered == other.tiers.delivered
+    )
+
+
+def _delivered_s(word: Delivered) -> float:
+    return word.tiers.delivered.at_s if word.tiers.delivered is not None else 0.0

@@ -1,0 +1,254 @@
+"""The operator's command for a job that can be delivered, run as an unprivileged user.
+
+Owns the queue, one thread, the process and all that it starts. It must not slow or stop the loop:
+it is offered words, and asked what became of them. Which words are owed is `deliveries`' business.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import pwd
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from dlsched.config.settings import DeliverHook
+from dlsched.model.cycle import HookRun
+from dlsched.model.errors import Problem, SettingsError
+from dlsched.model.state import Delivered
+from dlsched.report.lines import PATH_CHARACTERS
+
+log = logging.getLogger(__name__)
+
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""What the command finds programs in, whatever the agent's own is."""
+
+OUTPUT_BYTES = 4096
+"""So much of its output is logged; it may write more."""
+
+QUEUE_MOST = 64
+"""More words than that wait with whoever offers them."""
+
+_CHUNK_BYTES = 1 << 16
+"""What a pipe holds."""
+_KILLED_WITHIN_S = 5.0
+_UMASK = 0o077
+
+
+class Hook:
+    """Runs the command once for each word offered, one after the other, off the caller's thread."""
+
+    def __init__(self, options: DeliverHook, wake: Callable[[str], None] = lambda _: None) -> None:
+        """`wake` is called from the hook's thread when a run has ended. Raises SettingsError."""
+        self._options = _possible(options)
+        self._wake = wake
+        self._queue: deque[Delivered] = deque()
+        self._ended: deque[HookRun] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._stop = os.eventfd(0, os.EFD_CLOEXEC)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is a command at all."""
+        return self._options.command is not None
+
+    def use(self, options: DeliverHook) -> None:
+        """Another command from the next run on. Raises SettingsError, and keeps the old one."""
+        self._options = _possible(options)
+
+    def offer(self, word: Delivered) -> bool:
+        """Take it into the queue; False: not now, as the queue is full."""
+        if self._thread is None:
+            thread = threading.Thread(target=self._work, name="hook", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the host has no thread to spare now
+                return False
+            self._thread = thread
+        with self._changed:
+            if len(self._queue) >= QUEUE_MOST:
+                return False
+            self._queue.append(word)
+            self._changed.notify_all()
+        return True
+
+    def ended(self) -> tuple[HookRun, ...]:
+        """What ended since it was last asked."""
+        with self._changed:
+            runs = tuple(self._ended)
+            self._ended.clear()
+        return runs
+
+    def close(self) -> None:
+        """Kill what runs, with its process group, and run nothing more; again does nothing."""
+        with self._changed:
+            if self._closing:
+                return
+            self._closing = True
+            self._changed.notify_all()
+        os.eventfd_write(self._stop, 1)
+        if self._thread is not None:
+            self._thread.join(2 * _KILLED_WITHIN_S)
+        if self._thread is None or not self._thread.is_alive():
+            os.close(self._stop)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closing)
+                if self._closing:
+                    break
+                word, options = self._queue.popleft(), self._options
+            try:
+                run = _run(options, word, self._stop)
+            except Exception as error:  # noqa: BLE001  the thread outlives whatever goes wrong
+                run = _told(HookRun(word, "unstarted", f"{type(error).__name__}: {error}"), b"")
+            with self._changed:
+                self._ended.append(run)
+            self._wake(f"hook of {word.name}: {run.status}")
+
+
+def environment(word: Delivered) -> dict[str, str]:
+    """All that the command finds in its environment.
+
+    What a container said of its checkpoint is left out when it could forge lines or steer a
+    terminal, and is never more than a word: the path lies in the container, not on the host.
+    """
+    told = {
+        "PATH": PATH,
+        "DLSCHED_JOB": word.name,
+        "DLSCHED_METRIC": word.metric,
+        "DLSCHED_DELIVER": repr(word.deliver),
+        "DLSCHED_CONTAINER": word.container_id,
+    }
+    reached, checkpoint = word.tiers.delivered, word.checkpoint
+    if reached is not None:
+        told["DLSCHED_VALUE"] = repr(reached.value)
+        if reached.step is not None:
+            told["DLSCHED_STEP"] = str(reached.step)
+    if checkpoint is not None and _plain(checkpoint.path):
+        told["DLSCHED_CHECKPOINT_PATH"] = checkpoint.path
+        told["DLSCHED_CHECKPOINT_STEP"] = str(checkpoint.step)
+    return told
+
+
+def _plain(path: str) -> bool:
+    return 0 < len(path) <= PATH_CHARACTERS and path.isprintable()
+
+
+def _possible(options: DeliverHook) -> DeliverHook:
+    if options.command is not None and os.geteuid() != 0:
+        what = f"only root can run it as user {options.user}: the agent has uid {os.geteuid()}"
+        raise SettingsError((Problem("deliver_hook", 0, 0, "", what),))
+    return options
+
+
+# ---------------------------------------------------------------------- one run
+
+
+def _run(options: DeliverHook, word: Delivered, stop: int) -> HookRun:
+    began_s = time.monotonic()
+    if options.command is None:
+        return _told(HookRun(word, "done", "no command is wanted any more"), b"")
+    try:
+        child = _started(options.command, options.user, word)
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        return _told(HookRun(word, "unstarted", _refused(options, error)), b"")
+    try:
+        output, verdict = _followed(child, began_s + options.timeout_s, stop)
+    finally:
+        # Its process is not waited for yet, so its group's number cannot be anybody else's.
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.stdout.close()  # type: ignore[union-attr]
+        code = child.wait(_KILLED_WITHIN_S)
+    took_s = time.monotonic() - began_s
+    if verdict == "stopped":
+        run = HookRun(word, "aborted", "killed, since the agent ends")
+    elif verdict == "late":
+        run = HookRun(word, "failed", f"killed after {options.timeout_s:g} s")
+    elif code:
+        how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
+        run = HookRun(word, "failed", f"{how} after {took_s:.1f} s")
+    else:
+        run = HookRun(word, "done", f"exit code 0 after {took_s:.1f} s")
+    return _told(run, output)
+
+
+def _started(command: Sequence[str], name: str, word: Delivered) -> subprocess.Popen[bytes]:
+    try:
+        user = pwd.getpwnam(name)
+    except KeyError:
+        raise ValueError("there is no such user") from None
+    if user.pw_uid == 0:
+        raise ValueError("that is root")
+    return subprocess.Popen(
+        command,
+        bufsize=0,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment(word),
+        cwd="/",
+        user=user.pw_uid,
+        group=user.pw_gid,
+        extra_groups=(),
+        umask=_UMASK,
+        start_new_session=True,
+    )
+
+
+def _followed(child: subprocess.Popen[bytes], end_s: float, stop: int) -> tuple[bytes, str]:
+    """Its first output, and how it came to its end: by itself, `late`, or `stopped`."""
+    assert child.stdout is not None
+    output, pipe, process = b"", child.stdout.fileno(), os.pidfd_open(child.pid)
+    os.set_blocking(pipe, False)
+    try:
+        with selectors.DefaultSelector() as waits:
+            for each in (pipe, process, stop):
+                waits.register(each, selectors.EVENT_READ)
+            while (left_s := end_s - time.monotonic()) > 0:
+                ready = {key.fd for key, _ in waits.select(left_s)}
+                if stop in ready:
+                    return output, "stopped"
+                if pipe in ready:
+                    # More than is kept is read as well: a full pipe would hold it up.
+                    chunk = os.read(pipe, _CHUNK_BYTES)
+                    output += chunk[: OUTPUT_BYTES - len(output)]
+                    if not chunk:
+                        waits.unregister(pipe)
+                if process in ready:
+                    with suppress(BlockingIOError):
+                        output += os.read(pipe, _CHUNK_BYTES)[: OUTPUT_BYTES - len(output)]
+                    return output, "ended"
+        return output, "late"
+    finally:
+        os.close(process)
+
+
+def _refused(options: DeliverHook, error: Exception) -> str:
+    why = getattr(error, "strerror", None) or str(error)
+    if getattr(error, "errno", None) == errno.EPERM:
+        why = "the agent may not change its user and groups on this host"
+    return f"cannot start as user {options.user}: {why}"
+
+
+def _told(run: HookRun, output: bytes) -> HookRun:
+    said = output.decode(errors="replace").strip()
+    log.log(
+        logging.INFO if run.status == "done" else logging.WARNING,
+        "deliver_hook for job %s: %s%s",
+        run.delivered.name,
+        run.detail,
+        f": {said}" if said else "",
+    )
+    return run

@@ -1,0 +1,129 @@
+"""What the settings become: policies, engine, ledger, guards, and what binds a user's job.
+
+Owns that translation, the same at a start and at a reload, and which settings only a start takes
+up. It must not start or keep anything.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from dlsched.config.inbox.files import is_operator
+from dlsched.config.settings import Settings, kept_out
+from dlsched.config.users import Rules, allowed_roots, owner_of, resolve
+from dlsched.control.decider import NamedPolicy
+from dlsched.control.gpus.placement import PlacementOptions
+from dlsched.control.guards import GuardOptions
+from dlsched.control.ledger.options import LedgerOptions
+from dlsched.model.spec import JobSpec
+from dlsched.policies.registry import load
+from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker import DockerOptions
+from dlsched.runtime.host import physical_cores
+
+_AT_START = (
+    "instance",
+    "state_dir",
+    "run_dir",
+    "watch",
+    "engine",
+    "journal",
+    "group_weight",
+    "status_group",
+    "control_group",
+    "listen",
+)
+_GPUS_AT_START = ("injection", "device_folder")
+"""Settings that a reload cannot change; the other settings of GPUs it can."""
+
+
+def reloaded(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
+    """What of the new settings can be in force without a restart, and the names of what cannot."""
+    kept = _changed(old, new, _AT_START)
+    kept_gpus = _changed(old.gpus, new.gpus, _GPUS_AT_START)
+    settings = replace(new, **kept, gpus=replace(new.gpus, **kept_gpus))
+    return settings, (*kept, *(f"gpus.{name}" for name in kept_gpus))
+
+
+def _changed(old: object, new: object, names: tuple[str, ...]) -> dict[str, Any]:
+    """What the old one says where the new one says otherwise."""
+    return {name: getattr(old, name) for name in names if getattr(old, name) != getattr(new, name)}
+
+
+def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
+    """The policy that acts, and the one that looks on. Raises PolicyError."""
+    acting = NamedPolicy(settings.policy, load(settings.policy, settings.policy_options))
+    if settings.shadow is None:
+        return acting, None
+    return acting, NamedPolicy(settings.shadow, load(settings.shadow, settings.shadow_options))
+
+
+def who_decides(settings: Settings) -> str:
+    """The policies, in a few words."""
+    beside = "" if settings.shadow is None else f", shadow {settings.shadow}"
+    return f"policy {settings.policy}{beside}"
+
+
+def engine_options(settings: Settings) -> DockerOptions:
+    """How these settings reach the engine."""
+    return DockerOptions(
+        instance=settings.instance,
+        state_dir=settings.state_dir,
+        host=settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
+        timeout_s=settings.engine.timeout_s,
+        config_file=settings.engine.config_file,
+        group_weight=settings.group_weight,
+        cgroup_under=settings.engine.cgroup_parent or "",
+        gpus=settings.gpus,
+    )
+
+
+def ledger_options(settings: Settings) -> LedgerOptions:
+    """What shapes a snapshot."""
+    capacity = settings.capacity
+    if capacity == "cores":
+        capacity = float(physical_cores())
+    return LedgerOptions(
+        capacity_cores=capacity if isinstance(capacity, float) else None,
+        reserve_cores=settings.reserve.cpu_cores,
+        reserve_memory_bytes=settings.reserve.memory_bytes,
+        max_jobs=settings.max_jobs,
+        window_s=settings.window_s,
+        tier_evaluations=settings.tier_evaluations,
+        blind_after_s=settings.blind_after_s,
+        idle_class=settings.idle_class,
+        gpus=placement_options(settings),
+        ceilings_of=resolve(settings.tenants).ceilings_of,
+    )
+
+
+def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
+    """What the container of a user's job is held to; None: it is the operator's."""
+    if spec.owner is None or is_operator(spec.owner):
+        return None
+    rules = resolve(settings.tenants).rules_of(spec.owner) or Rules()
+    return Confinement(rules.pids, allowed_roots(rules, owner_of(spec.owner)), kept_out(settings))
+
+
+def placement_options(settings: Settings) -> PlacementOptions:
+    """What holds for every job's GPUs."""
+    return PlacementOptions(
+        prefer=settings.gpus.prefer,
+        reserved=frozenset(settings.gpus.reserved),
+        foreign=settings.gpus.foreign,
+        on_loss=settings.gpus.on_loss,
+        move=settings.gpus.move,
+    )
+
+
+def guard_options(settings: Settings) -> GuardOptions:
+    """What holds for every policy."""
+    return GuardOptions(
+        settings.dead_band_ratio,
+        settings.cooldown_s,
+        settings.burst_ratio,
+        resolve(settings.tenants).ceilings_of,
+        placement_options(settings),
+    )

@@ -1,0 +1,35 @@
+"""A quantile of latency over its mean."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+from dlsched.model.facts import LatencySketch
+from dlsched.report.buckets import GROWTH, UNIT_S
+
+LOG_GROWTH = math.log(GROWTH)
+
+
+def tail_step(
+    sketch: LatencySketch, predicted_s: float, spread: float, tail_log: float, quantile: float
+) -> float:
+    """By how much these requests alone would move the quantile's factor, as a logarithm."""
+    z, density = normal_quantile(quantile)
+    log_s = math.log(predicted_s / UNIT_S) + z * spread - spread * spread / 2.0 + tail_log
+    edge = log_s / LOG_GROWTH
+    beyond = 0.0
+    for index, many in reversed(sketch.buckets):
+        if index <= edge:
+            break
+        beyond += many * min(1.0, index - edge)
+    return (min(beyond / sketch.count, 1.0) - (1.0 - quantile)) * spread / density
+
+
+@lru_cache(maxsize=64)
+def normal_quantile(quantile: float) -> tuple[float, float]:
+    """The standard normal's quantile, and its density there."""
+    normal = NormalDist()
+    z = normal.inv_cdf(min(max(quantile, 1e-4), 1.0 - 1e-4))
+    return z, normal.pdf(z)

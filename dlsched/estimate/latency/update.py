@@ -1,0 +1,260 @@
+"""A service's latency model after a first and after each later report."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+from dlsched.estimate.latency.change import ALARM_BOUND, PageTest
+from dlsched.estimate.latency.lag import Lag
+from dlsched.estimate.latency.law import (
+    ALWAYS_ONE,
+    LITTLE_OFF,
+    NO_LAG,
+    TAIL_PRIOR,
+    LatencyModel,
+    remembered_requests,
+)
+from dlsched.estimate.latency.observed import Seen
+from dlsched.estimate.latency.tail import LOG_GROWTH, tail_step
+from dlsched.estimate.latency.width import LEAST_CORE_S, effective_cores, wait_and_width
+from dlsched.model.facts import LatencySketch
+
+_CLEARLY = -2.0
+"""Standard errors from which on a latency is below the prediction, whatever others do."""
+_SIDE = 1.5
+"""Of the bound, what makes work the reason when latency is off."""
+_CARE = 1.2
+"""Requests that follow each other are alike: their mean varies by so much more than chance has."""
+_FIXED_PRIOR, _FIXED_RATIO = 15.0, 0.06
+"""Requests that it takes at most to believe in a wait as much as in none, and about what it is, as
+a part of the latency: fewer do where means vary little."""
+_CHANGED_REQUESTS = 20.0
+"""What the wait rests on, at most, after the work has changed."""
+_SMALL = 0.02
+"""A relative error that is none: buckets and ceilings are no finer."""
+_FIRST_REQUESTS = 10.0
+"""The first look may hold what a service computed at its start: it counts as no more."""
+_LEAST_PART = 0.1
+"""Of the CPU time of a look, what its requests took at least, whatever the lag."""
+_AMISS = 0.35
+"""Logarithm by which the time that a look's requests took is off, where a line is amiss."""
+_BY_CHANCE = 1.2
+"""Requests by which a look may be off where no line is amiss."""
+_FIRST_LATE = 0.4
+"""Part of the time before the first look that its line must tell of, to be one begun late."""
+_TAIL_REMEMBERED = 6000.0
+_LITTLE_DECAY = 0.85
+_SPREAD_REMEMBERED, _MOST_SPREAD = 2000.0, 3.0
+
+
+class Learning(NamedTuple):
+    """Parts of the model's updating that can be switched off, to see what they are worth."""
+
+    trim: bool = True
+    """Whether the waiting follows for ever, as an integral action."""
+    forgetting: bool = True
+    """Whether another load is noticed."""
+
+
+WHOLE = Learning()
+
+
+def first(seen: Seen) -> LatencyModel | None:
+    """The model after a first look; None: it tells nothing of work.
+
+    It says nothing of the law: whatever starts beside it, a full host is what is seen first.
+    """
+    mean_s = seen.sketch.mean_s
+    if not mean_s or not seen.cpu_core_s:
+        return None
+    # Of a closed loop of one client it is known how long its requests took together; the first
+    # line was perhaps begun late.
+    late = seen.sketch.sum_s / seen.elapsed_s if seen.in_flight == 1 else 1.0
+    late = late if _FIRST_LATE < late < 1.0 else 1.0
+    return LatencyModel(
+        work_core_s=max(late * seen.cpu_core_s / seen.sketch.count, LEAST_CORE_S),
+        requests=min(seen.sketch.count, _FIRST_REQUESTS),
+        in_service_s=seen.sketch.sum_s,
+        span_s=late * seen.elapsed_s,
+        always_one=1.0 if seen.in_flight == 1 else 0.0,
+        measured_s=mean_s,
+    )
+
+
+def updated(
+    model: LatencyModel, seen: Seen, quantile: float | None, learning: Learning = WHOLE
+) -> LatencyModel:
+    """The model after these reports."""
+    sketch, count = seen.sketch, seen.sketch.count
+    mean_s = sketch.sum_s / count
+    if mean_s <= 0.0:
+        return model
+    said = _said(model, seen)
+    mean_s /= said.claim_ratio
+
+    noise = model.noise
+    varies, remembered = _CARE * noise, remembered_requests(noise)
+    prior = min(_FIXED_PRIOR, (noise / _FIXED_RATIO) ** 2)
+    work, requests, loads, work_page, lag = _worked(model, seen, noise, remembered)
+    fixed, settled, width = model.fixed_s, model.settled, model.widest_cores
+    held = effective_cores(seen.ceiling_cores, width)
+    tells, predicted = seen.throttled or seen.free, mean_s
+    law_page = PageTest(model.law_drift, model.law_drift_s, model.law_drift_requests)
+    if seen.steady and held is not None:
+        computes_s = work * said.sharing / held
+        predicted = max(fixed + computes_s, 1e-9)
+        error = varies * math.sqrt(1.0 / count + 1.0 / (settled + prior)) + _SMALL
+        off = math.log(mean_s / predicted) / error
+        if not tells:
+            off = min(off, 0.0)
+            tells = off < _CLEARLY
+        law_page = law_page.after(off, (mean_s - computes_s) * count, count)
+    changed = False
+    if learning.forgetting and (work_page.alarms or law_page.alarms):
+        if work_page.alarms or work_page.drift * law_page.drift > _SIDE * ALARM_BOUND:
+            changed, loads = True, loads + 1
+            work, requests = work_page.total / work_page.requests, work_page.requests
+            settled = min(settled, _CHANGED_REQUESTS)
+        else:
+            fixed, settled = law_page.total / law_page.requests, law_page.requests
+        work_page = law_page = PageTest(0.0, 0.0, 0.0)
+    if tells:
+        most = remembered if learning.trim else math.inf
+        fixed, settled, width = wait_and_width(
+            seen, mean_s, work * said.sharing, fixed, settled, prior, width, most
+        )
+
+    spread, spread_requests = _spread(model, sketch)
+    tail_log, tail_requests = model.tail_log, model.tail_requests
+    if quantile is not None and tells and sketch.buckets:
+        evidence = min(count, 2 * len(sketch.buckets))
+        step = tail_step(sketch, predicted * said.claim_ratio, spread, tail_log, quantile)
+        tail_log += step * evidence / (TAIL_PRIOR + tail_requests + evidence)
+        tail_log = min(max(tail_log, -1.5), 1.5)
+        tail_requests = min(tail_requests + evidence, _TAIL_REMEMBERED)
+    if seen.steady and seen.throttled:
+        means = model.means.after(math.log(mean_s / predicted), count, noise)
+    else:
+        means = model.means.interrupted()
+    quick = 1.0 if changed else max(0.2, min(1.0, count / 200.0))
+    return LatencyModel(
+        work,
+        requests,
+        fixed,
+        settled,
+        width,
+        spread,
+        spread_requests,
+        tail_log,
+        tail_requests,
+        said.in_service_s,
+        said.span_s,
+        said.always_one,
+        *work_page,
+        *law_page,
+        model.measured_s + quick * (mean_s - model.measured_s),
+        loads,
+        means,
+        lag,
+    )
+
+
+def _work_core_s(seen: Seen) -> float | None:
+    """CPU work of a request by this look alone; None: unread."""
+    if seen.cpu_core_s is not None:
+        return seen.cpu_core_s / seen.sketch.count
+    if seen.used_cores is None or seen.sketch.mean_s is None:
+        return None
+    return seen.used_cores * seen.sketch.mean_s
+
+
+class _Said(NamedTuple):
+    """What a service says of its requests in service, and what that says of its latencies."""
+
+    in_service_s: float
+    span_s: float
+    always_one: float
+    claim_ratio: float
+    sharing: float
+    """How many requests share a ceiling."""
+
+
+def _said(model: LatencyModel, seen: Seen) -> _Said:
+    in_service_s, span_s = model.in_service_s, model.span_s
+    if seen.cpu_core_s is not None:
+        in_service_s = _LITTLE_DECAY * in_service_s + seen.sketch.sum_s
+        span_s = _LITTLE_DECAY * span_s + seen.elapsed_s
+    at_once = in_service_s / span_s if span_s > 0.0 else 1.0
+    always_one = 0.8 * model.always_one + (0.2 if seen.in_flight == 1 else 0.0)
+    if always_one <= ALWAYS_ONE:
+        return _Said(in_service_s, span_s, always_one, 1.0, max(1.0, at_once))
+    claim = at_once if abs(math.log(at_once)) > LITTLE_OFF else 1.0
+    return _Said(in_service_s, span_s, always_one, claim, 1.0)
+
+
+def _worked(
+    model: LatencyModel, seen: Seen, noise: float, remembered: float
+) -> tuple[float, float, int, PageTest, Lag]:
+    """Work of a request, what that rests on, how often it has changed, Page's sum, and the lag."""
+    work, requests, loads = model.work_core_s, model.requests, model.loads
+    page = PageTest(model.work_drift, model.work_drift_core_s, model.work_drift_requests)
+    lag = model.lag
+    observed, count = _work_core_s(seen), seen.sketch.count
+    if not observed or observed < LEAST_CORE_S:
+        return work, requests, loads, page, replace(lag, used_cores=None)
+    if _line_amiss(model, seen, noise):
+        return work, requests, loads, page, NO_LAG
+    square, unsure = (_CARE * noise) ** 2, 0.0
+    if seen.cpu_core_s is not None and seen.elapsed_s > 0.0:
+        used = seen.cpu_core_s / seen.elapsed_s
+        before = lag.more_before(used)
+        lag = lag.after(used, seen.cpu_core_s, count, work, noise)
+        observed = max(observed + lag.seconds * before / count, _LEAST_PART * observed)
+        off = before / observed / count
+        unsure = lag.variance * off * off
+    else:
+        lag = replace(lag, used_cores=None)
+    observed = max(observed, LEAST_CORE_S)
+    # A request that began before the look, or ends after it, computes partly outside of it.
+    error = math.sqrt(square * (1.0 / count + 1.0 / requests) + 0.04 / count**2 + unsure)
+    off = math.log(observed / work) / (error + 0.5 * _SMALL)
+    page = page.after(off, observed * count, count)
+    # A look of which little is sure neither adds much nor makes older ones fade much.
+    counts = count * square / (square + unsure * count)
+    requests *= min(1.0, remembered / (requests + counts))
+    work += (observed - work) * counts / (requests + counts)
+    return max(work, LEAST_CORE_S), requests + counts, loads, page, lag
+
+
+def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
+    """Whether a line came too late for this look, or two for the time of one.
+
+    The requests of one client follow each other: how long they took together tells.
+    """
+    usual_s, sum_s, count = model.in_service * seen.elapsed_s, seen.sketch.sum_s, seen.sketch.count
+    if not model.is_one_client or seen.cpu_core_s is None or usual_s <= 0.0:
+        return False
+    # One request more or less is in a look by chance.
+    if abs(sum_s - usual_s) <= _BY_CHANCE * sum_s / count:
+        return False
+    off = math.log(max(sum_s / usual_s, LEAST_CORE_S))
+    return abs(off) > _AMISS + 2.0 * noise / math.sqrt(count)
+
+
+def _spread(model: LatencyModel, sketch: LatencySketch) -> tuple[float, float]:
+    """Standard deviation of the logarithm of latency, and what it rests on."""
+    spread, requests, count = model.spread, model.spread_requests, sketch.count
+    if count <= 2 or not sketch.buckets:
+        return spread, requests
+    total = squares = 0
+    for index, many in sketch.buckets:
+        total += index * many
+        squares += index * index * many
+    seen = (squares - total * total / count) / (count - 1) * LOG_GROWTH * LOG_GROWTH
+    evidence = min(count, 2 * len(sketch.buckets))
+    requests = min(requests, _SPREAD_REMEMBERED) + evidence
+    gain = evidence / requests
+    variance = spread * spread * (1.0 - gain) + gain * seen
+    return math.sqrt(min(max(variance, 1e-6), _MOST_SPREAD**2)), requests

@@ -1,0 +1,1 @@
+"""The nouns that every layer speaks: asked, measured, decided, done. Frozen values and no more."""

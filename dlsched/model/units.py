@@ -1,0 +1,135 @@
+"""Quantities as people write them, and back: "1GiB", "50ms", "1.5" to bytes, seconds, cores.
+
+Owns the one spelling of each unit. It must not know where a text came from: every error is a
+ValueError of one line with the value and the bound that it broke.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+
+SECONDS_MAX = 10 * 365 * 86_400.0
+BYTES_MAX = 1 << 50
+CORES_MIN = 0.01
+"""The smallest quota that an engine takes: 1000 us in a period of 100 ms."""
+CORES_MAX = 4096.0
+
+_NUMBER = r"(?:\d{1,15}(?:\.\d{0,9})?|\.\d{1,9})"
+_PLAIN = re.compile(_NUMBER, re.ASCII)
+_BYTES = re.compile(rf"({_NUMBER})\s?(?:([kmgt])?(?:i?b)?)", re.ASCII | re.IGNORECASE)
+_DURATION = re.compile(rf"({_NUMBER})\s?(us|µs|ms|s|min|m|h|d)", re.ASCII)
+_DURATIONS = re.compile(rf"(?:{_DURATION.pattern}\s?)+", re.ASCII)
+
+_BYTES_PER = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SECONDS_PER = {
+    "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0,
+    "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86_400.0,
+}  # fmt: skip
+
+
+def parse_bytes(text: str, *, low: int = 0, high: int = BYTES_MAX) -> int:
+    """Bytes of "1GiB", "512m" or "4096". As in Docker, every unit is a power of 1024.
+
+    Raises ValueError where the text is no size or lies outside low to high.
+    """
+    match = _BYTES.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{shown(text)} is not a size such as 512MiB or 1GiB")
+    size_bytes = round(float(match[1]) * _BYTES_PER[(match[2] or "").lower()])
+    if not low <= size_bytes <= high:
+        bound = f"{render_bytes(low)} to {render_bytes(high)}"
+        raise ValueError(f"{shown(text)} is out of bounds: {bound}")
+    return size_bytes
+
+
+def parse_seconds(text: str, *, low: float = 0.0, high: float = SECONDS_MAX) -> float:
+    """Seconds of "50ms", "2h" or "1m30s"; the unit must be there, but for a zero.
+
+    Raises ValueError where the text is no duration or lies outside low to high.
+    """
+    stripped = text.strip()
+    if _PLAIN.fullmatch(stripped) and float(stripped) > 0:
+        raise ValueError(f"{shown(text)} has no unit: write {stripped}s or {stripped}ms")
+    if _PLAIN.fullmatch(stripped):
+        duration_s = 0.0
+    elif _DURATIONS.fullmatch(stripped):
+        parts = _DURATION.findall(stripped)
+        duration_s = round(sum(float(count) * _SECONDS_PER[unit] for count, unit in parts), 9)
+    else:
+        raise ValueError(f"{shown(text)} is not a duration such as 50ms, 30s, 1m30s or 2h")
+    if not low <= duration_s <= high:
+        bound = f"{render_seconds(low)} to {render_seconds(high)}"
+        raise ValueError(f"{shown(text)} is out of bounds: {bound}")
+    return duration_s
+
+
+def render_bytes(size_bytes: float) -> str:
+    """A size to three digits in the unit that fits: "1.5 GiB". `parse_bytes` reads it."""
+    scaled = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(scaled) < 1023.5:
+            return f"{_digits(scaled)} {unit}"
+        scaled /= 1024
+    return f"{_digits(scaled)} TiB"
+
+
+def render_seconds(duration_s: float) -> str:
+    """A duration to three digits or two units: "50 ms", "1.5 s", "2 h 5 min".
+
+    `parse_seconds` reads it, but for a minus sign.
+    """
+    if duration_s < 0:
+        return f"-{render_seconds(-duration_s)}"
+    for unit, scale in (("us", 1e-6), ("ms", 1e-3), ("s", 1.0)):
+        limit = 59.95 if unit == "s" else 999.5
+        if duration_s / scale < limit and (duration_s or unit == "s"):
+            return f"{_digits(duration_s / scale)} {unit}"
+    whole_s = round(duration_s)
+    for unit, scale, lesser, part in (("d", 86400, "h", 3600), ("h", 3600, "min", 60)):
+        if whole_s >= scale:
+            count, rest = divmod(round(whole_s / part), scale // part)
+            return f"{count} {unit}" + (f" {rest} {lesser}" if rest else "")
+    count, rest = divmod(whole_s, 60)
+    return f"{count} min" + (f" {rest} s" if rest else "")
+
+
+def render_cores(cores: float) -> str:
+    """Cores to three digits: "0.25 cores", "1 core"."""
+    digits = _digits(cores)
+    return f"{digits} core" if digits == "1" else f"{digits} cores"
+
+
+def shown(value: object) -> str:
+    """A value as an error line may quote it: escaped, on one line, at most 60 characters."""
+    quoted = ascii(value) if isinstance(value, str) else str(value)
+    return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."
+
+
+def _digits(number: float) -> str:
+    """Three significant digits without exponent or idle zeros."""
+    if abs(number) >= 999.5:
+        return f"{number:.0f}"
+    text = f"{number:.3g}"
+    return f"{number:.6f}".rstrip("0").rstrip(".") if "e" in text else text
+
+
+def same_cores(a: float | None, b: float | None) -> bool:
+    """Equal but for rounding (None: no ceiling): quotas are kept in us of a 100 ms period."""
+    if a is None or b is None:
+        return a is b
+    return abs(a - b) < 1e-4
+
+
+def on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> float | None:
+    """What the engine would keep of it: rounded down, so that sums still hold, but to the floor."""
+    if cores is None:
+        return None
+    steps = math.floor(cores / grain_cores + 1e-6)
+    least = math.ceil(floor_cores / grain_cores - 1e-6)
+    return round(max(steps, least, 1) * grain_cores, 6)
+
+
+def plain_text(text: str) -> str:
+    """`text` without what could steer a terminal or forge a line: containers wrote parts of it."""
+    return "".join(char if char.isprintable() else " " for char in text)

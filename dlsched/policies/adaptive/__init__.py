@@ -1,0 +1,1 @@
+"""The policy `adaptive`: latency targets first, training on what they leave."""

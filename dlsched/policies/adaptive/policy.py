@@ -1,0 +1,200 @@
+"""The policy `adaptive`: latency targets first, training on what they leave, nothing left idle.
+
+Owns the order in which a node is divided. It must not know how a service answers to CPU
+(`divide_services`) nor what a training is worth (`divide_trainings`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
+from dlsched.model.state import JobView, Snapshot
+from dlsched.policies.adaptive import untargeted
+from dlsched.policies.adaptive.capacity import Capacity, believed
+from dlsched.policies.adaptive.parameters import AdaptiveParameters
+from dlsched.policies.adaptive.placed import Placed
+from dlsched.policies.adaptive.services import divide as divide_services
+from dlsched.policies.adaptive.services.divide import ServiceMemory
+from dlsched.policies.adaptive.trainings import divide as divide_trainings
+from dlsched.policies.adaptive.trainings.divide import TrainingMemory
+from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
+
+_PRIORITY = 16.0
+"""How many times the weight of a core of training a service's core has, where there is no idle
+CPU: a service waits for its next request most of the time, a training never does."""
+_LEAST_WEIGHT = 1e-3
+"""In cores: the kernel knows no weight of nothing."""
+_ROUNDING = 1e-6
+"""Of a step."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveMemory:
+    """What is known of every job, and what could be had together."""
+
+    services: tuple[ServiceMemory, ...] = ()
+    trainings: tuple[TrainingMemory, ...] = ()
+    capacity_cores: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Divided:
+    """A node, divided between three kinds of jobs."""
+
+    capacity: Capacity
+    free_cores: float
+    """What is not kept for jobs whose limits are not decided now."""
+    services: Placed[ServiceMemory]
+    trainings: Placed[TrainingMemory]
+    rest: Placed[None]
+    """Jobs without a target."""
+
+
+class AdaptivePolicy:
+    """Services are given what meets their targets, trainings what brings most of them to theirs.
+
+    A model of each job is learned while it runs, from CPU time that the kernel counts and from
+    what the job reports: of a service, how latency answers to cores; of a training, how its
+    metric answers to steps. Services with a latency target are placed first; what they are
+    expected to leave unused goes to trainings by what a core-second brings there, and to jobs
+    without a target by weight. Ceilings may sum above the node: weights decide where jobs want
+    more than there is.
+    """
+
+    Parameters: ClassVar[type[AdaptiveParameters]] = AdaptiveParameters
+    Memory: ClassVar[type[AdaptiveMemory]] = AdaptiveMemory
+    reserves: ClassVar[bool] = False
+    heeds_progress: ClassVar[bool] = False
+
+    def __init__(self, parameters: AdaptiveParameters) -> None:
+        self.parameters = parameters
+
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
+        """Every running job's part, and what is expected of its targets."""
+        rule = self.parameters
+        before = memory if isinstance(memory, AdaptiveMemory) else AdaptiveMemory()
+        parts = divided(snapshot, before, rule)
+        services, trainings, rest = parts.services, parts.trainings, parts.rest
+        limits = {**services.limits, **trainings.limits, **rest.limits}
+        if not snapshot.node.weighs:
+            limits = _ceilings_alone(snapshot, parts, rule)
+        return Decision(
+            limits={job.name: Limits(limits[job.name]) for job in snapshot.running},
+            why={**services.why, **trainings.why, **rest.why},
+            memory=AdaptiveMemory(services.memory, trainings.memory, parts.capacity.cores),
+            next_s=rule.interval_s,
+            weights={
+                **_at_least_even(_weighed(services, _PRIORITY), snapshot),
+                **_weighed(trainings),
+                **_weighed(rest),
+            },
+            outlooks={**services.outlooks, **trainings.outlooks},
+        )
+
+
+def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters) -> Divided:
+    """Services first, then trainings and the jobs without a target on what those leave."""
+    jobs = sorted(snapshot.running, key=lambda job: job.name)
+    serving = [job for job in jobs if isinstance(job.spec.target, LatencyTarget)]
+    training = [job for job in jobs if isinstance(job.spec.target, AccuracyTarget)]
+    others = [job for job in jobs if job.spec.target is None]
+
+    capacity = believed(snapshot, before.capacity_cores)
+    kept = math.fsum(map(_kept_cores, snapshot.jobs))
+    free = max(capacity.cores - kept, 0.0)
+    floors = math.fsum(job.spec.bounds.floor_cores for job in (*training, *others))
+    services = divide_services.place(
+        serving,
+        snapshot,
+        before.services,
+        max(free - floors, 0.0),
+        rule,
+        node_cores=max(snapshot.node.capacity_cores - kept - floors, 0.0),
+        saturated=capacity.saturated,
+        wanted_cores=_wanted_cores(training, others, before.trainings, free),
+    )
+    left = max(free - math.fsum(services.uses.values()), 0.0)
+    shares = fair_shares([*training, *others], left) if others else {}
+    rest = untargeted.place(others, {job.name: shares[job.name] for job in others})
+    left = max(left - math.fsum(rest.uses.values()), 0.0)
+    trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
+    return Divided(capacity, free, services, trainings, rest)
+
+
+def _ceilings_alone(
+    snapshot: Snapshot, parts: Divided, rule: AdaptiveParameters
+) -> dict[str, float | None]:
+    """Ceilings that sum to what there is, where no weights divide: what is left goes to all.
+
+    In `band` it does not go to services: they would leave their bands.
+    """
+    serving = parts.services.uses
+    uses = {**serving, **parts.trainings.uses, **parts.rest.uses}
+    bounds = {job.name: claim(job, snapshot.node.capacity_cores) for job in snapshot.running}
+    least = {name: max(uses[name], one.floor_cores) for name, one in bounds.items()}
+    # Whoever keeps ceilings rounds them down, and one step may be a service's target.
+    grain = snapshot.node.grain_cores
+    whole = {name: math.ceil(least[name] / grain - _ROUNDING) * grain for name in serving}
+    if math.fsum({**least, **whole}.values()) <= parts.free_cores:
+        least |= whole
+    fits = math.fsum(least.values()) <= parts.free_cores
+    claims = {}
+    for name, one in bounds.items():
+        held = rule.mode == "band" and name in serving
+        most = least[name] if held or not fits else one.ceiling_cores
+        floor = min(least[name], most) if fits else one.floor_cores
+        claims[name] = Claim(max(least[name], _LEAST_WEIGHT), floor, most)
+    return {**water_fill(parts.free_cores, claims)}
+
+
+def _wanted_cores(
+    training: Sequence[JobView],
+    others: Sequence[JobView],
+    known: Sequence[TrainingMemory],
+    most_cores: float,
+) -> float:
+    """What these jobs could use if nobody else were there, as far as it is known."""
+    usable = {one.name: one.usable_cores for one in known}
+    wanted = [usable.get(job.name) for job in training]
+    wanted += [untargeted.expected_cores(job, most_cores) for job in others]
+    return min(math.fsum(most_cores if one is None else one for one in wanted), most_cores)
+
+
+def _kept_cores(job: JobView) -> float:
+    """What a job has, or is about to have, whose limits are not decided now."""
+    if job.runs or not job.state.holds:
+        return 0.0
+    return max(job.spec.bounds.floor_cores, job.usage.cpu_cores or 0.0)
+
+
+def _weighed(placed: Placed[Any], priority: float = 1.0) -> dict[str, float]:
+    """The weights in proportion, with what the jobs are expected to use as their sum.
+
+    So those of one kind can stand beside those of another.
+    """
+    whole, cores = math.fsum(placed.weights.values()), math.fsum(placed.uses.values())
+    if whole <= 0:
+        return {}
+    return {
+        name: max(priority * weight * cores / whole, _LEAST_WEIGHT)
+        for name, weight in placed.weights.items()
+    }
+
+
+def _at_least_even(weights: dict[str, float], snapshot: Snapshot) -> dict[str, float]:
+    """A service whose target cannot be met is not left to starve: it weighs as an even share.
+
+    Beside trainings, that is; one whose target can be met weighs many times that.
+    """
+    whole = math.fsum(job.spec.weight for job in snapshot.running)
+    each = snapshot.node.capacity_cores / whole if whole > 0 else 0.0
+    return {
+        job.name: max(weights[job.name], each * job.spec.weight)
+        for job in snapshot.running
+        if job.name in weights
+    }

@@ -1,0 +1,1 @@
+"""Services with a latency target, for the policy `adaptive`."""

@@ -1,0 +1,360 @@
+"""Services with a latency target: the inference half of the policy `adaptive`.
+
+Owns what each of them gets: ceilings, weights, and the reasons. It must not learn (that is
+`adaptive_service_memory`) nor choose who is left out (`adaptive_triage`).
+
+Expected *uses* sum within the cores to divide, ceilings may sum above them: a service that waits a
+part of its time does not use its ceiling then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlsched.estimate.latency.law import LatencyModel
+from dlsched.model.forecast import Forecast
+from dlsched.model.spec import LatencyTarget
+from dlsched.model.state import JobView, Snapshot
+from dlsched.policies.adaptive.parameters import AdaptiveParameters
+from dlsched.policies.adaptive.placed import Placed
+from dlsched.policies.adaptive.services.forecast import (
+    crowded_outlook,
+    hopeless_outlook,
+    met_outlook,
+    unknown_outlook,
+)
+from dlsched.policies.adaptive.services.model import ServiceMemory, Want, begun_trial, learned
+from dlsched.policies.adaptive.services.select import (
+    Need,
+    Triage,
+    fewest_givers,
+    largest_first,
+    triaged,
+)
+from dlsched.policies.adaptive.untargeted import expected_cores
+
+__all__ = ["ServiceMemory", "place"]
+
+_FLOOR_RATIO = 0.02
+"""Part of an even share that nobody goes below: who gets nothing tells nothing."""
+_FIRST = 20.0
+"""Who is satisfied weighs so much more per core than who is not, where the host is full."""
+_FIT_RATIOS = (0.9, 1.0)
+"""`slo`: the services fit the node, so that they have no ceilings, once what keeps them well below
+their targets is at most the first part of it, and then until it is more than the second."""
+_TAKING_RATIOS = (0.7, 0.8)
+"""`slo`: closed loops of one client would use all that there is. Once services need, and others
+want, more than the second part of it together, those loops have ceilings; below the first, none."""
+_HELD_RATIO, _HELD_TIGHT_RATIO = 0.03, 0.02
+"""A ceiling stays when another would be as near as that; the second when there is no room."""
+_HELD_ROOM_RATIO = 0.1
+"""The same at most in `slo` where there is room, as long as all have more than they aim at."""
+_HELD_SHORT_RATIO = 0.3
+"""The same for one that is not satisfied: it gets what is left, whatever its ceiling."""
+_QUIET_S = 3.0
+"""Without a request for so long, what it uses is what it needs."""
+
+
+@dataclass(slots=True)
+class _Placing:
+    """Placed, as it comes about."""
+
+    limits: dict[str, float | None] = field(default_factory=dict)
+    uses: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    why: dict[str, str] = field(default_factory=dict)
+    outlooks: dict[str, tuple[Forecast, ...]] = field(default_factory=dict)
+
+    def give(
+        self,
+        name: str,
+        limit: float | None,
+        use: float,
+        weight: float,
+        told: tuple[str, Forecast],
+    ) -> None:
+        self.limits[name], self.uses[name], self.weights[name] = limit, use, weight
+        self.why[name], self.outlooks[name] = told[0], (told[1],)
+
+
+def place(
+    jobs: Sequence[JobView],
+    snapshot: Snapshot,
+    known: Sequence[ServiceMemory],
+    capacity_cores: float,
+    rule: AdaptiveParameters,
+    *,
+    node_cores: float | None = None,
+    saturated: bool = False,
+    wanted_cores: float = 0.0,
+) -> Placed[ServiceMemory]:
+    """What these running jobs with a latency target get of so many cores.
+
+    It must be asked in every cycle: what a job reports in between is lost to it. `node_cores` is
+    the node without what is promised to others (None: `capacity_cores`). `saturated`: the host has
+    no idle CPU. `wanted_cores` is what others could use: in `slo` ceilings leave it to them.
+    """
+    before = {one.name: one for one in known}
+    # Weights can do without ceilings; a GPU's time has no weights.
+    free = rule.mode == "slo" and snapshot.node.weighs
+    now_s, count = snapshot.now_s, max(len(jobs), 1)
+    even = capacity_cores / count
+    floor = _FLOOR_RATIO * even
+    blind = {
+        job.name: max(floor, job.spec.bounds.floor_cores)
+        for job in jobs
+        if job.blind is not None and now_s - _told_s(job) > rule.blind_s
+    }
+    # Floors may be more than even shares, and more than there is.
+    others = max(capacity_cores - math.fsum(blind.values()), 0.0)
+    each = min(even, others / max(count - len(blind), 1))
+    views = {job.spec.name: job for job in jobs}
+    memory: dict[str, ServiceMemory] = {}
+    needs: list[Need] = []
+    placing = _Placing()
+    hopeless: list[JobView] = []
+    room = capacity_cores
+    for job in jobs:
+        name, target = job.spec.name, job.spec.target
+        assert isinstance(target, LatencyTarget)
+        one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
+        memory[name] = one
+        if name in blind:
+            room -= blind[name]
+        elif not one.is_known:
+            told = unknown_outlook(
+                target.seconds, target.quantile, "too few requests yet, it has no ceiling"
+            )
+            # Who is asked for nothing, or tells nonsense, must not keep CPU from the others.
+            begins = job.started_at_s is not None and now_s - job.started_at_s <= _QUIET_S
+            use = each if begins else expected_cores(job, each)
+            placing.give(name, None, use, max(even, 1e-6), told)
+            room -= use
+        elif one.least is None or one.best is None:
+            hopeless.append(job)
+            room -= floor
+        else:
+            needs.append(_need(job, one, one.least, one.best, now_s, floor, free=free))
+
+    triage = triaged(needs, max(room, 0.0), floor, rule)
+    whole = node_cores or capacity_cores
+    fits = free and not triage.short and _fit(triage.met, views, whole, _FIT_RATIOS)
+    _give_met(
+        *(placing, triage, views, memory, capacity_cores, rule, now_s, wanted_cores, even),
+        free=free,
+        fits=fits,
+    )
+    _give_short(placing, triage, views, memory, rule, even, wanted_cores, free=free)
+    for job in hopeless:
+        one = memory[job.spec.name]
+        told = hopeless_outlook(one, job, now_s, band=rule.mode == "band")
+        # The verdict may be due to others that compete, so it costs no weight.
+        weight = even if free else floor
+        placing.give(job.spec.name, None, floor, max(weight, 1e-6), told)
+    for name, cores in blind.items():
+        _give_blind(placing, views[name], cores, even if fits else None, floor)
+
+    kept = _kept(placing, triage, views, memory, rule)
+    elsewhere = {job.spec.name for job in snapshot.jobs} - memory.keys()
+    kept += [one for one in known if one.name in elsewhere]
+    return Placed(
+        placing.limits,
+        placing.uses,
+        placing.weights,
+        placing.why,
+        placing.outlooks,
+        tuple(sorted(kept, key=lambda one: one.name)),
+    )
+
+
+def _need(
+    job: JobView,
+    one: ServiceMemory,
+    least: Want,
+    best: Want,
+    now_s: float,
+    floor: float,
+    *,
+    free: bool,
+) -> Need:
+    """What it has to use to meet its target, just so and well."""
+    least_cores, best_cores = least.use_cores, best.use_cores
+    if free and not _model(one).is_one_client:
+        least_cores = best_cores = _used_cores(job, _model(one))
+    if now_s - one.at_s > _QUIET_S and job.usage.cpu_cores is not None:
+        most = 1.2 * job.usage.cpu_cores + floor
+        least_cores, best_cores = min(least_cores, most), min(best_cores, most)
+    weight = job.spec.weight
+    return Need(job.name, weight, least_cores, max(least_cores, best_cores), one.kept)
+
+
+def _kept(
+    placing: _Placing,
+    triage: Triage,
+    views: Mapping[str, JobView],
+    memory: Mapping[str, ServiceMemory],
+    rule: AdaptiveParameters,
+) -> list[ServiceMemory]:
+    """What is remembered of the jobs that were placed."""
+    met = {need.name for need in triage.met}
+    return [
+        _after(one, views[name], placing.limits[name], name in met, rule)
+        for name, one in memory.items()
+    ]
+
+
+def _told_s(job: JobView) -> float:
+    """When it last told anything, or began."""
+    return max(job.progress.as_of_s or 0.0, job.started_at_s or 0.0)
+
+
+def _fit(
+    met: Sequence[Need],
+    views: Mapping[str, JobView],
+    cores: float,
+    ratios: tuple[float, float],
+    others_cores: float = 0.0,
+) -> bool:
+    """Whether what these services need, and others want, is at most the second ratio of the cores;
+    where some have ceilings, the first."""
+    free = all(views[need.name].actual.cpu_cores is None for need in met)
+    needed = math.fsum([need.best_cores for need in met]) + others_cores
+    return needed <= ratios[free] * cores
+
+
+def _give_blind(
+    placing: _Placing, job: JobView, cores: float, even_cores: float | None, floor: float
+) -> None:
+    """A service that has long been silent: no ceiling where the services fit the node, else its
+    floor (`even_cores` is None)."""
+    target = job.spec.target
+    assert isinstance(target, LatencyTarget)
+    if even_cores is None:
+        state, limit, weight = "it has the floor, until it reports", cores, floor
+    else:
+        state, limit, weight = "it has no ceiling, since there is room", None, even_cores
+    told = unknown_outlook(target.seconds, target.quantile, f"blind, {job.blind}: {state}")
+    placing.give(job.spec.name, limit, cores, max(weight, 1e-6), told)
+
+
+def _give_met(
+    placing: _Placing,
+    triage: Triage,
+    views: dict[str, JobView],
+    memory: dict[str, ServiceMemory],
+    capacity_cores: float,
+    rule: AdaptiveParameters,
+    now_s: float,
+    wanted_cores: float,
+    even_cores: float,
+    *,
+    free: bool,
+    fits: bool,
+) -> None:
+    """What meets the targets. `free`: weights divide, `fits`: the services fit the node.
+
+    Where weights divide, only closed loops of one client have ceilings. Any other service may be
+    an open loop, whose queue grows without bound below its mean need. And where the services fit
+    the node, those loops have ceilings only while others want what they would take.
+    """
+    band, part = rule.mode == "band", triage.part
+    loops = [need for need in triage.met if _model(memory[need.name]).is_one_client]
+    best = math.fsum([need.best_cores for need in triage.met])
+    others = best - math.fsum([need.best_cores for need in loops]) + wanted_cores
+    taken = not fits or not _fit(loops, views, capacity_cores, _TAKING_RATIOS, others)
+    more = 1.0
+    if not band and not triage.short and triage.met:
+        more += max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
+    held = _HELD_RATIO if part >= 1.0 else _HELD_TIGHT_RATIO
+    held = max(held, min(_HELD_ROOM_RATIO, (more - 1.0) / 2.0))
+    for need in triage.met:
+        name = need.name
+        job, one = views[name], memory[name]
+        assert one.least is not None and one.best is not None
+        limit: float | None = None
+        use = need.least_cores
+        if part >= 0.0:
+            use += part * (need.best_cores - need.least_cores)
+        else:
+            use *= 1.0 + part
+        loop = _model(one).is_one_client
+        if not free or (taken and loop):
+            limit = one.least.ceiling_cores
+            if part >= 0.0:
+                limit = more * (limit + part * (one.best.ceiling_cores - limit))
+            else:
+                limit *= 1.0 + part
+            limit = _held(limit, job, held)
+        # A request of an open loop wants a whole core for a moment, whatever the mean use.
+        weight = use if loop or not free else max(use, even_cores)
+        if not fits:
+            weight *= _FIRST
+        told = met_outlook(one, job, now_s, limit, need.best_cores, band=band)
+        placing.give(name, limit, use, max(weight, 1e-6), told)
+
+
+def _model(one: ServiceMemory) -> LatencyModel:
+    """Of a service that is known."""
+    assert one.model is not None
+    return one.model
+
+
+def _used_cores(job: JobView, model: LatencyModel) -> float:
+    """Mean use of a service that may be an open loop: it needs what it uses, however slow it is."""
+    window = job.usage.window_cores
+    return model.work_core_s * model.rate_per_s if window is None else window
+
+
+def _give_short(
+    placing: _Placing,
+    triage: Triage,
+    views: dict[str, JobView],
+    memory: dict[str, ServiceMemory],
+    rule: AdaptiveParameters,
+    even_cores: float,
+    wanted_cores: float,
+    *,
+    free: bool,
+) -> None:
+    """What is left, to those whose targets do not fit: in `band`, no more than meets them."""
+    floor = _FLOOR_RATIO * even_cores
+    spare = max(triage.left_cores - wanted_cores, 0.0) / max(len(triage.short), 1)
+    largest = largest_first(triage.met) if triage.short else []
+    for need in triage.short:
+        one = memory[need.name]
+        assert one.best is not None
+        limit = None
+        if rule.mode == "band":
+            limit = _held(one.best.ceiling_cores, views[need.name], _HELD_SHORT_RATIO)
+        lacks = fewest_givers(need.least_cores - floor - triage.left_cores, largest)
+        needed = float(f"{need.least_cores:.3g}")
+        told = crowded_outlook(one.target_s, one.quantile, needed, lacks)
+        use = min(floor + spare, even_cores, need.best_cores)
+        weight = even_cores if free and not _model(one).is_one_client else floor
+        placing.give(need.name, limit, use, max(weight, 1e-6), told)
+
+
+def _held(cores: float, job: JobView, ratio: float) -> float:
+    """The ceiling in force, where that is near enough: each change costs an engine call."""
+    actual = job.actual.cpu_cores
+    near = actual is not None and abs(cores - actual) <= ratio * actual
+    return actual if near and actual is not None else cores
+
+
+def _after(
+    one: ServiceMemory,
+    job: JobView,
+    limit: float | None,
+    met: bool,
+    rule: AdaptiveParameters,
+) -> ServiceMemory:
+    """Its memory after the decision; the same object where nothing changes."""
+    kept = met or not one.is_known
+    trial = one.trial
+    if trial is None and met and rule.reverts:
+        trial = begun_trial(one, job, limit)
+    if kept == one.kept and trial is one.trial:
+        return one
+    return replace(one, kept=kept, trial=trial)

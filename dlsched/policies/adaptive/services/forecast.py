@@ -1,0 +1,193 @@
+"""What the policy `adaptive` tells of a service: a reason, and what its target can expect.
+
+Owns the words, kept while their numbers stay the same. It must not decide.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.state import JobView, Progress
+from dlsched.model.units import render_seconds
+from dlsched.policies.adaptive.services.model import ServiceMemory
+from dlsched.report.buckets import bucket_value_s
+
+BAND_RATIO = 0.1
+_KNOWN_RATIO = 0.05
+"""A latency is known within that when it is said whether a target will be met."""
+_SHORTEST_S, _LONGEST_S = 0.1, 3600.0
+_LEAST_REQUESTS = 20
+_KEPT = 8192
+_HUNG, _HUNG_S = 10, 3.0
+"""A service without an answer, while one is waited for so many times as long as usual, hangs; not
+before the second, since whoever starts or is moved pauses too."""
+_HANGS = f"its oldest request waits over {_HUNG} times as long, and none is answered: it hangs"
+
+
+def met_outlook(
+    one: ServiceMemory,
+    job: JobView,
+    now_s: float,
+    cores: float | None,
+    needs_cores: float,
+    *,
+    band: bool,
+) -> tuple[str, Forecast]:
+    """Of a service that is given what meets its target: that ceiling, for that mean use."""
+    model, target_s = one.model, one.target_s
+    assert model is not None
+    measured_s = measured(one, job.progress)
+    if _hangs(job.progress, max(measured_s, target_s)):
+        return unknown_outlook(target_s, one.quantile, _HANGS)
+    given = None if cores is None else _three(cores)
+    needs = _three(needs_cores)
+    if _keeps(measured_s, target_s, band=band):
+        return _met(target_s, one.quantile, _three(measured_s), given, needs)
+    samples = (model.cv / _KNOWN_RATIO) ** 2 + 1.0
+    rate = model.rate_per_s
+    in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
+    # From the last change on; where that did not do, from now on.
+    since_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0)
+    at_s = since_s + in_s if since_s + in_s > now_s else now_s + in_s
+    told = (target_s, one.quantile, _three(measured_s), given, needs, round(at_s), in_s)
+    return _expected(*told)
+
+
+def hopeless_outlook(
+    one: ServiceMemory, job: JobView, now_s: float, *, band: bool
+) -> tuple[str, Forecast]:
+    """Of a service whose target nothing meets, as it is known; unless it is seen to be met."""
+    target_s = one.target_s
+    if _hangs(job.progress, max(one.best_s or 0.0, target_s)):
+        return unknown_outlook(target_s, one.quantile, _HANGS)
+    if job.progress.window.count >= _LEAST_REQUESTS:
+        measured_s = measured(one, job.progress)
+        if _keeps(measured_s, target_s, band=band):
+            seen = f"{_s(_three(measured_s))} now, though that seemed out of reach"
+            return unknown_outlook(target_s, one.quantile, seen)
+    best_s = float(f"{one.best_s or 0.0:.3g}")
+    return impossible_outlook(target_s, one.quantile, best_s, one.useless_until_s > now_s)
+
+
+def _keeps(latency_s: float, target_s: float, *, band: bool) -> bool:
+    if band:
+        return (1.0 - BAND_RATIO) * target_s <= latency_s <= (1.0 + BAND_RATIO) * target_s
+    return latency_s <= target_s
+
+
+def measured(one: ServiceMemory, progress: Progress) -> float:
+    """What its target is held against, in seconds: of the requests under the present limits, if
+    those are enough, else by the model of late."""
+    model, window, quantile = one.model, progress.window, one.quantile
+    assert model is not None
+    if window.count < _LEAST_REQUESTS or (
+        quantile is not None and window.count * (1.0 - quantile) < 1.0
+    ):
+        return model.measured_s * model.factor(quantile)
+    if quantile is None:
+        return window.sum_s / window.count / model.claim_ratio
+    # From the slowest down: few buckets hold a tail.
+    beyond = window.count * (1.0 - quantile) * (1.0 + 1e-12)
+    for index, count in reversed(window.buckets):
+        beyond -= count
+        if beyond < 0.0:
+            return bucket_value_s(index) / model.claim_ratio
+    return model.measured_s * model.factor(quantile)
+
+
+def _hangs(progress: Progress, usual_s: float) -> bool:
+    waits_s = progress.oldest_s if progress.in_flight and not progress.fresh.count else 0.0
+    return waits_s > max(_HUNG * usual_s, _HUNG_S)
+
+
+@lru_cache(maxsize=_KEPT)
+def _met(
+    asked: float, quantile: float | None, measured: float, given: float | None, needs: float
+) -> tuple[str, Forecast]:
+    why = f"{_target(asked, quantile)}: {_s(measured)} now, {_given(given)}, it needs {needs:g}"
+    return why, Forecast(ForecastKind.MET, "latency", needs_cores=needs, why=why)
+
+
+@lru_cache(maxsize=_KEPT)
+def _expected(
+    asked: float,
+    quantile: float | None,
+    measured: float,
+    given: float | None,
+    needs: float,
+    at_s: float,
+    in_s: float,
+) -> tuple[str, Forecast]:
+    why = (
+        f"{_target(asked, quantile)}: {_s(measured)} of late, {_given(given)}, which is expected "
+        f"to meet it; the requests of {_s(in_s)} tell"
+    )
+    return why, Forecast(
+        ForecastKind.EXPECTED,
+        "latency",
+        at_s=at_s,
+        earliest_s=round(at_s - 0.5 * in_s, 1),
+        latest_s=round(at_s + in_s, 1),
+        needs_cores=needs,
+        why=why,
+    )
+
+
+@lru_cache(maxsize=_KEPT)
+def crowded_outlook(
+    asked: float, quantile: float | None, needs: float, lacks: tuple[tuple[str, float], ...]
+) -> tuple[str, Forecast]:
+    """Of a service whose target does not fit beside the others'."""
+    givers = " and ".join(f"{name} gave {cores:g}" for name, cores in lacks)
+    why = f"{_target(asked, quantile)} needs {needs:g} cores, "
+    if givers:
+        why += f"which others are satisfied with; it would be met if {givers}"
+    else:
+        why += "more than there is room for now"
+    return why, Forecast(ForecastKind.CROWDED, "latency", needs_cores=needs, lacks=lacks, why=why)
+
+
+@lru_cache(maxsize=_KEPT)
+def impossible_outlook(
+    asked: float, quantile: float | None, best: float, tried: bool
+) -> tuple[str, Forecast]:
+    """Of a service whose target nothing here meets."""
+    how = "more CPU was tried in vain" if tried else "with all the CPU that it can use"
+    if best > asked and _s(best) != _s(asked):
+        why = f"{_target(asked, quantile)} cannot be met here: {_s(best)} at best, {how}"
+    else:
+        why = (
+            f"{_target(asked, quantile)} cannot be kept here: {_s(best)} at best, {how}, "
+            "and noise comes on top"
+        )
+    return why, Forecast(ForecastKind.IMPOSSIBLE, "latency", best=best, why=why)
+
+
+@lru_cache(maxsize=_KEPT)
+def unknown_outlook(asked: float, quantile: float | None, reason: str) -> tuple[str, Forecast]:
+    """Of a service of which too little is known."""
+    why = f"{_target(asked, quantile)}: {reason}"
+    return why, Forecast(ForecastKind.UNKNOWN, "latency", why=why)
+
+
+def _target(asked_s: float, quantile: float | None) -> str:
+    kind = "mean" if quantile is None else f"p{100.0 * quantile:g}"
+    return f"{kind} {_s(asked_s)}"
+
+
+def _given(cores: float | None) -> str:
+    return "no ceiling" if cores is None else f"given {cores:g} cores"
+
+
+def _s(seconds: float) -> str:
+    return render_seconds(seconds)
+
+
+def _three(value: float) -> float:
+    """Three digits: what is told does not change with every request."""
+    if not 1e-9 < value < 1e9:
+        return value
+    digits = 2 - math.floor(math.log10(value))
+    return round(value, digits)

@@ -1,0 +1,316 @@
+"""What the policy `adaptive` knows of one service, and how it learns.
+
+Owns which of a job's facts count, what would meet its target, and whether more CPU brought what
+was expected of it. It must not compare jobs: triage does.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from dlsched.estimate.latency.law import LatencyModel
+from dlsched.estimate.latency.observed import Seen
+from dlsched.estimate.latency.update import Learning, first, updated
+from dlsched.model.spec import LatencyTarget
+from dlsched.model.state import JobView, Snapshot
+from dlsched.policies.adaptive.parameters import AdaptiveParameters
+
+_KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
+"""From so many in so long on a ceiling may be derived from what was seen."""
+_MANY_REQUESTS = 50.0
+"""Or from so many on: looks that follow each other at once do not add up to so long."""
+_THROTTLED_RATIO, _FREE_RATIO = 0.7, 0.1
+"""Part of the kernel's periods from which on the ceiling set the pace, and up to which it did not;
+in between it did a part of the time."""
+_BINDING_RATIO = 0.9
+"""The same as use of the ceiling, where periods are not counted."""
+_MISSING_S = 2.5
+"""After a longer silence, requests are missing from what is told."""
+_OLD_PART = 0.2
+"""More of the time than that under another ceiling, and it tells nothing of this one."""
+_FINEST = 0.01
+"""No ceiling is in force more exactly than this, as a ratio: dead-band and rounding."""
+_TRIED = 1.25
+"""So much more CPU than before, and so much less latency expected of it, has to show."""
+_SHOWN = 1.0 / 3.0
+"""Of the gain expected; less, and it did not come."""
+_TRIAL_REQUESTS = 10
+_TRIAL_SIGMAS = 4.0
+"""The gain expected has to stand out of the noise by so much."""
+
+_LEAST_CORES = 1e-6
+_MOST_USE = 1.5
+"""No quota gives so many times its ceiling: latencies that say so are not what they claim."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """More CPU than before, and what it is expected to bring."""
+
+    from_cores: float
+    before_s: float
+    expected_s: float
+    """Mean latencies, before and after."""
+    loads: int
+    """`LatencyModel.loads` then: under another load it shows nothing."""
+    requests: int = 0
+    sum_s: float = 0.0
+    """Of the requests since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """What a ceiling gives, and what that takes."""
+
+    ceiling_cores: float
+    use_cores: float
+    """Mean use under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceMemory:
+    """What is remembered of one job."""
+
+    name: str
+    target_s: float
+    quantile: float | None
+    at_s: float
+    """When it last told of requests, or was first seen."""
+    attained_core_s: float
+    """What it had used by then."""
+    starts: int = 0
+    model: LatencyModel | None = None
+    least: Want | None = None
+    """What just meets the target; None: unknown, or nothing does."""
+    best: Want | None = None
+    """What meets it well, or is all that it can use."""
+    best_s: float | None = None
+    """The latency that it reaches at most; None: unknown."""
+    hopeless: bool = False
+    """Nothing on this node meets its target."""
+    useless_until_s: float = 0.0
+    """Until when more CPU is held not to help it, since that was tried."""
+    trial: Trial | None = None
+    kept: bool = True
+    """Whether the last decision met its target."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough is known to give it a ceiling."""
+        model = self.model
+        if model is None or model.requests < _KNOWN_REQUESTS:
+            return False
+        return model.span_s >= _KNOWN_S or model.requests >= _MANY_REQUESTS
+
+
+def learned(
+    job: JobView,
+    target: LatencyTarget,
+    known: ServiceMemory | None,
+    snapshot: Snapshot,
+    rule: AdaptiveParameters,
+    *,
+    saturated: bool,
+) -> ServiceMemory:
+    """What is known of it now; the same object where it told nothing."""
+    now_s, fresh = snapshot.now_s, job.progress.fresh
+    if known is None or known.starts != job.starts:
+        # Another start computes at its beginning what no request does.
+        model = None if known is None else known.model
+        if known is not None and model is not None and known.useless_until_s:
+            model = replace(model, widest_cores=None)  # what was tried in vain, was so before
+        if model is not None:
+            model = replace(model, lag=replace(model.lag, used_cores=None))
+        begun = ServiceMemory(
+            job.name, target.seconds, target.quantile, now_s, job.attained_core_s, job.starts, model
+        )
+        return begun if model is None else _with_wants(begun, job, snapshot, rule)
+    if known.target_s != target.seconds or known.quantile != target.quantile:
+        known = replace(
+            known, target_s=target.seconds, quantile=target.quantile, hopeless=False, trial=None
+        )
+        if not fresh.count:
+            return _with_wants(known, job, snapshot, rule)
+    if known.useless_until_s and known.useless_until_s <= now_s and known.model is not None:
+        model = replace(known.model, widest_cores=None)
+        known = replace(known, useless_until_s=0.0, model=model, hopeless=False)
+    if not fresh.count:
+        return known
+
+    seen = _seen(job, known, now_s, saturated)
+    if known.model is None:
+        model = first(seen)
+        if model is None:
+            return replace(known, at_s=now_s, attained_core_s=job.attained_core_s)
+    else:
+        model = updated(
+            known.model, seen, target.quantile, Learning(rule.trims, rule.forgets_loads)
+        )
+    trial, useless_until_s = known.trial, known.useless_until_s
+    if trial is not None and (seen.throttled or seen.free):
+        trial, model, useless_until_s = _tried(trial, model, seen, useless_until_s, now_s, rule)
+    told = ServiceMemory(
+        known.name,
+        known.target_s,
+        known.quantile,
+        now_s,
+        job.attained_core_s,
+        known.starts,
+        model,
+        None,
+        None,
+        None,
+        known.hopeless and known.model is not None and known.model.loads == model.loads,
+        useless_until_s,
+        trial,
+        known.kept,
+    )
+    return _with_wants(told, job, snapshot, rule)
+
+
+def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> Seen:
+    """What it told since it last did, and whether it was under one ceiling all the time."""
+    fresh, usage, ceiling = job.progress.fresh, job.usage, job.actual.cpu_cores
+    if ceiling is not None:
+        ceiling = max(ceiling, _LEAST_CORES)  # it is divided by, whatever a kernel says
+    elapsed_s = now_s - known.at_s
+    mean_s = fresh.sum_s / fresh.count
+    used = usage.cpu_cores
+    if used is None:
+        used = ceiling
+    if usage.throttled_ratio is None:
+        throttled = ceiling is not None and (used or 0.0) > _BINDING_RATIO * ceiling
+        free = not throttled
+        cpu_core_s = None if used is None else used * elapsed_s
+    else:
+        throttled = usage.throttled_ratio > _THROTTLED_RATIO
+        free = usage.throttled_ratio < _FREE_RATIO
+        cpu_core_s = job.attained_core_s - known.attained_core_s
+    if elapsed_s > _MISSING_S + 2.0 * mean_s or elapsed_s <= 0.0 or (cpu_core_s or 0.0) <= 0.0:
+        cpu_core_s = None
+    # A request that began under another ceiling tells nothing of this one; nor is its line new.
+    lag_s = 0.0 if known.model is None else known.model.lag.seconds
+    since_s = known.at_s + _OLD_PART * elapsed_s - lag_s
+    mixed = job.changed_at_s is not None and job.changed_at_s + mean_s > since_s
+    return Seen(
+        fresh,
+        cpu_core_s,
+        elapsed_s,
+        ceiling,
+        throttled and not mixed,
+        free and not (mixed or saturated),
+        not mixed,
+        job.progress.in_flight,
+        used,
+    )
+
+
+def _with_wants(
+    known: ServiceMemory, job: JobView, snapshot: Snapshot, rule: AdaptiveParameters
+) -> ServiceMemory:
+    """What would meet its target by the model, just so and well; or that nothing would."""
+    model = known.model
+    if model is None:
+        return known
+    quantile, target_s = known.quantile, known.target_s
+    error = model.error_ratio(quantile)
+    if rule.mode == "band":
+        aim = rule.band_aim if quantile is None else rule.band_aim_quantile
+        aim_s, most_s = aim * target_s, (1.1 - _FINEST - error) * target_s
+    else:
+        aim_s, most_s = rule.slo_aim * target_s, (1.0 - _FINEST - error) * target_s
+    most_s = max(most_s, aim_s)
+    bounds, room = job.spec.bounds, snapshot.node.capacity_cores
+    if bounds.ceiling_cores is not None and bounds.ceiling_cores < room:
+        room = bounds.ceiling_cores
+    width = model.widest_cores
+    widest = room if width is None or room < width else width
+    best_s = _reached_s(model, widest, quantile)
+    # Given up for good reason alone, and not taken up again by chance.
+    slack = 1.0 + (0.02 if known.hopeless else 0.04 + 2.0 * error)
+    if best_s > slack * most_s:
+        hopeless, least, best = True, None, None
+    else:
+        hopeless = False
+        least = _want(model, most_s, quantile, widest, bounds.floor_cores)
+        best = _want(model, aim_s, quantile, widest, bounds.floor_cores)
+        if not snapshot.node.weighs:  # nobody else can use what it leaves of its part
+            least, best = (replace(one, use_cores=one.ceiling_cores) for one in (least, best))
+    return ServiceMemory(
+        known.name,
+        target_s,
+        quantile,
+        known.at_s,
+        known.attained_core_s,
+        known.starts,
+        model,
+        least,
+        best,
+        best_s,
+        hopeless,
+        known.useless_until_s,
+        known.trial,
+        known.kept,
+    )
+
+
+def _reached_s(model: LatencyModel, cores: float, quantile: float | None) -> float:
+    """The latency under that ceiling."""
+    mean_s = model.mean_s(cores)
+    assert mean_s is not None  # it has a ceiling
+    return mean_s * model.factor(quantile)
+
+
+def _want(
+    model: LatencyModel, latency_s: float, quantile: float | None, widest: float, floor: float
+) -> Want:
+    """The ceiling that brings that latency, as far as there is one."""
+    cores = model.ceiling_for(latency_s, quantile)
+    if cores is None or cores > widest:
+        cores, latency_s = 1.05 * widest, _reached_s(model, widest, quantile)
+    if cores < floor:
+        cores, latency_s = floor, _reached_s(model, min(floor, widest), quantile)
+    most = cores if model.is_open else _MOST_USE * cores
+    return Want(cores, min(model.use_at(latency_s, quantile), most))
+
+
+# ---------------------------------------------------------------------- trial and revert
+
+
+def begun_trial(known: ServiceMemory, job: JobView, ceiling_cores: float | None) -> Trial | None:
+    """A trial of that ceiling, where it is much more than what held the job back until now."""
+    model, actual = known.model, job.actual.cpu_cores
+    if model is None or actual is None or not (job.usage.throttled_ratio or 0.0) > _THROTTLED_RATIO:
+        return None
+    if ceiling_cores is not None and ceiling_cores <= _TRIED * actual:
+        return None
+    before_s, expected_s = model.mean_s(actual), model.mean_s(ceiling_cores)
+    if before_s is None or expected_s is None or expected_s * _TRIED >= before_s:
+        return None
+    return Trial(actual, before_s, expected_s, model.loads)
+
+
+def _tried(
+    trial: Trial,
+    model: LatencyModel,
+    seen: Seen,
+    useless_until_s: float,
+    now_s: float,
+    rule: AdaptiveParameters,
+) -> tuple[Trial | None, LatencyModel, float]:
+    """The trial after these requests, the model that it taught, and until when it is believed."""
+    if model.loads != trial.loads or not rule.reverts:
+        return None, model, useless_until_s
+    requests = trial.requests + seen.sketch.count
+    sum_s = trial.sum_s + seen.sketch.sum_s / model.claim_ratio
+    expected = math.log(trial.before_s / trial.expected_s)
+    needed = (_TRIAL_SIGMAS * model.cv / expected) ** 2
+    if requests < max(needed, _TRIAL_REQUESTS):
+        return replace(trial, requests=requests, sum_s=sum_s), model, useless_until_s
+    if sum_s <= 0.0 or math.log(trial.before_s * requests / sum_s) >= _SHOWN * expected:
+        return None, model, useless_until_s
+    # Whatever it waits for, it is not CPU: it is no wider than it was.
+    fixed_s = sum_s / requests - model.law_core_s / trial.from_cores
+    model = replace(model, widest_cores=trial.from_cores, fixed_s=fixed_s)
+    return None, model, now_s + rule.retry_s

@@ -1,0 +1,1 @@
+"""Trainings, for the policy `adaptive`."""

@@ -1,0 +1,293 @@
+"""When trainings will reach their tiers, for the policy `adaptive`, if all goes on as decided.
+
+Owns the forecast and what is said of each tier. It must not decide who is served: it follows the
+order and the worths that the policy decided by.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dlsched.estimate.learning import Reach
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import AccuracyTarget
+from dlsched.model.state import JobView, Reached
+from dlsched.policies.adaptive.parameters import AdaptiveParameters
+from dlsched.policies.adaptive.trainings.model import TrainingMemory
+from dlsched.policies.adaptive.trainings.value import Worth, deadline_at_s
+
+Tier = Literal["deliver", "finish", "end"]
+TIERS: tuple[Tier, ...] = ("deliver", "finish", "end")
+
+_LIKELY = 0.5
+"""Chance from which on a tier is expected."""
+_WAIT_SPREAD = 0.9
+"""Of the time that a training waits for others, so much is added to either side: they may take
+longer, or less."""
+_OWN_SPREAD = 2.0
+"""A curve's own interval, as fitted, counts so many times: real ones are of no fitted shape."""
+_LEAST_CORES = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What is left of one training, in core-seconds, tier by tier, and how wide it runs."""
+
+    name: str
+    cores: float
+    left_core_s: tuple[float | None, float | None, float]
+    """To deliver, finish and end; None: reached, or given up."""
+
+
+def forecast(
+    ways: Sequence[Way], capacity_cores: float, values: Sequence[float]
+) -> dict[str, list[float | None]]:
+    """In how many seconds each reaches what is left of its tiers, served by the policy's index.
+
+    `ways` are in the present order, which holds until a training reaches its next tier: then it
+    falls in line by what that leaves. The first in line get all that they can use at any moment.
+    """
+    found: dict[str, list[float | None]] = {way.name: [None, None, None] for way in ways}
+    left = {way.name: 0.0 for way in ways}  # to its next tier
+    done = {way.name: 0.0 for way in ways}
+    stage = {way.name: -1 for way in ways}
+    by_name = {way.name: way for way in ways}
+    line: list[tuple[float, int, str]] = []
+
+    def next_stage(name: str) -> bool:
+        way, tier = by_name[name], stage[name] + 1
+        while tier < 3 and way.left_core_s[tier] is None:
+            tier += 1
+        stage[name] = tier
+        if tier < 3:
+            goal = way.left_core_s[tier]
+            assert goal is not None
+            left[name] = max(goal - done[name], 0.0)
+        return tier < 3
+
+    def index(name: str) -> float:
+        way, worth = by_name[name], 0.0
+        best = 0.0
+        for tier in range(stage[name], 3):
+            goal = way.left_core_s[tier]
+            if goal is not None:
+                worth += values[tier]
+                best = max(best, worth / max(goal - done[name], 1e-9))
+        return best
+
+    for place, way in enumerate(ways):
+        if next_stage(way.name):
+            line.append((-math.inf, place, way.name))
+    now_s = 0.0
+    while line:
+        free, running, step_s = max(capacity_cores, _LEAST_CORES), [], math.inf
+        for _, _, name in line:
+            rate = min(by_name[name].cores, free)
+            running.append((name, rate))
+            free -= rate
+            step_s = min(step_s, left[name] / rate)
+            if free <= 1e-9:
+                break
+        now_s += step_s
+        there = set()
+        for name, rate in running:
+            left[name] -= rate * step_s
+            done[name] += rate * step_s
+            if left[name] <= 1e-9 * max(done[name], 1.0):
+                there.add(name)
+        # Whoever got there is among those first in line.
+        arrived = [entry for entry in line[: len(running)] if entry[2] in there]
+        line[: len(running)] = [entry for entry in line[: len(running)] if entry[2] not in there]
+        for _, place, name in arrived:
+            found[name][stage[name]] = now_s
+            if next_stage(name):
+                insort(line, (-index(name), place, name))
+    return found
+
+
+def outlooks(
+    jobs: Sequence[JobView],
+    order: Sequence[str],
+    memories: Mapping[str, TrainingMemory],
+    worths: Mapping[str, Worth],
+    given: Mapping[str, float],
+    now_s: float,
+    capacity_cores: float,
+    rule: AdaptiveParameters,
+) -> dict[str, tuple[Forecast, ...]]:
+    """What can be expected of each job's tiers and of its end."""
+    values = (rule.deliver_weight, rule.finish_weight, rule.end_weight)
+    ways = [
+        Way(
+            name,
+            max(_cores(memories[name], capacity_cores), _LEAST_CORES),
+            (*worths[name].tiers_core_s, worths[name].end_core_s),
+        )
+        for name in order
+    ]
+    in_s = forecast(ways, capacity_cores, values)
+    cores = {way.name: way.cores for way in ways}
+    return {
+        job.name: _of_job(
+            job,
+            memories[job.name],
+            worths[job.name],
+            in_s[job.name],
+            cores[job.name],
+            given,
+            now_s,
+            rule,
+        )
+        for job in jobs
+    }
+
+
+def _cores(memory: TrainingMemory, capacity_cores: float) -> float:
+    usable = memory.usable_cores
+    return capacity_cores if usable is None else min(usable, capacity_cores)
+
+
+def _of_job(
+    job: JobView,
+    known: TrainingMemory,
+    worth: Worth,
+    in_s: Sequence[float | None],
+    cores: float,
+    given: Mapping[str, float],
+    now_s: float,
+    rule: AdaptiveParameters,
+) -> tuple[Forecast, ...]:
+    target = job.spec.target
+    assert isinstance(target, AccuracyTarget)
+    told: list[Forecast] = []
+    steps = known.step_core_s
+    both = (job.tiers.delivered, job.tiers.finished)
+    quiet = worth.silent or job.blind is not None
+    for place, (tier, reached) in enumerate(zip(TIERS, both, strict=False)):
+        goal = f"{target.metric} {getattr(target, tier):g}"
+        if reached is not None:
+            told.append(_met(tier, goal, reached))
+            continue
+        left = worth.tiers_core_s[place]
+        if known.learnt is None or steps is None or not worth.known or quiet:
+            why = f"{len(known.points)} evaluations tell too little of {goal}"
+            if quiet:
+                why = f"it has told nothing for long: {goal} cannot be foreseen"
+            told.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
+            continue
+        reach = getattr(known.learnt, tier)
+        if left is None:  # given up: the fit alone may see an end where a curve only rests
+            level = known.learnt.level
+            why = f"{target.metric} levels off at {level:.4g}, short of {goal}"
+            told.append(Forecast(ForecastKind.IMPOSSIBLE, tier, best=level, why=why))
+            continue
+        if reach.chance < _LIKELY:
+            why = f"{goal} is reached with a chance of {reach.chance:.0%}"
+            told.append(Forecast(ForecastKind.UNKNOWN, tier, best=known.learnt.level, why=why))
+            continue
+        at_s = in_s[place]
+        assert at_s is not None
+        outlook = _expected(tier, goal, now_s, at_s, left, steps, reach, cores)
+        if tier == "deliver":
+            outlook = _in_time(job, outlook, left, at_s, cores, given, now_s)
+        told.append(outlook)
+    if worth.known and steps is not None and in_s[2] is not None:
+        end_s = in_s[2]
+        spread_s = _WAIT_SPREAD * max(end_s - worth.end_core_s / cores, 0.0)
+        why = f"{worth.end_core_s:.0f} core-s are left to the end"
+        if known.told_steps is None or not rule.heeds_total_steps:
+            why += ", by its way to finish"
+        told.append(
+            Forecast(
+                ForecastKind.EXPECTED,
+                "end",
+                at_s=now_s + end_s,
+                earliest_s=now_s + max(end_s - spread_s, worth.end_core_s / cores),
+                latest_s=now_s + end_s + spread_s,
+                why=why,
+            )
+        )
+    return tuple(told)
+
+
+def _met(tier: Tier, goal: str, reached: Reached) -> Forecast:
+    why = f"{goal} was reached with {reached.value:.4g}"
+    return Forecast(ForecastKind.MET, tier, at_s=reached.at_s, why=why)
+
+
+def _expected(
+    tier: Tier,
+    goal: str,
+    now_s: float,
+    in_s: float,
+    left_core_s: float,
+    step_core_s: float,
+    reach: Reach,
+    cores: float,
+) -> Forecast:
+    """With the interval from that of its steps, at the pace of the forecast, and of its waiting."""
+    pace = left_core_s / max(in_s, 1e-9)
+    below, above = (
+        _OWN_SPREAD * max(off * step_core_s, 0.0)
+        for off in (reach.steps - reach.low_steps, reach.high_steps - reach.steps)
+    )
+    low, high = max(left_core_s - below, 0.0), left_core_s + above
+    wait_s = _WAIT_SPREAD * max(in_s - left_core_s / cores, 0.0)
+    least_s = low / cores
+    earliest_s = max(in_s - max(left_core_s - low, 0.0) / pace - wait_s, least_s)
+    latest_s = in_s + max(high - left_core_s, 0.0) / pace + wait_s
+    return Forecast(
+        ForecastKind.EXPECTED,
+        tier,
+        at_s=now_s + in_s,
+        earliest_s=now_s + min(earliest_s, in_s),
+        latest_s=now_s + latest_s,
+        why=f"{goal} is about {left_core_s:.0f} core-s off ({low:.0f} to {high:.0f})",
+    )
+
+
+def _in_time(
+    job: JobView,
+    outlook: Forecast,
+    left_core_s: float,
+    in_s: float,
+    cores: float,
+    given: Mapping[str, float],
+    now_s: float,
+) -> Forecast:
+    """The same, unless its deadline is before that."""
+    due_s = deadline_at_s(job)
+    if due_s is None or now_s + in_s <= due_s:
+        return outlook
+    there_s = max(due_s - now_s, 0.0)
+    needs = left_core_s / there_s if there_s > 0 else math.inf
+    late_s = now_s + in_s - due_s
+    if needs > cores:
+        when = f"is in {there_s:.0f} s" if there_s > 0 else "has passed"
+        return Forecast(
+            ForecastKind.IMPOSSIBLE,
+            outlook.tier,
+            why=f"its deadline {when}, alone it takes {left_core_s / cores:.0f} s",
+        )
+    lacking = needs - left_core_s / in_s
+    lacks: list[tuple[str, float]] = []
+    for other, has in sorted(given.items(), key=lambda one: (-one[1], one[0])):
+        if lacking <= 1e-9 or has <= 0:
+            break
+        if other != job.name:
+            lacks.append((other, min(has, lacking)))
+            lacking -= has
+    return Forecast(
+        ForecastKind.CROWDED,
+        outlook.tier,
+        at_s=outlook.at_s,
+        earliest_s=outlook.earliest_s,
+        latest_s=outlook.latest_s,
+        needs_cores=needs,
+        lacks=tuple(lacks),
+        why=f"at the present order it is {late_s:.0f} s late",
+    )

@@ -1,0 +1,46 @@
+"""Jobs without a target under the policy `adaptive`: a fair share, and what nobody else uses.
+
+Owns their part. It must not look at progress: they were asked for none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from dlsched.model.state import JobView
+from dlsched.policies.adaptive.placed import Placed
+
+_GROWTH = 1.25
+"""A job that does not use its share is expected to use at most so many times what it uses now."""
+_THROTTLED_RATIO = 0.3
+"""Part of its periods from which on a job counts as held back by its ceiling."""
+
+
+def place(jobs: Sequence[JobView], shares: Mapping[str, float]) -> Placed[None]:
+    """No ceiling of ours: their weight is their share, so that they take what is idle besides.
+
+    `shares`, in cores, by job, are what is theirs whatever others could do with it.
+    """
+    uses = {job.name: expected_cores(job, shares[job.name]) for job in jobs}
+    whole = math.fsum(shares.values())
+    return Placed(
+        limits=dict.fromkeys(uses),
+        uses=uses,
+        weights=dict(shares),
+        why={
+            job.name: f"no target: its fair share is {shares[job.name]:.3f} of {whole:.2f} cores, "
+            "and what is idle"
+            for job in jobs
+        },
+    )
+
+
+def expected_cores(job: JobView, share_cores: float) -> float:
+    """Mean cores that it will use of its share."""
+    used, limit = job.usage.cpu_cores, job.actual.cpu_cores
+    if used is None or (job.usage.throttled_ratio or 0.0) > _THROTTLED_RATIO:
+        return share_cores
+    if limit is not None and used >= limit / _GROWTH:
+        return share_cores
+    return min(share_cores, max(_GROWTH * used, job.spec.bounds.floor_cores))

@@ -1,0 +1,147 @@
+"""A GPU that jobs share, seen as a node of capacity 1: what divides cores can divide its time.
+
+Owns that view, and the words for it. It must not divide anything itself.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from dlsched.model.spec import Bounds, JobSpec, Limits
+from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
+
+GRAIN_SHARE = 0.01
+"""Steps in which shares are kept: finer ones no job could follow."""
+_LEAST_SHARE = 0.05
+_ROUNDING = 1e-9
+"""Promises are sums of decimal fractions."""
+_CPU_WORDS = re.compile(r"(?P<cores>\bcores?\b)|\bCPU\b")
+
+
+def shares_gpus(job: JobView) -> bool:
+    """Whether its part of its GPUs' time is decided: it has no one of them alone, and reads it.
+
+    One that came to share them does so until it starts anew, whatever its file asks for by now.
+    """
+    told = job.actual.gpu_share is not None
+    return bool(job.gpus) and (told or job.spec.bounds.floor_share < 1) and not job.adopted
+
+
+def shared_gpus(snapshot: Snapshot) -> tuple[str, ...]:
+    """UUIDs of the GPUs whose time is decided, sorted."""
+    return tuple(sorted({uuid for job in snapshot.jobs if shares_gpus(job) for uuid in job.gpus}))
+
+
+def as_node(
+    snapshot: Snapshot, uuid: str, capacity: float = 1.0, foreign: float | None = None
+) -> Snapshot:
+    """The GPU as a node, and the jobs that share it with its time in the place of cores.
+
+    Where files that were changed ask for more than all of it, each job's floor is its part of it.
+    """
+    facts = [gpu.fact for gpu in snapshot.node.gpus if gpu.uuid == uuid]
+    jobs = [
+        _seen_so(job, uuid)
+        for job in snapshot.jobs
+        if shares_gpus(job) and uuid in (*job.gpus, *job.gpus_kept)
+    ]
+    promised = math.fsum(job.spec.bounds.floor_cores for job in jobs)
+    if promised > 1.0 + _ROUNDING:
+        jobs = [_with_part(job, promised) for job in jobs]
+    return replace(
+        snapshot,
+        node=NodeView(
+            capacity_cores=capacity,
+            cores=1.0,
+            memory_bytes=facts[0].memory_bytes if facts else 0,
+            grain_cores=GRAIN_SHARE,
+            foreign_cores=foreign,
+            weighs=False,
+        ),
+        jobs=tuple(jobs),
+    )
+
+
+def foreign_share(gpu: GpuView, jobs: Iterable[JobView]) -> float | None:
+    """Part of its time that is used by others than the jobs that share it; None: not measured."""
+    ours = {job.container_id for job in jobs if gpu.uuid in job.gpus and shares_gpus(job)}
+    foreign = [one for one in gpu.fact.processes if one.container_id not in ours]
+    if gpu.fact.busy_ratio is None or any(one.busy_ratio is None for one in foreign):
+        return None
+    used = sum(one.busy_ratio or 0.0 for one in foreign)
+    return min(used, 1.0 - _LEAST_SHARE)
+
+
+def starts_on(
+    uuid: str, starts: Sequence[JobSpec], placements: Mapping[str, tuple[str, ...]]
+) -> list[JobSpec]:
+    """The jobs about to start that will share that GPU, as they are on its `as_node`."""
+    return [
+        replace(spec, bounds=_bounds(spec.bounds))
+        for spec in starts
+        if uuid in placements.get(spec.name, ()) and spec.bounds.floor_share < 1
+    ]
+
+
+def gpu_name(snapshot: Snapshot, uuid: str) -> str:
+    """What a person calls it."""
+    fact = next((gpu.fact for gpu in snapshot.node.gpus if gpu.uuid == uuid), None)
+    if fact is None:
+        return uuid
+    return f"GPU {fact.index}" if fact.part_of is None else f"{uuid} of GPU {fact.index}"
+
+
+def of_time(words: str, name: str) -> str:
+    """What was said of cores, said of the GPU of that name."""
+    if not words:
+        return words
+    said = _CPU_WORDS.sub(lambda found: f"of {name}'s time" if found["cores"] else name, words)
+    return said if name in said else f"{name}: {said}"
+
+
+def in_steps(share: float, floor_share: float) -> float:
+    """In whole steps, rounded down so that sums still hold, but to what is promised."""
+    steps = math.floor(share / GRAIN_SHARE + 1e-6)
+    return max(round(steps * GRAIN_SHARE, 2), floor_share)
+
+
+def same_share(a: float | None, b: float | None) -> bool:
+    """Equal but for rounding (None: not divided)."""
+    if a is None or b is None:
+        return a is b
+    return abs(a - b) < GRAIN_SHARE / 100
+
+
+def _seen_so(job: JobView, uuid: str) -> JobView:
+    bounds, usage, actual = _bounds(job.spec.bounds), job.usage, job.actual.gpu_share
+    if uuid not in job.gpus:  # it is kept for it, while it moves
+        job = replace(job, state=JobState.MOVING)
+    if actual is None and not job.runs:
+        actual = bounds.floor_cores  # it holds what it is promised, not all
+    return replace(
+        job,
+        spec=replace(job.spec, bounds=bounds),
+        desired=Limits(job.desired.gpu_share),
+        actual=Limits(actual),
+        cpu_shares=None,
+        cpu_idle=False,
+        can_idle=False,
+        burst_cores=None,
+        usage=Usage(
+            cpu_cores=usage.gpu_ratio,
+            window_cores=usage.gpu_window_ratio,
+            memory_bytes=usage.gpu_memory_bytes,
+        ),
+    )
+
+
+def _with_part(job: JobView, promised: float) -> JobView:
+    bounds = replace(job.spec.bounds, floor_cores=job.spec.bounds.floor_cores / promised)
+    return replace(job, spec=replace(job.spec, bounds=bounds))
+
+
+def _bounds(bounds: Bounds) -> Bounds:
+    return Bounds(bounds.floor_share, bounds.ceiling_share)

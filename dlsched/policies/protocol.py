@@ -1,0 +1,39 @@
+"""What a policy is. It must not know any, nor find them."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.state import Snapshot
+
+
+class Policy(Protocol):
+    """One method. Same snapshot and memory, same decision: no clock, files, logging, randomness.
+
+    `Parameters` is a frozen dataclass whose fields each have a default and a docstring with unit
+    and reason. `Memory` is a frozen dataclass of plain values (at most 4 KiB a job), or None when
+    the policy remembers nothing. `reserves` says whether the sum of its ceilings stays within
+    capacity (a guard then enforces it). Bounds, capacity, dead-band and cool-down are the guards'
+    work, alike for all policies, and so is the share of a job whose progress nobody can see: unless
+    the policy decides without any, and says so by a class variable `heeds_progress` that is False.
+
+    It decides cores alone. Where jobs share a GPU it is asked once more for each, with a snapshot
+    in which the GPU is a node of capacity 1 and cores are its time (see `gpu_node`); a policy
+    that is not to be asked so says it by a class variable `per_device` that is False.
+    """
+
+    Parameters: ClassVar[type[Any]]
+    Memory: ClassVar[type[Any] | None]
+    reserves: ClassVar[bool]
+
+    def __init__(self, parameters: Any) -> None: ...
+
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
+        """What each running job should get, and why."""
+        ...
+
+
+def heeds_progress(policy: Policy) -> bool:
+    """Whether what it decides for a job hangs on that job's progress."""
+    return bool(getattr(policy, "heeds_progress", True))

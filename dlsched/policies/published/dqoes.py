@@ -1,0 +1,171 @@
+"""The policy `dqoes-published`: the rule as published, weaknesses included.
+
+Owns the classes G, S and B that `dqoes` shares. It must not be mended: it is what others are
+measured against.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from dlsched.estimate.sketch import measured_s
+from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.spec import LatencyTarget, Limits
+from dlsched.model.state import JobView, Snapshot
+from dlsched.policies.fair_share import claim, fair_shares
+
+
+class Standing(StrEnum):
+    """How a job stands to its target."""
+
+    BETTER = "G"
+    SATISFIED = "S"
+    WORSE = "B"
+
+
+@dataclass(frozen=True, slots=True)
+class DqoesPublishedParameters:
+    """The published constants, and the two questions that the text leaves open."""
+
+    alpha: float = 0.10
+    """Half width of the satisfied band, as a ratio of the target: the paper's 10 %."""
+    beta: float = 0.10
+    """How much of its usage or limit one step may move, as a ratio: the paper's 10 %."""
+    reading: str = "own"
+    """What a job in B grows by: `own`, a part of its own limit; `pool`, a part of G's usage."""
+    floor_ratio: float = 0.5
+    """Lowest limit as a ratio of an equal share N/n: 0.5 is the paper's N/(2n); 0.05 the other
+    floor that this project compares."""
+    interval_s: float = 2.0
+    """Seconds between decisions after a change for the worse, an arrival or an exit. The text gives
+    none; this is the mended rule's, so that both get as many steps."""
+    backoff: int = 8
+    """How many times its base the interval may grow while nothing gets worse; 1: never."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise ValueError(f"alpha is {self.alpha}, must be between 0 and 1")
+        if not 0 < self.beta < 1:
+            raise ValueError(f"beta is {self.beta}, must be between 0 and 1")
+        if self.reading not in {"own", "pool"}:
+            raise ValueError(f"reading is {self.reading!r}, must be own or pool")
+        if not 0 < self.floor_ratio <= 1:
+            raise ValueError(f"floor_ratio is {self.floor_ratio}, must be above 0 and at most 1")
+        if not 0 < self.interval_s < math.inf:
+            raise ValueError(f"interval_s is {self.interval_s}, must be above 0 and finite")
+        if self.backoff < 1:
+            raise ValueError(f"backoff is {self.backoff}, must be at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class DqoesPublishedMemory:
+    """What the rule carries from one decision to the next."""
+
+    limits: tuple[tuple[str, float], ...]
+    """L of every job, in cores: kept here, since steps below the dead-band must add up."""
+    interval_s: float
+    missed_s: float
+    """Sum of |q| over G and B at that decision: what "worse" is measured by."""
+
+
+class DqoesPublishedPolicy:
+    """Jobs faster than their target give CPU, jobs slower take it, a tenth at a time.
+
+    DQoES (arXiv 2010.12728), reconstructed: the structure is recalled, the factors are this
+    project's reading. With target o and measured p, q = o - p in seconds: G where q > alpha o,
+    B where q < -alpha o, else S. G: L = R (1 - beta q/Q_G), R its usage. B: L = L (1 + beta q/Q_B)
+    (`own`), or L + beta R_G q/Q_B (`pool`). S: unchanged. Then within [floor, N].
+
+    Ours, where the text is silent: L starts at N/n; p is measured since the limit last changed, or
+    over the last window while nothing has finished since; a job without any request counts as S;
+    one without a latency target keeps its fair share; worse means that |q| over G and B grew.
+    """
+
+    Parameters: ClassVar[type[DqoesPublishedParameters]] = DqoesPublishedParameters
+    Memory: ClassVar[type[DqoesPublishedMemory]] = DqoesPublishedMemory
+    reserves: ClassVar[bool] = False
+
+    def __init__(self, parameters: DqoesPublishedParameters) -> None:
+        self.parameters = parameters
+
+    def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
+        """One step of the rule, and the interval of the adaptive listener."""
+        rule = self.parameters
+        jobs = sorted(snapshot.running, key=lambda job: job.name)
+        capacity = snapshot.node.capacity_cores
+        before = memory if isinstance(memory, DqoesPublishedMemory) else None
+        equal = capacity / max(len(jobs), 1)
+        limits = {job.name: equal for job in jobs} | dict(before.limits if before else ())
+        used = {
+            job.name: limits[job.name] if job.usage.window_cores is None else job.usage.window_cores
+            for job in jobs
+        }
+        q = {job.name: _q(job) for job in jobs}
+        classes = {
+            job.name: standing(job.spec.target.seconds, q[job.name], rule.alpha)
+            for job in jobs
+            if isinstance(job.spec.target, LatencyTarget)
+        }
+        better = [name for name, one in classes.items() if one is Standing.BETTER]
+        worse = [name for name, one in classes.items() if one is Standing.WORSE]
+        q_better = math.fsum(q[name] for name in better)
+        q_worse = math.fsum(q[name] for name in worse)
+        used_better = math.fsum(used[name] for name in better)
+
+        shares = fair_shares(jobs, capacity)
+        after: dict[str, float] = {}
+        why: dict[str, str] = {}
+        for job in jobs:
+            name = job.name
+            old = new = limits[name]
+            if name not in classes:
+                after[name] = shares[name]
+                why[name] = f"no latency target: fair share of {shares[name]:.3f} cores"
+                continue
+            if classes[name] is Standing.BETTER:
+                new = used[name] * (1 - rule.beta * q[name] / q_better)
+            elif classes[name] is Standing.WORSE:
+                taken_from = old if rule.reading == "own" else used_better
+                new = old + rule.beta * taken_from * q[name] / q_worse
+            bounds = claim(job, capacity)
+            new = min(max(new, rule.floor_ratio * equal, bounds.floor_cores), bounds.ceiling_cores)
+            after[name] = new
+            why[name] = f"{classes[name]}, q {q[name] * 1e3:+.1f} ms: {old:.3f} -> {new:.3f} cores"
+
+        missed_s = math.fsum(abs(q[name]) for name in (*better, *worse))
+        calm = before is not None and missed_s <= before.missed_s and not snapshot.wakes
+        interval_s = rule.interval_s
+        if before is not None and calm:
+            interval_s = min(2 * before.interval_s, rule.backoff * rule.interval_s)
+        return Decision(
+            limits={name: Limits(cpu_cores=cores) for name, cores in after.items()},
+            why=why,
+            memory=DqoesPublishedMemory(tuple(after.items()), interval_s, missed_s),
+            next_s=interval_s,
+        )
+
+
+def standing(target_s: float, q_s: float, alpha: float) -> Standing:
+    """The class of a job that is `q_s` faster (above 0) or slower than its target."""
+    if q_s > alpha * target_s:
+        return Standing.BETTER
+    if q_s < -alpha * target_s:
+        return Standing.WORSE
+    return Standing.SATISFIED
+
+
+def _q(job: JobView) -> float:
+    """Target less measured latency, in seconds; 0 where there is nothing to compare."""
+    target = job.spec.target
+    if not isinstance(target, LatencyTarget):
+        return 0.0
+    p = measured_s(job.progress.window, target.quantile)
+    if p is None:
+        p = measured_s(job.progress.recent, target.quantile)
+    if p is None:
+        # Nothing finished at all: an unanswered request is at least as slow as it is old.
+        return min(target.seconds - job.progress.oldest_s, 0.0)
+    return target.seconds - p

@@ -1,0 +1,110 @@
+"""Finds policies by name. It must not decide anything itself.
+
+A user's own policy joins as an entry point of the group `dlsched.policies`, or is named
+`module:Class`. Wherever a policy is named, its parameters may stand behind the name:
+`dqoes?gain=0.1&backoff=1`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import re
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import cast
+
+from dlsched import policies
+from dlsched.model.errors import PolicyError
+from dlsched.policies.protocol import Policy
+from dlsched.policies.spelling import split, typed
+
+GROUP = "dlsched.policies"
+
+
+def known() -> dict[str, str]:
+    """Every installed policy: its name, and the first line of its docstring."""
+    return {point.name: _summary(point) for point in sorted(_points(), key=lambda p: p.name)}
+
+
+def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
+    """The policy of that name, or of `module:Class`, with these parameters and those in `spelled`.
+
+    `spelled` is `NAME` or `NAME?key=value&key=value`. Raises PolicyError in one line: an unknown
+    name tells the known ones, an unknown or ill-typed parameter tells the right ones.
+    """
+    name, written = split(spelled)
+    cls = _find(name)
+    fields = {field.name: field for field in dataclasses.fields(cls.Parameters)}
+    given: dict[str, object] = dict(options or {})
+    for key in (*written, *given):
+        if key not in fields:
+            raise PolicyError(f"policy {name}: no parameter {key!r}; {_told(fields)}")
+        if key in written and key in given:
+            raise PolicyError(f"policy {name}: {key} is given twice")
+    for key, value in given.items():
+        expected = type(fields[key].default)
+        fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
+        if not (fits or (expected is float and type(value) is int)):
+            raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
+    for key, words in written.items():
+        try:
+            given[key] = typed(words, fields[key].default)
+        except ValueError as error:
+            raise PolicyError(f"policy {name}: {key} is {words!r}, {error}") from error
+    try:
+        return cls(cls.Parameters(**given))
+    except ValueError as error:
+        raise PolicyError(f"policy {name}: {error}") from error
+
+
+def _told(fields: Mapping[str, object]) -> str:
+    return f"it has {', '.join(fields)}" if fields else "it has none"
+
+
+def _find(name: str) -> type[Policy]:
+    point = next((p for p in _points() if p.name == name), None)
+    try:
+        if point is not None:
+            found = point.load()
+        elif ":" in name:
+            module, _, attribute = name.partition(":")
+            found = getattr(importlib.import_module(module), attribute)
+        else:
+            names = ", ".join(sorted(p.name for p in _points()))
+            raise PolicyError(f"no policy {name!r}; known are {names}, or module:Class of your own")
+    except (ImportError, AttributeError) as error:
+        raise PolicyError(f"policy {name!r} cannot be loaded: {error}{_instead(error)}") from error
+    parts = ("Parameters", "Memory", "reserves", "decide")
+    missing = [part for part in parts if not hasattr(found, part)]
+    if missing:
+        raise PolicyError(f"policy {name!r} has no {', '.join(missing)}; see examples/my_policy.py")
+    return cast("type[Policy]", found)
+
+
+def _points() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=GROUP))
+
+
+def _summary(point: EntryPoint) -> str:
+    try:
+        return (point.load().__doc__ or "").strip().partition("\n")[0]
+    except (ImportError, AttributeError) as error:
+        return f"cannot be loaded: {error}{_instead(error)}"
+
+
+def _instead(error: ImportError | AttributeError) -> str:
+    """What to import instead, where it was one of our modules that lacks a name, or is none."""
+    if isinstance(error, ImportError):
+        module = error.name or ""
+        found = re.match(r"cannot import name '(\w+)'", str(error))
+        name = found[1] if found else ""
+    else:
+        module = error.obj.__name__ if isinstance(error.obj, ModuleType) else ""
+        name = error.name or ""
+    if module != "dlsched" and not module.startswith("dlsched."):
+        return ""
+    if name in policies.__all__:
+        return f"; write: from dlsched.policies import {name}"
+    return f"; what policies need is in dlsched.policies: {', '.join(policies.__all__)}"

@@ -1,0 +1,1 @@
+"""From a job's spec to a running container."""

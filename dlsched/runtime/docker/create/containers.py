@@ -1,0 +1,228 @@
+"""From a job's spec to what the engine makes a container from.
+
+Owns that translation. It must not call the engine; what the engine would take in silence and do
+otherwise than the user meant raises ValueError, in one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from docker.utils import convert_port_bindings
+from docker.utils.ports import build_port_bindings
+
+from dlsched.model.spec import ContainerSpec, Healthcheck, JobSpec, Limits, Restart
+from dlsched.runtime.cgroup.limits import PERIOD_US, quota_us
+from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.docker.gpus.injection import NO_GPUS, Injection
+from dlsched.runtime.docker.gpus.mps import MpsClient
+
+_VOLUME_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
+_PROPAGATION = frozenset({"private", "rprivate", "shared", "rshared", "slave", "rslave"})
+_RELABEL = frozenset({"z", "Z"})
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a container gets beside its spec."""
+
+    environment: Mapping[str, str]
+    """The whole environment: the spec's, with the sidecar's added."""
+    labels: Mapping[str, str]
+    cgroup_parent: str
+    tmpfs: Mapping[str, str]
+    """Options by place; the job writes its progress there."""
+    read_only: Mapping[str, Path]
+    """Host directories bound read-only, by their place in the container."""
+    confined: Confinement | None = None
+    """What a user's container is held to; None: it is the operator's."""
+    gpus: Injection = NO_GPUS
+    mps: MpsClient | None = None
+    """How it shares its GPUs; None: not by MPS."""
+
+
+def create_body(spec: JobSpec, limits: Limits, shares: int | None, around: Surroundings) -> Body:
+    """The body of the engine's create call; `shares` None: the engine's default.
+
+    Raises ValueError for a volume or port that is none.
+    """
+    container = spec.container
+    ports = _ports(container.ports)
+    return _without_none(
+        {
+            "Image": container.image,
+            "Cmd": _list(container.command),
+            "Entrypoint": _list(container.entrypoint),
+            "Env": [f"{name}={value}" for name, value in around.environment.items()],
+            "User": container.user,
+            "WorkingDir": container.working_dir,
+            "Labels": dict(around.labels),
+            "ExposedPorts": {port: {} for port in ports} or None,
+            "Healthcheck": _healthcheck(container.healthcheck),
+            "StopSignal": spec.stop.signal,
+            "HostConfig": _host_config(container, limits, shares, around, ports),
+        }
+    )
+
+
+def restart_policy(restart: Restart) -> Body:
+    """Docker's own restart policy, in its words."""
+    retries = restart.max_retries if restart.name == "on-failure" else 0
+    return {"Name": restart.name, "MaximumRetryCount": retries}
+
+
+def restart_update(restart: Restart) -> Body:
+    """The body of an update to that restart policy."""
+    return {"RestartPolicy": restart_policy(restart)}
+
+
+NO_RESTART = restart_update(Restart("no"))
+"""For a container that is to end."""
+
+
+def _host_config(
+    container: ContainerSpec,
+    limits: Limits,
+    shares: int | None,
+    around: Surroundings,
+    ports: Mapping[str, Any],
+) -> Body:
+    mounts, binds = _mounts(container.volumes, shallow=around.confined is not None)
+    for target, source in around.read_only.items():
+        mounts.append(_bind(str(source), target, read_only=True))
+    if around.mps is not None:
+        pipes = str(around.mps.pipes)
+        mounts.append(_bind(pipes, pipes, read_only=False))
+    return _without_none(
+        {
+            "CpuPeriod": PERIOD_US,
+            "CpuQuota": quota_us(limits.cpu_cores),
+            "CpuShares": shares,
+            "CgroupParent": around.cgroup_parent,
+            "Memory": container.memory_bytes,
+            "MemorySwap": container.memory_bytes,
+            "Mounts": mounts,
+            "Binds": binds or None,
+            "Tmpfs": {**_tmpfs(container.tmpfs), **around.tmpfs},
+            "RestartPolicy": restart_policy(container.restart),
+            "PortBindings": ports or None,
+            "NetworkMode": container.network,
+            "ShmSize": container.shm_size_bytes,
+            "Ulimits": [
+                {"Name": limit.name, "Soft": limit.soft, "Hard": limit.hard}
+                for limit in container.ulimits
+            ]
+            or None,
+            "ExtraHosts": _list(container.extra_hosts) or None,
+            "ReadonlyRootfs": container.read_only,
+            "CapDrop": _list(container.cap_drop) or None,
+            "LogConfig": {
+                "Type": container.logging.driver,
+                "Config": dict(container.logging.options),
+            },
+            "IpcMode": None if around.mps is None else "host",
+            **around.gpus.host,
+            **_confined(around.confined),
+        }
+    )
+
+
+def _confined(bounds: Confinement | None) -> Body:
+    """No more processes than that, and no rights that the first one has not."""
+    if bounds is None:
+        return {}
+    return {"PidsLimit": bounds.pids, "SecurityOpt": ["no-new-privileges:true"]}
+
+
+def _mounts(volumes: tuple[str, ...], *, shallow: bool) -> tuple[list[Body], list[str]]:
+    """Mounts, whose missing sources the engine refuses, and binds for what mounts cannot say.
+
+    `shallow`: a bind that may only be read leaves out file systems mounted below its source, since
+    to older engines and kernels those stay open for writing.
+    """
+    mounts: list[Body] = []
+    binds: list[str] = []
+    for volume in volumes:
+        source, target, options = _volume(volume)
+        propagation = options & _PROPAGATION
+        unknown = options - _PROPAGATION - _RELABEL - {"ro", "rw", "nocopy"}
+        if unknown:
+            raise ValueError(f"volume {volume!r}: unknown mode {', '.join(sorted(unknown))}")
+        if options & _RELABEL:
+            binds.append(volume)
+        elif source.startswith("/"):
+            mount = _bind(source, target, read_only="ro" in options)
+            if propagation:
+                mount["BindOptions"] = {"Propagation": min(propagation)}
+            elif shallow and "ro" in options:
+                mount["BindOptions"] = {"NonRecursive": True}
+            mounts.append(mount)
+        else:
+            mounts.append(
+                {
+                    "Type": "volume",
+                    "Source": source,
+                    "Target": target,
+                    "ReadOnly": "ro" in options,
+                    "VolumeOptions": {"NoCopy": "nocopy" in options},
+                }
+            )
+    return mounts, binds
+
+
+def _volume(volume: str) -> tuple[str, str, frozenset[str]]:
+    source, _, rest = volume.partition(":")
+    if not rest:
+        source, rest = "", source
+    target, _, mode = rest.partition(":")
+    if not PurePosixPath(target).is_absolute():
+        raise ValueError(f"volume {volume!r}: the target {target!r} is not an absolute path")
+    if source and not source.startswith("/") and not _VOLUME_NAME.fullmatch(source):
+        raise ValueError(
+            f"volume {volume!r}: the source {source!r} is neither an absolute path nor the name of "
+            "a volume"
+        )
+    return source, target, frozenset(mode.split(",")) - {""}
+
+
+def _bind(source: str, target: str, *, read_only: bool) -> Body:
+    return {"Type": "bind", "Source": source, "Target": target, "ReadOnly": read_only}
+
+
+def _tmpfs(entries: tuple[str, ...]) -> dict[str, str]:
+    return dict(entry.partition(":")[::2] for entry in entries)
+
+
+def _ports(ports: tuple[str, ...]) -> dict[str, Any]:
+    return dict(convert_port_bindings(build_port_bindings(list(ports))))
+
+
+def _healthcheck(check: Healthcheck | None) -> Body | None:
+    if check is None:
+        return None
+    return _without_none(
+        {
+            "Test": list(check.test),
+            "Interval": _nanoseconds(check.interval_s),
+            "Timeout": _nanoseconds(check.timeout_s),
+            "StartPeriod": _nanoseconds(check.start_period_s),
+            "Retries": check.retries,
+        }
+    )
+
+
+def _nanoseconds(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e9)
+
+
+def _list(words: tuple[str, ...] | None) -> list[str] | None:
+    return None if words is None else list(words)
+
+
+def _without_none(body: Body) -> Body:
+    return {name: value for name, value in body.items() if value is not None}

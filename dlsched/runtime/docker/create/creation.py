@@ -1,0 +1,233 @@
+"""A job's container, made and started: the one place where the engine is asked to create one.
+
+Owns what a container gets beside its spec, and what is done about a name that is taken. It must not
+decide whether a job should be started. Calls wait for the engine: they belong in a background
+thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from dlsched.control.gpus.placement import memory_on
+from dlsched.model.actions import Start
+from dlsched.model.errors import DlschedError
+from dlsched.model.facts import GpuAccess, GpuFact
+from dlsched.model.spec import JobSpec, Limits
+from dlsched.runtime.allotment import (
+    IN,
+    LIB,
+    OUT,
+    OUT_TMPFS_OPTIONS,
+    Allotment,
+    container_environment,
+    install_reporter,
+    job_dir,
+    write_allotment,
+)
+from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+from dlsched.runtime.docker.gpus.canary import Waits
+from dlsched.runtime.docker.gpus.injection import Injector, NoWay
+from dlsched.runtime.docker.gpus.mps import MpsClient, client_of, paced, running_pipes
+from dlsched.runtime.docker.identity.claims import inherits_labels
+from dlsched.runtime.docker.identity.heritage import Heritage
+from dlsched.runtime.docker.identity.labels import (
+    ORIGIN,
+    container_name,
+    gpu_labels,
+    inspected,
+    labels_of,
+)
+from dlsched.runtime.docker.limits.group import ParentGroup
+from dlsched.runtime.docker.limits.outcome import Own, Untouchable
+from dlsched.runtime.docker.limits.writer import Hands
+
+_PASSING = (
+    "port is already allocated",
+    "address already in use",
+    "is marked for removal",
+    "No such container",
+)
+"""Refusals that pass: another job's end cures them, or the container was removed while it was
+being started, as when a job is stopped at that moment."""
+
+
+class StartFailed(DlschedError):
+    """The container cannot be started; whether it is worth trying again."""
+
+    def __init__(self, reason: str, *, retryable: bool) -> None:
+        self.retryable = retryable
+        super().__init__(reason)
+
+
+class Creation:
+    """Makes the containers of one instance. May be used from any thread."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        group: ParentGroup,
+        hands: Hands,
+        instance: str,
+        state_dir: Path,
+        driver: Callable[[], str],
+        injector: Injector,
+        confine: Callable[[JobSpec], Confinement | None] = lambda _: None,
+        mps_pipes: Callable[[], Path | None] = lambda: running_pipes(os.environ),
+    ) -> None:
+        """`driver` asks the engine for its cgroup driver; `injector` knows how GPUs get into a
+        container, `confine` what a user's container is held to, and `mps_pipes` where clients of
+        MPS find it (None: it does not run)."""
+        self._engine = engine
+        self._group = group
+        self._hands = hands
+        self._instance = instance
+        self._state_dir = state_dir
+        self._driver = driver
+        self._injector = injector
+        self._confine = confine
+        self._mps_pipes = mps_pipes
+        self._installing = threading.Lock()
+
+    def start(self, action: Start, image: Body, heritage: Heritage | None = None) -> str:
+        """Make the job's container and start it; returns its id.
+
+        One of the job's name and spec that is there already is started instead; not so where it
+        is to take over a `heritage`. Raises StartFailed, EngineUnavailable, OSError; what it made
+        is then removed again.
+        """
+        name = container_name(self._instance, action.job)
+        if len(action.gpus) != action.spec.container.gpus:
+            raise StartFailed("its GPUs are not chosen yet", retryable=True)
+        try:
+            inside = job_dir(self._state_dir, action.job)
+            around = self._surroundings(action, image, inside)
+            if heritage is not None:
+                around = replace(around, labels={**around.labels, ORIGIN: heritage.origin})
+            by_file = around.gpus.access is GpuAccess.LEGACY
+            # To such a one the engine can be told nothing later: what it goes back to is told now.
+            limits = Limits(action.spec.bounds.ceiling_cores) if by_file else action.limits
+            shares = None if by_file else action.cpu_shares
+            body = create_body(action.spec, limits, shares, around)
+        except ValueError as error:
+            raise StartFailed(one_line(error), retryable=False) from error
+        except NoWay as error:
+            raise StartFailed(str(error), retryable=True) from error
+        if heritage is not None:
+            heritage.give(body)
+        made = True
+        try:
+            container = self._engine.create(name, body)
+        except EngineRefused as error:
+            if error.status != 409 or heritage is not None:
+                raise StartFailed(error.reason, retryable=False) from error
+            container, made = self._found(name, action, limits, shares), False
+        try:
+            # Before it runs: whatever happens to the agent, it can be given its ceiling.
+            self._hands.remember(container, _own(action))
+            write_allotment(inside, self._allotment(action, around.mps))
+            self._engine.start(container)
+            if by_file:
+                # Until then, and where it fails until a later cycle, it has its ceiling.
+                with suppress(DlschedError, OSError, ValueError):
+                    self._hands.set(container, action.limits, action.cpu_shares, own=_own(action))
+        except (EngineRefused, Untouchable) as error:
+            if made:
+                with suppress(DlschedError):
+                    self._engine.remove(container)
+            passing = isinstance(error, Untouchable) or any(
+                words in error.reason for words in _PASSING
+            )
+            raise StartFailed(str(error), retryable=passing) from error
+        return container
+
+    def _allotment(self, action: Start, mps: MpsClient | None) -> Allotment:
+        # All of a GPU's memory needs no word: a job that is told of a bound begins to use CUDA.
+        bounds = [(memory_on(action.spec, gpu.memory_bytes), gpu) for gpu in self._gpus(action)]
+        memory = [most_bytes for most_bytes, gpu in bounds if most_bytes < gpu.memory_bytes]
+        return Allotment(
+            cpu_cores=action.limits.cpu_cores,
+            gpu_share=paced(action.limits.gpu_share, None if mps is None else mps.threads_percent),
+            gpu_memory_bytes=min(memory, default=None),
+            gpus=action.gpus,
+        )
+
+    def _gpus(self, action: Start) -> list[GpuFact]:
+        return [gpu for gpu in self._injector.devices() if gpu.uuid in action.gpus]
+
+    def _surroundings(self, action: Start, image: Body, inside: Path) -> Surroundings:
+        config = image.get("Config") or {}
+        confined = self._confine(action.spec)
+        if confined is not None:
+            confined.check(action.spec.container.volumes)
+        variables = dict(entry.partition("=")[::2] for entry in config.get("Env") or ())
+        gpus = self._injector.of(action.gpus, self._engine.info())
+        pipes = self._mps_pipes() if gpus.access is not None and confined is None else None
+        mps = None if pipes is None else client_of(action.spec, pipes, self._gpus(action))
+        own = dict(action.spec.container.environment)
+        # The operator may ask for more by the environment; a user would get others' GPUs by it.
+        heard = gpus.environment
+        if not action.gpus and confined is None:
+            heard = {name: text for name, text in heard.items() if name not in own}
+        return Surroundings(
+            environment=container_environment(
+                action.job,
+                variables.get("PYTHONPATH"),
+                {**own, **heard, **({} if mps is None else mps.environment)},
+            ),
+            labels={
+                **labels_of(action.spec, self._instance, action.source),
+                **gpu_labels(action.gpus, gpus.access, mps),
+            },
+            cgroup_parent=self._group.name(self._driver()),
+            tmpfs={OUT: OUT_TMPFS_OPTIONS},
+            read_only={IN: inside, LIB: self._reporter()},
+            confined=confined,
+            gpus=gpus,
+            mps=mps,
+        )
+
+    def _reporter(self) -> Path:
+        # Two installations at once would clear away each other's unfinished files.
+        with self._installing:
+            return install_reporter(self._state_dir)
+
+    def _found(self, name: str, action: Start, limits: Limits, shares: int | None) -> str:
+        """The container that has the name already: ours to start, or a reason to fail."""
+        try:
+            body = self._engine.inspect(name)
+            found, inherited = inspected(body), inherits_labels(self._engine, body)
+        except (EngineRefused, ValueError) as error:
+            raise StartFailed(f"container {name}: {one_line(error)}", retryable=True) from error
+        short = found.container_id[:12]
+        if found.instance != self._instance or found.job != action.job or inherited:
+            raise StartFailed(
+                f"the name {name} is taken by container {short} (image {found.image}), which is "
+                "not this instance's",
+                retryable=False,
+            )
+        if found.container_digest != action.spec.container_digest:
+            raise StartFailed(f"container {short} of an older spec is still there", retryable=True)
+        if set(found.gpus) != set(action.gpus) and not found.alive:
+            with suppress(EngineRefused):
+                self._engine.remove(found.container_id)
+            raise StartFailed(f"container {short} was made for other GPUs", retryable=True)
+        try:
+            self._hands.set(found.container_id, limits, shares, own=_own(action))
+            if not found.risks_gpus:
+                restart = restart_update(action.spec.container.restart)
+                self._engine.update(found.container_id, restart)
+        except (EngineRefused, Untouchable, Waits) as error:
+            raise StartFailed(f"container {short}: {one_line(error)}", retryable=True) from error
+        return found.container_id
+
+
+def _own(action: Start) -> Own:
+    return Own(action.job, action.spec.bounds.ceiling_cores)

@@ -1,0 +1,149 @@
+"""Images: are they there, and if not, fetch them, each only once at a time.
+
+Owns pulls, their progress and the credentials for them. It must not know containers. All of it
+blocks; it runs in the background threads of starts.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from docker.auth import encode_header, load_config, resolve_repository_name
+from docker.errors import DockerException
+from docker.utils import parse_repository_tag
+
+from dlsched.model.errors import DlschedError, EngineUnavailable
+from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
+
+_FOR_GOOD = (
+    "denied",
+    "unauthorized",
+    "no basic auth credentials",
+    "not found",
+    "manifest unknown",
+    "invalid reference",
+    "does not exist",
+)
+"""What a registry says when asking again changes nothing."""
+
+
+class ImageMissing(DlschedError):
+    """The image cannot be had; whether it is worth trying again."""
+
+    def __init__(self, reason: str, *, retryable: bool) -> None:
+        self.retryable = retryable
+        super().__init__(reason)
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a pull has come, layer by layer."""
+
+    layers: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def take(self, message: Body) -> None:
+        figures = message.get("progressDetail") or {}
+        layer, total = message.get("id"), figures.get("total")
+        if layer and total and message.get("status") == "Downloading":
+            self.layers[layer] = (int(figures.get("current") or 0), int(total))
+        elif layer in self.layers and message.get("status") in ("Download complete", "Extracting"):
+            total = self.layers[layer][1]
+            self.layers[layer] = (total, total)
+
+    def __str__(self) -> str:
+        layers = list(self.layers.values())
+        total = sum(size for _, size in layers)
+        if not total:
+            return "asking the registry"
+        done = sum(size for size, _ in layers)
+        return f"{100 * done // total} % of {total / 2**20:.0f} MiB"
+
+
+class Images:
+    """The engine's images, and the pulls under way."""
+
+    def __init__(self, engine: Engine, config_file: Path | None) -> None:
+        self._engine = engine
+        self._config_file = config_file
+        self._lock = threading.Lock()
+        self._pulls: dict[str, tuple[Future[None], _Progress]] = {}
+
+    def require(
+        self,
+        reference: str,
+        policy: Literal["missing", "always", "never"],
+        tell: Callable[[Callable[[], str]], None],
+    ) -> Body:
+        """The image's description, after a pull where the policy wants one.
+
+        `tell` is handed the progress, to be asked at any time. Raises ImageMissing,
+        EngineUnavailable or EngineRefused.
+        """
+        if policy == "always":
+            self._pull(reference, tell)
+        try:
+            return self._engine.image(reference)
+        except EngineRefused as error:
+            if error.status != 404:
+                raise
+        if policy == "never":
+            raise ImageMissing(
+                f"image {reference} is not on this host, and pull_policy is never", retryable=False
+            )
+        self._pull(reference, tell)
+        return self._engine.image(reference)
+
+    def _pull(self, reference: str, tell: Callable[[Callable[[], str]], None]) -> None:
+        with self._lock:
+            if reference not in self._pulls:
+                progress = _Progress()
+                future = begin(lambda: self._fetch(reference, progress), "pull")
+                self._pulls[reference] = (future, progress)
+            future, progress = self._pulls[reference]
+        tell(progress.__str__)
+        try:
+            future.result()
+        finally:
+            with self._lock:
+                if self._pulls.get(reference, (None, None))[0] is future:
+                    del self._pulls[reference]
+
+    def _fetch(self, reference: str, progress: _Progress) -> None:
+        repository, tag = parse_repository_tag(reference)
+        try:
+            auth = self._credentials(repository)
+            for message in self._engine.pull(repository, tag or "latest", auth):
+                if "error" in message:
+                    raise _missing(reference, one_line(message["error"]))
+                progress.take(message)
+        except EngineRefused as error:
+            raise _missing(reference, error.reason) from error
+        except EngineUnavailable as error:
+            raise ImageMissing(f"image {reference}: {error}", retryable=True) from error
+
+    def _credentials(self, repository: str) -> bytes | None:
+        """The registry's credentials, read anew for each pull. Raises ImageMissing."""
+        try:
+            if self._config_file is not None:
+                self._config_file.read_bytes()
+            registry, _ = resolve_repository_name(repository)
+            found: Any = load_config(self._config_file).resolve_authconfig(registry)
+        except OSError as error:
+            reason = f"credentials file {self._config_file}: {error.strerror}"
+            raise ImageMissing(reason, retryable=True) from error
+        except (DockerException, ValueError) as error:
+            reason = f"credentials for image {repository}: {one_line(error)}"
+            raise ImageMissing(reason, retryable=False) from error
+        return encode_header(found) if found else None
+
+
+def _missing(reference: str, reason: str) -> ImageMissing:
+    for_good = any(word in reason.lower() for word in _FOR_GOOD)
+    # A name that no server resolves is `no such host`: the network may come back.
+    return ImageMissing(f"image {reference} cannot be pulled: {reason}", retryable=not for_good)

@@ -1,0 +1,1 @@
+"""What the engine is like, for `dlsched doctor`."""

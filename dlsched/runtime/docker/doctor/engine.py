@@ -1,0 +1,83 @@
+"""What the engine is like: whether dlsched can work with it, and where only in part.
+
+Owns those findings, and what keeps an agent from starting. It must not change anything: `probe`
+tries things out, and `gpu_doctor` looks at GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dlsched.model.errors import DlschedError
+from dlsched.runtime.docker.engine import Body, Engine
+from dlsched.runtime.doctor.finding import Finding
+
+LEAST_API = (1, 41)
+"""Docker 20.10: older engines do not tell their cgroup version, and know no cgroup v2."""
+
+
+class EngineUnworkable(DlschedError):
+    """The engine answers, and cannot do what dlsched needs: the agent does not start."""
+
+
+def unworkable(version: Body, info: Body) -> str | None:
+    """Why dlsched cannot work with that engine at all, in one line; None: it can."""
+    told = str(version.get("ApiVersion") or "")
+    numbers = tuple(int(part) for part in told.split(".") if part.isdecimal())
+    if numbers < LEAST_API:
+        least = ".".join(map(str, LEAST_API))
+        return f"the engine speaks API {told or '?'}; {least} (Docker 20.10) is the least"
+    if info.get("OSType", "linux") != "linux":
+        return f"the engine runs {info['OSType']} containers; only Linux has CPU quotas"
+    if info.get("CgroupDriver") == "none" or not info.get("CpuCfsQuota"):
+        if _rootless(info):
+            return (
+                "a rootless engine that was not given the cpu controller cannot limit a container"
+            )
+        return "the engine cannot set CPU quotas: the kernel lacks CONFIG_CFS_BANDWIDTH"
+    return None
+
+
+def examine(engine: Engine) -> Iterator[Finding]:
+    """Look at the engine; waits for it."""
+    try:
+        version, info = engine.version(), engine.info()
+    except DlschedError as error:
+        yield Finding(
+            "engine", "fail", str(error), "start the engine, set DOCKER_HOST, or join its group"
+        )
+        return
+    line = f"{version.get('Version')} at {engine.host} (API {version.get('ApiVersion')})"
+    if (why := unworkable(version, info)) is not None:
+        yield Finding("engine", "fail", f"{line}: {why}", _remedy(info))
+        return
+    yield Finding("engine", "ok", line)
+    driver = info.get("CgroupDriver", "?")
+    yield Finding("cgroup", "ok", f"version {info.get('CgroupVersion', '?')}, driver {driver}")
+    yield from _security(info)
+
+
+def _remedy(info: Body) -> str:
+    if _rootless(info):
+        return "delegate cpu to user@.service (Delegate=cpu), on cgroup v2; or a rootful engine"
+    return "use a Linux engine of 20.10 or later on a kernel with CPU bandwidth control"
+
+
+def _options(info: Body) -> list[str]:
+    return [str(option) for option in info.get("SecurityOptions") or ()]
+
+
+def _rootless(info: Body) -> bool:
+    return any("rootless" in option for option in _options(info))
+
+
+def _security(info: Body) -> Iterator[Finding]:
+    if _rootless(info):
+        line = (
+            "rootless engine: limits, weights and metrics files work; metrics endpoints "
+            "(dlsched.metrics.port) do not, since its networks cannot be reached from the host"
+        )
+        yield Finding("security", "warn", line, "use a metrics file or a log pattern")
+    elif any("userns" in option for option in _options(info)):
+        line = "user namespaces: limits, weights and every source of progress work"
+        yield Finding("security", "ok", line)

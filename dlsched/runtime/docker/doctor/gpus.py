@@ -1,0 +1,181 @@
+"""What GPUs are like: whether they can be seen and used, by whom, and how jobs get them.
+
+Owns those findings. It must not change anything, nor look at GPUs itself: it is handed a look.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from dlsched.config.settings import Gpus
+from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact
+from dlsched.model.units import render_bytes, render_seconds
+from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.docker.gpus.canary import ALARM_FILE, Canary
+from dlsched.runtime.docker.gpus.injection import NVIDIA_CONFIG, Injector, NoWay, nvidia_mode
+from dlsched.runtime.docker.gpus.mps import running_pipes
+from dlsched.runtime.doctor.finding import Finding
+from dlsched.runtime.gpu import Inventory, Look, remedy
+from dlsched.runtime.gpu.inventory import EVERY_S
+
+NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
+
+PATIENCE_S = 15.0
+"""A driver that nobody uses takes seconds to wake up, for each GPU."""
+
+_TOLD_PIDS = 5
+_FOR_ALL = stat.S_IROTH | stat.S_IWOTH
+_TO_CDI = (
+    "nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi, "
+    "nvidia-ctk cdi generate --output=/etc/cdi/nvidia.yaml, restart the engine"
+)
+
+
+def look(options: Gpus) -> Look:
+    """The GPUs, looked at twice: processes that end meanwhile are nobody's trouble."""
+    inventory = Inventory(options.device_folder, wait_s=PATIENCE_S, first_wait_s=PATIENCE_S)
+    inventory.look(0.0)
+    seen = inventory.look(EVERY_S)
+    inventory.close()
+    return seen
+
+
+def devices(seen: Look, options: Gpus, driver: Path = NVIDIA_DRIVER) -> Iterator[Finding]:
+    """The driver, and each GPU."""
+    if not seen.devices and seen.trouble is None:
+        if not driver.exists():
+            yield Finding("gpu", "ok", "none: no NVIDIA driver on this host")
+            return
+        line = "there is an NVIDIA driver, and its library libnvidia-ml.so.1 does not reach it"
+        cure = (
+            "install the driver's own libraries; an agent in a container needs --gpus all and "
+            "NVIDIA_DRIVER_CAPABILITIES=utility"
+        )
+        yield Finding("gpu", "warn", line, cure)
+        return
+    if seen.trouble is not None:
+        yield Finding("gpu", "warn" if seen.devices else "fail", seen.trouble, "ask nvidia-smi")
+    if seen.driver is not None:
+        cost = render_seconds(seen.cost_s)
+        yield Finding("gpu", "ok", f"driver {seen.driver}; a look at its GPUs takes {cost}")
+    if seen.missing:
+        line = f"the driver's library lacks {', '.join(seen.missing)}: what they tell is unknown"
+        yield Finding("gpu", "warn", line, "a driver of 510 or later")
+    for gpu in seen.devices:
+        yield _device(gpu, options)
+
+
+def alarm(state_dir: Path) -> Iterator[Finding]:
+    """What an agent has found out and left behind, where it may be read."""
+    if os.access(state_dir / ALARM_FILE, os.R_OK):
+        yield Finding("gpu", "warn", str(Canary(state_dir=state_dir).alarm))
+
+
+def _device(gpu: GpuFact, options: Gpus) -> Finding:
+    place = "" if gpu.part_of is None else f", MIG instance of {gpu.part_of}"
+    mode = "" if gpu.compute_mode is ComputeMode.DEFAULT else f", mode {gpu.compute_mode.value}"
+    kept = ", reserved" if {gpu.uuid, gpu.part_of} & set(options.reserved) else ""
+    name = f"GPU {gpu.index}: {gpu.model}, {render_bytes(gpu.memory_bytes)}, {gpu.uuid}"
+    line = f"{name}{place}{mode}{kept}"
+    if gpu.trouble is not None:
+        return Finding("gpu", "fail", f"{line}: {gpu.trouble}", remedy(gpu))
+    if absent := [node for node in gpu.nodes if not Path(node).exists()]:
+        cure = "start nvidia-persistenced, or run nvidia-modprobe -u -c 0"
+        return Finding("gpu", "warn", f"{line}: {', '.join(absent)} is not there", cure)
+    usual = f"nvidia-smi -i {gpu.index} -c DEFAULT"
+    if gpu.compute_mode is ComputeMode.PROHIBITED:
+        return Finding("gpu", "warn", f"{line}: nobody may compute on it", usual)
+    if gpu.compute_mode is ComputeMode.EXCLUSIVE:
+        line += ": one process at a time, so jobs cannot share it without MPS"
+        return Finding("gpu", "warn", line, f"{usual}, or start MPS")
+    return Finding("gpu", "ok", line)
+
+
+def foreign_users(seen: Look, ours: Collection[str], options: Gpus) -> Iterator[Finding]:
+    """Processes on GPUs that are of no container of `ours` (ids)."""
+    for gpu in seen.devices:
+        others = [one for one in gpu.processes if one.container_id not in ours]
+        if not others:
+            continue
+        held = render_bytes(sum(one.memory_bytes or 0 for one in others))
+        pids = ", ".join(str(one.pid) for one in others[:_TOLD_PIDS])
+        more = ", ..." if len(others) > _TOLD_PIDS else ""
+        line = f"GPU {gpu.index} is used by others than jobs: pid {pids}{more}, {held}"
+        if options.foreign == "share":
+            yield Finding("gpu", "ok", f"{line}; jobs share it all the same (gpus.foreign)")
+        else:
+            cure = "end them, set gpus.foreign: share, or name it in gpus.reserved"
+            yield Finding("gpu", "warn", f"{line}; no job is placed on it", cure)
+
+
+def way_in(seen: Look, info: Body, options: Gpus, config: Path = NVIDIA_CONFIG) -> Finding:
+    """How containers get GPUs: a CPU update can take them away again in the legacy mode."""
+    divided = {gpu.part_of for gpu in seen.devices}
+    whole = tuple(gpu for gpu in seen.devices if gpu.uuid not in divided)
+    usable = tuple(gpu.uuid for gpu in whole if gpu.trouble is None)
+    usable = usable or tuple(gpu.uuid for gpu in whole)
+    injector = Injector(options, lambda: seen.devices, config)
+    try:
+        access = injector.of(usable, info).access
+    except NoWay as error:
+        cure = "install the NVIDIA Container Toolkit; nvidia-ctk cdi generate"
+        return Finding("gpu", "warn", str(error), cure)
+    if access is GpuAccess.CDI:
+        return Finding("gpu", "ok", "jobs get GPUs by CDI: updates leave them alone")
+    if access is GpuAccess.RUNTIME:
+        line = "jobs get GPUs by the NVIDIA runtime in CDI mode: updates leave them alone"
+        return Finding("gpu", "ok", line)
+    if access is GpuAccess.NODES:
+        line = "jobs get GPUs as device nodes; the driver's libraries must be in their images"
+        return Finding("gpu", "ok", line)
+    line = (
+        f"jobs get GPUs by NVIDIA's hook (mode {nvidia_mode(config)}): a CPU update could take them"
+        " away (nvidia-container-toolkit#138), so ceilings are written to control group files"
+    )
+    return Finding("gpu", "warn", line, _TO_CDI)
+
+
+def user_namespaces(seen: Look, info: Body) -> Iterator[Finding]:
+    """Whether root of a container, who is somebody else here, may open the nodes."""
+    words = [str(option) for option in info.get("SecurityOptions") or ()]
+    if not any("userns" in word or "rootless" in word for word in words):
+        return
+    closed = []
+    for node in dict.fromkeys(node for gpu in seen.devices for node in gpu.nodes):
+        try:
+            mode = Path(node).stat().st_mode
+        except OSError:
+            continue
+        if mode & _FOR_ALL != _FOR_ALL:
+            closed.append(node)
+    if closed:
+        line = f"user namespaces: no container may open {', '.join(closed)}"
+        yield Finding("gpu", "warn", line, "options nvidia NVreg_DeviceFileMode=0666 (modprobe.d)")
+
+
+def mps(environment: Mapping[str, str], proc: Path = PROC) -> Finding:
+    """What is enforced beyond the devices themselves."""
+    pipes = running_pipes(environment, proc)
+    if pipes is None:
+        line = "MPS does not run: shares of a GPU's time and memory are advisory"
+    else:
+        line = f"MPS runs ({pipes}): it holds jobs that share a GPU to their ceilings, from a start"
+    return Finding("gpu", "ok", line)
+
+
+def reached_by(pid: int, seen: Look, proc: Path = PROC) -> Iterator[Finding]:
+    """Whether the daemon's process has the nodes in its own /dev, which may be a private one."""
+    root = proc / str(pid) / "root"
+    nodes = dict.fromkeys(node for gpu in seen.devices for node in gpu.nodes)
+    try:
+        there = (root / "dev").is_dir()
+        absent = [one for one in nodes if Path(one).exists() and not (root / one[1:]).exists()]
+    except OSError:
+        return  # another user's process does not show itself
+    if there and absent:
+        line = f"the daemon was started before these were there: {', '.join(absent)}"
+        yield Finding("gpu", "warn", line, "restart it, after nvidia-persistenced")

@@ -1,0 +1,205 @@
+"""Tries out on a scratch container what dlsched does to containers.
+
+Owns that container: made from an image that is there, without network or capabilities, alive for a
+second, and removed whatever happens; the engine itself removes one whose doctor was killed. It must
+not touch any other.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from dlsched.model.errors import DlschedError
+from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
+from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, PERIOD_US, UNLIMITED_US
+from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.doctor.finding import Finding
+
+LIVES_S = 30
+"""The longest that a probe whose doctor was killed lives."""
+IMAGES_TRIED = 3
+"""An image may lack the program that the probe runs."""
+
+_QUOTA = {"CpuPeriod": PERIOD_US, "CpuQuota": 50_000}
+_LESS = {"CpuPeriod": PERIOD_US, "CpuQuota": 25_000}
+_NONE = {"CpuPeriod": PERIOD_US, "CpuQuota": UNLIMITED_US}
+_NANO = {"NanoCpus": 500_000_000}
+_LESS_NANO = {"NanoCpus": 250_000_000}
+_BURST_US = 10_000
+_SHARES = 512
+
+_PATIENCE = "see the engine's log; dlsched would fail alike on every container"
+
+
+class _Failed(Exception):
+    """What a step of the probe showed, in one line."""
+
+
+def probe(engine: Engine, instance: str, proc: Path = PROC) -> Iterator[Finding]:
+    """Try both limit dialects; waits for the engine. Leaves nothing behind."""
+    try:
+        images = _candidates(engine)
+        if not images:
+            yield Finding("probe", "warn", "skipped: the engine has no image", "pull or build one")
+            return
+        yield _dialect("quota", lambda: _quota(engine, instance, images, proc))
+        yield _dialect("nano", lambda: _nano(engine, instance, images, proc))
+    except DlschedError as error:
+        yield Finding("probe", "warn", f"skipped: {error}", "see the engine's log")
+
+
+def _dialect(name: str, attempt: Callable[[], str]) -> Finding:
+    try:
+        return Finding(name, "ok", attempt())
+    except DlschedError as error:
+        return Finding(name, "fail", str(error), _PATIENCE)
+    except _Failed as why:
+        return Finding(name, "fail", str(why), _PATIENCE)
+    except OSError as error:
+        line = f"the scratch container's control group cannot be read: {error}"
+        remedy = (
+            "an agent in a container needs --pid=host and --cgroupns=host, and the cgroup mount"
+        )
+        return Finding(name, "fail", line, remedy)
+
+
+def _quota(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
+    with _Scratch(engine, instance, images, _QUOTA, proc) as scratch:
+        scratch.update(_LESS, lambda seen: seen.quota_us == 25_000, "quota 0.25 cores")
+        before = scratch.limits()
+        scratch.update(
+            {"CpuShares": _SHARES},
+            lambda seen: (seen.shares or seen.weight) != (before.shares or before.weight),
+            f"shares {_SHARES}",
+        )
+        after = scratch.limits()
+        burst, idle = scratch.burst(), scratch.idle()
+        scratch.update(_NONE, lambda seen: seen.quota_us == UNLIMITED_US, "no quota (-1)")
+        scratch.update({"CpuShares": DEFAULT_SHARES}, lambda _: True, "default shares")
+    weight = f"shares {after.shares}" if after.weight is None else f"weight {after.weight}"
+    return (
+        f"on a scratch container of {scratch.image}: quota set, read back and given back to none; "
+        f"{_SHARES} shares read back as {weight}; {burst}; {idle}"
+    )
+
+
+def _nano(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
+    with _Scratch(engine, instance, images, _NANO, proc) as scratch:
+        scratch.update(_LESS_NANO, lambda seen: seen.quota_us == 25_000, "0.25 CPUs")
+        scratch.update(_NANO, lambda seen: seen.quota_us == 50_000, "0.5 CPUs again")
+    return "containers made with --cpus: set, read back and given back in their own dialect"
+
+
+def _candidates(engine: Engine) -> list[str]:
+    """Some images by name, the smallest first."""
+    named = [one for one in engine.images() if one.get("RepoTags")]
+    named.sort(key=lambda one: int(one.get("Size") or 0))
+    return [str(one["RepoTags"][0]) for one in named[:IMAGES_TRIED]]
+
+
+class _Scratch:
+    """The container, from its start to its removal."""
+
+    def __init__(
+        self, engine: Engine, instance: str, images: list[str], limits: Body, proc: Path
+    ) -> None:
+        self._engine = engine
+        self._name = f"dlsched-probe-{instance}-{secrets.token_hex(4)}"
+        self._images = images
+        self._limits = limits
+        self._proc = proc
+        self._container: str | None = None
+        self._files: LimitFiles | None = None
+        self.image = ""
+
+    def __enter__(self) -> _Scratch:
+        trouble = ""
+        for image in self._images:
+            try:
+                self._container = self._engine.create(self._name, self._body(image))
+                self._engine.start(self._container)
+            except EngineRefused as error:
+                trouble = error.reason
+                self._discard()
+            else:
+                self.image = image
+                return self
+        raise _Failed(f"no scratch container can be started: {trouble}")
+
+    def __exit__(self, *_: object) -> None:
+        self._discard()
+
+    def update(self, body: Body, shows: Callable[[GroupLimits], bool], words: str) -> None:
+        """Set something, and see that the kernel has it."""
+        try:
+            self._engine.update(self._container or "", body)
+        except EngineRefused as error:
+            raise _Failed(f"{words}: refused: {error.reason}") from error
+        seen = self.limits()
+        if not shows(seen):
+            raise _Failed(f"{words}: accepted, but the kernel has {dict(seen.files)}")
+
+    def limits(self) -> GroupLimits:
+        """What the kernel has now. Raises OSError."""
+        return self._group().read()
+
+    def burst(self) -> str:
+        """Whether the CFS burst can be set, in a few words."""
+        files = self._group()
+        if files.burst_file is None:
+            return "this kernel has no CFS burst"
+        try:
+            files.write_burst(_BURST_US)
+            has = files.read().burst_us
+            files.write_burst(0)
+        except OSError as error:
+            return f"CFS burst cannot be written: {error.strerror}"
+        return "CFS burst works" if has == _BURST_US else f"CFS burst reads back as {has}"
+
+    def idle(self) -> str:
+        """Whether it can go to the idle class and come back, in a few words."""
+        files = self._group()
+        if files.read().idle is None:
+            return "this kernel has no idle class"
+        try:
+            files.write_idle(True)
+            has = files.read().idle
+            files.write_idle(False)
+        except OSError as error:
+            return f"the idle class cannot be had: {error.strerror}"
+        return "the idle class works" if has else "the idle class reads back as none"
+
+    def _group(self) -> LimitFiles:
+        if self._files is None:
+            container = self._container or ""
+            pid = int(self._engine.inspect(container)["State"]["Pid"])
+            self._files = LimitFiles(pid, container, self._proc)
+        return self._files
+
+    def _discard(self) -> None:
+        container, self._container = self._container, None
+        if container is not None:
+            # It removes itself at its end, and may have done so a moment ago.
+            with suppress(DlschedError):
+                self._engine.discard(container)
+
+    def _body(self, image: str) -> Body:
+        return {
+            "Image": image,
+            "Entrypoint": ["sleep", str(LIVES_S)],
+            "Cmd": [],
+            "Labels": {"dlsched.probe": self._name},
+            "NetworkDisabled": True,
+            "HostConfig": {
+                **self._limits,
+                "AutoRemove": True,
+                "NetworkMode": "none",
+                "ReadonlyRootfs": True,
+                "CapDrop": ["ALL"],
+                "PidsLimit": 8,
+            },
+        }

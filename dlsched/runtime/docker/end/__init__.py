@@ -1,0 +1,1 @@
+"""The end of containers, and giving everything back without an agent."""

@@ -1,0 +1,149 @@
+"""Containers on their way out: the signal, the grace, SIGKILL, the removal.
+
+Owns one such way per container. The engine's own stop would block for the whole grace, so it is
+taken in steps, the next one at each observation. It must not decide who has to go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+
+from dlsched.model.actions import Outcome, Remove
+from dlsched.model.errors import DlschedError
+from dlsched.model.facts import ContainerState
+from dlsched.model.spec import Limits
+from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.create.containers import NO_RESTART
+from dlsched.runtime.docker.engine import Engine, EngineRefused
+from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.listing import Listing
+
+KILL_AGAIN_S = 5.0
+
+_RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerState.PAUSED})
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """One container's way out."""
+
+    action: Remove
+    begun_s: float
+    kill_at_s: float
+    call: Future[None]
+    killed: bool = False
+    removing: bool = False
+
+
+class Stops:
+    """The containers that this agent is ending."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        gate: AbstractContextManager[object],
+        want: Callable[[str | None], None],
+        lift: Callable[[str, Limits | None], None],
+    ) -> None:
+        """`lift` gives a container that is about to end other limits, as `Hands.lift`."""
+        self._engine = engine
+        self._gate = gate
+        self._want = want
+        self._lift = lift
+        self._leaving: dict[str, _Leaving] = {}
+
+    def begin(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
+        """Begin to end a container; asking again changes nothing."""
+        if described is None:
+            return Outcome(action, "done", "there is no such container")
+        container = action.container_id
+        if container in self._leaving:
+            return Outcome(action, "begun", self.operation(container, now_s) or "")
+        runs = described.state in _RUNS
+        first = self._ask(action, described) if runs else self._remove(container)
+        self._leaving[container] = _Leaving(
+            action=action,
+            begun_s=now_s,
+            kill_at_s=now_s + action.stop.grace_s,
+            call=first,
+            removing=not runs,
+        )
+        return Outcome(action, "begun")
+
+    def advance(self, listing: Listing, now_s: float) -> None:
+        """Take the next step with each container whose time for it has come."""
+        for container, leaving in list(self._leaving.items()):
+            described = listing.containers.get(container)
+            if described is None:
+                if listing.at_s > leaving.begun_s:
+                    del self._leaving[container]
+            elif leaving.call.done():
+                self._step(leaving, described, now_s)
+
+    @property
+    def idle(self) -> bool:
+        """Whether none is on its way out."""
+        return not self._leaving
+
+    def operation(self, container: str, now_s: float) -> str | None:
+        """What is being done to that container, in a few words."""
+        leaving = self._leaving.get(container)
+        if leaving is None:
+            return None
+        if leaving.removing:
+            return "removing"
+        if leaving.killed:
+            return "stopping (killed: its grace is over)"
+        return f"stopping ({max(0.0, leaving.kill_at_s - now_s):.0f} s of grace left)"
+
+    def _step(self, leaving: _Leaving, described: Inspected, now_s: float) -> None:
+        container = leaving.action.container_id
+        failed = leaving.call.exception() is not None
+        if described.state not in _RUNS:
+            if described.state is not ContainerState.REMOVING and (failed or not leaving.removing):
+                leaving.removing = True
+                leaving.call = self._remove(container)
+        elif now_s >= leaving.kill_at_s:
+            leaving.killed, leaving.kill_at_s = True, now_s + KILL_AGAIN_S
+            leaving.call = begin(lambda: self._signal(container, "SIGKILL"), "kill")
+        elif failed and not leaving.killed:
+            # It never got its signal: the grace begins with the next try.
+            self._want(container)
+            del self._leaving[container]
+
+    def _ask(self, action: Remove, described: Inspected) -> Future[None]:
+        container = action.container_id
+
+        def ask() -> None:
+            # An update could take a job's GPUs away while it saves itself. A container that is
+            # ended by its own signal, or killed, is not started again by the engine either.
+            if not described.risks_gpus:
+                with suppress(EngineRefused):
+                    self._engine.update(container, NO_RESTART)
+            # It only ends more slowly without.
+            with suppress(DlschedError):
+                self._lift(container, action.lift)
+            if described.state is ContainerState.PAUSED:
+                with suppress(EngineRefused):
+                    self._engine.unpause(container)
+            self._signal(container, action.stop.signal)
+
+        return begin(ask, f"stop-{action.job}", self._gate)
+
+    def _signal(self, container: str, signal: str) -> None:
+        # Refused: it has just ended, or knows no such signal; the listing and SIGKILL follow.
+        with suppress(EngineRefused):
+            self._engine.kill(container, signal)
+        self._want(container)
+
+    def _remove(self, container: str) -> Future[None]:
+        def remove() -> None:
+            try:
+                self._engine.remove(container)
+            finally:
+                self._want(container)
+
+        return begin(remove, "remove", self._gate)

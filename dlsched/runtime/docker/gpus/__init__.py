@@ -1,0 +1,1 @@
+"""GPUs of containers: how they get there, stay there, and are bounded."""

@@ -1,0 +1,83 @@
+"""What a container has of GPUs, what bounds its use of them, and what enforces that.
+
+Owns those facts. What is not named as enforced is advisory: the job is told, and keeps to it or
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from dlsched.model.facts import ContainerFact, GpuAccess, GpuFact
+from dlsched.model.units import render_bytes
+from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.docker.gpus.canary import Canary
+from dlsched.runtime.docker.gpus.injection import uuids_of
+from dlsched.runtime.docker.gpus.mps import share_of
+from dlsched.runtime.docker.identity.labels import Inspected
+
+_DEVICES = {
+    GpuAccess.CDI: "CDI",
+    GpuAccess.RUNTIME: "NVIDIA runtime, CDI mode",
+    GpuAccess.NODES: "device nodes",
+    GpuAccess.LEGACY: "NVIDIA hook, legacy mode",
+}
+
+
+def with_gpus(
+    fact: ContainerFact,
+    described: Inspected,
+    devices: Iterable[GpuFact],
+    canary: Canary,
+    state_dir: Path,
+) -> ContainerFact:
+    """The same fact with what is known of its GPUs; `devices` are the host's.
+
+    The share of their time is what its job's allotment says: nothing else holds it.
+    """
+    access = described.gpu_access
+    if access is None:
+        return fact
+    actual = fact.actual
+    if described.adopted is None:
+        with suppress(OSError, ValueError):
+            told = read_allotment(job_dir(state_dir, described.job))
+            share = share_of(told.gpu_share, described.mps_threads_percent)
+            actual = replace(actual, gpu_share=share)
+    return replace(
+        fact,
+        actual=actual,
+        gpus=uuids_of(described.gpus, devices),
+        gpu_access=access,
+        gpu_enforced=tuple(
+            _enforced(
+                access,
+                described.mps_threads_percent,
+                described.mps_memory_bytes,
+                by_file=canary.bar(access) is not None,
+            )
+        ),
+        gpu_lost=canary.lost(described.container_id, described.pid),
+    )
+
+
+def _enforced(
+    access: GpuAccess,
+    threads_percent: int | None,
+    memory_bytes: int | None,
+    *,
+    by_file: bool,
+) -> Iterator[tuple[str, str]]:
+    """By what is bounded, what enforces it.
+
+    `by_file`: its CPU limits are written past the engine.
+    """
+    yield "devices", _DEVICES[access]
+    if threads_percent is not None:
+        yield "time", f"MPS, {threads_percent} % of threads at start"
+    if memory_bytes is not None:
+        yield "memory", f"MPS, {render_bytes(memory_bytes)} on each at start"
+    yield "cpu", "control group file, set again when lost" if by_file else "the engine"

@@ -1,0 +1,1 @@
+"""Which containers are ours, and what their labels say."""

@@ -1,0 +1,220 @@
+"""Which containers are ours, and whose labels ask to be adopted: labels can be copied, inherited
+and wrong.
+
+Owns that judgement, and telling why a container is left alone. It must not act on any. Only one
+listing at a time may use it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from dlsched.model.spec import NAME, ContainerSpec, Stop
+from dlsched.model.units import plain_text
+from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
+from dlsched.runtime.docker.gpus.injection import words_for_gpus
+from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, spec_of
+from dlsched.runtime.docker.identity.labels import (
+    DEFAULT_INSTANCE,
+    ENABLE,
+    INSTANCE,
+    JOB,
+    PREFIX,
+    Inspected,
+    container_name,
+    inherits,
+    inspected,
+    labels_in,
+    set_aside_name,
+)
+from dlsched.runtime.progress.sources import read_sources
+
+_log = logging.getLogger(__name__)
+
+TOLD_CHARACTERS = 300
+TOLD_MOST = 8
+"""Of more containers than that which are left alone, only the number is told."""
+
+_ENABLED = "true"
+
+
+class Claims:
+    """What was found out about the containers with our labels."""
+
+    def __init__(
+        self, engine: Engine, instance: str, came_with: Callable[[Inspected], float | None]
+    ) -> None:
+        """`came_with` knows what ceiling a container had before any of our changes, in cores."""
+        self._engine = engine
+        self._instance = instance
+        self._came_with = came_with
+        self._settled: dict[str, str | None] = {}
+        """Containers that are not ours, and why that needs to be told (None: it does not)."""
+        self._images: dict[str, Mapping[str, str] | None] = {}
+        """What labels of ours a container's image has; None: the image is gone."""
+        self._left: dict[str, str] = {}
+        """Who is left alone in the present listing, and why."""
+        self._told: set[str] = set()
+
+    def may_be_ours(self, summary: Body, *, instances: bool) -> bool:
+        """Whether a listed container is worth a closer look; `instances`: it carries our instance.
+
+        What was settled by a look is left at that, until the container is asked about anew.
+        """
+        container, labels = summary["Id"], summary.get("Labels") or {}
+        if instances and JOB in labels:
+            if not re.fullmatch(NAME, labels[JOB]):
+                self.leave(container, f"no job can be named {labels[JOB]}")
+                return False
+        elif labels.get(ENABLE) != _ENABLED:
+            return False
+        if container not in self._settled:
+            return True
+        if (why := self._settled[container]) is not None:
+            self.leave(container, why)
+        return False
+
+    def judge(self, container: str, body: Body) -> Inspected | None:
+        """An inspected container as ours or adopted; None when it is neither."""
+        try:
+            return self._judged(body)
+        except (NotAdoptable, ValueError) as error:
+            self._settled[container] = why = str(error)
+            self.leave(container, why)
+            return None
+
+    def doubt(self, containers: Iterable[str] | None) -> None:
+        """Something happened to these (None: to all): look at them again."""
+        if containers is None:
+            self._settled.clear()
+        else:
+            for container in containers:
+                self._settled.pop(container, None)
+
+    def rightful(
+        self, found: Mapping[str, Inspected], names: Mapping[str, Iterable[str]]
+    ) -> tuple[dict[str, Inspected], dict[str, Inspected]]:
+        """Without those that are not named as the job's container is, where one is; `names` by id.
+        And those that are set aside, since another is to take their place.
+
+        One that was renamed stays ours as long as no other has the name. One that would be adopted
+        under the name of a job of ours is none.
+        """
+        named = {
+            one.job: container
+            for container, one in found.items()
+            if f"/{container_name(self._instance, one.job)}" in names[container]
+            and one.adopted is None
+        }
+        jobs = {one.job for one in found.values() if one.adopted is None}
+        ours, aside = {}, {}
+        for container, one in found.items():
+            if one.adopted is not None and one.job in jobs:
+                self.leave(container, "a job has its name")
+            elif one.adopted is not None or named.get(one.job, container) == container:
+                ours[container] = one
+            elif f"/{set_aside_name(self._instance, one.job)}" in names[container]:
+                aside[container] = one
+            else:
+                name = container_name(self._instance, one.job)
+                self.leave(container, f"it carries the labels of {name}, which is another")
+        return ours, aside
+
+    def leave(self, container: str, why: str) -> None:
+        """Tell why a container is not touched, each container once in the log."""
+        self._left[container] = why = plain_text(why)[:TOLD_CHARACTERS]
+        if container not in self._told:
+            self._told.add(container)
+            _log.warning("container %s is left alone: %s", container[:12], why)
+
+    def left_alone(self, listed: Mapping[str, Body]) -> tuple[str, ...]:
+        """Who was left alone since this was asked last, a line each; forgets who is not listed."""
+        lines = [
+            f"container {_name(listed[container])} is left alone: {why}"
+            for container, why in self._left.items()
+            if container in listed
+        ]
+        self._left = {}
+        self._told &= listed.keys()
+        for known in (self._settled, self._images):
+            for container in known.keys() - listed.keys():
+                del known[container]
+        if len(lines) > TOLD_MOST:
+            lines[TOLD_MOST:] = [f"{len(lines) - TOLD_MOST} more containers are left alone"]
+        return tuple(lines)
+
+    def _judged(self, body: Body) -> Inspected | None:
+        described, labels, given = inspected(body), labels_in(body), self._image_labels(body)
+        ours = JOB in labels and labels.get(INSTANCE) == self._instance
+        if ours and (given is None or not inherits(labels, given)):
+            return described
+        own = counting(labels, given or {})
+        if own.get(ENABLE) == _ENABLED:
+            described = replace(described, gpus=words_for_gpus(body))
+            return self._adopted(described, own, judged=given is not None)
+        if ours:
+            raise NotAdoptable("its labels came with its image")
+        self._settled[described.container_id] = None
+        return None
+
+    def _adopted(
+        self, described: Inspected, own: Mapping[str, str], *, judged: bool
+    ) -> Inspected | None:
+        if own.get(INSTANCE, DEFAULT_INSTANCE) != self._instance:
+            self._settled[described.container_id] = None
+            return None
+        if not judged:
+            raise NotAdoptable("its image is gone: nobody can tell which labels came with it")
+        container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
+        spec = spec_of(described.name, own, container, self._came_with(described))
+        sources = read_sources(own)
+        return replace(
+            described,
+            instance=self._instance,
+            job=described.name,
+            digest="",
+            container_digest="",
+            source="",
+            stop=Stop(),
+            restart=None,
+            restart_strays=False,
+            adopted=spec,
+            sources=sources,
+            mps_threads_percent=None,
+            mps_memory_bytes=None,
+            origin=None,
+        )
+
+    def _image_labels(self, body: Body) -> Mapping[str, str] | None:
+        container = body["Id"]
+        if container not in self._images:
+            self._images[container] = _image_labels(self._engine, body)
+        return self._images[container]
+
+
+def inherits_labels(engine: Engine, body: Body) -> bool:
+    """Whether an inspected container has our labels from its image; waits for the engine."""
+    given = _image_labels(engine, body)
+    # Where the image is gone nothing can be said against the container.
+    return given is not None and inherits(labels_in(body), given)
+
+
+def _image_labels(engine: Engine, body: Body) -> dict[str, str] | None:
+    """What labels of ours an inspected container's image has; None: it was removed by force."""
+    try:
+        given = labels_in(engine.image(body["Image"]))
+    except EngineRefused as error:
+        if error.status != 404:
+            raise
+        return None
+    return {label: value for label, value in given.items() if label.startswith(PREFIX)}
+
+
+def _name(summary: Body) -> str:
+    """What a person calls a listed container."""
+    names = [name.lstrip("/") for name in summary.get("Names") or ()]
+    short = str(summary["Id"])[:12]
+    return f"{min(names, key=len)[:63]} ({short})" if names else short

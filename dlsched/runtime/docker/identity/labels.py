@@ -1,0 +1,301 @@
+"""What a container of ours carries, and what the engine tells of it.
+
+Owns the labels' names and their reading. It must not call the engine.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Any
+
+from dlsched.config.job_schema import GRACE_MAX_S
+from dlsched.model.facts import ContainerState, GpuAccess
+from dlsched.model.spec import JobSpec, Restart, Stop
+from dlsched.model.units import shown
+from dlsched.runtime.allotment import METRICS_FILE
+from dlsched.runtime.cgroup.limits import PERIOD_US, quota_cores
+from dlsched.runtime.docker.create.containers import restart_policy
+from dlsched.runtime.docker.engine import Body, one_line
+from dlsched.runtime.docker.gpus.injection import GPUS_MAX, access_of, words_for_gpus
+from dlsched.runtime.docker.gpus.mps import MpsClient
+from dlsched.runtime.progress.sources import MetricsFile, ProgressSource
+
+PREFIX = "dlsched."
+ENABLE = f"{PREFIX}enable"
+"""With the value `true` on a container of somebody else's: it asks to be adopted."""
+INSTANCE = f"{PREFIX}instance"
+JOB = f"{PREFIX}job"
+DIGEST = f"{PREFIX}digest"
+CONTAINER_DIGEST = f"{PREFIX}container-digest"
+SOURCE = f"{PREFIX}source"
+STOP_SIGNAL = f"{PREFIX}stop.signal"
+STOP_GRACE = f"{PREFIX}stop.grace"
+RESTART = f"{PREFIX}restart"
+GPUS = f"{PREFIX}gpus"
+"""The UUIDs of the GPUs that it was made with, comma separated."""
+GPU_ACCESS = f"{PREFIX}gpu-access"
+"""How they came in, in the words of `GpuAccess`."""
+MPS_THREADS = f"{PREFIX}mps-threads"
+"""Of each of its GPUs, the percentage of threads that MPS lets it use."""
+MPS_MEMORY = f"{PREFIX}mps-memory"
+"""The bytes on each of its GPUs that MPS lets it have."""
+ORIGIN = f"{PREFIX}origin"
+"""The id of the container that a job was moved from, of the first one if it was moved often."""
+MADE = f"{PREFIX}made"
+"""A word of its own for each creation: a container has another one than the image it is from."""
+
+DEFAULT_INSTANCE = "default"
+
+
+def container_name(instance: str, job: str) -> str:
+    """The one name that a job's container has."""
+    return f"dlsched-{job}" if instance == DEFAULT_INSTANCE else f"dlsched-{instance}-{job}"
+
+
+SET_ASIDE = ".BEFORE-MOVE"
+"""Ends the name of a container whose job is being moved. No job's name has capital letters."""
+
+
+def set_aside_name(instance: str, job: str) -> str:
+    """The name of a job's container while another may take its place."""
+    return f"{container_name(instance, job)}{SET_ASIDE}"
+
+
+def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
+    """The user's labels and ours; ours cannot be overridden."""
+    return {
+        **dict(spec.container.labels),
+        INSTANCE: instance,
+        JOB: spec.name,
+        DIGEST: spec.digest,
+        CONTAINER_DIGEST: spec.container_digest,
+        SOURCE: source,
+        STOP_SIGNAL: spec.stop.signal,
+        STOP_GRACE: f"{spec.stop.grace_s:g}",
+        RESTART: _restart_label(spec.container.restart),
+        MADE: secrets.token_hex(8),
+        ORIGIN: "",  # it may be the image's, and would be taken for another's work
+    }
+
+
+def gpu_labels(
+    gpus: tuple[str, ...], access: GpuAccess | None, mps: MpsClient | None
+) -> dict[str, str]:
+    """What a container of ours carries of its GPUs: also where it has none, since such labels may
+    be the user's, or the image's."""
+    threads = memory = None
+    if mps is not None:
+        threads, memory = mps.threads_percent, mps.memory_bytes
+    told = {GPU_ACCESS: access, MPS_THREADS: threads, MPS_MEMORY: memory}
+    words = {name: "" if one is None else str(one) for name, one in told.items()}
+    return {GPUS: ",".join(gpus), **words}
+
+
+def gpus_in(body: Body) -> tuple[str, ...]:
+    """The GPUs of an inspected container: UUIDs by our label, else the words it was made with."""
+    told = labels_in(body).get(GPUS)
+    words = words_for_gpus(body) if told is None else tuple(filter(None, told.split(",")))
+    return words[:GPUS_MAX]
+
+
+def gpu_access_in(body: Body) -> GpuAccess | None:
+    """How an inspected container has its GPUs, by our label and by what it was made from.
+
+    Where either says that an update could take them away it is so: the mode of the runtime may have
+    been changed since.
+    """
+    found = access_of(body)
+    told = labels_in(body).get(GPU_ACCESS)
+    return GpuAccess.LEGACY if told == GpuAccess.LEGACY else found
+
+
+@dataclass(frozen=True, slots=True)
+class Inspected:
+    """One container of ours, or adopted, as the engine described it."""
+
+    container_id: str
+    name: str
+    image: str
+    instance: str | None
+    job: str
+    digest: str
+    container_digest: str
+    source: str
+    stop: Stop
+    state: ContainerState
+    pid: int
+    started_at: str
+    """The engine's time stamp: it tells one start from another."""
+    exit_code: int | None
+    oom_killed: bool
+    error: str | None
+    restarts: int
+    quota_us: int
+    period_us: int
+    shares: int
+    nano_cpus: int = 0
+    """Above 0: it was made in this dialect (`--cpus`), which excludes quota and period."""
+    memory_bytes: int | None = None
+    """Its memory limit."""
+    adopted: JobSpec | None = None
+    """What its labels ask for, if somebody else started it."""
+    sources: tuple[ProgressSource, ...] = (MetricsFile(METRICS_FILE),)
+    """Where its progress can be read."""
+    address: str | None = None
+    """Its own address; None: it shares another's network, or has none."""
+    restart: Restart | None = None
+    """What its spec says; None: no label tells it."""
+    restart_strays: bool = False
+    """Whether the engine's restart policy is another one."""
+    gpus: tuple[str, ...] = ()
+    """UUIDs of its GPUs; of one that somebody else made also indices, nodes, `all`."""
+    gpu_access: GpuAccess | None = None
+    mps_threads_percent: int | None = None
+    mps_memory_bytes: int | None = None
+    origin: str | None = None
+    """The container that its work began in; None: this one."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has a process now."""
+        return self.pid > 0 and self.state in (ContainerState.RUNNING, ContainerState.PAUSED)
+
+    @property
+    def risks_gpus(self) -> bool:
+        """Whether an update through the engine might take its GPUs away: only `Hands` makes one."""
+        return self.gpu_access is not None and self.alive
+
+    @property
+    def limit_cores(self) -> float | None:
+        """The ceiling that the engine has written down for it; None: none."""
+        if self.nano_cpus > 0:
+            return self.nano_cpus / 1e9
+        return quota_cores(self.quota_us, self.period_us or PERIOD_US)
+
+    @property
+    def start(self) -> tuple[int, str]:
+        """What tells this start of the container from every other one."""
+        return self.pid, self.started_at
+
+
+def inspected(body: Body) -> Inspected:
+    """Read the engine's answer to an inspection. Raises ValueError, in one line, if it is none."""
+    try:
+        return _read(body)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"its description is not understood: {one_line(repr(error))}") from error
+
+
+def inherits(labels: Mapping[str, str], given: Mapping[str, str]) -> bool:
+    """Whether a container has the labels of its job from its image, made by committing another."""
+    return INSTANCE in given and labels.get(MADE) == given.get(MADE)
+
+
+def labels_in(body: Body) -> Mapping[str, str]:
+    """All labels of an inspected container or image; TypeError where they are no text."""
+    labels: Mapping[str, str] = (body.get("Config") or {}).get("Labels") or {}
+    for name, value in labels.items():
+        if not isinstance(value, str):
+            raise TypeError(f"label {shown(name)} is no text")
+    return labels
+
+
+def _read(body: Body) -> Inspected:
+    state, config, host = body["State"], body["Config"], body["HostConfig"]
+    labels = labels_in(body)
+    status = ContainerState(state["Status"])
+    restart = _restart(labels.get(RESTART, ""))
+    ended = status in (ContainerState.EXITED, ContainerState.DEAD, ContainerState.RESTARTING)
+    return Inspected(
+        container_id=_text(body["Id"]),
+        name=_text(body["Name"]).lstrip("/"),
+        image=_text(config.get("Image", "")),
+        instance=labels.get(INSTANCE),
+        job=labels.get(JOB, ""),
+        digest=labels.get(DIGEST, ""),
+        container_digest=labels.get(CONTAINER_DIGEST, ""),
+        source=labels.get(SOURCE, ""),
+        stop=_stop(labels),
+        state=status,
+        pid=int(state.get("Pid") or 0),
+        started_at=_text(state.get("StartedAt", "")),
+        exit_code=int(state["ExitCode"]) if ended else None,
+        oom_killed=bool(state.get("OOMKilled")),
+        error=one_line(state["Error"]) if state.get("Error") else None,
+        restarts=int(body.get("RestartCount") or 0),
+        quota_us=int(host.get("CpuQuota") or 0),
+        period_us=int(host.get("CpuPeriod") or 0),
+        shares=int(host.get("CpuShares") or 0),
+        nano_cpus=int(host.get("NanoCpus") or 0),
+        memory_bytes=int(host.get("Memory") or 0) or None,
+        address=_address(body.get("NetworkSettings") or {}),
+        restart=restart,
+        gpus=gpus_in(body),
+        gpu_access=gpu_access_in(body),
+        mps_threads_percent=_whole(labels.get(MPS_THREADS)),
+        mps_memory_bytes=_whole(labels.get(MPS_MEMORY)),
+        origin=labels.get(ORIGIN) or None,
+        restart_strays=restart is not None and _strays(restart, host.get("RestartPolicy") or {}),
+    )
+
+
+def _whole(label: str | None) -> int | None:
+    return int(label) if label is not None and re.fullmatch("[1-9][0-9]{0,17}", label) else None
+
+
+def _text(told: object) -> str:
+    if not isinstance(told, str):
+        raise TypeError(f"{shown(told)} is no text")
+    return told
+
+
+def _stop(labels: Mapping[str, str]) -> Stop:
+    default = Stop()
+    try:
+        grace_s = float(labels.get(STOP_GRACE, default.grace_s))
+    except ValueError:
+        grace_s = math.nan
+    if math.isnan(grace_s):
+        grace_s = default.grace_s
+    return Stop(labels.get(STOP_SIGNAL, default.signal), min(max(grace_s, 0.0), GRACE_MAX_S))
+
+
+def _address(settings: Mapping[str, Any]) -> str | None:
+    """The first of its networks' addresses that can only be its own."""
+    networks: Mapping[str, Mapping[str, Any]] = settings.get("Networks") or {}
+    for _, network in sorted(networks.items()):
+        for key in ("IPAddress", "GlobalIPv6Address"):
+            if told := network.get(key):
+                address = ip_address(told)
+                # A network may be made with any subnet: with this host's, or a cloud's metadata.
+                if not (address.is_loopback or address.is_link_local or address.is_multicast):
+                    return str(address)
+    return None
+
+
+def _restart_label(restart: Restart) -> str:
+    policy = restart_policy(restart)
+    return f"{policy['Name']}:{policy['MaximumRetryCount']}"
+
+
+def _restart(label: str) -> Restart | None:
+    name, _, retries = label.partition(":")
+    if not (retries.isdecimal() and len(retries) < 10):
+        return None
+    match name:
+        case "no" | "always" | "unless-stopped" | "on-failure":
+            return Restart(name, int(retries))
+    return None
+
+
+def _strays(restart: Restart, now: Mapping[str, Any]) -> bool:
+    there = {
+        "Name": now.get("Name") or "no",
+        "MaximumRetryCount": int(now.get("MaximumRetryCount") or 0),
+    }
+    return there != restart_policy(restart)

@@ -1,0 +1,1 @@
+"""CPU limits of containers: read, changed, given back."""

@@ -1,0 +1,90 @@
+"""The parent group of all our containers: its name, its weight, its end.
+
+Owns that one group. The kernel lets a parent compete with the rest of the host as one, so its
+weight decides what all jobs together get on a busy host. It must not touch any other group.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from dlsched.runtime.cgroup.limits import (
+    DEFAULT_SHARES,
+    DEFAULT_WEIGHT,
+    bounded_shares,
+    bounded_weight,
+)
+from dlsched.runtime.cgroup.read import PROC, hierarchies
+
+SYSTEMCTL_WITHIN_S = 5.0
+
+
+class ParentGroup:
+    """One instance's parent group."""
+
+    def __init__(
+        self,
+        instance: str,
+        under: str,
+        weight: float | None,
+        run: Callable[..., object] = subprocess.run,
+    ) -> None:
+        """`weight` in multiples of a container's default; None: leave it as it is."""
+        self._instance = instance
+        self._under = under.rstrip("/")
+        self._weight = weight
+        self._run = run
+
+    def name(self, driver: str) -> str:
+        """What a container's `CgroupParent` has to be with this cgroup driver."""
+        if driver != "systemd":
+            return f"{self._under}/dlsched-{self._instance}"
+        # To systemd a dash is a slash: `a-b.slice` lies within `a.slice`.
+        return f"dlsched_{self._instance.replace('-', '_')}.slice"
+
+    def weigh(self, container_cpu_folder: Path, *, v2: bool) -> str | None:
+        """Give the group its weight, unless it has it; returns what went wrong, in one line.
+
+        The group is found from one of its containers, and is only touched if it has our name.
+        """
+        group = container_cpu_folder.parent
+        driver = "systemd" if group.suffix == ".slice" else "cgroupfs"
+        if self._weight is None or group.name != Path(self.name(driver)).name:
+            return None
+        file = group / ("cpu.weight" if v2 else "cpu.shares")
+        value = str(
+            bounded_weight(self._weight * DEFAULT_WEIGHT)
+            if v2
+            else bounded_shares(self._weight * DEFAULT_SHARES)
+        )
+        try:
+            if file.read_text(encoding="ascii").strip() == value:
+                return None
+            if driver == "systemd":
+                # Written by hand it would last until systemd's next look at its units.
+                weight = bounded_weight(self._weight * DEFAULT_WEIGHT)
+                return self._set_property(group.name, weight)
+            file.write_text(value, encoding="ascii")
+        except OSError as error:
+            return f"weight of the parent group {group}: {error.strerror}"
+        return None
+
+    def remove(self, proc: Path = PROC) -> None:
+        """Remove the group where it is empty; systemd removes its own slices itself."""
+        with suppress(OSError):
+            for hierarchy in hierarchies(proc):
+                folder = hierarchy.folder(self.name("cgroupfs"))
+                if folder is not None:
+                    with suppress(OSError):
+                        folder.rmdir()
+
+    def _set_property(self, unit: str, weight: int) -> str | None:
+        command = ["systemctl", "set-property", "--runtime", unit, f"CPUWeight={weight}"]
+        try:
+            self._run(command, check=True, capture_output=True, timeout=SYSTEMCTL_WITHIN_S)
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"weight of the parent group {unit}: {error}"
+        return None

@@ -1,0 +1,1 @@
+"""Jobs on their way to other GPUs."""

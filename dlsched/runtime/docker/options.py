@@ -1,0 +1,37 @@
+"""How one engine is reached, and what its containers get."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dlsched.config.settings import Gpus
+from dlsched.model.spec import JobSpec
+from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE
+
+
+@dataclass(frozen=True, slots=True)
+class DockerOptions:
+    """The operator's settings for the engine."""
+
+    instance: str = DEFAULT_INSTANCE
+    state_dir: Path = Path("/var/lib/dlsched")
+    host: str = "unix:///var/run/docker.sock"
+    timeout_s: float = 10.0
+    """A call that takes longer has failed."""
+    config_file: Path | None = None
+    """Docker's own config.json with the registries' credentials; None: where Docker has it."""
+    group_weight: float | None = None
+    """Weight of all jobs together, in multiples of one container's; None: left alone."""
+    call_wait_s: float = 0.5
+    """The loop waits for the engine at most so long in a cycle."""
+    cgroup_under: str = ""
+    """Group above the instance's own (cgroupfs alone)."""
+    dry_run: bool = False
+    """Observing changes nothing: restart policies are not set back."""
+    gpus: Gpus = field(default_factory=Gpus)
+    """How jobs get GPUs."""
+    confine: Callable[[JobSpec], Confinement | None] = lambda _: None
+    """What a user's container is held to; None: it is the operator's."""

@@ -1,0 +1,1 @@
+"""What the host is like, for `dlsched doctor`."""

@@ -1,0 +1,223 @@
+"""What the host is like: kernel, clock, CPUs, folders, groups, and the systemd unit.
+
+Owns those findings. It must not know the engine, nor change anything.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import grp
+import os
+import resource
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from dlsched.runtime.cgroup.read import PROC, hierarchies
+from dlsched.runtime.doctor.finding import Finding
+from dlsched.runtime.host import CPUS, physical_cores
+
+CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+SYSTEMD = Path("/run/systemd/system")
+UNIT = "dlsched.service"
+
+JUMP_S = 0.05
+DESCRIPTORS_A_JOB = 16
+"""Ten are usual; a log that is followed and a page that is asked for take more."""
+DESCRIPTORS_BESIDE = 256
+
+_TIME_ERROR = 5
+"""What adjtimex says of a clock that nothing keeps in step."""
+_COARSE = ("jiffies", "refined-jiffies")
+_SYSTEMCTL_S = 5.0
+
+
+def kernel(proc: Path = PROC) -> Iterator[Finding]:
+    """CFS burst, the idle class and pressure."""
+    try:
+        mounts = [
+            one for one in hierarchies(proc) if not one.controllers or "cpu" in one.controllers
+        ]
+    except OSError as error:
+        yield Finding("burst", "fail", f"cgroup mounts: {error.strerror}", "mount /sys/fs/cgroup")
+        return
+    v1 = any("cpu" in one.controllers for one in mounts)
+
+    def has(name: str) -> bool:
+        # The root group of version 2 has no such file, its children do.
+        return any(next(one.mount.glob(at), None) for one in mounts for at in (name, f"*/{name}"))
+
+    name = "cpu.cfs_burst_us" if v1 else "cpu.max.burst"
+    if has(name):
+        yield Finding("burst", "ok", f"the kernel has CFS burst ({name})")
+    else:
+        line = "the kernel has no CFS burst: short requests under a quota have a long tail"
+        yield Finding("burst", "warn", line, "Linux 5.14 or later")
+    if has("cpu.idle"):
+        yield Finding("idle", "ok", "the kernel has the idle class (cpu.idle)")
+    else:
+        line = "the kernel has no idle class: who comes last keeps others' threads from cores"
+        yield Finding("idle", "warn", line, "Linux 5.15 or later")
+    if v1:
+        line = "cgroup v1 tells no pressure by container; contention is told by throttling alone"
+        remedy = "boot with systemd.unified_cgroup_hierarchy=1 (cgroup v2)"
+        yield Finding("pressure", "warn", line, remedy)
+    elif (proc / "pressure" / "cpu").exists():
+        yield Finding("pressure", "ok", "told by container (cpu.pressure)")
+    else:
+        yield Finding("pressure", "warn", "the kernel tells no pressure", "boot with psi=1")
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Both clocks at once."""
+
+    wall_s: float
+    monotonic_s: float
+
+
+def moment() -> Moment:
+    """Both clocks now."""
+    return Moment(time.time(), time.monotonic())
+
+
+def in_step() -> bool:
+    """Whether something keeps the wall clock in step (NTP or the like), as the kernel knows."""
+    # Asking changes nothing: modes, the first field, is 0.
+    return bool(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)) != _TIME_ERROR)
+
+
+def clock(
+    then: Moment, now: Moment, *, synchronised: bool, source_file: Path = CLOCK_SOURCE
+) -> Finding:
+    """The clocks between two moments."""
+    source = _text(source_file) or "an unknown source"
+    jump_s = (now.wall_s - then.wall_s) - (now.monotonic_s - then.monotonic_s)
+    if abs(jump_s) > JUMP_S:
+        line = f"the wall clock jumped by {jump_s:+.2f} s while this looked on"
+        remedy = "let it slew; decisions go by the monotonic clock, only times shown are wrong"
+        return Finding("clock", "warn", line, remedy)
+    if source in _COARSE:
+        line = f"monotonic from {source}, which is coarse"
+        return Finding("clock", "warn", line, "give the machine a better clock source")
+    if not synchronised:
+        line = f"monotonic from {source}; nothing keeps the wall clock in step"
+        return Finding("clock", "warn", line, "run an NTP client, such as systemd-timesyncd")
+    return Finding("clock", "ok", f"monotonic from {source}; the wall clock is kept in step")
+
+
+def capacity(
+    setting: str | float, reserve_cores: float, engine_cpus: int | None, cpus: Path = CPUS
+) -> Finding:
+    """What jobs can get: `setting` is threads, cores or a number."""
+    threads, cores = len(os.sched_getaffinity(0)), physical_cores(cpus)
+    there = {"threads": float(threads), "cores": float(cores)}
+    whole = there.get(setting) if isinstance(setting, str) else setting
+    assert whole is not None
+    line = (
+        f"{whole - reserve_cores:g} cores for jobs ({setting}, less {reserve_cores:g} in reserve) "
+        f"of {threads} threads on {cores} physical cores"
+    )
+    if whole <= reserve_cores:
+        return Finding("capacity", "fail", line, "lower reserve.cpus")
+    if whole > threads:
+        remedy = "set capacity to threads, cores, or at most what is there"
+        return Finding("capacity", "warn", f"{line}: more than there are", remedy)
+    if engine_cpus is not None and engine_cpus != threads:
+        line += f"; the engine's containers have {engine_cpus} CPUs, and this process {threads}"
+        remedy = "give dlsched the same CPUs (affinity, cpuset), or set capacity to a number"
+        return Finding("capacity", "warn", line, remedy)
+    if setting == "threads" and cores < threads:
+        line += "; two threads of a core are not two cores: capacity: cores counts those"
+    return Finding("capacity", "ok", line)
+
+
+def descriptors(max_jobs: int) -> Finding:
+    """Whether there are enough files to open."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = DESCRIPTORS_BESIDE + DESCRIPTORS_A_JOB * max_jobs
+    line = f"{most} may be open; {max_jobs} jobs take up to {wanted}"
+    if most == resource.RLIM_INFINITY or most >= wanted:
+        return Finding("files", "ok", line)
+    return Finding("files", "warn", line, f"raise it (LimitNOFILE={wanted}), or lower max_jobs")
+
+
+def folder(what: str, path: Path) -> Finding:
+    """Whether a folder of the daemon's own can be used, or made."""
+    remedy = f"run as root, or set {what}_dir to a folder of yours"
+    if path.is_dir():
+        if os.access(path, os.W_OK | os.X_OK):
+            return Finding(what, "ok", f"{path} is writable")
+        return Finding(what, "fail", f"{path} cannot be written by this user", remedy)
+    parent = next(above for above in path.absolute().parents if above.exists())
+    if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
+        return Finding(what, "ok", f"{path} will be made")
+    return Finding(what, "fail", f"{path} is no folder, and none can be made in {parent}", remedy)
+
+
+def socket(path: Path, group: str | None, setting: str) -> Finding:
+    """Who may connect to one of the daemon's sockets, now or once it is made."""
+    if group is not None:
+        try:
+            wanted = grp.getgrnam(group).gr_gid
+        except KeyError:
+            line = f"{path.name}: there is no group {group}, so root alone may connect"
+            return Finding(
+                "sockets", "warn", line, f"groupadd --system {group}, or {setting}: null"
+            )
+    whom = "root alone" if group is None else f"root and group {group}"
+    try:
+        facts = path.lstat()
+    except OSError:
+        return Finding("sockets", "ok", f"{path.name}: for {whom}, while the daemon runs")
+    if group is not None and facts.st_gid != wanted:
+        line = f"{path.name}: belongs to gid {facts.st_gid}, not to group {group}"
+        return Finding("sockets", "warn", line, "restart the daemon with the right to give it away")
+    if facts.st_mode & 0o007:
+        line = f"{path.name}: everybody may connect (mode {facts.st_mode & 0o777:o})"
+        return Finding("sockets", "fail", line, f"chmod o= {path}; restart the daemon")
+    return Finding("sockets", "ok", f"{path.name}: for {whom}")
+
+
+def unit(running: Path = SYSTEMD) -> Finding:
+    """How the systemd unit is, where there is systemd."""
+    if not running.is_dir():
+        return Finding("systemd", "ok", "this host is not run by systemd")
+    keys = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result"
+    try:
+        told = subprocess.run(
+            ["systemctl", "show", UNIT, f"--property={keys}"],
+            capture_output=True,
+            text=True,
+            timeout=_SYSTEMCTL_S,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        return Finding("systemd", "warn", f"systemctl does not tell: {error}", "ask as root")
+    return unit_state(dict(line.partition("=")[::2] for line in told.splitlines()))
+
+
+def unit_state(told: dict[str, str]) -> Finding:
+    """The same from systemd's own words."""
+    active, restarts = told.get("ActiveState", "?"), told.get("NRestarts", "0")
+    if told.get("LoadState") != "loaded":
+        line = f"{UNIT} is not installed ({told.get('LoadState', '?')})"
+        return Finding("systemd", "warn", line, "make install")
+    line = f"{UNIT}: {active} ({told.get('SubState', '?')}), {told.get('UnitFileState', '?')}"
+    look = f"journalctl -u {UNIT}"
+    if active == "failed":
+        return Finding("systemd", "fail", f"{line}, {told.get('Result', '?')}", look)
+    if restarts not in ("", "0"):
+        return Finding("systemd", "warn", f"{line}, restarted {restarts} times by itself", look)
+    if active != "active":
+        return Finding("systemd", "warn", line, f"systemctl enable --now {UNIT}")
+    return Finding("systemd", "ok", line)
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return None

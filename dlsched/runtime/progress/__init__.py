@@ -1,0 +1,1 @@
+"""Where a job's progress is read: sidecar files, endpoints, printed lines."""

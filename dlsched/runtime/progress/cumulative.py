@@ -1,0 +1,105 @@
+"""Counts that only ever grow, read twice: what was added in between, as a latency sketch.
+
+Owns the arithmetic of Prometheus' histograms and summaries. It must not know their text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from dlsched.model.facts import LatencySketch
+from dlsched.report.buckets import LONGEST_S, bucket_index
+from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
+
+PLACES = 16
+"""The requests between two bounds are placed at so many points at most."""
+
+
+@dataclass(slots=True)
+class Cumulative:
+    """The counts of one set of labels since the server began."""
+
+    count: float | None = None
+    total: float | None = None
+    edges: dict[float, float] = field(default_factory=dict)
+    """Cumulative counts by upper bound."""
+    quantiles: dict[float, float] = field(default_factory=dict)
+
+    def since(self, before: Cumulative) -> Cumulative:
+        """What was added; all of it where a count went back, since then the server began anew.
+
+        Raises ValueError where the two cannot be compared.
+        """
+        shared = self.edges.keys() & before.edges.keys()
+        if (
+            (self.count or 0.0) < (before.count or 0.0)
+            or (self.total or 0.0) < (before.total or 0.0)
+            or any(self.edges[edge] < before.edges[edge] for edge in shared)
+        ):
+            return self
+        if before.edges and self.edges.keys() != before.edges.keys():
+            raise ValueError("its bounds changed")
+        return Cumulative(
+            None if self.count is None else self.count - (before.count or 0.0),
+            None if self.total is None else self.total - (before.total or 0.0),
+            {edge: count - before.edges.get(edge, 0.0) for edge, count in self.edges.items()},
+            self.quantiles,
+        )
+
+
+def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
+    """What was added, as a sketch; ValueError where it contradicts itself."""
+    steps = list(_steps(added, unit_s))
+    number = sum(count for _, count in steps) if steps else round(added.count or 0.0)
+    if number > MOST_REQUESTS:
+        raise ValueError(f"more than {MOST_REQUESTS} requests at once")
+    if number and added.total is None and not steps:
+        raise ValueError("a count without a sum")
+    total_s = None if added.total is None else min(added.total * unit_s, LONGEST_S * number)
+    buckets, likely_s = _placed(steps, total_s)
+    return LatencySketch(number, likely_s if total_s is None else total_s, buckets)
+
+
+def _steps(added: Cumulative, unit_s: float) -> Iterator[tuple[float, int]]:
+    """The bounds in seconds, and how many requests lie between each and the one below it."""
+    count = added.count or 0.0
+    if added.edges:
+        edges = sorted(added.edges.items())
+        if not math.isinf(edges[-1][0]):
+            edges.append((math.inf, max(count, edges[-1][1])))
+    else:
+        edges = [(value, part * count) for part, value in sorted(added.quantiles.items())]
+        edges += [(edges[-1][0], count)] if edges else []
+    below, so_far = 0.0, 0
+    for bound, cumulative in edges:
+        between = round(cumulative) - so_far
+        if bound < below or between < 0:
+            raise ValueError("its counts go back from one bound to the next")
+        yield bound * unit_s, between
+        below, so_far = bound, round(cumulative)
+
+
+def _placed(
+    steps: Iterable[tuple[float, int]], total_s: float | None
+) -> tuple[tuple[tuple[int, int], ...], float]:
+    """The counts by bucket, and what their latencies add up to."""
+    placed: defaultdict[int, int] = defaultdict(int)
+    below_s = likely_s = 0.0
+    for bound_s, count in steps:
+        upper_s = bound_s
+        if count and math.isinf(bound_s):
+            left_s = 0.0 if total_s is None else (total_s - likely_s) / count
+            upper_s = below_s = min(max(below_s, left_s), LONGEST_S)
+        if upper_s > LONGEST_S and count:
+            raise ValueError("a bound beyond reason")
+        points = min(count, PLACES)
+        for point in range(points):
+            share = count * (point + 1) // points - count * point // points
+            at_s = below_s + (upper_s - below_s) * (point + 0.5) / points
+            placed[bucket_index(at_s)] += share
+            likely_s += share * at_s
+        below_s = upper_s
+    return tuple(sorted(placed.items())), likely_s

@@ -1,0 +1,121 @@
+"""Where a container's progress is read from: what its labels may ask for, and what every reader is.
+
+Owns the labels `dlsched.metrics.*` and their bounds. It must not read any source: `sidecar`,
+`scrape` and `log_pattern` do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Protocol
+
+from dlsched.model.units import shown
+from dlsched.runtime.progress.log_pattern import check_pattern
+from dlsched.runtime.progress.sidecar import Reading
+
+FILE = "dlsched.metrics.path"
+PORT = "dlsched.metrics.port"
+HTTP_PATH = "dlsched.metrics.http_path"
+NAME = "dlsched.metrics.name"
+PATTERN = "dlsched.metrics.pattern"
+
+DEFAULT_HTTP_PATH = "/metrics"
+PATH_CHARACTERS = 256
+NAME_CHARACTERS = 128
+
+_HTTP_PATH = re.compile(r"/[A-Za-z0-9/_.~%+:?&=-]*")
+_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+
+
+class Source(Protocol):
+    """Reads one start of one container; made when it starts, closed after it ended."""
+
+    def read(self, now_s: float) -> Reading:
+        """What arrived since the read before; never raises for a container, never waits."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything; no read follows."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsFile:
+    """A file in the container, in the sidecar's format."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsEndpoint:
+    """A Prometheus endpoint on the container's own address."""
+
+    port: int
+    http_path: str = DEFAULT_HTTP_PATH
+    name: str | None = None
+    """The metric to read; None: that of a server that `scrape` knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogPattern:
+    """A regular expression for the lines that the container prints."""
+
+    pattern: str
+
+
+ProgressSource = MetricsFile | MetricsEndpoint | LogPattern
+
+
+def read_sources(labels: Mapping[str, str]) -> tuple[ProgressSource, ...]:
+    """The sources that a container's labels name; none is fine.
+
+    Raises ValueError, in one line: the label, its value and the bound.
+    """
+    sources: list[ProgressSource] = []
+    if FILE in labels:
+        sources.append(MetricsFile(_file_path(labels[FILE])))
+    if PORT in labels:
+        sources.append(_endpoint(labels))
+    else:
+        for label in (HTTP_PATH, NAME):
+            if label in labels:
+                raise ValueError(f"{label}: means nothing without {PORT}")
+    if PATTERN in labels:
+        try:
+            check_pattern(labels[PATTERN])
+        except ValueError as error:
+            raise ValueError(f"{PATTERN}: {error}") from None
+        sources.append(LogPattern(labels[PATTERN]))
+    return tuple(sources)
+
+
+def _file_path(value: str) -> str:
+    path = PurePosixPath(value)
+    if (
+        not path.is_absolute()
+        or len(path.parts) < 2
+        or ".." in path.parts
+        or len(value) > PATH_CHARACTERS
+        or not value.isprintable()
+    ):
+        most = f"an absolute path without '..', at most {PATH_CHARACTERS} printable characters"
+        raise ValueError(f"{FILE}: {shown(value)}: {most}")
+    return str(path)
+
+
+def _endpoint(labels: Mapping[str, str]) -> MetricsEndpoint:
+    digits = labels[PORT]
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) < 65536):
+        raise ValueError(f"{PORT}: {shown(digits)}: a port, 1 to 65535")
+    http_path = labels.get(HTTP_PATH, DEFAULT_HTTP_PATH)
+    if len(http_path) > PATH_CHARACTERS or not _HTTP_PATH.fullmatch(http_path):
+        wanted = f"a path such as {DEFAULT_HTTP_PATH}, at most {PATH_CHARACTERS} characters"
+        raise ValueError(f"{HTTP_PATH}: {shown(http_path)}: {wanted}")
+    name = labels.get(NAME)
+    if name is not None and (len(name) > NAME_CHARACTERS or not _NAME.fullmatch(name)):
+        wanted = f"a Prometheus metric's name, at most {NAME_CHARACTERS} characters"
+        raise ValueError(f"{NAME}: {shown(name)}: {wanted}")
+    return MetricsEndpoint(int(digits), http_path, name)

@@ -1,0 +1,1 @@
+"""The laboratory: a simulated node, traces, scores, replays, plots."""

@@ -1,0 +1,292 @@
+"""The Runtime port over a simulated world: containers, their counters and sidecar lines.
+
+Owns container states, faults and what an agent would see of them. It must not share cores (the
+world does) nor compute anything for a policy that a real engine would not tell.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
+from dlsched.model.facts import Begun, ContainerFact, ContainerState, Observation, Report
+from dlsched.model.spec import JobSpec, Limits
+from dlsched.simulation.node.falsehood import falsified, repeated
+from dlsched.simulation.node.service import Service
+from dlsched.simulation.node.starting import StartUp
+from dlsched.simulation.node.training import Training
+from dlsched.simulation.node.workloads import Fault, ServiceLoad, SimulatedJob, Trace
+from dlsched.simulation.node.world import Process, World
+
+PERIOD_S = 0.1
+"""The kernel's period of CPU bandwidth."""
+
+
+@dataclass(slots=True)
+class _Container:
+    """One container, from create to remove."""
+
+    job: SimulatedJob
+    spec: JobSpec
+    container_id: str
+    source: str
+    process: Process
+    limits: Limits
+    state: ContainerState = ContainerState.CREATED
+    starts: int = 0
+    started_at_s: float | None = None
+    exit_code: int | None = None
+    used_before_core_s: float = 0.0
+    """CPU time of its job before this start: the kernel counts anew."""
+    ran_before_s: float = 0.0
+    throttled_before_s: float = 0.0
+    begun: bool = True
+    """Its first start is still under way: an engine lists no container yet."""
+    bad_lines: int = 0
+    """Lines that an agent refuses, over this container's life."""
+    told: Report | None = None
+    """The last line that came through: kept only where faults are planned."""
+    last: ContainerFact | None = None
+    """What was told of it since it exited: nothing changes any more."""
+
+
+class SimulatedRuntime:
+    """A node that runs the jobs of a trace; the same seed gives the same noise to each job."""
+
+    def __init__(self, trace: Trace, seed: int = 0) -> None:
+        self.world = World(trace.node.cores, trace.host)
+        self.loads: dict[str, Service | Training] = {}
+        """What each job computes, also before and after it has a container."""
+        self._trace = trace
+        self._jobs = {job.name: job for job in trace.jobs}
+        self._containers: dict[str, _Container] = {}
+        self._made = 0
+        for job in trace.jobs:
+            self.loads[job.name] = _loaded(job, seed)
+            self._plan(job)
+
+    def observe(self, now_s: float) -> Observation:
+        """Let the world pass exactly to `now_s`, and tell what an agent would find."""
+        self.world.advance(now_s)
+        present = self._containers.values()
+        return Observation(
+            now_s=now_s,
+            engine_ok=True,
+            containers=tuple(self._fact(one, now_s) for one in present if not one.begun),
+            begun=tuple(
+                Begun(one.job.name, "starting", "its container starts", one.spec.digest)
+                for one in present
+                if one.begun
+            ),
+            host_busy_core_s=self.world.busy_core_s,
+            node=self._trace.node,
+        )
+
+    def apply(self, action: Action, now_s: float) -> Outcome:
+        """Carry it out at once; a start is begun, and runs after the job's start-up time."""
+        self.world.advance(now_s)
+        container = self._containers.get(action.job)
+        if isinstance(action, Start):
+            return self._start(action, container)
+        if container is None or container.container_id != action.container_id:
+            if isinstance(action, Remove):
+                return Outcome(action, "done", "it is not there")
+            return Outcome(action, "failed", "no such container")
+        if isinstance(action, Resize):
+            self._limit(container, action.limits, action.cpu_shares)
+            return Outcome(action, "done")
+        if isinstance(action, Move):
+            return Outcome(action, "failed", "there are no GPUs in the simulation", retryable=False)
+        self._halt(container)
+        del self._containers[action.job]
+        return Outcome(action, "done")
+
+    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+        """One after the other, which takes no time here."""
+        return tuple(self.apply(action, now_s) for action in actions)
+
+    def pass_until(self, until_s: float) -> float:
+        """Let the world pass to then, or to the first event that would wake an agent; when."""
+        self.world.advance(until_s, until_news=True)
+        return self.world.now_s
+
+    def unfinished(self) -> bool:
+        """Whether a container is there that still has something to do."""
+        return any(one.state is not ContainerState.EXITED for one in self._containers.values())
+
+    # ------------------------------------------------------------------ containers
+
+    def _start(self, action: Start, container: _Container | None) -> Outcome:
+        if container is not None:
+            return Outcome(action, "done", "it is there already")
+        job = self._jobs.get(action.job)
+        if job is None:
+            return Outcome(action, "failed", "the trace has no such job", retryable=False)
+        self._made += 1
+        container = _Container(
+            job=job,
+            spec=action.spec,
+            container_id=f"{self._made:012x}",
+            source=action.source,
+            process=Process(job.name, self.loads[job.name], lambda: self._ended(job.name)),
+            limits=action.limits,
+        )
+        self._containers[job.name] = container
+        self._limit(container, action.limits, action.cpu_shares)
+        self._run_later(container)
+        return Outcome(action, "begun")
+
+    def _run_later(self, container: _Container) -> None:
+        def run() -> None:
+            if self._containers.get(container.job.name) is container:
+                self._run(container)
+
+        self.world.at(self.world.now_s + container.job.start_up_s, run)
+
+    def _run(self, container: _Container) -> None:
+        process = container.process
+        container.begun = False
+        container.state = ContainerState.RUNNING
+        container.starts += 1
+        container.started_at_s = self.world.now_s
+        container.exit_code = None
+        container.bad_lines = 0
+        container.used_before_core_s = process.load.usage_core_s
+        container.ran_before_s = process.ran_s
+        container.throttled_before_s = process.throttled_s
+        work_core_s = container.job.start_up_work_core_s
+        if work_core_s:
+            process.load = StartUp(work_core_s, self.loads[container.job.name])
+        self.world.begin(process)
+        self.world.tell()
+
+    def _limit(self, container: _Container, limits: Limits, cpu_shares: int) -> None:
+        cores, grain = limits.cpu_cores, self._trace.node.grain_cores
+        if cores is not None:
+            limits = replace(limits, cpu_cores=max(1, round(cores / grain)) * grain)
+        container.limits, container.last = limits, None
+        container.process.quota_cores = math.inf if cores is None else limits.cpu_cores or grain
+        container.process.cpu_shares = cpu_shares
+        self.world.changed()
+
+    def _ended(self, name: str) -> None:
+        """Its load came to its end by itself."""
+        process = self._containers[name].process
+        if isinstance(process.load, StartUp):
+            process.load = process.load.load
+            self.world.begin(process)
+        else:
+            self._exit(name, 0)
+
+    def _exit(self, name: str, exit_code: int) -> None:
+        container = self._containers[name]
+        container.state = ContainerState.EXITED
+        container.exit_code = exit_code
+        container.last = None
+        self.world.tell()
+
+    def _halt(self, container: _Container) -> None:
+        """Its process ends without having finished."""
+        if container.state is ContainerState.RUNNING:
+            self.world.end(container.job.name)
+            container.process.load.crash()
+
+    # ------------------------------------------------------------------ what a trace plans
+
+    def _plan(self, job: SimulatedJob) -> None:
+        load = self.loads[job.name]
+        for fault in job.faults:
+            if fault.kind == "crash":
+                self.world.at(fault.at_s, lambda: self._crash(job))
+        if isinstance(load, Service):
+            for shift in job.shifts:
+                self.world.at(
+                    shift.at_s,
+                    lambda shift=shift: self._shift(load, shift.work, shift.arrivals),  # type: ignore[misc]
+                )
+
+    def _shift(self, service: Service, work: float, arrivals: float) -> None:
+        service.shift(work, arrivals)
+        self.world.changed()
+
+    def _crash(self, job: SimulatedJob) -> None:
+        container = self._containers.get(job.name)
+        if container is None or container.state is not ContainerState.RUNNING:
+            return
+        self._halt(container)
+        self._exit(job.name, 1)
+        restart = job.spec.container.restart
+        tries = restart.max_retries or math.inf
+        if restart.name != "no" and container.starts <= tries:
+            container.state = ContainerState.RESTARTING
+            self._run_later(container)
+
+    # ------------------------------------------------------------------ what an agent sees
+
+    def _fact(self, one: _Container, now_s: float) -> ContainerFact:
+        if one.state is not ContainerState.EXITED:
+            return self._told_now(one, now_s)
+        if one.last is None or one.last.reports:
+            one.last = self._told_now(one, now_s)
+        return one.last
+
+    def _told_now(self, one: _Container, now_s: float) -> ContainerFact:
+        process = one.process
+        return ContainerFact(
+            job=one.job.name,
+            container_id=one.container_id,
+            state=one.state,
+            container_digest=one.spec.container_digest,
+            digest=one.spec.digest,
+            source=one.source,
+            stop=one.spec.stop,
+            started_at_s=one.started_at_s,
+            starts=one.starts,
+            exit_code=one.exit_code,
+            actual=one.limits,
+            cpu_shares=process.cpu_shares,
+            usage_core_s=process.load.usage_core_s - one.used_before_core_s,
+            periods=int((process.ran_s - one.ran_before_s) / PERIOD_S),
+            throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),
+            reports=self._reports(one, now_s),
+            bad_lines=one.bad_lines,
+        )
+
+    def _reports(self, one: _Container, now_s: float) -> tuple[Report, ...]:
+        load = one.process.load
+        if isinstance(load, Service) and one.state is not ContainerState.RUNNING:
+            return ()
+        lines = load.lines(now_s)
+        if not one.job.faults:
+            return tuple(lines)
+        told: list[Report] = []
+        for line in lines:
+            in_force = [fault for fault in one.job.faults if _holds(fault, line.received_s)]
+            kinds = {fault.kind for fault in in_force}
+            if "silent" in kinds:
+                continue
+            if "nan" in kinds:
+                one.bad_lines += 1
+                continue
+            factor = math.prod(fault.factor for fault in in_force if fault.kind == "lying")
+            true = line if factor == 1.0 else falsified(line, factor)
+            if "frozen" in kinds:
+                true = repeated(one.told or true, line.received_s)
+            one.told = true
+            told.append(true)
+        return tuple(told)
+
+
+def _loaded(job: SimulatedJob, seed: int) -> Service | Training:
+    # By name, so that one job's draws depend on no other's, nor on the order of jobs.
+    chance = random.Random(f"{seed}/{job.name}")
+    if isinstance(job.load, ServiceLoad):
+        return Service(job.load, job.spec.target, chance)
+    return Training(job.load, job.spec.target, chance)
+
+
+def _holds(fault: Fault, at_s: float) -> bool:
+    return fault.at_s <= at_s and (fault.for_s is None or at_s < fault.at_s + fault.for_s)

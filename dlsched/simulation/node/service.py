@@ -1,0 +1,249 @@
+"""An inference service under a given number of cores: latency, throughput, queue and reports.
+
+Owns one service's requests. They are not played one by one: what passes between two changes is a
+count, and its latencies are a bounded number of draws that stand for all of them.
+
+Latency is a + w / c with c = min(cores, threads). Closed loop: one client, who asks again when it
+is answered. Open loop: Poisson arrivals at one server; waiting is that of a queue of such arrivals
+in the long run (Pollaczek and Khinchine), plus the backlog that an overload has left.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+from statistics import NormalDist
+
+from dlsched.estimate.sliding import in_order
+from dlsched.model.facts import LatencySketch, Report
+from dlsched.model.spec import LatencyTarget, Target
+from dlsched.report.buckets import LONGEST_S, bucket_index
+from dlsched.simulation.node.training import LINE_INTERVAL_S
+from dlsched.simulation.node.workloads import ServiceLoad
+
+BAND_RATIO = 0.1
+"""A latency is at its target within this part of it, on either side."""
+
+_TABLE = 256
+_DRAWS = 8
+"""At most so many latencies stand for all that were answered at one pace."""
+_SATURATED = 0.98
+"""Beyond this load the queue in the long run says nothing: the backlog does."""
+_EPS = 1e-9
+
+
+class Service:
+    """Answers requests for as long as it runs."""
+
+    def __init__(self, load: ServiceLoad, target: Target | None, chance: random.Random) -> None:
+        self.load = load
+        self.usage_core_s = 0.0
+        self.cores = 0.0
+        self.throttled = False
+        self.within_s = 0.0
+        """Seconds in which the true latency was at the target, 10 % to either side."""
+        self.met_s = 0.0
+        """Seconds in which it was at most the target."""
+        self.work_core_s = load.work_core_s
+        self.arrivals_per_s = load.arrivals_per_s
+        self._target = target if isinstance(target, LatencyTarget) else None
+        self._chance = chance
+        self._factors = work_factors(load.noise)
+        self._full_s = self._pace_s = math.inf
+        self._wait_s = 0.0
+        self._true_s = math.inf
+        self._backlog = 0.0
+        self._busy = False
+        self._answered = 0.0
+        self._last_line_s = -math.inf
+        self._count = 0
+        self._sum_s = 0.0
+        self._buckets: dict[int, int] = {}
+
+    @property
+    def changes_by_itself(self) -> bool:
+        """Whether its queue has filled or emptied, so that it wants other cores than it did."""
+        return self._busy != (self._backlog >= 1.0)
+
+    @property
+    def true_latency_s(self) -> float:
+        """What the target is held against, at the present pace: no noise, no window."""
+        return self._true_s + self._backlog * self._pace_s if self._backlog else self._true_s
+
+    def shift(self, work: float, arrivals: float) -> None:
+        """From now on so many times the work and the arrivals of its load."""
+        self._close()
+        self.work_core_s = self.load.work_core_s * work
+        if self.load.arrivals_per_s is not None:
+            self.arrivals_per_s = self.load.arrivals_per_s * arrivals
+
+    def wants_cores(self, quota_cores: float) -> float:
+        """The mean use that it has where nobody else is on the node."""
+        speed = min(self.load.threads, quota_cores)
+        self._full_s = self.load.overhead_s + self.work_core_s / speed
+        most = self.work_core_s / self._full_s
+        self._busy = self._backlog >= 1.0
+        if self.arrivals_per_s is None or self._busy:
+            return most
+        return min(most, self.arrivals_per_s * self.work_core_s)
+
+    def grant(self, cores: float, quota_cores: float) -> None:
+        """From now on it has so many cores in the mean; less than it wants makes it slower."""
+        wants = self.wants_cores(quota_cores)
+        self.cores = cores
+        alone = cores >= wants * (1.0 - _EPS)
+        pace_s = self._full_s if alone else self.work_core_s / max(cores, 1e-9)
+        binding = quota_cores < self.load.threads
+        self.throttled = binding and alone and (self.arrivals_per_s is None or self._busy)
+        if pace_s != self._pace_s:
+            self._close()
+            self._pace_s = pace_s
+        self._wait_s = self._queue_wait_s()
+        self._true_s = self._steady_s()
+
+    def ends_in_s(self) -> float:
+        """A service does not end."""
+        return math.inf
+
+    def finish(self, now_s: float) -> None:
+        """A service does not end."""
+
+    def advance(self, _now_s: float, elapsed_s: float) -> None:
+        """Let time pass at the present pace."""
+        self.usage_core_s += self.cores * elapsed_s
+        target = self._target
+        if target is not None:
+            true_s = self.true_latency_s
+            if true_s <= target.seconds * (1.0 + BAND_RATIO + _EPS):
+                if true_s >= target.seconds * (1.0 - BAND_RATIO - _EPS):
+                    self.within_s += elapsed_s
+                if true_s <= target.seconds * (1.0 + _EPS):
+                    self.met_s += elapsed_s
+        room = elapsed_s / self._pace_s
+        if self.arrivals_per_s is None:
+            self._answered += room
+            return
+        come = _poisson(self._chance, self.arrivals_per_s * elapsed_s)
+        served = min(self._backlog + come, room)
+        self._backlog += come - served
+        self._answered += served
+
+    def crash(self) -> None:
+        """Its process is gone, and with it the queue and what was not reported yet."""
+        self._backlog = self._answered = self._sum_s = 0.0
+        self._count = 0
+        self._buckets.clear()
+
+    def lines(self, now_s: float) -> Sequence[Report]:
+        """The line that its reporter wrote, if it is time for one."""
+        if now_s - self._last_line_s < LINE_INTERVAL_S - 1e-6:
+            return ()
+        self._last_line_s = now_s
+        self._close()
+        latency = None
+        if self._count:
+            latency = LatencySketch(self._count, self._sum_s, in_order(self._buckets))
+            self._count, self._sum_s = 0, 0.0
+            self._buckets.clear()
+        oldest_s = self._answered * self._pace_s if self._pace_s < math.inf else 0.0
+        in_flight = 1
+        if self.arrivals_per_s is not None:
+            in_flight = round(self._backlog)
+            oldest_s = self._backlog * self._pace_s
+        return (Report(now_s, latency=latency, in_flight=in_flight, oldest_s=oldest_s),)
+
+    # ------------------------------------------------------------------ arithmetic
+
+    def _queue_wait_s(self) -> float:
+        """Mean wait in the queue in the long run; 0 in a closed loop."""
+        if self.arrivals_per_s is None:
+            return 0.0
+        load = min(_SATURATED, self.arrivals_per_s * self._pace_s)
+        part = (self._pace_s - self.load.overhead_s) / self._pace_s * self.load.noise
+        return load * self._pace_s * (1.0 + part * part) / (2.0 * (1.0 - load))
+
+    def _steady_s(self) -> float:
+        """Mean or quantile of the latency, whichever the target asks for, without a backlog."""
+        quantile = self._target.quantile if self._target else None
+        if quantile is None:
+            return self._pace_s + self._wait_s
+        a, busy_s = self.load.overhead_s, self._pace_s - self.load.overhead_s
+        rank = min(_TABLE - 1, int(quantile * _TABLE))
+        if not self._wait_s:
+            return a + busy_s * self._factors[rank]
+        # 97 and 256 have no divisor in common: each part of the waits meets all of the works.
+        waits = (self._wait(((index * 97) % _TABLE + 0.5) / _TABLE) for index in range(_TABLE))
+        return sorted(
+            a + busy_s * factor + wait_s
+            for factor, wait_s in zip(self._factors, waits, strict=True)
+        )[rank]
+
+    def _wait(self, part: float) -> float:
+        """The wait that this part of requests does not exceed: none, or exponential."""
+        load = min(_SATURATED, (self.arrivals_per_s or 0.0) * self._pace_s)
+        if part <= 1.0 - load:
+            return 0.0
+        return -math.log((1.0 - part) / load) * self._wait_s / load
+
+    def _close(self) -> None:
+        """Turn what was answered at one pace into counted latencies."""
+        count = int(self._answered + _EPS)
+        if not count:
+            return
+        self._answered = max(0.0, self._answered - count)
+        self._count += count
+        chance, factors, buckets = self._chance.random, self._factors, self._buckets
+        a, busy_s = self.load.overhead_s, self._pace_s - self.load.overhead_s
+        wait_s = self._backlog * self._pace_s
+        draws = min(count, _DRAWS)
+        many = count > _DRAWS
+        turn = 0
+        if many:
+            # A draw from each part has hardly any noise in its mean: add that of all requests.
+            noise = self._chance.gauss(0.0, self.load.noise / math.sqrt(count))
+            busy_s *= max(0.1, 1.0 + noise)
+            turn = int(chance() * draws)
+        # What does not divide evenly falls to no part more often than to another.
+        before = turn // draws
+        for index in range(draws):
+            part = (index + chance()) / draws if many else chance()
+            latency_s = a + busy_s * factors[int(part * _TABLE)] + wait_s
+            if self._wait_s:
+                latency_s += self._wait(chance())
+            latency_s = min(latency_s, LONGEST_S)
+            upto = ((index + 1) * count + turn) // draws
+            self._sum_s += (upto - before) * latency_s
+            bucket = bucket_index(latency_s)
+            buckets[bucket] = buckets.get(bucket, 0) + upto - before
+            before = upto
+
+
+@lru_cache(maxsize=64)
+def work_factors(noise: float) -> tuple[float, ...]:
+    """A request's work over its mean, at evenly spaced quantiles; the mean is 1."""
+    sigma = math.sqrt(math.log(1.0 + noise * noise))
+    normal = NormalDist()
+    raw = [math.exp(sigma * normal.inv_cdf((index + 0.5) / _TABLE)) for index in range(_TABLE)]
+    mean = math.fsum(raw) / _TABLE
+    return tuple(one / mean for one in raw)
+
+
+def quantile_factor(noise: float, quantile: float | None) -> float:
+    """A request's work at that quantile over its mean; 1 for the mean."""
+    if quantile is None:
+        return 1.0
+    return work_factors(noise)[min(_TABLE - 1, int(quantile * _TABLE))]
+
+
+def _poisson(chance: random.Random, mean: float) -> int:
+    """So many arrivals, where `mean` are expected."""
+    if mean > 30.0:
+        return max(0, round(chance.gauss(mean, math.sqrt(mean))))
+    left, count = math.exp(-mean), 0
+    product = chance.random()
+    while product > left:
+        product *= chance.random()
+        count += 1
+    return count

@@ -1,0 +1,61 @@
+"""What a process computes before its first step or request: importing a framework, reading weights.
+
+Owns one start's work. It must not know what comes after, but for the account that it is put on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from dlsched.model.facts import Report
+from dlsched.simulation.node.service import Service
+from dlsched.simulation.node.training import Training
+
+
+class StartUp:
+    """So much work on one thread, for which `load` stands idle and is charged."""
+
+    changes_by_itself = False
+
+    def __init__(self, work_core_s: float, load: Service | Training) -> None:
+        self.load = load
+        self.throttled = False
+        self._left_core_s = work_core_s
+        self._cores = 0.0
+
+    @property
+    def usage_core_s(self) -> float:
+        """CPU time of its job so far."""
+        return self.load.usage_core_s
+
+    def wants_cores(self, quota_cores: float) -> float:
+        """One thread, as far as the quota goes."""
+        return min(1.0, quota_cores)
+
+    def grant(self, cores: float, quota_cores: float) -> None:
+        """From now on it has so many cores."""
+        self._cores = cores
+        self.throttled = quota_cores < 1.0 and cores > 0.99 * quota_cores
+
+    def ends_in_s(self) -> float:
+        """Seconds to its end, at the present rate."""
+        return self._left_core_s / self._cores if self._cores > 0 else math.inf
+
+    def advance(self, _now_s: float, elapsed_s: float) -> None:
+        """Let time pass at the present rate."""
+        used = min(self._cores * elapsed_s, self._left_core_s)
+        self.load.usage_core_s += used
+        self._left_core_s -= used
+
+    def finish(self, _now_s: float) -> None:
+        """It is done, at exactly this time: rounding must not leave a rest."""
+        self.load.usage_core_s += self._left_core_s
+        self._left_core_s = 0.0
+
+    def crash(self) -> None:
+        """Its process is gone; the next start begins anew."""
+
+    def lines(self, _now_s: float) -> Sequence[Report]:
+        """Nothing: its reporter is not there yet."""
+        return ()

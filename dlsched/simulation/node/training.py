@@ -1,0 +1,125 @@
+"""A training under a given number of cores: steps, evaluations, and the exact times of its tiers.
+
+Owns one training's progress. It must not know who else is on the node.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+from dlsched.estimate.learning import TOTAL_STEPS
+from dlsched.model.facts import Report, Sample
+from dlsched.model.spec import AccuracyTarget, Target
+from dlsched.simulation.node.workloads import TrainingLoad
+
+LINE_INTERVAL_S = 1.0
+"""A reporter writes at most so often; what comes sooner replaces what is not written yet."""
+
+_DONE_STEPS = 1e-9
+
+
+class Training:
+    """Runs from step 0 (or its last checkpoint) to its last step."""
+
+    def __init__(self, load: TrainingLoad, target: Target | None, chance: random.Random) -> None:
+        self.load = load
+        self.usage_core_s = 0.0
+        self.cores = 0.0
+        self.throttled = False
+        self.tier_times_s: list[float | None] = [None, None]
+        self.completed_s: float | None = None
+        self._chance = chance
+        self._steps = 0.0
+        self._evaluated = 0
+        self._lines: list[Report] = []
+        self._metric = target.metric if isinstance(target, AccuracyTarget) else "loss"
+        self._tiers = tier_steps(load, target)
+
+    @property
+    def changes_by_itself(self) -> bool:
+        """Whether what it wants may change without an event; never, for a training."""
+        return False
+
+    def wants_cores(self, quota_cores: float) -> float:
+        """The most that it can use."""
+        return min(self.load.threads, quota_cores)
+
+    def grant(self, cores: float, quota_cores: float) -> None:
+        """From now on it has so many cores."""
+        self.cores = cores
+        self.throttled = quota_cores < self.load.threads and cores > 0.99 * quota_cores
+
+    def ends_in_s(self) -> float:
+        """Seconds to its last step, at the present rate."""
+        left = self.load.steps - self._steps
+        return left * self.load.work_core_s / self.cores if self.cores > 0 else math.inf
+
+    def advance(self, now_s: float, elapsed_s: float) -> None:
+        """Let time pass at the present rate; `now_s` is when it begins."""
+        used = self.cores * elapsed_s
+        if used <= 0:
+            return
+        self.usage_core_s += used
+        before = self._steps
+        self._steps = after = min(before + used / self.load.work_core_s, float(self.load.steps))
+        for tier, step in enumerate(self._tiers):
+            if step is not None and step <= after and self.tier_times_s[tier] is None:
+                self.tier_times_s[tier] = now_s + self._takes_s(max(0.0, step - before))
+        while (step := self._evaluated + self.load.evaluate_every) <= after + _DONE_STEPS:
+            self._evaluated = step
+            self._report(step, now_s + min(elapsed_s, self._takes_s(step - before)))
+
+    def finish(self, now_s: float) -> None:
+        """Its last step is done, at exactly this time: rounding must not leave a rest."""
+        self._steps = float(self.load.steps)
+        self.completed_s = now_s
+        for tier, step in enumerate(self._tiers):
+            if step is not None and self.tier_times_s[tier] is None:
+                self.tier_times_s[tier] = now_s
+        if self._evaluated + self.load.evaluate_every <= self.load.steps:
+            self._evaluated += self.load.evaluate_every
+            self._report(self._evaluated, now_s)
+
+    def crash(self) -> None:
+        """Its process is gone: back to the last checkpoint."""
+        every = self.load.checkpoint_every
+        kept = 0 if every is None else int(self._steps) // every * every
+        self._steps = float(kept)
+        self._evaluated = kept // self.load.evaluate_every * self.load.evaluate_every
+        self._lines.clear()
+
+    def lines(self, _now_s: float) -> Sequence[Report]:
+        """What its reporter wrote since it was last asked."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    def _takes_s(self, steps: float) -> float:
+        return steps * self.load.work_core_s / self.cores
+
+    def _report(self, step: int, at_s: float) -> None:
+        value = self._measured(self.load.curve.value(step))
+        metrics = ((self._metric, value), (TOTAL_STEPS, float(self.load.steps)))
+        line = Report(at_s, sample=Sample(at_s, step, metrics))
+        if self._lines and at_s - self._lines[-1].received_s < LINE_INTERVAL_S:
+            self._lines[-1] = line
+        else:
+            self._lines.append(line)
+
+    def _measured(self, value: float) -> float:
+        if self.load.noise:
+            value = self._chance.gauss(value, self.load.noise)
+        if self.load.validation_set is not None:
+            count, rate = self.load.validation_set, min(1.0, max(0.0, value))
+            right = self._chance.gauss(count * rate, math.sqrt(count * rate * (1.0 - rate)))
+            value = min(count, max(0, round(right))) / count
+        return value
+
+
+def tier_steps(load: TrainingLoad, target: Target | None) -> tuple[int | None, int | None]:
+    """The steps at which the true curve reaches `deliver` and `finish`; None: it never does."""
+    if not isinstance(target, AccuracyTarget):
+        return None, None
+    first = load.curve.first_step(target.deliver, load.steps)
+    return first, load.curve.first_step(target.finish, load.steps)

@@ -1,0 +1,189 @@
+"""A journal under another policy: what it would have decided, cycle by cycle, beside what was done.
+
+Owns the comparison. It must not guess what the containers would have done under that policy: every
+decision starts from what was really measured. `simulate` on a recorded trace runs on from one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from dlsched.control.decider import NamedPolicy, ShadowDecider
+from dlsched.control.guards import GuardOptions
+from dlsched.model.actions import Start
+from dlsched.model.cycle import CycleReport, Shadow
+from dlsched.model.errors import DlschedError
+from dlsched.model.spec import Limits
+from dlsched.store.journal.reader import JournalReader
+from dlsched.store.memory import memory_size_check
+
+AGREE_RATIO = 0.02
+"""Limits no further apart than this part of what was done agree."""
+
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """One job in one cycle. Cores are ceilings after the guards; None: none."""
+
+    cycle: int
+    now_s: float
+    wall_time: str
+    job: str
+    acting: str
+    """The policy that decided."""
+    asked: bool
+    """Whether the replayed policy decided anew in this cycle."""
+    done_cores: float | None
+    done_why: str
+    would_cores: float | None
+    would_why: str
+    guard: str
+    """What a guard made of what it would have decided; empty: nothing."""
+    difference_cores: float
+    """What it would have given more; no ceiling counts as the node's capacity."""
+    agrees: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """How near the two came, over some cycles of a job or of all."""
+
+    cycles: int = 0
+    agreed: int = 0
+    apart_cores: float = 0.0
+    """Sum of the differences without their signs."""
+
+    def plus(self, apart_cores: float, agrees: bool) -> Tally:
+        """One cycle more."""
+        return Tally(self.cycles + 1, self.agreed + agrees, self.apart_cores + apart_cores)
+
+    @property
+    def mean_apart_cores(self) -> float:
+        """Mean difference without its sign."""
+        return self.apart_cores / max(1, self.cycles)
+
+    @property
+    def agreed_ratio(self) -> float:
+        """In which part of the cycles they agreed."""
+        return self.agreed / max(1, self.cycles)
+
+
+class Replay:
+    """One pass of a policy over recorded cycles, in order; it remembers nothing at the start.
+
+    A policy with the recorded one's parameters, under the recorded guards and from the journal's
+    beginning, decides exactly what was recorded.
+    """
+
+    def __init__(self, named: NamedPolicy, guards: GuardOptions) -> None:
+        self._onlooker = ShadowDecider(named, check_memory=memory_size_check)
+        self._guards = guards
+        self._done_why: Mapping[str, str] = {}
+        self.jobs: dict[str, Tally] = {}
+        self.all = Tally()
+        self.recorded: dict[str, int] = {}
+        """How many decisions are recorded, by the policy that made them."""
+        self.cycles = 0
+
+    @property
+    def asks(self) -> int:
+        """How often the policy was asked."""
+        return self._onlooker.decider.asks
+
+    @property
+    def failures(self) -> int:
+        """How often it failed."""
+        return self._onlooker.decider.failures
+
+    def take(self, report: CycleReport) -> tuple[Shadow, tuple[Beside, ...]]:
+        """What it would have done in that cycle, and a row for every running job."""
+        self.cycles += 1
+        self.recorded.setdefault(report.policy, 0)
+        if report.decision is not None:
+            self._done_why = report.decision.why
+            self.recorded[report.policy] += 1
+        begun = [one.action for one in report.outcomes if isinstance(one.action, Start)]
+        would = self._onlooker.look(
+            report.snapshot,
+            self._guards,
+            [start.spec for start in begun],
+            {start.job: start.gpus for start in begun},
+        )
+        rows = tuple(
+            self._row(report, would, job.name)
+            for job in report.snapshot.running
+            if job.name in report.limits
+        )
+        for row in rows:
+            apart_cores = abs(row.difference_cores)
+            self.jobs[row.job] = self.jobs.get(row.job, Tally()).plus(apart_cores, row.agrees)
+            self.all = self.all.plus(apart_cores, row.agrees)
+        return would, rows
+
+    def _row(self, report: CycleReport, would: Shadow, job: str) -> Beside:
+        capacity = report.snapshot.node.capacity_cores
+        done = _cores(report.limits[job], capacity)
+        difference_cores = _cores(would.limits[job], capacity) - done
+        return Beside(
+            cycle=report.snapshot.cycle,
+            now_s=report.snapshot.now_s,
+            wall_time=report.wall_time,
+            job=job,
+            acting=report.policy,
+            asked=would.decision is not None,
+            done_cores=report.limits[job].cpu_cores,
+            done_why=self._done_why.get(job, ""),
+            would_cores=would.limits[job].cpu_cores,
+            would_why=would.why.get(job, ""),
+            guard=would.guarded.get(job, ""),
+            difference_cores=difference_cores,
+            agrees=abs(difference_cores) <= AGREE_RATIO * done + 1e-9,
+        )
+
+
+class News:
+    """Which rows tell something: the first of a job, and each in which either limit is another."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, tuple[float | None, float | None]] = {}
+
+    def tells(self, row: Beside) -> bool:
+        """Whether this row differs from the last one of its job."""
+        now = (row.done_cores, row.would_cores)
+        before = self._told.get(row.job)
+        self._told[row.job] = now
+        return now != before
+
+
+def first_cycle_from(reader: JournalReader, moment: datetime) -> int:
+    """The first cycle that is not before that time."""
+    cycles = reader.cycles()
+    return cycles.start + bisect_left(cycles, moment, key=lambda n: _wall_time(reader, n))
+
+
+def last_cycle_until(reader: JournalReader, moment: datetime) -> int:
+    """The last cycle that is not after that time."""
+    cycles = reader.cycles()
+    return cycles.start + bisect_right(cycles, moment, key=lambda n: _wall_time(reader, n)) - 1
+
+
+def _wall_time(reader: JournalReader, number: int) -> datetime:
+    """Of that cycle, or of the next that was kept. Wall time is for show: it may have jumped."""
+    report = next(reader.reports(number), None)
+    if report is None:
+        return _LAST
+    try:
+        moment = datetime.fromisoformat(report.wall_time)
+    except ValueError:
+        cycle = report.snapshot.cycle
+        raise DlschedError(f"cycle {cycle} tells no time: name cycles by their numbers") from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _cores(limits: Limits, capacity_cores: float) -> float:
+    return capacity_cores if limits.cpu_cores is None else limits.cpu_cores

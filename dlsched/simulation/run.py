@@ -1,0 +1,155 @@
+"""A trace under a policy: the daemon's own controller, ledger, guards and policies, another world.
+
+Owns the loop around simulated cycles, and the files and records that a trace stands for. It must
+not do what the controller does, nor judge what came out: `scoring` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from dlsched.control.controller import Controller
+from dlsched.control.decider import NamedPolicy
+from dlsched.control.guards import GuardOptions
+from dlsched.control.ledger.desired import Wish
+from dlsched.control.ledger.ledger import Ledger
+from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ports import Inbound
+from dlsched.model.actions import Resize
+from dlsched.model.cycle import CycleReport
+from dlsched.model.state import Ended
+from dlsched.policies.registry import load as load_policy
+from dlsched.simulation.clock import VirtualClock
+from dlsched.simulation.node import SimulatedRuntime
+from dlsched.simulation.node.service import Service
+from dlsched.simulation.node.training import Training
+from dlsched.simulation.node.workloads import SimulatedJob, Trace
+from dlsched.simulation.scoring import PLAIN, RunResult, job_result
+from dlsched.store.memory import memory_size_check
+
+_LEAST_GAP_S = 0.02
+"""Between two cycles, as in the daemon."""
+
+
+def simulate(
+    trace: Trace,
+    policy: NamedPolicy,
+    seed: int = 0,
+    *,
+    guards: GuardOptions | None = None,
+    publish: Callable[[CycleReport], None] = lambda _: None,
+    look: Callable[[float, Mapping[str, Service | Training]], None] = lambda *_: None,
+) -> RunResult:
+    """Run the trace under the policy to its end; the same arguments give the same result.
+
+    `publish` is told every report, `look` the time and what each job truly does: after each cycle.
+    """
+    clock = VirtualClock()
+    runtime = SimulatedRuntime(trace, seed)
+    wishes = TraceWishes(trace.jobs)
+    controller = Controller(
+        runtime=runtime,
+        clock=clock,
+        inbox=wishes,
+        records=EndedInMemory(),
+        ledger=Ledger(LedgerOptions(max_jobs=max(1, len(trace.jobs)), window_s=trace.window_s)),
+        policy=policy,
+        check_memory=memory_size_check,
+        guards=guards or GuardOptions(),
+        publish=publish,
+    )
+    cycles = updates = 0
+    alarms: dict[str, None] = {}
+    while True:
+        began_s = clock.now_s()
+        report = controller.run_once()
+        look(began_s, runtime.loads)
+        cycles += 1
+        updates += sum(
+            isinstance(one.action, Resize) and one.status == "done" for one in report.outcomes
+        )
+        alarms.update(dict.fromkeys(report.alarms))
+        if began_s >= trace.duration_s or not (wishes.pending(began_s) or runtime.unfinished()):
+            break
+        due_s = min(began_s + trace.cycle_s, trace.duration_s, wishes.next_change_s(began_s))
+        woken_s = runtime.pass_until(due_s)
+        clock.sleep_until(min(trace.duration_s, max(woken_s, began_s + _LEAST_GAP_S)))
+    ended_s = clock.now_s()
+    jobs = tuple(job_result(job, runtime.loads[job.name], trace.duration_s) for job in trace.jobs)
+    return RunResult(policy.name, seed, ended_s, cycles, updates, jobs, tuple(alarms))
+
+
+def compare(trace: Trace, policies: Sequence[str], seeds: Iterable[int]) -> tuple[RunResult, ...]:
+    """A run of each policy under each seed, plain Docker first.
+
+    Raises PolicyError before the first run when a policy cannot be loaded.
+    """
+    loaded = {name: load_policy(name) for name in dict.fromkeys((PLAIN, *policies))}
+    return tuple(
+        # A fresh policy object for each run: no run can leave anything to the next.
+        simulate(trace, NamedPolicy(name, load_policy(name)), seed)
+        for seed in seeds
+        for name in loaded
+    )
+
+
+# ---------------------------------------------------------------------- wishes and records
+
+
+class TraceWishes:
+    """Job files that come and go as the trace says."""
+
+    def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
+        self._jobs = jobs
+        self._changes_s = sorted(
+            {job.arrives_s for job in jobs}
+            | {job.leaves_s for job in jobs if job.leaves_s is not None}
+        )
+        self._next = 0
+        self._inbound = Inbound()
+
+    def scan(self, now_s: float) -> Inbound:
+        """The files that are there now."""
+        if self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
+            while self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
+                self._next += 1
+            # In order of arrival: so they queue.
+            there = [
+                job
+                for job in sorted(self._jobs, key=lambda job: (job.arrives_s, job.name))
+                if job.arrives_s <= now_s and (job.leaves_s is None or now_s < job.leaves_s)
+            ]
+            self._inbound = Inbound(wish=Wish(specs={job.name: job.spec for job in there}))
+        return self._inbound
+
+    def next_change_s(self, now_s: float) -> float:
+        """When a file comes or goes next; infinite when none will."""
+        coming = self._changes_s[self._next :]
+        return next((at_s for at_s in coming if at_s > now_s), math.inf)
+
+    def pending(self, now_s: float) -> bool:
+        """Whether a file is still to come."""
+        return any(job.arrives_s > now_s for job in self._jobs)
+
+
+class EndedInMemory:
+    """The records of ended jobs, for one run."""
+
+    def __init__(self) -> None:
+        self._ended: dict[str, Ended] = {}
+
+    def all(self) -> Mapping[str, Ended]:
+        """Every record, by job."""
+        return self._ended
+
+    def record(self, ended: Ended) -> None:
+        """Keep it."""
+        self._ended[ended.name] = ended
+
+    def write_again(self) -> None:
+        """All of it is in memory."""
+
+    def lift(self, name: str) -> None:
+        """Forget it."""
+        self._ended.pop(name, None)

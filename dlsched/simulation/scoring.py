@@ -1,0 +1,342 @@
+"""What simulated runs are worth: results by job, numbers by run, beside plain Docker and the best.
+
+Owns the metrics and their names. It judges by the world itself, not by what an agent saw of it; it
+must not run anything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dlsched.model.spec import LatencyTarget
+from dlsched.simulation import bounds
+from dlsched.simulation.node.service import BAND_RATIO, Service, quantile_factor
+from dlsched.simulation.node.training import Training, tier_steps
+from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace, TrainingLoad
+
+PLAIN = "none"
+"""The policy that every other is held against: Docker without limits."""
+
+_GOALS = {"tier1": "tier1", "tier2": "tier2", "completion": "jct"}
+"""What a training can reach, and how its metrics are named."""
+
+_TIERS: Mapping[str, int | None] = {"tier1": 0, "tier2": 1, "completion": None}
+
+WORSE_RATIO = 1.01
+"""Beyond so much of plain Docker's time a job got worse."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What became of one job; times count from its arrival. None: not reached, or not asked."""
+
+    name: str
+    kind: str
+    arrived_s: float
+    there_s: float
+    """How long the trace has it there."""
+    tier1_s: float | None = None
+    tier2_s: float | None = None
+    completion_s: float | None = None
+    goals: tuple[str, ...] = ()
+    """What its work leads to, if it gets the cores: of tier1, tier2, completion."""
+    satisfied_ratio: float | None = None
+    """Part of its time in which the true latency was within 10 % of the target."""
+    met_ratio: float | None = None
+    """Part of its time in which it was at most the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """One run: one policy, one seed."""
+
+    policy: str
+    seed: int
+    ended_s: float
+    cycles: int
+    updates: int
+    """Limits or shares changed on running containers."""
+    jobs: tuple[JobResult, ...]
+    alarms: tuple[str, ...] = ()
+    """What the controller warned of, each once: a policy that failed shows here."""
+
+    def times(self, goal: str) -> dict[str, float]:
+        """Seconds from arrival to that goal, for every job whose work leads to it.
+
+        A goal not reached when the trace ends counts with the time that the job had: too short, but
+        leaving it out would reward whoever starves it.
+        """
+        return {
+            job.name: job.there_s if (at_s := getattr(job, f"{goal}_s")) is None else at_s
+            for job in self.jobs
+            if goal in job.goals
+        }
+
+    def metrics(self) -> dict[str, float]:
+        """The run in numbers, by metric; one that nothing was measured for is left out.
+
+        Single jobs, the best and the worst beside plain Docker, are in `beside_plain`.
+        """
+        measured: dict[str, float] = {}
+        for goal, name in _GOALS.items():
+            times = sorted(self.times(goal).values())
+            if not times:
+                continue
+            reached = [job for job in self.jobs if getattr(job, f"{goal}_s") is not None]
+            measured[f"{name}_mean_s"] = statistics.fmean(times)
+            measured[f"{name}_median_s"] = statistics.median(times)
+            measured[f"{name}_p95_s"] = times[_p95_rank(len(times)) - 1]
+            measured[f"{name}_reached_ratio"] = len(reached) / len(times)
+        trainings = [job for job in self.jobs if job.kind == "training"]
+        ends = [job.arrived_s + (job.completion_s or math.inf) for job in trainings]
+        if ends and max(ends) < math.inf:
+            measured["makespan_s"] = max(ends) - min(job.arrived_s for job in trainings)
+        for key in ("satisfied", "met"):
+            served = [job for job in self.jobs if getattr(job, f"{key}_ratio") is not None]
+            if served:
+                measured[f"{key}_mean_ratio"] = statistics.fmean(
+                    (getattr(job, f"{key}_ratio") for job in served),
+                    weights=[job.there_s for job in served],
+                )
+        measured["updates"] = self.updates
+        return measured
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number of one run, beside the clairvoyant's and plain Docker's."""
+
+    scenario: str
+    n: int
+    policy: str
+    seed: int
+    metric: str
+    value: float
+    of_optimum: float | None
+    of_plain: float | None
+
+
+def rows(trace: Trace, runs: Sequence[RunResult]) -> tuple[Row, ...]:
+    """Every number of every run. `runs` hold plain Docker under each of their seeds."""
+    plain = {run.seed: run for run in runs if run.policy == PLAIN}
+    optimum, alone = optima(trace), alone_s(works_of(trace), trace.node.cores)
+    return tuple(
+        row for run in runs for row in run_rows(trace.name, run, plain[run.seed], optimum, alone)
+    )
+
+
+def run_rows(
+    scenario: str,
+    run: RunResult,
+    plain: RunResult,
+    optimum: Mapping[str, float],
+    alone: Mapping[str, Mapping[str, float]],
+    more: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {}),
+) -> list[Row]:
+    """Every number of one run, and `more` numbers of it and of plain Docker's under its seed."""
+    own, base = ({**one.metrics(), **also} for one, also in zip((run, plain), more, strict=True))
+    numbers = [
+        (metric, value, _part(value, optimum.get(metric)), _part(value, base.get(metric)))
+        for metric, value in own.items()
+    ]
+    if run.policy != PLAIN:
+        numbers += beside_plain(run, plain, alone)
+    return [
+        Row(scenario, len(run.jobs), run.policy, run.seed, metric, value, best, part)
+        for metric, value, best, part in numbers
+    ]
+
+
+def beside_plain(
+    run: RunResult, plain: RunResult, alone: Mapping[str, Mapping[str, float]] | None = None
+) -> list[tuple[str, float, float | None, float | None]]:
+    """By goal: the job that gained most over plain Docker, the one that lost most, how many lost.
+
+    Each as metric, value, the part of what that job takes alone on the node (`alone`, by goal and
+    job) and the part of plain Docker's.
+    """
+    found: list[tuple[str, float, float | None, float | None]] = []
+    for goal, name in _GOALS.items():
+        base = plain.times(goal)
+        ratios = {
+            job: (time_s / base[job], time_s, job)
+            for job, time_s in run.times(goal).items()
+            if base.get(job)
+        }
+        if not ratios:
+            continue
+        for word, (ratio, time_s, job) in (
+            ("best", min(ratios.values())),
+            ("worst", max(ratios.values())),
+        ):
+            part = _part(time_s, (alone or {}).get(goal, {}).get(job))
+            found.append((f"{name}_{word}_s", time_s, part, ratio))
+        worse = sum(ratio > WORSE_RATIO for ratio, _, _ in ratios.values())
+        found.append((f"{name}_worse_jobs", float(worse), None, None))
+    return found
+
+
+def job_result(job: SimulatedJob, load: Service | Training, ended_s: float) -> JobResult:
+    """What became of that job in a trace that ends then."""
+    there_s = max(0.0, _leaves_s(job, ended_s) - job.arrives_s)
+    if isinstance(load, Training):
+        steps = tier_steps(load.load, job.spec.target)
+        tiers = [f"tier{number}" for number, step in enumerate(steps, 1) if step is not None]
+        first, second = (_since(at_s, job.arrives_s) for at_s in load.tier_times_s)
+        return JobResult(
+            job.name,
+            "training",
+            job.arrives_s,
+            there_s,
+            tier1_s=first,
+            tier2_s=second,
+            completion_s=_since(load.completed_s, job.arrives_s),
+            goals=(*tiers, "completion"),
+        )
+    asked = job.spec.target is not None and there_s > 0
+    return JobResult(
+        job.name,
+        "service",
+        job.arrives_s,
+        there_s,
+        satisfied_ratio=load.within_s / there_s if asked else None,
+        met_ratio=load.met_s / there_s if asked else None,
+    )
+
+
+def _since(at_s: float | None, arrived_s: float) -> float | None:
+    return None if at_s is None else at_s - arrived_s
+
+
+def _leaves_s(job: SimulatedJob, ended_s: float) -> float:
+    return ended_s if job.leaves_s is None else min(job.leaves_s, ended_s)
+
+
+def _part(value: float, of: float | None) -> float | None:
+    return value / of if of else None
+
+
+def optima(trace: Trace) -> dict[str, float]:
+    """What a clairvoyant would reach, by metric, for the metrics that have a bound."""
+    cores = trace.node.cores
+    found: dict[str, float] = {}
+    works = list(works_of(trace).values())
+    if works:
+        found["makespan_s"] = bounds.makespan_s(works, cores)
+    for goal, name in _GOALS.items():
+        wanted = list(bounds.goals(works, _TIERS[goal]).values())
+        if not wanted:
+            continue
+        count = len(wanted)
+        found[f"{name}_mean_s"] = bounds.mean_s(wanted, cores)
+        low, high = (bounds.least_s(wanted, cores, rank) for rank in _middle_ranks(count))
+        found[f"{name}_median_s"] = (low + high) / 2.0
+        found[f"{name}_p95_s"] = bounds.least_s(wanted, cores, _p95_rank(count))
+    services = [
+        job
+        for job in trace.jobs
+        if isinstance(job.load, ServiceLoad) and job.spec.target is not None
+    ]
+    there_s = [_leaves_s(job, trace.duration_s) - job.arrives_s for job in services]
+    for metric, band in (("satisfied_mean_ratio", BAND_RATIO), ("met_mean_ratio", 0.0)):
+        if services:
+            wanted_cores = [
+                demand for job in services for demand in demands(job, trace.duration_s, band)
+            ]
+            queued_s = math.fsum(_queued_s(job, trace.duration_s, band) for job in services)
+            best_s = bounds.satisfied_job_s(wanted_cores, cores, queued_s)
+            found[metric] = best_s / math.fsum(there_s)
+    return found
+
+
+def alone_s(works: Mapping[str, bounds.Work], cores: float) -> dict[str, dict[str, float]]:
+    """What each training would take alone on the node, by goal and job."""
+    names = list(works)
+    return {
+        goal: {
+            names[index]: one.alone_s(cores)
+            for index, one in bounds.goals(list(works.values()), tier).items()
+        }
+        for goal, tier in _TIERS.items()
+    }
+
+
+def works_of(trace: Trace) -> dict[str, bounds.Work]:
+    """What each training of the trace computes, by job."""
+    return {
+        job.name: _work(job.load, job, trace.duration_s)
+        for job in trace.jobs
+        if isinstance(job.load, TrainingLoad)
+    }
+
+
+def _work(load: TrainingLoad, job: SimulatedJob, ended_s: float) -> bounds.Work:
+    first, second = tier_steps(load, job.spec.target)
+    return bounds.Work(
+        arrives_s=job.arrives_s,
+        total_core_s=load.steps * load.work_core_s,
+        threads=load.threads,
+        tier_core_s=(
+            None if first is None else first * load.work_core_s,
+            None if second is None else second * load.work_core_s,
+        ),
+        there_s=max(0.0, _leaves_s(job, ended_s) - job.arrives_s),
+    )
+
+
+def _p95_rank(count: int) -> int:
+    return math.ceil(0.95 * count)
+
+
+def _middle_ranks(count: int) -> tuple[int, int]:
+    """The ranks whose mean is the median."""
+    return (count + 1) // 2, count // 2 + 1
+
+
+def demands(job: SimulatedJob, ended_s: float, band_ratio: float) -> list[bounds.Demand]:
+    """What it takes to keep the target, from one change of its load to the next."""
+    load, target = job.load, job.spec.target
+    assert isinstance(load, ServiceLoad) and isinstance(target, LatencyTarget)
+    until_s = _leaves_s(job, ended_s)
+    times = [job.arrives_s, *(one.at_s for one in job.shifts), ended_s]
+    factors = [(1.0, 1.0), *((one.work, one.arrivals) for one in job.shifts)]
+    at_most_s = target.seconds * (1.0 + band_ratio)
+    return [
+        bounds.Demand(
+            max(begin_s, job.arrives_s),
+            min(end_s, until_s),
+            _cost_cores(load, target, work, arrivals, at_most_s),
+        )
+        for (begin_s, end_s), (work, arrivals) in zip(
+            itertools.pairwise(times), factors, strict=True
+        )
+    ]
+
+
+def _queued_s(job: SimulatedJob, ended_s: float, band_ratio: float) -> float:
+    """How far its work may lag behind its requests while it keeps the target."""
+    load, target = job.load, job.spec.target
+    assert isinstance(load, ServiceLoad) and isinstance(target, LatencyTarget)
+    if load.arrivals_per_s is None:
+        return 0.0
+    there_s = max(0.0, _leaves_s(job, ended_s) - job.arrives_s)
+    return min(there_s, target.seconds * (1.0 + band_ratio))
+
+
+def _cost_cores(
+    load: ServiceLoad, target: LatencyTarget, work: float, arrivals: float, at_most_s: float
+) -> float:
+    """Mean cores in use while it answers in that time; infinite when it cannot."""
+    work_core_s = load.work_core_s * work
+    slow = quantile_factor(load.noise, target.quantile)
+    spare_s = at_most_s - load.overhead_s
+    if spare_s <= 0 or work_core_s * slow / load.threads > spare_s * (1.0 + 1e-9):
+        return math.inf
+    if load.arrivals_per_s is not None:
+        return load.arrivals_per_s * arrivals * work_core_s
+    # It waits with its own threads idle, which others may use.
+    return work_core_s / (load.overhead_s + spare_s / slow)

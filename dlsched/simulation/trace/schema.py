@@ -1,0 +1,262 @@
+"""The keys of a trace file: names, kinds and bounds.
+
+Owns what may stand in a trace. It must not read files nor know the simulator: `trace` turns these
+models into what it runs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from dlsched.config.fields import Reader, choice, kind, number, seconds, size, text, whole
+from dlsched.config.job_schema import CpusKeys, Keys, TargetKeys
+from dlsched.config.job_values import RestartWords
+from dlsched.model.spec import NAME
+
+Moment = Annotated[float, seconds(0.0)]
+Span = Annotated[float, seconds(0.001)]
+Work = Annotated[float, number(0.000001, 1e9)]
+Threads = Annotated[float, number(0.01, 4096)]
+Factor = Annotated[float, number(0.001, 1000)]
+
+DAY_MAX_S = 366 * 86_400.0
+STEPS_MAX = 1_000_000_000
+EVALUATIONS_MAX = 1_000_000
+POINTS_MAX = 10_000
+
+
+class NodeKeys(Keys):
+    """What the host has."""
+
+    cores: Annotated[float, number(0.01, 4096)]
+    memory: Annotated[int, size(1 << 20)] = 64 << 30
+
+
+class HostKeys(Keys):
+    """Work of others on the host."""
+
+    at: Moment
+    for_s: Span = Field(alias="for")
+    cores: Annotated[float, number(0.01, 4096)]
+    shares: Annotated[int, whole(2, 262_144)] = 1024
+
+
+_POINT_STEP = whole(0, STEPS_MAX)
+_POINT_VALUE = number(-1e15, 1e15)
+
+
+def _point(value: object) -> tuple[object, object]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"{kind(value)} is not a step and a value, such as [50, 0.34]")
+    return _POINT_STEP.read(value[0]), _POINT_VALUE.read(value[1])
+
+
+Point = Annotated[
+    tuple[int, float],
+    Reader(_point, {"type": "array", "prefixItems": [_POINT_STEP.schema, _POINT_VALUE.schema]}),
+]
+
+
+class CurveKeys(Keys):
+    """A learning curve: the true value of the metric, step by step."""
+
+    family: Annotated[
+        Literal["power", "exponential", "plateau", "drop", "restart", "points"],
+        choice("power", "exponential", "plateau", "drop", "restart", "points"),
+    ]
+    start: Annotated[float, number(-1e15, 1e15)] | None = None
+    end: Annotated[float, number(-1e15, 1e15)] | None = None
+    scale: Annotated[float, number(0.001, 1e9)] | None = Field(
+        None, description="Steps after which an exponential has 37 % of the way left, a power half."
+    )
+    exponent: Annotated[float, number(0.01, 10)] | None = None
+    at: Annotated[int, whole(1, STEPS_MAX)] | None = None
+    for_steps: Annotated[int, whole(1, STEPS_MAX)] | None = Field(None, alias="for")
+    every: Annotated[int, whole(1, STEPS_MAX)] | None = None
+    points: tuple[Point, ...] | None = Field(None, max_length=POINTS_MAX)
+
+    @model_validator(mode="after")
+    def _fits_family(self) -> CurveKeys:
+        needed, optional = _CURVE_KEYS[self.family]
+        given = {
+            field.alias or name
+            for name, field in type(self).model_fields.items()
+            if getattr(self, name) is not None
+        } - {"family"}
+        for key in needed:
+            if key not in given:
+                steps = ", in steps" if key in ("at", "for", "every") else ""
+                raise ValueError(f"the family {self.family} needs {key}{steps}")
+        for key in sorted(given - {*needed, *optional}):
+            raise ValueError(f"{key} means nothing to the family {self.family}")
+        if self.start is not None and self.start == self.end:
+            raise ValueError(f"start and end are both {self.start:g}: nothing is learnt")
+        if self.points is not None and len(self.points) < 2:
+            raise ValueError("a curve has at least two points")
+        for (before, _), (step, _) in itertools.pairwise(self.points or ()):
+            if step <= before:
+                raise ValueError(f"points are in order of their steps: {step} is after {before}")
+        return self
+
+    @property
+    def rises(self) -> bool | None:
+        """Whether it leads to higher values; None: its values alone do not tell."""
+        return None if self.start is None or self.end is None else self.end > self.start
+
+
+_CURVE_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "power": (("start", "end", "scale"), ("exponent",)),
+    "exponential": (("start", "end", "scale"), ()),
+    "plateau": (("start", "end", "scale", "at", "for"), ()),
+    "drop": (("start", "end", "scale", "at"), ()),
+    "restart": (("start", "end", "scale", "every"), ()),
+    "points": (("points",), ()),
+}
+"""By family: the keys that it needs, and those that it may have."""
+
+
+class TrainingKeys(Keys):
+    """A training: steps of equal work, evaluated every so many."""
+
+    steps: Annotated[int, whole(1, STEPS_MAX)]
+    work: Work = Field(description="CPU work of a step, in core-seconds.")
+    threads: Threads = 1.0
+    evaluate_every: Annotated[int, whole(1, STEPS_MAX)]
+    checkpoint_every: Annotated[int, whole(1, STEPS_MAX)] | None = None
+    curve: CurveKeys
+    noise: Annotated[float, number(0, 1e15)] = 0.0
+    validation_set: Annotated[int, whole(1, 100_000_000)] | None = None
+
+    @model_validator(mode="after")
+    def _can_be_told(self) -> TrainingKeys:
+        if self.steps / self.evaluate_every > EVALUATIONS_MAX:
+            raise ValueError(f"more than {EVALUATIONS_MAX} evaluations: raise evaluate_every")
+        return self
+
+
+class ServiceKeys(Keys):
+    """A service: requests that wait `overhead`, then compute `work`."""
+
+    work: Work = Field(description="Mean CPU work of a request, in core-seconds.")
+    overhead: Annotated[float, seconds(0.0, 3600.0)] = 0.0
+    threads: Threads = 1.0
+    noise: Annotated[float, number(0, 10)] = 0.2
+    arrivals: Annotated[float, number(0.0001, 1e6)] | None = Field(
+        None, description="Requests a second; without it the next comes when one is answered."
+    )
+
+
+class FaultKeys(Keys):
+    """Something that goes wrong."""
+
+    kind: Annotated[
+        Literal["crash", "silent", "lying", "frozen", "nan"],
+        choice("crash", "silent", "lying", "frozen", "nan"),
+    ]
+    at: Moment
+    for_s: Span | None = Field(None, alias="for")
+    factor: Factor | None = None
+
+    @model_validator(mode="after")
+    def _fits_kind(self) -> FaultKeys:
+        if (self.factor is not None) != (self.kind == "lying"):
+            need = "needs" if self.kind == "lying" else "has no"
+            raise ValueError(f"a fault of kind {self.kind} {need} factor")
+        if self.kind == "crash" and self.for_s is not None:
+            raise ValueError("a crash takes no time: leave for out")
+        return self
+
+
+class ShiftKeys(Keys):
+    """From then on, a service's work and arrivals are so many times its own."""
+
+    at: Moment
+    work: Factor = 1.0
+    arrivals: Factor = 1.0
+
+
+class TraceJobKeys(Keys):
+    """One job: when it comes and goes, what is asked of it, and what it computes."""
+
+    name: Annotated[str, text(NAME, f"a name: {NAME}")]
+    at: Moment = 0.0
+    leaves: Moment | None = None
+    start_up: Moment = 1.0
+    start_up_work: Annotated[float, number(0, 1e9)] = 0.0
+    weight: Annotated[float, number(0, 1000, above=True)] = 1.0
+    cpus: CpusKeys | None = None
+    memory: Annotated[int, size(1 << 20)] | None = None
+    restart: RestartWords = "no"
+    target: TargetKeys | None = None
+    service: ServiceKeys | None = None
+    training: TrainingKeys | None = None
+    faults: tuple[FaultKeys, ...] = ()
+    shifts: tuple[ShiftKeys, ...] = ()
+
+    @model_validator(mode="after")
+    def _one_load(self) -> TraceJobKeys:
+        if (self.service is None) == (self.training is None):
+            raise ValueError("needs either service or training")
+        if self.leaves is not None and self.leaves <= self.at:
+            raise ValueError(f"leaves at {self.leaves:g} s, but comes at {self.at:g} s")
+        if self.target is not None and (self.target.latency is None) == (self.training is None):
+            what = "a latency" if self.training else "a metric"
+            raise ValueError(f"{what} is not what a {self._kind} is asked for")
+        if self.training and self.shifts:
+            raise ValueError("shifts are for services only")
+        curve = self.training.curve if self.training else None
+        rises, wanted = curve.rises if curve else None, _wants_more(self.target)
+        if rises is not None and wanted is not None and rises != wanted:
+            raise ValueError(f"its curve {'rises' if rises else 'falls'}, its target does not")
+        return self
+
+    @property
+    def rises(self) -> bool:
+        """Whether higher values of its metric are the better ones."""
+        wanted = _wants_more(self.target)
+        if wanted is not None or self.training is None:
+            return bool(wanted)
+        points = self.training.curve.points
+        return points[-1][1] >= points[0][1] if points else bool(self.training.curve.rises)
+
+    @property
+    def _kind(self) -> str:
+        return "training" if self.training else "service"
+
+
+def _wants_more(target: TargetKeys | None) -> bool | None:
+    """Whether higher values of the metric are asked for; None: nothing is asked of a metric."""
+    if target is None or target.deliver is None or target.finish is None:
+        return None
+    return target.finish > target.deliver
+
+
+class TraceKeys(Keys):
+    """A trace."""
+
+    trace: Annotated[int, whole(1, 1)] = Field(description="Version of this format: 1.")
+    name: Annotated[str, text(NAME, f"a name: {NAME}")] = "trace"
+    node: NodeKeys
+    duration: Annotated[float, seconds(1.0, DAY_MAX_S)]
+    cycle: Annotated[float, seconds(0.1, 3600.0)] = 1.0
+    window: Annotated[float, seconds(1.0, 3600.0)] = 30.0
+    host: tuple[HostKeys, ...] = ()
+    jobs: tuple[TraceJobKeys, ...]
+
+
+_INNER: dict[str, type[Keys]] = {
+    "node": NodeKeys, "host": HostKeys, "jobs": TraceJobKeys, "cpus": CpusKeys,
+    "target": TargetKeys, "service": ServiceKeys, "training": TrainingKeys, "curve": CurveKeys,
+    "faults": FaultKeys, "shifts": ShiftKeys,
+}  # fmt: skip
+
+
+def known_keys(path: tuple[str | int, ...]) -> Iterable[str]:
+    """The keys that may stand in the mapping at that path of a trace."""
+    words = [part for part in path if isinstance(part, str)]
+    model = _INNER.get(words[-1], TraceKeys) if words else TraceKeys
+    return [field.alias or name for name, field in model.model_fields.items()]

@@ -1,0 +1,1 @@
+"""What outlives the process: whole files, records of jobs, the journal."""

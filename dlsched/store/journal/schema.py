@@ -1,0 +1,158 @@
+"""The journal's file: its tables, their versions, and opening it for writing or reading.
+
+Owns what is in the file. It must not know what a row's body means. Schemas are only ever added to:
+`PRAGMA user_version` counts the migrations that a file has had.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+JOURNAL_NAME: Final = "journal.db"
+"""The journal in the state directory."""
+
+DRY_RUN_JOURNAL_NAME: Final = "dry-run.db"
+"""What was only thought must not be remembered as done."""
+
+MIGRATIONS: Sequence[str] = (
+    """
+    CREATE TABLE frames (
+        cycle INTEGER PRIMARY KEY, whole INTEGER NOT NULL, now_s REAL NOT NULL, body BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX whole_frames ON frames (cycle, now_s) WHERE whole = 1;
+    CREATE TABLE changes (
+        cycle INTEGER NOT NULL, now_s REAL NOT NULL, wall_time TEXT NOT NULL, job TEXT NOT NULL,
+        kind TEXT NOT NULL, before_cores REAL, after_cores REAL, why TEXT NOT NULL,
+        guard TEXT NOT NULL, status TEXT NOT NULL, detail TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX changes_of_job ON changes (job);
+    CREATE INDEX changes_by_cycle ON changes (cycle);
+    CREATE TABLE events (
+        cycle INTEGER NOT NULL, now_s REAL NOT NULL, wall_time TEXT NOT NULL, job TEXT NOT NULL,
+        kind TEXT NOT NULL, before TEXT, after TEXT, reason TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX events_of_job ON events (job);
+    CREATE INDEX events_by_cycle ON events (cycle);
+    CREATE TABLE memories (policy TEXT PRIMARY KEY, memory TEXT NOT NULL) STRICT;
+    """,
+    """
+    ALTER TABLE changes ADD COLUMN before_share REAL;
+    ALTER TABLE changes ADD COLUMN after_share REAL;
+    ALTER TABLE changes ADD COLUMN gpus TEXT NOT NULL DEFAULT '';
+    """,
+)
+VERSION = len(MIGRATIONS)
+
+_FRAMES = {"cycle": "INTEGER", "whole": "INTEGER", "now_s": "REAL", "body": "BLOB"}
+
+_PAGE_BYTES = 8192
+"""Rows of one to two KiB leave less of a page empty than in SQLite's 4 KiB."""
+_WAL_BYTES = 4 << 20
+
+
+class OtherVersion(Exception):
+    """The file was written by a newer version."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        super().__init__(f"has version {version}, this program knows versions up to {VERSION}")
+
+
+def open_for_writing(path: Path) -> sqlite3.Connection:
+    """The file, made or brought up to date. Raises sqlite3.Error and OtherVersion."""
+    connection = sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=32
+    )
+    try:
+        version = _known_version(connection)
+        if version == 0:
+            connection.execute(f"PRAGMA page_size = {_PAGE_BYTES}")
+            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_WAL_BYTES // _PAGE_BYTES}")
+        for number in range(version, VERSION):
+            connection.executescript(
+                f"BEGIN; {MIGRATIONS[number]}; PRAGMA user_version = {number + 1}; COMMIT;"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_for_reading(path: Path) -> sqlite3.Connection:
+    """The file as it is, of whatever version, changing nothing. Raises sqlite3.Error."""
+    uri = path.absolute().as_uri()
+    try:
+        return _reading(f"{uri}?mode=ro")
+    except sqlite3.OperationalError:
+        # Without a writer there is no shared memory file, and a reader may not be allowed to make
+        # one. With nothing left in the WAL the file alone is the whole truth.
+        wal = path.with_name(f"{path.name}-wal")
+        if not path.is_file() or (wal.exists() and wal.stat().st_size > 0):
+            raise
+        return _reading(f"{uri}?immutable=1")
+
+
+def newer(connection: sqlite3.Connection) -> OtherVersion | None:
+    """What is to be said when a newer program wrote the file; None: this one knows all of it."""
+    version = _version(connection)
+    return OtherVersion(version) if version > VERSION else None
+
+
+def foreign(connection: sqlite3.Connection) -> bool:
+    """Whether its frames are no table as a journal has, which keeps every value's type.
+
+    Raises sqlite3.Error.
+    """
+    tables = connection.execute("PRAGMA table_list(frames)").fetchall()
+    if not tables:
+        return False  # a file that is not begun yet: it holds nothing
+    columns = {row[1]: row[2] for row in connection.execute("PRAGMA table_info(frames)")}
+    strict = all(kind == "table" and is_strict for _, _, kind, _, _, is_strict in tables)
+    return not strict or not _FRAMES.items() <= columns.items()
+
+
+def damaged(error: Exception) -> bool:
+    """Not a database, or malformed: SQLite's other errors have classes of their own."""
+    return type(error) is sqlite3.DatabaseError
+
+
+def set_aside(path: Path, what: str) -> Path:
+    """Rename a file that cannot be used, with what belongs to it, to `PATH.WHAT-N`."""
+    aside = next(
+        name for n in count(1) if not (name := path.with_name(f"{path.name}.{what}-{n}")).exists()
+    )
+    for suffix in ("", "-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + suffix))
+    return aside
+
+
+def _reading(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=1.0)
+    try:
+        # SQLite refuses a cut-off file as a whole, except to those who may repair its schema.
+        connection.execute("PRAGMA writable_schema = ON")
+        _version(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _known_version(connection: sqlite3.Connection) -> int:
+    if (other := newer(connection)) is not None:
+        raise other
+    return _version(connection)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -1,0 +1,190 @@
+"""The journal as the daemon writes it: every cycle, off the loop's path, within bounds.
+
+Owns the queue, the writer thread, and what is told of failures. It must not stop or slow the loop:
+`write` only puts a report in a queue, and no error of the file reaches the caller other than
+through `trouble`. It reads no clock: all times are the reports' own.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections import deque
+from pathlib import Path
+
+from dlsched.model.cycle import CycleReport
+from dlsched.store.journal.reader import Growth, JournalReader
+from dlsched.store.journal.schema import OtherVersion, damaged, set_aside
+from dlsched.store.journal.store import Store
+
+
+class Journal:
+    """Writes reports to one SQLite file. Opening never raises: see `trouble`.
+
+    `frame_s` apart a frame is whole, so that a cycle is restored from at most so much. Frames
+    leave, oldest first, when the file has more than `max_bytes` or they are older than `max_age_s`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        frame_s: float = 300.0,
+        max_bytes: int = 1 << 30,
+        max_age_s: float = 7 * 86_400.0,
+        queue_reports: int = 120,
+    ) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._queue: deque[CycleReport] = deque()
+        self._queue_reports = queue_reports
+        self._changed = threading.Condition()
+        self._pending = 0
+        self._gap = False
+        self._closing = False
+        self._lost = 0
+        self._failure: str | None = None
+        self._aside: str | None = None
+        self._store = Store(path, frame_s=frame_s, max_bytes=max_bytes, max_age_s=max_age_s)
+        self._open()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------ the loop's side
+
+    def write(self, report: CycleReport) -> None:
+        """Take the report; returns at once. A full queue loses its oldest report."""
+        with self._changed:
+            if len(self._queue) >= self._queue_reports:
+                self._queue.popleft()
+                self._lost += 1
+                self._gap = True
+            self._queue.append(report)
+            self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Wait until everything taken so far is committed, or lost."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._queue and not self._pending)
+
+    def close(self, within_s: float = 10.0) -> None:
+        """Commit what was taken, and let go of the file; a hung disk is not waited for longer."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join(within_s)
+
+    @property
+    def lost_cycles(self) -> int:
+        """Reports that did not get into the file since the start."""
+        return self._lost
+
+    def trouble(self) -> str | None:
+        """What is wrong with the journal now, in one line; None: nothing."""
+        with self._changed:
+            notes = [note for note in (self._aside, self._failure) if note is not None]
+        return "; ".join(notes) or None
+
+    # ------------------------------------------------------------------ questions
+
+    def last_cycle(self) -> int:
+        """Number of the last cycle written, also by an earlier run; 0: none."""
+        with JournalReader(self._path) as reader:
+            return reader.last_cycle()
+
+    def last_now_s(self) -> float:
+        """Time of the last cycle written, also by an earlier run; 0: none."""
+        with JournalReader(self._path) as reader:
+            return reader.last_now_s()
+
+    def last_memory(self, policy: str) -> object | None:
+        """What that policy (a shadow by its `shadow_name`) last remembered, as plain values.
+
+        `load_memory` makes it its own.
+        """
+        return self._store.memory(policy)
+
+    def cycle(self, number: int) -> CycleReport | None:
+        """That cycle, exactly as written; None when it is not kept."""
+        with JournalReader(self._path) as reader:
+            return reader.cycle(number)
+
+    def growth(self) -> Growth:
+        """Size, and how long the bound lasts at the present rate."""
+        with JournalReader(self._path) as reader:
+            return reader.growth(self._max_bytes)
+
+    # ------------------------------------------------------------------ the writer's side
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closing)
+                if not self._queue:
+                    break
+                batch = tuple(self._queue)
+                gap, self._gap = self._gap, False
+                self._queue.clear()
+                self._pending = len(batch)
+            try:
+                self._commit(batch, gap)
+            finally:
+                with self._changed:
+                    self._pending = 0
+                    self._changed.notify_all()
+        self._store.close()
+
+    def _commit(self, batch: tuple[CycleReport, ...], gap: bool) -> None:
+        if gap:
+            self._store.forget()
+        if self._store.is_open and not self._path.exists():
+            # The descriptor still takes rows, which nobody could ever read.
+            self._store.close()
+            with self._changed:
+                self._aside = "journal was deleted: a new one begun"
+        if not self._store.is_open and not self._open():
+            self._fail(len(batch), None)
+            return
+        try:
+            refused = self._store.write(batch)
+        except Exception as error:  # noqa: BLE001  the thread outlives whatever goes wrong
+            if damaged(error):
+                self._store.close()
+                self._move_aside("corrupt", error)
+            self._fail(len(batch), str(error))
+            return
+        if refused is None:
+            with self._changed:
+                self._failure = None
+        else:
+            self._fail(*refused)
+
+    def _open(self) -> bool:
+        """Open the file, after moving one aside that is not usable; False: no, see `trouble`."""
+        for _ in range(2):
+            try:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._store.open()
+                return True
+            except OtherVersion as error:
+                self._move_aside(f"version-{error.version}", error)
+            except (sqlite3.Error, OSError) as error:
+                if not damaged(error):
+                    self._fail(0, str(error))
+                    return False
+                self._move_aside("corrupt", error)
+        return False
+
+    def _move_aside(self, what: str, error: Exception) -> None:
+        try:
+            note = f"journal {error}: moved to {set_aside(self._path, what).name}, a new one begun"
+        except OSError as refusal:
+            note = f"journal {error}, and cannot be moved aside: {refusal}"
+        with self._changed:
+            self._aside = note
+
+    def _fail(self, lost: int, cause: str | None) -> None:
+        with self._changed:
+            self._lost += lost
+            if cause is not None:
+                self._failure = f"journal not written: {cause}"

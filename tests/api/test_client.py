@@ -1,0 +1,141 @@
+"""What the client says when nobody, somebody else or a refusal answers."""
+
+from __future__ import annotations
+
+import grp
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlsched.api import ApiServer, client
+from dlsched.api.client import Daemon, Refused
+from dlsched.model.errors import DaemonUnavailable
+from tests.status_source import FakeSource
+
+
+def test_nobody_answers(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    with (
+        Daemon(tmp_path) as daemon,
+        pytest.raises(DaemonUnavailable, match=f"no daemon answers on {path}; start it with"),
+    ):
+        daemon.jobs()
+
+
+def test_a_socket_left_by_a_dead_daemon_is_nobody(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    with Daemon(tmp_path) as daemon, pytest.raises(DaemonUnavailable, match="no daemon answers"):
+        daemon.jobs()
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Iterator[Path]:
+    """A folder that this process may not enter; root is made somebody else meanwhile."""
+    folder, user = tmp_path / "closed", os.geteuid()
+    folder.mkdir(mode=0)
+    if user == 0:
+        os.seteuid(65534)
+    yield folder
+    os.seteuid(user)
+
+
+def test_a_socket_that_is_not_ours_says_so(closed: Path) -> None:
+    with (
+        Daemon(closed) as daemon,
+        pytest.raises(DaemonUnavailable, match="not open to you"),
+    ):
+        daemon.jobs()
+
+
+def test_a_peer_that_hangs_up_is_not_a_daemon(tmp_path: Path) -> None:
+    path = tmp_path / "status.sock"
+    with socket.socket(socket.AF_UNIX) as other:
+        other.bind(str(path))
+        other.listen()
+
+        def hang_up() -> None:
+            connection, _ = other.accept()
+            connection.close()
+
+        peer = threading.Thread(target=hang_up)
+        peer.start()
+        with Daemon(tmp_path) as daemon, pytest.raises(DaemonUnavailable, match="broke off"):
+            daemon.jobs()
+        peer.join()
+
+
+def test_a_refusal_carries_the_daemons_line(tmp_path: Path) -> None:
+    server = ApiServer(FakeSource(), tmp_path)
+    server.start()
+    with (
+        Daemon(tmp_path) as daemon,
+        pytest.raises(Refused, match="first cycle is not done") as no,
+    ):
+        daemon.jobs()
+    server.stop()
+    assert no.value.status == 503
+
+
+def test_a_job_name_is_quoted_whole(tmp_path: Path) -> None:
+    server = ApiServer(FakeSource(), tmp_path)
+    server.start()
+    with Daemon(tmp_path) as daemon, pytest.raises(Refused) as no:
+        daemon.stop("a/../b?x=1#y")
+    server.stop()
+    assert no.value.status == 404
+
+
+@pytest.mark.parametrize(("open_to_us", "read", "logs"), [
+    ({"status.sock"}, "status.sock", "status.sock"),
+    ({"control.sock"}, "control.sock", "control.sock"),
+    ({"status.sock", "control.sock"}, "status.sock", "control.sock"),
+    (set(), "status.sock", "status.sock"),
+])  # fmt: skip
+def test_each_question_goes_to_the_socket_that_answers_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_to_us: set[str], read: str, logs: str
+) -> None:
+    monkeypatch.setattr(client.os, "access", lambda path, *_, **__: path.name in open_to_us)
+    with Daemon(tmp_path) as daemon:
+        with pytest.raises(DaemonUnavailable, match=f"{tmp_path}/{read};"):
+            daemon.jobs()
+        with pytest.raises(DaemonUnavailable, match=f"{tmp_path}/{logs};"):
+            next(daemon.logs("job", 1, False))
+        with pytest.raises(DaemonUnavailable, match=f"{tmp_path}/control.sock;"):
+            daemon.stop("job")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a socket to another group")
+@pytest.mark.parametrize(("mode", "group", "remedy"), [
+    (0o660, "adm", r"join group adm \(usermod -aG adm USER, then log in again\), or use sudo"),
+    (0o600, "adm", "it is its owner's alone, so use sudo"),
+])  # fmt: skip
+def test_a_closed_socket_tells_which_group_to_join(
+    tmp_path: Path, mode: int, group: str, remedy: str
+) -> None:
+    tmp_path.chmod(0o711)
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        os.chown(path, 0, grp.getgrnam(group).gr_gid)
+        path.chmod(mode)
+        here = Path.cwd()
+        os.chdir(tmp_path)  # the folders above are root's alone
+        os.seteuid(65534)
+        try:
+            with (
+                Daemon(Path()) as daemon,
+                pytest.raises(
+                    DaemonUnavailable, match=f"control.sock is not open to you: {remedy}"
+                ),
+            ):
+                daemon.stop("job")
+        finally:
+            os.seteuid(0)
+            os.chdir(here)

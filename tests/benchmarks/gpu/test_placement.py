@@ -1,0 +1,67 @@
+"""The placement bench: the same jobs for every rule, nobody left behind, and what tables make."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.gpu import placement as bench
+from dlsched.control.gpus import queue as gpu_queue
+from dlsched.control.gpus.placement import PlacementOptions, place, rooms
+
+AUTO = PlacementOptions()
+
+
+def test_a_seed_draws_queue_node_and_arrivals_and_nothing_else_does():
+    assert bench.jobs(20, 1) == bench.jobs(20, 1) != bench.jobs(20, 2)
+    assert bench.node(8, 1) == bench.node(8, 1) != bench.node(8, 2)
+    on = bench.node(8, 1)
+    assert bench.arrivals(20, on, 1.0, 1) == bench.arrivals(20, on, 1.0, 1)
+
+
+def test_first_fit_takes_the_first_gpus_that_fit():
+    on = bench.node(8, 1)
+    spec = next(spec for spec in bench.jobs(99, 1) if spec.container.gpus == 4)
+    free = [uuid for uuid, room in rooms(on, (), AUTO).items() if place_one(spec, room)]
+    assert bench.first_fit(spec, rooms(on, (), AUTO), AUTO).gpus == tuple(free[:4])
+
+
+def place_one(spec, room):
+    return bool(bench.fitting(spec, [room]))
+
+
+@pytest.mark.parametrize("rule", bench.rules(1))
+def test_under_every_rule_each_job_of_the_queue_runs_in_the_end(rule):
+    on = bench.node(16, 1)
+    coming = bench.arrivals(40, on, 1.0, 1)
+    choose, options = bench.rules(1)[rule]
+    with bench.placing(choose):
+        begun = bench.queued(coming, on, options)
+    assert gpu_queue.place is place
+    assert set(begun) == {one.spec.name for one in coming}
+    assert all(one.waited_s >= 0 for one in begun.values())
+
+
+def test_a_whole_queue_is_placed_no_slower_than_by_first_fit():
+    on, queue = bench.node(bench.DEVICES, 1), bench.jobs(bench.QUEUED, 1)
+    ours = bench.least_ms(lambda: bench.place_all(queue, on, place))
+    naive = bench.least_ms(lambda: bench.place_all(queue, on, bench.first_fit))
+    assert ours < naive
+
+
+def test_who_got_worse_is_counted_against_first_fit_job_by_job():
+    begun = {
+        "a": bench.Begun(10.0, mixed=False, beside=0.5), "b": bench.Begun(0.0, True, None),
+        "c": bench.Begun(5.2, False, 0.1),
+    }  # fmt: skip
+    naive = {name: bench.Begun(5.0, False, 0.0) for name in begun}
+    figures = bench._figures(begun, naive)
+    assert (figures["wait longer"], figures["wait shorter"], figures["mixed"]) == (1, 1, 1)
+    assert figures["beside"] == pytest.approx(0.3)
+    rows = [
+        {"load": 1.0, "seed": 1, "rule": "first fit", **bench._figures(naive, naive)},
+        {"load": 1.0, "seed": 1, "rule": "ours", **figures},
+    ]
+    first, ours = bench.queue_table(rows)
+    told = "of first fit's (best, worst seed)"
+    assert (first[told], ours[told]) == ("1.00 (1.00, 1.00)", "1.01 (1.01, 1.01)")
+    assert (first["seeds worse"], ours["seeds worse"]) == ("0 of 1", "1 of 1")

@@ -1,0 +1,70 @@
+"""What the demo ends with: both readings of every policy, ours last."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.judge.services import Judged
+from benchmarks.real.comparison import Comparison, Plan, PolicyRun
+from benchmarks.real.demo import by_model, summary
+from benchmarks.real.demo_set import draw
+from benchmarks.real.kept_services import KeptServices
+
+PLAN = Plan(seed=1, jobs=2)
+SET = draw(1, 2)
+TARGETS = {job.name: 0.1 for job in SET}
+
+
+def run(policy: str, ratios: tuple[float, float]) -> PolicyRun:
+    judged = [
+        Judged(job.name, 0.1, 0.1 * ratio, 100, 11) for job, ratio in zip(SET, ratios, strict=True)
+    ]
+    rolled = [(float(at_s), sum(abs(one - 1) <= 0.1 for one in ratios)) for at_s in (15, 16)]
+    slo = [(float(at_s), sum(one <= 1 for one in ratios)) for at_s in (15, 16)]
+    kept = KeptServices(1, policy, 1, TARGETS, 60.0, Path("nowhere"))
+    return PolicyRun(policy, judged, {}, kept, rolled, slo, 2.5, 0.012, 1, 0.01)
+
+
+def shown(table: object) -> str:
+    told = io.StringIO()
+    Console(width=80, file=told).print(table)
+    return told.getvalue()
+
+
+def compared() -> Comparison:
+    runs = [
+        run("none", (1.3, 0.5)),
+        run("adaptive?mode=band", (1.02, 0.98)),
+        run("adaptive", (0.8, 0.5)),
+    ]
+    return Comparison(PLAN, SET, 1.9, dict.fromkeys(TARGETS, 0.6), TARGETS, runs)
+
+
+def line(text: str, start: str) -> list[str]:
+    found = next(line for line in text.splitlines() if start in line)
+    return [cell.strip() for cell in found.strip("│ ").split("│")]
+
+
+def test_it_ends_with_adaptive_as_it_is_by_default():
+    assert PLAN.policies[0] == "none"
+    assert PLAN.policies[-1] == "adaptive"
+
+
+def test_both_readings_of_each_policy_and_when_it_settled_in_each():
+    text = shown(summary(compared()))
+    assert line(text, "plain Docker")[1:4] == ["0 of 2", "1 of 2", "never / never"]
+    assert line(text, "mode=band")[1:4] == ["2 of 2", "1 of 2", "15 / never"]
+    assert "…" not in text  # it fits an ordinary terminal
+    assert line(text, "adaptive (default)")[1:4] == ["0 of 2", "2 of 2", "never / 15"]
+
+
+def test_a_model_with_too_few_requests_says_so():
+    whole = compared()
+    few = [replace(whole.runs[0].judged[0], requests=7), whole.runs[0].judged[1]]
+    whole.runs[0].judged = few
+    text = shown(by_model(whole))
+    assert "(7 of 11" in text and "…" not in text

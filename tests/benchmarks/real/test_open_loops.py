@@ -1,0 +1,66 @@
+"""The measurements of open loops: what counts as harm, and how rows become tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.real.open_loops import (
+    Measured,
+    Simulated,
+    harmed,
+    headlines,
+    real_table,
+    simulated_table,
+    trace_of,
+)
+
+ROW = Measured("beside", "none", 1, "a", 25.0, 100, 0, 10.0, 20.0, 0, 0.0)
+
+
+def test_harm_is_more_than_a_tenth_and_two_milliseconds() -> None:
+    for mean_ms, found in ((12.9, []), (13.1, ["a (mean 13.1 ms, plain 10 ms)"])):
+        rows = [ROW, replace(ROW, policy="adaptive", mean_ms=mean_ms)]
+        assert harmed(real_table(rows)) == found
+    slow = [ROW, replace(ROW, policy="adaptive", p95_ms=24.1)]
+    assert harmed(real_table(slow)) == ["a (p95 24.1 ms, plain 20 ms)"]
+
+
+def test_a_service_that_answers_nothing_is_harmed() -> None:
+    rows = [ROW, replace(ROW, policy="adaptive", mean_ms=None, p95_ms=None)]
+    assert len(harmed(real_table(rows))) == 2
+
+
+def test_runs_count_in_their_median() -> None:
+    rows = [replace(ROW, policy="adaptive", run=n, mean_ms=ms) for n, ms in enumerate((5, 7, 90))]
+    (line,) = real_table([ROW, *rows])
+    assert line["mean, adaptive"] == 7
+    told = headlines([{**line, "cycles with a ceiling": 3}], worse=1, pairs=2)
+    assert "none of 1" in told[0]
+    assert "1 of 1" in told[1]
+    assert told[2].endswith("1 of 2.")
+
+
+def test_a_trace_uses_what_it_says_and_is_the_same_for_a_seed() -> None:
+    trace = trace_of(0.5, 1, seed=3)
+    assert trace == trace_of(0.5, 1, seed=3) != trace_of(0.5, 1, seed=4)
+    uses = [
+        job.load.work_core_s * (job.load.arrivals_per_s or 0.0)  # type: ignore[union-attr]
+        for job in trace.jobs
+        if job.name.startswith("service")
+    ]
+    assert len(uses) == 10
+    assert abs(sum(uses) - 1.0) < 1e-9
+
+
+def test_the_simulated_table_has_a_line_for_each_load() -> None:
+    rows = [
+        Simulated(load, hopeless, policy, 1, met, met / 2, 3.0)
+        for load in (0.1, 0.3, 0.5, 0.7)
+        for hopeless in (0, 1)
+        for policy, met in (("none", 0.9), ("adaptive", 0.8))
+    ]
+    table = simulated_table(rows)
+    assert len(table) == 8
+    assert table[0]["not slower, none"] == 0.9
+    assert table[0]["worst service, adaptive"] == 0.4
+    assert table[0]["updates/min"] == 3.0

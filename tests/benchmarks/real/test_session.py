@@ -1,0 +1,55 @@
+"""On a shared engine the demo's containers together stay within the cores asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import docker
+import pytest
+
+from benchmarks.real.session import Session, session, wait_for
+from tests.daemon.test_daemon import SLEEP, reaches, spec
+
+SPIN = "[python, -c, 'while True: pass']"
+
+
+@pytest.mark.e2e
+@pytest.mark.engine
+def test_a_bound_on_all_containers_together_holds_also_under_plain_docker(
+    docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    with session(capacity_cores=0.5) as node:
+        node.start("none")
+        for name in ("alpha", "beta"):
+            node.drop(name, spec(name, SPIN, cpus="{min: 0.05}"))
+            reaches(node, name, "running")
+        node.confine()
+        wait_for(lambda: 0.2 < _used(node) < 0.65, 20, "two spinning jobs to use half a core")
+
+
+@pytest.mark.e2e
+@pytest.mark.engine
+def test_a_session_removes_what_it_made_and_nothing_else(
+    docker_host: str, base_image: str, instance: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    client = docker.DockerClient(base_url=docker_host)
+    try:
+        stranger = client.containers.create(
+            base_image, ["python"], labels={"dlsched.instance": instance}, network_mode="none"
+        )
+        with session() as node:
+            node.start("fair")
+            node.drop("alpha", spec("alpha", SLEEP))
+            reaches(node, "alpha", "running")
+            root, label = node.root, f"dlsched.instance={node.instance}"
+        assert client.containers.list(all=True, filters={"label": label}) == []
+        assert client.containers.get(stranger.id).status == "created"
+        assert not Path(root).exists()
+    finally:
+        client.close()
+
+
+def _used(node: Session) -> float:
+    return float(node.client.jobs()["node"]["used_cores"])

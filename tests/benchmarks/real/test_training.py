@@ -1,0 +1,70 @@
+"""What the table and the headlines make of judged runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from io import StringIO
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from benchmarks.judge.trainings import rows
+from benchmarks.real import training, training_run
+from benchmarks.real.training import headlines, table_rows
+from benchmarks.real.training_set import SCHEDULES
+from tests.benchmarks.judge.test_trainings import run_of
+
+RUNS = [
+    run_of("none", 1, {"a": 10.0, "b": 10.0}),
+    run_of("tradl", 1, {"a": 4.0, "b": 15.0}, end=25.0),
+    run_of("none", 2, {"a": 10.0, "b": 10.0}),
+    run_of("tradl", 2, {"a": 6.0, "b": 9.0}, end=21.0),
+]
+
+
+def test_a_headline_has_best_mean_worst_makespan_and_what_it_cost() -> None:
+    (line,) = headlines("two", rows("two", 2.0, RUNS), RUNS)
+    assert line == (
+        "two, tradl, time to tier 1 beside plain Docker: best job a -50.0% (published -48.20%), "
+        "mean -15.0%, worst job b +20.0%, 1 of 2 jobs worse; makespan 1.150 of plain, CPU time "
+        "1.150 of it"
+    )
+
+
+def test_what_was_not_reached_is_said_of_both_sides() -> None:
+    plain, own = RUNS[0], RUNS[1]
+    first, second = own.run.jobs
+    missed = replace(own.run, jobs=(first, replace(second, tier1_s=None)))
+    runs = [plain, replace(own, run=missed)]
+    found = rows("two", 2.0, runs)
+    (line,) = headlines("two", found, runs)
+    assert line.endswith("; 1 not reached under tradl, counted with the time to the job's end")
+    # Tier 2 is in nobody's values.
+    assert [row["not reached"] for row in table_rows(found, runs)] == [2, 3]
+
+
+def tried(monkeypatch: pytest.MonkeyPatch, foreign_cores: Sequence[float]) -> list[object]:
+    """The runs voided, while others use so many cores in one run after the other."""
+    left, voided = list(foreign_cores), []
+    monkeypatch.setattr(training_run, "run", lambda *_: SimpleNamespace(number=len(left)))
+    monkeypatch.setattr(training_run, "void", voided.append)
+    monkeypatch.setattr(
+        training,
+        "measured",
+        lambda _: replace(RUNS[0], extra={"foreign_cores": left.pop(0)}),
+    )
+    console = Console(file=StringIO())
+    training._undisturbed(console, SCHEDULES[0], "none", "none", 1, {})
+    return voided
+
+
+def test_a_run_that_others_disturbed_is_void_and_made_again(monkeypatch: pytest.MonkeyPatch):
+    assert tried(monkeypatch, [0.19]) == []
+    assert len(tried(monkeypatch, [0.21, 0.5, 0.0])) == 2
+
+
+def test_a_host_that_is_never_quiet_is_said(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(RuntimeError, match="others use more"):
+        tried(monkeypatch, [0.3] * training.TRIES)

@@ -1,0 +1,109 @@
+"""A training run on a real engine: files dropped at their times, the journal kept and judged."""
+
+from __future__ import annotations
+
+import json
+import math
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.publish import results
+from benchmarks.real import training, training_run, training_set
+from benchmarks.real.training_set import Model, Schedule, TrainingJob
+
+# Two threads' worth of CPU, and an accuracy that grows with the steps.
+STAND_IN = """
+  - python
+  - -c
+  - |
+    import os
+    import time
+    from dlsched.report import Progress
+    child = os.fork()
+    step = 0
+    progress = Progress()
+    while step < 12:
+        begin = time.process_time()
+        while time.process_time() - begin < 0.25:
+            pass
+        step += 1
+        if child:
+            progress.step(step=step, accuracy=step / 12)
+            time.sleep(0.75)
+    if child:
+        os.waitpid(child, 0)
+    raise SystemExit(EXIT if child else 0)
+"""
+
+
+def text(job: TrainingJob, seed: int, exit_code: int = 0) -> str:
+    return (
+        f"name: {job.name}\nimage: dlsched-examples/base:3.11\n"
+        f"command: {STAND_IN.replace('EXIT', str(exit_code))}"
+        f"network: none\nstop: {{grace: 1s}}\nenvironment: {{SEED: '{seed}'}}\n"
+        "target: {metric: accuracy, deliver: 0.3, finish: 0.6}\n"
+    )
+
+
+STAND_INS = Model("stand-in", 12, 1, 1, 1.0, 1, "accuracy", 0.3, 0.6)
+PAIR = Schedule(
+    "pair",
+    (TrainingJob("early", STAND_INS, 0.0), TrainingJob("late", STAND_INS, 3.0)),
+    60.0,
+    text,
+)
+
+
+@pytest.fixture
+def home(docker_host: str, base_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Everything that a comparison writes goes into a folder of the test's own."""
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    monkeypatch.setattr(training_run, "KEPT", tmp_path / "kept")
+    monkeypatch.setattr(results, "FOLDER", tmp_path / "results")
+    monkeypatch.setattr(training_set, "SCHEDULES", (PAIR,))
+    # Whoever tests may have other work on the host.
+    monkeypatch.setattr(training, "FOREIGN_MOST_CORES", math.inf)
+    return tmp_path
+
+
+@pytest.mark.e2e
+@pytest.mark.engine
+def test_runs_are_kept_judged_and_not_run_again(home: Path):
+    policies = {"none": "none", "tradl-often": "tradl?interval_s=2"}
+    told = StringIO()
+    console = Console(file=told, width=200)
+    training.run_missing(console, policies, [1], fresh=False)
+    kept = training_run.load(training_run.folder_of("pair", "tradl-often", 1))
+    assert kept is not None
+    assert 0 < kept.daemon_core_ratio < 1
+    run = training.measured(kept).run
+    late = {job.name: job for job in run.jobs}["late"]
+    assert late.arrived_s == pytest.approx(3.0, abs=1.0)
+    assert late.tier1_s is not None and late.tier2_s is not None
+    # A slow host may let the agent see the last evaluations and the exit in one cycle.
+    assert 0 < late.tier1_s <= late.tier2_s <= (late.completion_s or 0) <= PAIR.deadline_s
+    assert run.updates > 0
+
+    (line,) = training.judge_kept(console, policies, [1])
+    assert "best job" in line and "worst job" in line and "makespan" in line
+    saved = json.loads((home / "results" / "training-real.json").read_text())
+    metrics = {row["metric"] for row in saved["rows"] if row["policy"] == "tradl-often"}
+    assert {"tier1_best_s", "tier1_mean_s", "jct_best_s", "jct_mean_s", "makespan_s"} <= metrics
+    assert (home / "results" / "training-pair.png").stat().st_size > 10_000
+
+    said = len(told.getvalue())
+    training.run_missing(console, policies, [1], fresh=False)
+    assert "of 2" in told.getvalue()[:said], "both were run"
+    assert "==" not in told.getvalue()[said:], "neither is run again"
+
+
+@pytest.mark.e2e
+@pytest.mark.engine
+def test_a_job_that_fails_ends_the_run_and_leaves_nothing(home: Path):
+    alone = Schedule("alone", PAIR.jobs[:1], 60.0, lambda job, seed: text(job, seed, 3))
+    with pytest.raises(RuntimeError, match="early failed"):
+        training_run.run(alone, "none", "none", 1, {})
+    assert training_run.load(training_run.folder_of("alone", "none", 1)) is None

@@ -1,0 +1,139 @@
+"""That fuzzing sees what it looks for; some inputs for every reader; all that was ever found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.robustness import fuzz
+from benchmarks.robustness.fuzzing.trial import FIXTURES, Broken, kept_inputs, told_line, tried
+from tests.benchmarks.robustness import hostile_readers
+
+INPUTS = 1500
+SEED = 2
+
+READERS = f"{hostile_readers.__name__}:"
+
+
+def fuzzed(reader: str, inputs: int = 2000, silent_s: float = 60.0) -> fuzz.Tally:
+    """That planted reader, in a process of its own."""
+    maker = f"{READERS}{reader}"
+    return fuzz.run("planted", SEED, inputs, lambda _: None, maker=maker, silent_s=silent_s)
+
+
+def whats(tally: fuzz.Tally) -> list[str]:
+    return [finding.what for finding in tally.findings]
+
+
+@pytest.mark.parametrize("name", fuzz.TARGETS)
+def test_a_first_handful_of_inputs_breaks_no_promise(name: str) -> None:
+    target = fuzz.load(fuzz.TARGETS[name])
+    told = list(fuzz.work(target, SEED, 0, INPUTS))
+    target.close()
+    assert [message for message in told if "finding" in message] == []
+    end = next(message for message in told if "end" in message)
+    assert end["at"] == INPUTS
+    assert end["kinds"] > 30, "hardly any input gets past the reader's door"
+
+
+@pytest.mark.parametrize("name", fuzz.TARGETS)
+def test_what_was_found_once_stays_mended(name: str) -> None:
+    target = fuzz.load(fuzz.TARGETS[name])
+    found = {path.name: tried(target, path.read_bytes())[1] for path in kept_inputs(name)}
+    target.close()
+    assert not any(found.values()), found
+
+
+def test_every_kept_input_is_one_of_a_known_reader() -> None:
+    assert {path.name for path in FIXTURES.iterdir()} <= set(fuzz.TARGETS)
+
+
+def test_the_same_number_is_always_the_same_input() -> None:
+    for name, maker in fuzz.TARGETS.items():
+        first, second = fuzz.load(maker), fuzz.load(maker)
+        once = [fuzz.input_of(first, SEED, number) for number in range(50)]
+        assert once == [fuzz.input_of(second, SEED, number) for number in range(50)], name
+        assert len(set(once)) > 25
+        first.close()
+        second.close()
+
+
+@pytest.mark.process
+def test_a_well_behaved_reader_is_found_to_be_one() -> None:
+    tally = fuzzed("well_behaved", 3000)
+    assert (tally.executions, tally.findings) == (3000, [])
+    assert tally.rss_first_bytes > 0
+    assert tally.answers > 100
+
+
+@pytest.mark.process
+def test_an_exception_is_found_and_reduced() -> None:
+    tally = fuzzed("raises")
+    (finding,) = tally.findings
+    assert "KeyError" in finding.what
+    assert finding.data == b"A"
+    assert tally.executions == 2000, "the others are tried all the same"
+
+
+@pytest.mark.process
+def test_a_line_that_steers_a_terminal_is_found() -> None:
+    assert any("U+####" in what for what in whats(fuzzed("steers")))
+
+
+@pytest.mark.process
+def test_a_process_that_dies_is_found_with_its_input_and_replaced() -> None:
+    tally = fuzzed("dies", 600)
+    assert {"the process ended" in what for what in whats(tally)} == {True}
+    assert tally.executions == 600
+    assert all(b"A" in finding.data for finding in tally.findings)
+    assert tally.rss_last_bytes > 0, "a later process came to the end"
+
+
+@pytest.mark.process
+def test_a_process_that_waits_for_ever_is_found() -> None:
+    tally = fuzzed("hangs", 400, silent_s=1.0)
+    assert "hung" in whats(tally)[0]
+    assert b"A" in tally.findings[0].data
+
+
+@pytest.mark.process
+def test_a_reader_that_thinks_for_ever_is_stopped_and_found() -> None:
+    tally = fuzzed("spins", 400)
+    (finding,) = tally.findings
+    assert "_TooLong" in finding.what
+
+
+@pytest.mark.process
+def test_growth_is_found() -> None:
+    assert any("memory grew" in what for what in whats(fuzzed("grows", 1500)))
+
+
+@pytest.mark.process
+def test_a_descriptor_left_open_is_found() -> None:
+    assert any("descriptors" in what for what in whats(fuzzed("leaks")))
+
+
+@pytest.mark.process
+def test_another_answer_to_the_same_input_is_found() -> None:
+    assert whats(fuzzed("forgets", 300)) == ["planted: another answer to the same input"]
+
+
+@pytest.mark.process
+def test_the_whole_run_prints_saves_and_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("benchmarks.publish.results.FOLDER", tmp_path)
+    monkeypatch.setattr(fuzz, "QUOTED_FROM", 100)
+    monkeypatch.setattr(fuzz, "TARGETS", {"planted": f"{READERS}breaks"})
+    assert fuzz.main(["--inputs", "100", "--keep", str(tmp_path / "kept")]) == 1
+    assert "planted: as it was meant to be" in capsys.readouterr().out
+    (row,) = fuzz.results.load("fuzz")["rows"]  # type: ignore[index]
+    assert (row["executions"], row["findings"]) == (100, 1)
+    assert len(list((tmp_path / "kept" / "planted").iterdir())) == 1
+
+
+@pytest.mark.parametrize("line", ["", "a\nb", "\x1b[2J", "\u202e", "x" * 3000])
+def test_a_line_that_is_none_is_refused(line: str) -> None:
+    with pytest.raises(Broken):
+        told_line(line)

@@ -1,0 +1,104 @@
+"""The inference comparison: its traces, its rows, and what its tables make of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.publish import results
+from benchmarks.simulated import adaptive_inference
+from benchmarks.simulated.adaptive_inference import (
+    HONEST,
+    POLICIES,
+    SCENARIOS,
+    Scenario,
+    compare,
+    merged,
+    trace_of,
+)
+from benchmarks.simulated.inference_tables import PUBLISHED, Measured
+from dlsched.policies.registry import load
+from dlsched.simulation.scoring import PLAIN
+from dlsched.simulation.trace import Recipe
+
+ROW = Measured("demand 0.7", 10, PLAIN, 1, 2.0, 10.0, None, 0, 8.0, 10.0, 3, 0, 0.0)
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_a_seed_draws_the_trace_and_nothing_else_does(scenario: Scenario) -> None:
+    one = trace_of(scenario, 10, 1)
+    assert one == trace_of(scenario, 10, 1)
+    assert one.jobs != trace_of(scenario, 10, 2).jobs
+    assert (one.node.cores, one.cycle_s, len(one.jobs)) == (16.0, 1.0, 10)
+
+
+def test_disturbances_leave_the_services_what_they_are() -> None:
+    plain, *disturbed = [
+        trace_of(scenario, 20, 1)
+        for scenario in SCENARIOS
+        if scenario.name in ("feasible", "change", "churn", "stale", "lying")
+    ]
+    assert len(disturbed) == 4
+    for trace in disturbed:
+        assert trace.jobs != plain.jobs
+        assert [job.load for job in trace.jobs] == [job.load for job in plain.jobs]
+        assert [job.spec for job in trace.jobs] == [job.spec for job in plain.jobs]
+
+
+def test_every_policy_loads_and_plain_docker_goes_first() -> None:
+    assert POLICIES[0] == PLAIN and set(PUBLISHED) < set(POLICIES)
+    for policy in POLICIES:
+        load(policy)
+
+
+def test_every_policy_is_measured_beside_plain_docker_and_the_clairvoyant() -> None:
+    recipe = Recipe(kind="inference", schedule="burst", duration_s=30.0, cores=4.0)
+    scenario = Scenario("small", "small", replace(recipe, lying_ratio=0.4))
+    found = compare(scenario, 5, 1, (PLAIN, "fair", "dqoes"))
+    assert [(row.scenario, row.policy) for row in found] == [
+        (words, policy)
+        for policy in (PLAIN, "fair", "dqoes")
+        for words in ("small", f"small{HONEST}")
+    ]
+    for row in found:
+        assert 0.0 <= row.satisfied_jobs <= row.satisfied_best_jobs + 1e-9 <= 5.0 + 1e-9
+        assert 0.0 <= row.met_jobs <= row.met_best_jobs + 1e-9
+    plain, honest = found[:2]
+    assert (plain.satisfied_worse_jobs, plain.updates_per_min) == (0, 0.0)
+    assert honest.satisfied_best_jobs <= 3.0 < plain.satisfied_best_jobs
+    assert found == compare(scenario, 5, 1, (PLAIN, "fair", "dqoes"))
+
+
+def test_what_is_run_again_replaces_what_was_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dataclasses import asdict
+
+    other = replace(ROW, policy="adaptive?mode=slo")
+    saved = {"rows": [asdict(other), asdict(replace(ROW, seed=2)), asdict(ROW)]}
+    monkeypatch.setattr(results, "load", {adaptive_inference.NAME: saved}.get)
+    again = replace(other, met_jobs=9.5)
+    assert merged([again]) == [ROW, again, replace(ROW, seed=2)]
+
+
+def test_a_part_is_printed_and_not_saved(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(adaptive_inference, "run", lambda *_: [ROW])
+    monkeypatch.setattr(results, "save", lambda *_, **__: pytest.fail("it was saved"))
+    assert adaptive_inference.main(["--only", "feasible", "--counts", "10", "--seeds", "1"]) == 0
+    assert "| demand 0.7 | 10 | 10 | 0.2 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--only", "easy"], "there are feasible, tight"),
+        (["--merge", "--policies", "adaptive?mode=band&trims=false"], "only policies of the table"),
+    ],
+)
+def test_what_there_is_not_is_said(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        adaptive_inference.main(words)
+    assert told in capsys.readouterr().err.replace(",", ", ").replace(",  ", ", ")

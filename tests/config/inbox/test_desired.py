@@ -1,0 +1,175 @@
+"""Which containers without a spec are left alone, and which were truly given up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from dlsched.config.inbox.desired import FolderWish
+from dlsched.config.inbox.scan import Inbox, InboxScan
+from dlsched.model.cycle import RejectedFile
+from dlsched.store.jobs import Claim, claim_records
+from tests.doubles import job_spec, running
+
+FOLDER = Path("/jobs")
+
+
+class Scripted:
+    """An inbox that sees what a test writes."""
+
+    def __init__(self) -> None:
+        self.sees = InboxScan(settled=True)
+
+    def scan(self, now_s: float) -> InboxScan:
+        return self.sees
+
+
+@pytest.fixture
+def inbox() -> Scripted:
+    return Scripted()
+
+
+def spared(
+    inbox: Scripted, wish: FolderWish | None = None, source: str = "/jobs/a.yaml"
+) -> str | None:
+    wish = wish or FolderWish(cast(Inbox, inbox), FOLDER)
+    return wish.scan(0.0).wish.spares(running("a", source=source))
+
+
+def test_a_removed_file_gives_its_container_up(inbox: Scripted):
+    assert spared(inbox) is None
+
+
+def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox: Scripted):
+    inbox.sees = InboxScan(settled=True, files={"a": "alice/a.yaml", "b": "b.yaml"})
+    yields = FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.yields
+    assert not yields(running("a", source="/jobs/alice/old.yaml"))
+    assert not yields(running("a", source="/before/alice/a.yaml"))
+    assert yields(running("a", source="/jobs/bob/a.yaml"))
+    assert yields(running("a", source="/jobs/a.yaml"))
+    assert yields(running("a", adopted=job_spec("a"), source=""))
+    assert not yields(running("b", source="/jobs/bob/b.yaml"))
+    assert not yields(running("c", source="/jobs/bob/c.yaml"))
+
+
+def test_nothing_is_given_up_while_the_folder_cannot_be_listed(inbox: Scripted):
+    inbox.sees = InboxScan(trouble="/jobs cannot be listed: gone", settled=False)
+    assert spared(inbox) == "/jobs cannot be listed: gone"
+
+
+def test_a_container_of_another_folder_is_left_alone(inbox: Scripted):
+    assert spared(inbox, source="/elsewhere/a.yaml") == (
+        "it was started from /elsewhere, not from /jobs"
+    )
+
+
+@pytest.mark.parametrize(
+    "rejected",
+    [RejectedFile("a.yaml", None, ("bad",)), RejectedFile("renamed.yaml", "a", ("bad",))],
+)
+def test_a_rejected_file_is_not_a_removed_one(inbox: Scripted, rejected: RejectedFile):
+    inbox.sees = InboxScan(settled=True, rejected=(rejected,))
+    assert spared(inbox) == "its job file a.yaml is rejected"
+
+
+def test_a_file_still_being_written_is_not_a_removed_one(inbox: Scripted):
+    inbox.sees = InboxScan(unsettled=("a.yaml",))
+    assert spared(inbox) == "its job file a.yaml is still being read"
+
+
+def test_a_restarted_agent_waits_until_the_folder_is_read(inbox: Scripted):
+    inbox.sees = InboxScan(unsettled=("other.yaml",))
+    assert spared(inbox) == "the job files are still being read"
+
+
+def test_a_restarted_agent_spares_what_an_unreadable_file_may_be(inbox: Scripted):
+    inbox.sees = InboxScan(settled=True, rejected=(RejectedFile("x.yaml", None, ("bad",)),))
+    assert spared(inbox) == "its job file a.yaml is gone, but x.yaml is rejected and may be it"
+
+
+def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scripted):
+    wish = FolderWish(cast(Inbox, inbox), FOLDER)
+    inbox.sees = InboxScan(specs=(job_spec("a"),), files={"a": "a.yaml"}, settled=True)
+    wish.scan(0.0)
+    inbox.sees = InboxScan(
+        unsettled=("churning.yaml",), rejected=(RejectedFile("x.yaml", None, ("bad",)),)
+    )
+    assert spared(inbox, wish) is None
+
+
+def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inbox: Scripted):
+    assert FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.settled
+    inbox.sees = InboxScan(settled=True, rejected=(RejectedFile("x.yaml", None, ("bad",)),))
+    assert not FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.settled
+
+
+# -------------------------------------------------------------------------------- users
+
+
+@pytest.mark.parametrize(("sees", "alices", "bobs"), [
+    (InboxScan(settled=True), None, None),
+    (InboxScan(settled=True, closed={"alice": "/jobs/alice cannot be listed"}),
+     "/jobs/alice cannot be listed", None),
+    (InboxScan(settled=True, unsettled=("alice/x.yaml",), unsettled_users=frozenset({"alice"})),
+     "the job files are still being read", None),
+    (InboxScan(settled=True, rejected=(RejectedFile("alice/x.yaml", None, ("bad",)),)),
+     "its job file alice/a.yaml is gone, but alice/x.yaml is rejected and may be it", None),
+    (InboxScan(settled=True, rejected=(RejectedFile("alice/a.yaml", None, ("bad",)),)),
+     "its job file alice/a.yaml is rejected", None),
+    (InboxScan(settled=False), *["the job files are still being read"] * 2),
+])  # fmt: skip
+def test_what_is_wrong_with_one_users_files_concerns_no_other(
+    inbox: Scripted, sees: InboxScan, alices: str | None, bobs: str | None
+):
+    inbox.sees = sees
+    assert spared(inbox, source="/jobs/alice/a.yaml") == alices
+    assert spared(inbox, source="/jobs/bob/a.yaml") == bobs
+
+
+def test_a_container_from_deeper_than_a_users_folder_is_not_from_here(inbox: Scripted):
+    assert spared(inbox, source="/jobs/alice/deep/a.yaml") == (
+        "it was started from /jobs/alice/deep, not from /jobs"
+    )
+
+
+def test_records_are_not_lifted_while_a_file_holds_the_name(inbox: Scripted):
+    inbox.sees = InboxScan(
+        settled=True,
+        claims={"a": "alice/a.yaml"},
+        rejected=(RejectedFile("alice/a.yaml", "a", ("bad",)),),
+    )
+    wish = FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish
+    assert (wish.settled, set(wish.claimed)) == (True, {"a"})
+
+
+def test_who_holds_a_name_is_kept_and_forgotten_durably(inbox: Scripted, tmp_path: Path):
+    wish = FolderWish(cast(Inbox, inbox), FOLDER, claim_records(tmp_path))
+    inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/a.yaml", "job-b": "b.yaml"})
+    assert wish.scan(0.0).troubles == ()
+    inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/z.yaml"})
+    wish.scan(1.0)
+    kept = claim_records(tmp_path).all()
+    assert dict(kept) == {"job-a": Claim("job-a", "alice/z.yaml")}
+
+
+def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
+    inbox: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    records = claim_records(tmp_path)
+    wish = FolderWish(cast(Inbox, inbox), FOLDER, records)
+    inbox.sees = InboxScan(
+        settled=True, claims={"job-a": "a.yaml"}, closed={"bob": "/jobs/bob cannot be listed"}
+    )
+
+    def full(word: Claim) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(records, "record", full)
+    seen = wish.scan(0.0)
+    assert seen.troubles == (
+        "/jobs/bob cannot be listed",
+        "whose a job's name is cannot be recorded: [Errno 28] No space left on device",
+    )
+    assert set(seen.wish.claimed) == {"job-a"}

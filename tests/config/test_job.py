@@ -1,0 +1,526 @@
+"""Job files: what is read, every problem at once with its place, and digests."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsched.config.fields import PROBLEMS_MAX
+from dlsched.config.job import env_file_reader, json_schema, parse_spec, render_problems
+from dlsched.model.errors import SpecError
+from dlsched.model.spec import (
+    AccuracyTarget,
+    Bounds,
+    Checkpoint,
+    Healthcheck,
+    JobSpec,
+    LatencyTarget,
+    Logging,
+    Restart,
+    Stop,
+    Ulimit,
+)
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "jobs").glob("*.yaml"))
+LEAST = "name: face-unlock\nimage: dlsched-examples/inference\n"
+DESIGNED = """\
+name: face-unlock
+image: dlsched-examples/inference
+command: [python, serve.py, --model, mobilenet]
+environment: {MODEL: mobilenet}
+volumes: [models:/models:ro]
+restart: on-failure
+cpus: {min: 0.1, max: 2}
+memory: 1GiB
+gpus: 1
+weight: 1
+target: {latency: 50ms, quantile: p95}
+stop: {signal: SIGTERM, grace: 30s}
+"""
+
+
+def parsed(more: str = "") -> JobSpec:
+    return parse_spec(LEAST + more, "job.yaml")
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, "job.yaml")
+    return str(caught.value).split("\n")
+
+
+def only_problem(more: str) -> str:
+    (problem,) = problems(LEAST + more)
+    return problem
+
+
+def test_the_designed_file_means_what_it_says() -> None:
+    spec = parse_spec(DESIGNED, "job.yaml")
+    assert (spec.name, spec.weight) == ("face-unlock", 1.0)
+    assert spec.bounds == Bounds(0.1, 2.0)
+    assert spec.target == LatencyTarget(0.05, 0.95)
+    assert spec.stop == Stop("SIGTERM", 30.0)
+    container = spec.container
+    assert container.image == "dlsched-examples/inference"
+    assert container.command == ("python", "serve.py", "--model", "mobilenet")
+    assert container.environment == (("MODEL", "mobilenet"),)
+    assert container.volumes == ("models:/models:ro",)
+    assert container.restart == Restart("on-failure")
+    assert (container.memory_bytes, container.gpus) == (1 << 30, 1)
+
+
+def test_what_is_left_out_has_the_defaults_of_the_model() -> None:
+    spec = parsed()
+    assert spec == JobSpec(
+        name=spec.name,
+        container=replace(JobSpec("x", spec.container).container, image=spec.container.image),
+        container_digest=spec.container_digest,
+        digest=spec.digest,
+    )
+    assert spec.container.logging == Logging()
+    assert spec.target is None
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_is_right(example: Path) -> None:
+    spec = parse_spec(example.read_text(), example.name, env_file_reader(example.parent))
+    assert spec.name == example.stem
+
+
+def test_there_are_examples() -> None:
+    assert {"face-unlock.yaml", "lane-detection.yaml", "every-key.yaml"} <= {
+        path.name for path in EXAMPLES
+    }
+
+
+def test_the_commented_example_shows_every_key() -> None:
+    text = next(path for path in EXAMPLES if path.name == "every-key.yaml").read_text()
+    schema = json_schema()
+    for key in schema["properties"]:
+        assert f"\n{key}:" in text or f"\n# {key}:" in text, key
+
+
+# -------------------------------------------------------------------------------- every kind
+
+
+@pytest.mark.parametrize(
+    ("more", "target"),
+    [
+        ("target: {latency: 50ms}", LatencyTarget(0.05)),
+        ("target: {latency: 50ms, quantile: mean}", LatencyTarget(0.05)),
+        ("target: {latency: 2s, quantile: p99.9}", LatencyTarget(2.0, 0.999)),
+        (
+            "target: {metric: accuracy, deliver: 0.90, finish: 0.97, deadline: 2h}",
+            AccuracyTarget("accuracy", 0.9, 0.97, 7200.0),
+        ),
+        ("target: {metric: loss, deliver: 2, finish: 1}", AccuracyTarget("loss", 2.0, 1.0)),
+    ],
+)
+def test_targets(more: str, target: object) -> None:
+    assert parsed(more).target == target
+
+
+@pytest.mark.parametrize(
+    ("more", "field", "value"),
+    [
+        ("command: python 'a b' c", "command", ("python", "a b", "c")),
+        ("command: [a, 1, 1e-3, 2.50]", "command", ("a", "1", "1e-3", "2.50")),
+        ("entrypoint: [tini, --]", "entrypoint", ("tini", "--")),
+        ("environment: [B=2, A=x=y, C=]", "environment", (("A", "x=y"), ("B", "2"), ("C", ""))),
+        ("environment: {V: 1.10}", "environment", (("V", "1.10"),)),
+        ('restart: "no"', "restart", Restart("no")),
+        ("restart: on-failure:3", "restart", Restart("on-failure", 3)),
+        ("restart: unless-stopped", "restart", Restart("unless-stopped")),
+        ('ports: ["8080:80", 9000, "127.0.0.1::53/udp"]', "ports",
+         ("8080:80", "9000", "127.0.0.1::53/udp")),
+        ("network: host", "network", "host"),
+        ("user: 1000:1000", "user", "1000:1000"),
+        ("user: 1000", "user", "1000"),
+        ("working_dir: /app", "working_dir", "/app"),
+        ("shm_size: 64M", "shm_size_bytes", 64 << 20),
+        ("tmpfs: /tmp:size=64m", "tmpfs", ("/tmp:size=64m",)),
+        ("tmpfs: [/tmp, /run]", "tmpfs", ("/tmp", "/run")),
+        ("ulimits: {nofile: 1024, core: {soft: 0, hard: -1}}", "ulimits",
+         (Ulimit("core", 0, -1), Ulimit("nofile", 1024, 1024))),
+        ("extra_hosts: {db: 10.0.0.1}", "extra_hosts", ("db:10.0.0.1",)),
+        ('extra_hosts: ["db=10.0.0.1", "h:host-gateway"]', "extra_hosts",
+         ("db:10.0.0.1", "h:host-gateway")),
+        ("labels: {team: vision}", "labels", (("team", "vision"),)),
+        ("read_only: true", "read_only", True),
+        ("cap_drop: [NET_RAW, CAP_CHOWN]", "cap_drop", ("CHOWN", "NET_RAW")),
+        ("healthcheck: {test: curl x, interval: 5s, retries: 2}", "healthcheck",
+         Healthcheck(("CMD-SHELL", "curl x"), 5.0, None, None, 2)),
+        ("healthcheck: {test: [CMD, true-ish]}", "healthcheck", Healthcheck(("CMD", "true-ish"))),
+        ("healthcheck: {disable: true}", "healthcheck", Healthcheck(("NONE",))),
+        ("logging: {driver: local}", "logging", Logging("local", ())),
+        ("logging: {options: {max-size: 1m}}", "logging",
+         Logging("json-file", (("max-size", "1m"),))),
+        ("logging: {driver: json-file}", "logging", Logging()),
+        ("pull_policy: never", "pull_policy", "never"),
+    ],
+)  # fmt: skip
+def test_container_keys(more: str, field: str, value: object) -> None:
+    assert getattr(parsed(more).container, field) == value
+
+
+@pytest.mark.parametrize(
+    ("gpus", "count", "floor", "ceiling", "memory_bytes", "model"),
+    [
+        ("1", 1, 1.0, 1.0, None, None),
+        ("{count: 2}", 2, 1.0, 1.0, None, None),
+        ("{count: 1, share: 0.5}", 1, 0.5, 1.0, None, None),
+        ("{count: 1, share: 0.05}", 1, 0.05, 1.0, None, None),
+        ("{count: 1, share: {min: 0.2, max: 0.8}}", 1, 0.2, 0.8, None, None),
+        ("{count: 1, share: {max: 0.8}}", 1, 0.05, 0.8, None, None),
+        ("{count: 64, memory: 64MiB}", 64, 1.0, 1.0, 64 << 20, None),
+        ("{count: 1, memory: 8GiB, model: A100 80GB}", 1, 1.0, 1.0, 8 << 30, "A100 80GB"),
+        ("{count: 1, model: 4090}", 1, 1.0, 1.0, None, "4090"),
+    ],
+)
+def test_gpus(
+    gpus: str, count: int, floor: float, ceiling: float, memory_bytes: int | None, model: str | None
+) -> None:
+    spec = parsed(f"cpus: {{min: 0.5, max: 2}}\ngpus: {gpus}\n")
+    assert spec.bounds == Bounds(0.5, 2.0, floor, ceiling)
+    container = spec.container
+    assert (container.gpus, container.gpu_memory_bytes) == (count, memory_bytes)
+    assert container.gpu_model == model
+
+
+def test_checkpoint_and_stop() -> None:
+    spec = parsed("checkpoint: {signal: USR1, path: /ckpt}\nstop: {signal: INT}\n")
+    assert spec.checkpoint == Checkpoint("SIGUSR1", 60.0, "/ckpt")
+    assert spec.stop == Stop("SIGINT", 10.0)
+
+
+# ------------------------------------------------------------------------------ what is wrong
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ("restart: no", "job.yaml:3:10: restart: 'no' is false to some readers of YAML"),
+        ("restart: false", 'restart: false is not one of "no", always'),
+        ("restart: on-failure:0", "restart: 'on-failure:0' is not one of"),
+        ("weight: 1e3", "weight: '1e3' is not a number to every reader of YAML"),
+        ('weight: "3"', "weight: '3' is not a number in quotes: leave them out"),
+        ("weight: 0", "weight: 0 is out of bounds: above 0, at most 1000"),
+        ("weight: 1001", "weight: 1001 is out of bounds"),
+        ("weight: true", "weight: true is not a number"),
+        ("cpus: 2", "cpus: 2 stands where a mapping is meant"),
+        ("cpus: {min: 0.005}", "cpus.min: 0.005 is out of bounds: 0.01 to 4096"),
+        ("cpus: {min: 3, max: 2}", "cpus: min 3 cores is above max 2 cores"),
+        ("memory: 1MiB", "memory: '1MiB' is out of bounds: 6 MiB to"),
+        ("memory: lots", "memory: 'lots' is not a size"),
+        ("memory:", "job.yaml:3:8: memory: has no value"),
+        ("gpus: {}", "job.yaml:3:7: gpus.count: is required, but not there"),
+        ("gpus: {share: 0.5, model: A100}", "gpus.count: is required, but not there"),
+        ("gpus: {count: 0, share: 0.5}", "gpus.count: 0 is out of bounds: 1 to 64"),
+        ("gpus: {count: 65}", "job.yaml:3:15: gpus.count: 65 is out of bounds: 1 to 64"),
+        ("gpus: {count: 1, share: 0}", "gpus.share: 0 is out of bounds: 0.05 to 1"),
+        ("gpus: {count: 1, share: 1.01}", "gpus.share: 1.01 is out of bounds: 0.05 to 1"),
+        ("gpus: {count: 1, share: half}", "gpus.share: 'half' is not a number"),
+        ("gpus: {count: 1, share: {min: 0.01}}", "gpus.share.min: 0.01 is out of bounds: 0.05"),
+        ("gpus: {count: 1, share: {max: 2}}", "gpus.share.max: 2 is out of bounds: 0.05 to 1"),
+        ("gpus: {count: 1, share: {min: 0.9, max: 0.8}}", "share: min 0.9 is above max 0.8"),
+        ("gpus: {count: 1, share: {mni: 1}}", "gpus.share.mni: unknown key; did you mean min?"),
+        ("gpus: {count: 1, memory: 63MiB}", "gpus.memory: '63MiB' is out of bounds: 64 MiB to"),
+        ("gpus: {count: 1, memory: 0.5}", "gpus.memory: '0.5' is out of bounds: 64 MiB"),
+        ("gpus: {count: 1, model: ''}", "gpus.model: '' is not 1 to 64 printable characters"),
+        ("gpus: {count: 1, model: 'A100 '}", "is not 1 to 64 printable characters"),
+        (f"gpus: {{count: 1, model: {'x' * 65}}}", "is not 1 to 64 printable characters"),
+        ('gpus: {count: 1, model: "A\\e[2J"}', "'A\\x1b[2J' is not 1 to 64 printable"),
+        ("gpus: {count: 1, modle: A100}", "gpus.modle: unknown key; did you mean model?"),
+        ("gpus: all", "gpus: 'all' is not a whole number"),
+        ("gpus: [{count: 1}]", "gpus: a list is not a whole number"),
+        ("runtime: nvidia", "runtime: unknown key; GPUs are asked for as gpus, such as gpus: 1"),
+        ("devices: [nvidia.com/gpu=all]", "devices: unknown key; GPUs are asked for as gpus"),
+        ("deploy: {resources: {}}", "deploy: unknown key; cpus, memory and gpus stand by them"),
+        ("gpus: 0", "gpus: 0 is out of bounds: 1 to 64"),
+        ("gpus: 1.5", "gpus: 1.5 is not a whole number"),
+        ("target: {}", "target: needs latency, or metric, deliver and finish"),
+        ("target: {quantile: p95}", "target: needs latency"),
+        ("target: {latency: 50}", "target.latency: '50' has no unit: write 50s or 50ms"),
+        ("target: {latency: 1us}", "out of bounds: 100 us to 1 h"),
+        ("target: {latency: 1s, quantile: p100}", "target.quantile: 'p100' is neither mean nor"),
+        ("target: {latency: 1s, quantile: p49}", "a quantile from p50 to p99.9"),
+        ("target: {latency: 1s, deliver: 1}", "two kinds of target at once: latency beside"),
+        ("target: {metric: x, deliver: 1}", "target: finish missing"),
+        ("target: {metric: x, deliver: 1, finish: 1}", "both 1: they give the direction"),
+        ("target: {metric: accuracy, deliver: 0.9, finish: 0.8}",
+         "finish 0.8 must be above deliver 0.9: for accuracy, higher is better"),
+        ("target: {metric: loss, deliver: 1, finish: 2}", "must be below deliver 1"),
+        ("target: {metric: val_loss, deliver: 1, finish: 2}", "for val_loss, lower is better"),
+        ("target: {metric: eval/F1, deliver: 0.9, finish: 0.8}", "for eval/F1, higher is better"),
+        ("target: {metric: val_acc, deliver: 0.9, finish: 97}",
+         "target: deliver 0.9 is a ratio, finish 97 is in per cent"),
+        ("target: {metric: accuracy, deliver: 95, finish: 101}",
+         "finish 101: an accuracy is above 0, at most 1 or 100 per cent"),
+        ("target: {metric: accuracy, deliver: -0.5, finish: 0.9}", "deliver -0.5: an accuracy"),
+        ("target: {metric: accuracy, deliver: 0.9, finish: 0.97, deadline: 0s}",
+         "target.deadline: '0s' is out of bounds: 1 s to "),
+        ("target: {metric: step, deliver: 1, finish: 2}", "target.metric: 'step' is not a metric"),
+        ("stop: {signal: SIGFOO}", "stop.signal: 'SIGFOO' is not a signal"),
+        ("stop: {grace: 2h}", "stop.grace: '2h' is out of bounds: 0 s to 1 h"),
+        ("checkpoint: {signal: KILL, path: /c}", "checkpoint.signal: SIGKILL cannot be caught"),
+        ("checkpoint: {signal: USR1}", "checkpoint.path: is required, but not there"),
+        ("checkpoint: {signal: USR1, path: c}", "'c' is not an absolute path"),
+        ("environment: [A]", "job.yaml:3:15: environment[0]: *** is not KEY=VALUE"),
+        ("environment: {A: true}", "environment.A: true is a boolean here: write it in quotes"),
+        ("environment: {A: [1]}", "environment.A: a list stands where text is meant"),
+        ("environment: {DLSCHED_JOB: x}", "environment.DLSCHED_JOB: *** belongs to dlsched"),
+        ("environment: [A=1, B=2, A=3]", "environment[2]: 'A' was already given"),
+        ("labels: {dlsched.instance: x}", "'dlsched.instance' belongs to dlsched"),
+        ("volumes: [/a]", "volumes[0]: '/a' is not source:target"),
+        ("volumes: [./a:/b]", "'./a' is neither an absolute path nor a name"),
+        ("volumes: [/a:b]", "the target 'b' is not an absolute path"),
+        ("volumes: [/a:/b:rx]", "the mode 'rx' is not one of"),
+        ("volumes: [/a:/run/dlsched/in]", "the target '/run/dlsched/in' is dlsched's own"),
+        ("volumes: [/a:/x, /b:/x/]", "volumes[1]: the target '/x' is already that of volumes[0]"),
+        ("volumes: /a:/b", "volumes: '/a:/b' stands where a list is meant"),
+        ("tmpfs: /run/dlsched", "tmpfs: the target '/run/dlsched' is dlsched's own"),
+        ("tmpfs: /run//dlsched/out", "the target '/run//dlsched/out' is dlsched's own"),
+        ("volumes: [/a:/run/./dlsched]", "the target '/run/./dlsched' is dlsched's own"),
+        (f"volumes: [{'v' * 256}:/a]", "is neither an absolute path nor a name"),
+        (f"labels: [{'k' * 256}=v]", "is not KEY=VALUE"),
+        ("ports: [22:22]", "ports[0]: '22:22' is base 60 to YAML"),
+        ('ports: ["1-3:1-3"]', "one port an entry, no ranges"),
+        ('ports: ["70000:1"]', "the port 70000 is out of bounds: 1 to 65535"),
+        ("ulimits: {files: 1}", "ulimits.files: 'files' is not one of core, cpu"),
+        ("ulimits: {nofile: {soft: 9, hard: 5}}", "ulimits.nofile: soft 9 is above hard 5"),
+        ("healthcheck: {test: [curl]}", "test begins with 'curl', not CMD"),
+        ("healthcheck: {disable: true, retries: 1}", "leaves no meaning to retries"),
+        ("command: \"a 'b\"", "cannot be split as a shell would"),
+        (f"command: {'a ' * 10_000}", "has 19999 characters, at most 16384"),
+        ("command: []", "command: is empty"),
+        ("image: x", "image: the key was already given in line 2"),
+        ("pull_policy: sometimes", "'sometimes' is not one of missing, always, never"),
+        ("cmd: x", "job.yaml:3:1: cmd: unknown key; did you mean command?"),
+        ("zzz: x", "zzz: unknown key; known here: cap_drop, checkpoint, command"),
+        ("cpus: {floor: 1}", "cpus.floor: unknown key; known here: max, min"),
+        ("env_file: x.env", "env_file: 'x.env' cannot be read here"),
+    ],
+)  # fmt: skip
+def test_one_problem_one_line(more: str, problem: str) -> None:
+    assert problem in only_problem(more + "\n").replace("env_file[0]", "env_file")
+
+
+@pytest.mark.parametrize(
+    "image", ["", "a/UPPER", "a b", "-x", "a:", "a@sha256:xyz", "a//b", "a" * 600]
+)
+def test_what_is_no_image_is_refused(image: str) -> None:
+    (problem,) = problems(f"name: ab\nimage: {json.dumps(image)}\n")
+    assert "is not an image such as" in problem
+
+
+@pytest.mark.parametrize("image", [
+    "a", "python:3.11-slim", "localhost:5000/a/b:Tag_1", "r.io/x__y@sha256:" + "0" * 64,
+])  # fmt: skip
+def test_images(image: str) -> None:
+    assert parse_spec(f"name: ab\nimage: {image}\n", "f").container.image == image
+
+
+@pytest.mark.parametrize("name", ["a", "A1", "-ab", "a" * 64, "a/b", "ä1"])
+def test_names_are_bounded(name: str) -> None:
+    (problem,) = problems(f"name: {name}\nimage: a\n")
+    assert problem.startswith("job.yaml:1:7: name: ")
+    assert "[a-z0-9][a-z0-9_.-]{1,62}" in problem
+
+
+def test_all_problems_at_once_in_the_order_of_the_file() -> None:
+    text = (
+        "name: X\nimag: a\ncpus:\n  min: 3\n  max: 2\nmemory: 1\n"
+        "ports:\n  - 22:22\n  - '0'\nrestart: no\nlabels: {dlsched.a: b}\n"
+    )
+    said = problems(text)
+    assert [line.split(": ")[0] for line in said] == [
+        f"job.yaml:{place}"
+        for place in ("1:1", "1:7", "2:1", "4:3", "6:9", "8:5", "9:5", "10:10", "11:10")
+    ]
+    assert render_problems(()) == ""
+
+
+def test_a_file_of_another_kind_does_not_flood() -> None:
+    said = problems(LEAST + "".join(f"key-{number}: 1\n" for number in range(2000)))
+    assert len(said) == 51
+    assert said[-1] == "job.yaml:1:1: there is more wrong than can be told at once"
+
+
+def test_what_is_no_mapping_is_said_once() -> None:
+    assert problems("- a\n") == ["job.yaml:1:1: a list stands where a mapping is meant"]
+    assert problems("null\n") == ["job.yaml:1:1: has no value: give one, or leave the key out"]
+    assert len(problems("a: [\n")) == 1
+
+
+# ---------------------------------------------------------------------------------- env files
+
+
+def test_env_files_are_read_and_environment_wins(tmp_path: Path) -> None:
+    (tmp_path / "a.env").write_text("# note\n\nA=1\nB = 'two words'\n".replace(" = ", "="))
+    (tmp_path / "b.env").write_text("A=2\nC=3=4\n")
+    text = LEAST + "env_file: [a.env, b.env]\nenvironment: {C: last}\n"
+    spec = parse_spec(text, "f", env_file_reader(tmp_path))
+    assert spec.container.environment == (("A", "2"), ("B", "two words"), ("C", "last"))
+
+
+def test_what_is_wrong_with_an_env_file_is_said_at_its_name(tmp_path: Path) -> None:
+    (tmp_path / "bad.env").write_text("A\nDLSCHED_JOB=x\n")
+    (tmp_path / "big.env").write_bytes(b"x" * 70_000)
+    (tmp_path / "binary.env").write_bytes(b"\xff")
+    os.mkfifo(tmp_path / "fifo.env")
+    text = LEAST + "env_file: [bad.env, none.env, big.env, fifo.env, binary.env]\n"
+    with pytest.raises(SpecError) as caught:
+        parse_spec(text, "f", env_file_reader(tmp_path))
+    said = str(caught.value).split("\n")
+    assert len(said) == 6
+    for line, what in zip(
+        said,
+        ["line 1 is not KEY=VALUE", "line 2: DLSCHED_JOB is set by dlsched",
+         "No such file", "more than 64 KiB", "not a regular file", "codec can't decode"],
+        strict=True,
+    ):  # fmt: skip
+        assert what in line
+
+
+# ------------------------------------------------------------------------------------ digests
+
+
+def test_only_what_needs_a_new_container_changes_its_digest() -> None:
+    before = parse_spec(DESIGNED, "f")
+    live = parse_spec(DESIGNED.replace("50ms", "60ms").replace("max: 2", "max: 1"), "f")
+    other = parse_spec(DESIGNED.replace("--model", "--other"), "f")
+    stop = parse_spec(DESIGNED.replace("30s", "31s"), "f")
+    assert live.container_digest == stop.container_digest == before.container_digest
+    assert len({before.digest, live.digest, other.digest, stop.digest}) == 4
+    assert other.container_digest != before.container_digest
+
+
+def test_a_share_of_gpus_changes_live_and_the_gpus_themselves_do_not() -> None:
+    def digests(gpus: str) -> tuple[str, str]:
+        spec = parse_spec(DESIGNED.replace("gpus: 1", f"gpus: {gpus}"), "f")
+        return spec.container_digest, spec.digest
+
+    before = digests("{count: 1, share: 0.5}")
+    live = digests("{count: 1, share: {min: 0.4, max: 0.9}}")
+    assert live[0] == before[0]
+    assert live[1] != before[1]
+    assert digests("1") == digests("{count: 1, share: 1}")
+    anew = ("2", "{count: 1, memory: 8GiB}", "{count: 1, memory: 9GiB}", "{count: 1, model: A100}")
+    assert len({before[0], *(digests(gpus)[0] for gpus in anew)}) == 5
+
+
+def test_what_means_the_same_has_the_same_digest() -> None:
+    before = parse_spec(DESIGNED, "f")
+    again = parse_spec(
+        "# a note\n" + DESIGNED.replace("1GiB", "1024MiB").replace("30s", "0.5m"), "g"
+    )
+    listed = parse_spec(DESIGNED.replace("{MODEL: mobilenet}", "[MODEL=mobilenet]"), "g")
+    assert before.digest == again.digest == listed.digest
+
+
+def test_digests_stay_the_same_over_releases() -> None:
+    """A changed digest recreates every running container at an upgrade."""
+    spec = parse_spec(LEAST, "f")
+    assert spec.container_digest == (
+        "49f846842cdc430cbd3bfcea523ed9fd9884820469563ea15b6afa1a90e80163"
+    )
+    spec = parse_spec(DESIGNED, "f")
+    assert (spec.container_digest, spec.digest) == (
+        "7729443e5bf3c8e41157d7b71d90019645f2dd386129ec3263eaa965332a1a5a",
+        "8032bed1c111b5482e3b312cd703dd9a5d262b590dcc474f6421681250ce6347",
+    )
+
+
+# ------------------------------------------------------------------------------------- schema
+
+
+def test_the_schema_describes_every_key_to_editors() -> None:
+    schema = json_schema()
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert schema["additionalProperties"] is False
+    assert schema["required"] == ["name", "image"]
+    for key, what in schema["properties"].items():
+        assert what.get("description"), key
+    text = json.dumps(schema)
+    assert '"null"' not in text
+    assert all(f"#/$defs/{name}" in text for name in schema["$defs"])
+
+
+def test_the_schema_allows_both_forms_where_the_checks_do() -> None:
+    schema = json_schema()
+    inner = {**schema["properties"], "share": schema["$defs"]["GpusKeys"]["properties"]["share"]}
+    inner["ulimits"] = inner["ulimits"]["additionalProperties"]
+    for key, one in (("ulimits", "integer"), ("gpus", "integer"), ("share", "number")):
+        short, full = inner[key]["anyOf"]
+        assert short["type"] == one
+        assert schema["$defs"][full["$ref"].rpartition("/")[2]]["type"] == "object"
+    command = schema["properties"]["command"]["anyOf"]
+    assert [form["type"] for form in command] == ["string", "array"]
+    pairs = schema["properties"]["environment"]
+    assert {form["type"] for form in pairs.get("oneOf", pairs.get("anyOf"))} == {"object", "array"}
+
+
+# --------------------------------------------------------------------------------------- fuzz
+
+SCALARS = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=12)
+    | st.sampled_from(["no", "1e3", "50ms", "p95", "a:/b", "/x", "KEY=1", "SIGTERM", "1GiB"])
+)  # fmt: skip
+KEYS = st.sampled_from(
+    [*json_schema()["properties"], "latency", "quantile", "metric", "deliver", "finish", "min",
+     "max", "signal", "grace", "path", "test", "soft", "hard", "nofile", "driver", "options",
+     "count", "share", "model"]
+) | st.text(max_size=6)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+def parse_or_refuse(text: str) -> None:
+    try:
+        spec = parse_spec(text, "f")
+    except SpecError as error:
+        assert error.problems
+        assert all("\n" not in str(problem) for problem in error.problems)
+    else:
+        assert spec.digest
+
+
+@given(st.text())
+def test_any_text_is_parsed_or_refused(text: str) -> None:
+    parse_or_refuse(text)
+    parse_or_refuse(LEAST + text)
+
+
+@given(st.dictionaries(KEYS, VALUES, max_size=6))
+def test_any_mapping_is_parsed_or_refused(tree: dict[str, Any]) -> None:
+    parse_or_refuse(yaml.safe_dump({"name": "ab", "image": "a", **tree}, allow_unicode=True))
+
+
+def test_of_thousands_of_wrong_lines_only_so_many_are_told(tmp_path: Path) -> None:
+    (tmp_path / "bad.env").write_text("x\n" * 30_000)
+    with pytest.raises(SpecError) as wrong:
+        parse_spec(LEAST + "env_file: bad.env\n", "f", env_file_reader(tmp_path))
+    assert len(wrong.value.problems) == PROBLEMS_MAX + 1
+
+
+def test_an_env_file_that_one_would_wait_for_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    os.mkfifo(tmp_path / "like-proc-kmsg")  # which says that it is a regular file
+    monkeypatch.setattr("dlsched.config.job.stat.S_ISREG", lambda mode: True)
+    writer = os.open(tmp_path / "like-proc-kmsg", os.O_RDWR)
+    try:
+        assert env_file_reader(tmp_path)("like-proc-kmsg") == ""
+    finally:
+        os.close(writer)

@@ -1,0 +1,156 @@
+"""Which move is worth it: cost against gain, one at a time, and no work is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlsched.control.gpus.placement import Holder, PlacementOptions, rooms
+from dlsched.control.gpus.rebalance import (
+    UNKNOWN_RESUME_S,
+    Movable,
+    Waiting,
+    off_trouble,
+    pause_s,
+    to_make_room,
+    unmovable,
+)
+from dlsched.model.spec import Checkpoint, Stop
+from tests.doubles import gpu_fact, gpu_node, gpu_spec
+
+SAVES = Checkpoint("SIGUSR1", 30.0, "/ckpt/now")
+AUTO = PlacementOptions()
+SMALL_AND_LARGE = gpu_node(gpu_fact(0, 16), gpu_fact(1, 80))
+
+
+def left(node, *holders: Movable):
+    return rooms(node, [Holder(one.spec, one.gpus) for one in holders], AUTO)
+
+
+def movable(name: str, *gpus: str, pause_s: float = 75.0, share: float = 1.0, **more: object):
+    return Movable(gpu_spec(name, len(gpus), share, **more), gpus, pause_s)
+
+
+RUNS = movable("runs", "GPU-1")
+WAITS = Waiting(gpu_spec("waits", gib=40), ("GPU-1",), 600.0)
+
+
+def wanted(waiting: Waiting, *running: Movable, node=SMALL_AND_LARGE):
+    return to_make_room([waiting], running, left(node, *running), AUTO)
+
+
+def test_a_job_makes_room_for_one_that_fits_nowhere_else():
+    move = wanted(WAITS, RUNS)
+    assert (move.job, move.gpus) == ("runs", ("GPU-0",))
+    assert move.why == (
+        "makes room for waits, whose wait of 10 min, less the pause, times its weight 1 is 525 s; "
+        "its own pause of up to 1 min 15 s times its weight 1 is 75 s; to GPU 0"
+    )
+
+
+def test_a_wait_that_nothing_tells_counts_as_half_an_hour_and_is_called_assumed():
+    assert "whose assumed wait of 30 min" in wanted(replace(WAITS, wait_s=None), RUNS).why
+
+
+@pytest.mark.parametrize(("wait_s", "weight", "moves"), [
+    (149.0, 1.0, False), (151.0, 1.0, True), (224.0, 2.0, False), (226.0, 2.0, True),
+])  # fmt: skip
+def test_it_moves_only_where_the_gain_is_above_the_cost(wait_s, weight, moves):
+    heavy = replace(RUNS, spec=replace(RUNS.spec, weight=weight))
+    assert (wanted(replace(WAITS, wait_s=wait_s), heavy) is not None) is moves
+
+
+def test_the_weight_of_the_one_that_waits_counts_as_well():
+    soon = replace(WAITS, wait_s=100.0)
+    assert wanted(soon, RUNS) is None
+    assert wanted(replace(soon, spec=replace(soon.spec, weight=4.0)), RUNS) is not None
+
+
+def test_the_cheapest_of_those_that_could_move_does():
+    node = gpu_node(gpu_fact(0, 16), gpu_fact(1, 80), gpu_fact(2, 80))
+    slow, quick = movable("slow", "GPU-1", pause_s=90.0), movable("quick", "GPU-2", pause_s=20.0)
+    assert wanted(replace(WAITS, kept=()), slow, quick, node=node).job == "quick"
+
+
+def test_nobody_moves_where_the_one_that_moves_would_have_no_room():
+    assert wanted(WAITS, replace(RUNS, spec=gpu_spec("runs", gib=40))) is None
+
+
+def test_nobody_moves_where_that_makes_no_room():
+    shares = movable("shares", "GPU-0", share=0.2)
+    alone = Holder(gpu_spec("stays"), ("GPU-1",))
+    node_left = rooms(SMALL_AND_LARGE, [Holder(shares.spec, shares.gpus), alone], AUTO)
+    assert to_make_room([WAITS], [shares], node_left, AUTO) is None
+
+
+def test_nobody_moves_to_where_the_memory_that_it_uses_is_not():
+    uses = replace(RUNS, used_bytes=17 * 2**30)
+    assert wanted(WAITS, uses) is None
+    assert wanted(WAITS, replace(RUNS, used_bytes=15 * 2**30)) is not None
+    lost = replace(uses, trouble="its GPU 1: lost")
+    assert off_trouble([lost], left(SMALL_AND_LARGE, lost), AUTO).gpus == ("GPU-1",)
+    asks = replace(movable("runs", "GPU-1", gib=8), used_bytes=17 * 2**30)
+    assert wanted(WAITS, asks).gpus == ("GPU-0",)
+
+
+def test_it_does_not_move_onto_what_is_kept_for_another():
+    node = gpu_node(gpu_fact(0, 16), gpu_fact(1, 80))
+    kept = left(node, RUNS)
+    kept["GPU-0"] = replace(kept["GPU-0"], closed="kept for other")
+    assert to_make_room([WAITS], [RUNS], kept, AUTO) is None
+    kept["GPU-0"], kept["GPU-1"] = (
+        left(node, RUNS)["GPU-0"], replace(kept["GPU-1"], closed="kept for waits")
+    )  # fmt: skip
+    assert to_make_room([WAITS], [RUNS], kept, AUTO).gpus == ("GPU-0",)
+
+
+def test_a_job_moves_off_a_gpu_in_trouble_and_may_keep_the_sound_one():
+    node = gpu_node(gpu_fact(0), gpu_fact(1, trouble="fell off the bus"), gpu_fact(2))
+    hit = replace(movable("hit", "GPU-0", "GPU-1"), trouble="its GPU 1: fell off the bus")
+    move = off_trouble([RUNS, hit], left(node, hit), AUTO)
+    assert (move.job, move.gpus) == ("hit", ("GPU-0", "GPU-2"))
+    assert move.why == "its GPU 1: fell off the bus; to GPUs 0, 2"
+
+
+def test_without_room_elsewhere_it_stays():
+    node = gpu_node(gpu_fact(0), gpu_fact(1, trouble="fell off the bus"))
+    other = movable("other", "GPU-0")
+    hit = replace(movable("hit", "GPU-1"), trouble="its GPU 1: fell off the bus")
+    assert off_trouble([hit], left(node, hit, other), AUTO) is None
+
+
+def test_one_that_lost_its_sound_gpu_may_go_on_there():
+    node = gpu_node(gpu_fact(0))
+    hit = replace(movable("hit", "GPU-0"), trouble="taken away by an update")
+    assert off_trouble([hit], left(node, hit), AUTO).gpus == ("GPU-0",)
+
+
+def test_a_move_takes_at_most_saving_stopping_and_starting_again():
+    spec = gpu_spec("a", checkpoint=SAVES, stop=Stop("SIGTERM", 5.0))
+    assert pause_s(spec, 12.0) == 47.0
+    assert pause_s(spec, None) == 35.0 + UNKNOWN_RESUME_S
+
+
+@pytest.mark.parametrize(("volumes", "tmpfs", "path", "lasts"), [
+    (("data:/ckpt",), (), "/ckpt/now", True),
+    (("/srv/a:/ckpt/:rw,z",), (), "/ckpt", True),
+    (("data:/",), (), "/anywhere", True),
+    (("data:/ckpt:ro",), (), "/ckpt/now", False),
+    (("data:/ckpt:z,ro",), (), "/ckpt/now", False),
+    (("data:/ckp",), (), "/ckpt/now", False),
+    (("data:/ckpt",), (), "/ckpt/../lost", False),
+    (("data:/ckpt",), ("/ckpt/now:size=1m",), "/ckpt/now/1", False),
+    (("data:/ckpt", "old:/ckpt/now:ro"), (), "/ckpt/now/1", False),
+    (("all:/:ro", "data:/ckpt"), (), "/ckpt/now", True),
+    ((), (), "/ckpt", False),
+])  # fmt: skip
+def test_what_it_saves_must_outlast_its_container(volumes, tmpfs, path, lasts):
+    spec = gpu_spec("a", checkpoint=replace(SAVES, path=path))
+    spec = replace(spec, container=replace(spec.container, volumes=volumes, tmpfs=tmpfs))
+    told = f"its checkpoint path {path} is in none of its writable volumes"
+    assert unmovable(spec) == (None if lasts else told)
+
+
+def test_without_a_checkpoint_nothing_moves():
+    assert unmovable(gpu_spec("a")) == "it declares no checkpoint"

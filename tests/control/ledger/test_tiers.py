@@ -1,0 +1,248 @@
+"""What counts as reaching a tier, and what of it becomes a durable word."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsched.control.ledger.tiers import Climb, Climbs, climbed, observed
+from dlsched.model.facts import CheckpointAck, ContainerFact, Report, Sample
+from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
+from dlsched.model.state import Delivered, Reached, Tiers
+from tests.doubles import job_spec, running
+
+RISES = AccuracyTarget("accuracy", 0.9, 0.97)
+FALLS = AccuracyTarget("loss", 0.3, 0.1)
+
+
+def sample(at_s: float, value: float, step: int | None = None, metric: str = "accuracy") -> Sample:
+    return Sample(at_s, step, (("lr", 5.0), (metric, value)))
+
+
+def after(*samples: Sample, target: AccuracyTarget = RISES, in_a_row: int = 3) -> Tiers:
+    climb = Climb("c1", target)
+    for one in samples:
+        climb = climbed(climb, one, in_a_row)
+    return climb.tiers
+
+
+# --------------------------------------------------------------------- rows
+
+
+def test_a_tier_takes_so_many_evaluations_in_a_row_and_keeps_the_last_of_them() -> None:
+    values = [0.91, 0.95, 0.89, 0.9, 0.92, 0.93, 0.99]
+    seen = [sample(10.0 + i, value, 100 * i) for i, value in enumerate(values)]
+    assert after(*seen[:5]) == Tiers()
+    assert after(*seen) == Tiers(delivered=Reached(15.0, 0.93, 500))
+    assert after(*seen, in_a_row=1) == Tiers(Reached(10.0, 0.91, 0), Reached(16.0, 0.99, 600))
+
+
+def test_a_finish_below_deliver_means_lower_is_better() -> None:
+    seen = [sample(float(i), value, metric="loss") for i, value in enumerate((0.9, 0.3, 0.2, 0.09))]
+    assert after(*seen, target=FALLS, in_a_row=1) == Tiers(Reached(1.0, 0.3), Reached(3.0, 0.09))
+    assert after(*seen, target=FALLS) == Tiers(Reached(3.0, 0.09))
+
+
+@pytest.mark.parametrize(
+    "between",
+    [sample(1.5, 0.1, metric="loss"), Sample(1.5, 150, ()), sample(1.5, -1e300)],
+    ids=["another metric", "a step alone", "no metric's value"],
+)
+def test_only_an_evaluation_with_the_targets_metric_counts(between: Sample) -> None:
+    seen = [sample(1.0, 0.95, 100), between, sample(2.0, 0.95, 200)]
+    assert after(*seen, in_a_row=2).delivered == Reached(2.0, 0.95, 200)
+    assert after(seen[0], between, in_a_row=2) == Tiers()
+
+
+def test_a_step_that_goes_back_begins_a_new_row_but_a_delivery_stands() -> None:
+    seen = [sample(1.0, 0.95, 10), sample(2.0, 0.95, 20), sample(3.0, 0.95, 5)]
+    assert after(*seen) == Tiers()
+    assert after(*seen, sample(4.0, 0.95, 6), sample(5.0, 0.95, 7)).delivered is not None
+    assert after(*seen, Sample(6.0, 1, ()), in_a_row=2).delivered == Reached(2.0, 0.95, 20)
+
+
+def test_a_new_start_begins_a_new_row_but_a_delivery_stands() -> None:
+    def fact(starts: int, *values: float) -> ContainerFact:
+        reports = tuple(Report(1.0, sample=sample(1.0, value)) for value in values)
+        return running("a", starts=starts, reports=reports)
+
+    climb = observed(Climb("c1", RISES), fact(1, 0.95, 0.95), 3)
+    assert observed(climb, fact(1, 0.95), 3).tiers.delivered is not None
+    assert observed(climb, fact(2, 0.95), 3).tiers == Tiers()
+    done = observed(climb, fact(1, 0.95), 3)
+    assert observed(done, fact(2, 0.1), 3).tiers == done.tiers
+
+
+numbers = st.floats(-2, 2)
+targets = st.builds(AccuracyTarget, st.just("accuracy"), numbers, numbers)
+ways = st.lists(
+    st.tuples(st.none() | st.integers(0, 6), st.none() | numbers), max_size=20
+)  # (step, value): either may be left out
+
+
+@given(way=ways, target=targets, in_a_row=st.integers(1, 4))
+def test_it_says_what_looking_at_all_of_them_at_once_would(
+    way: list[tuple[int | None, float | None]], target: AccuracyTarget, in_a_row: int
+) -> None:
+    samples = [
+        Sample(float(i), step, () if value is None else (("accuracy", value),))
+        for i, (step, value) in enumerate(way)
+    ]
+    got = after(*samples, target=target, in_a_row=in_a_row)
+
+    attempts: list[list[Sample]] = [[]]
+    latest: int | None = None
+    for one in samples:
+        if one.step is not None:
+            if latest is not None and one.step < latest:
+                attempts.append([])
+            latest = one.step
+        if one.metrics:
+            attempts[-1].append(one)
+    sign = -1.0 if target.finish < target.deliver else 1.0
+    for tier, reached in ((target.deliver, got.delivered), (target.finish, got.finished)):
+        ends = [
+            attempt[i]
+            for attempt in attempts
+            for i in range(in_a_row - 1, len(attempt))
+            if all(
+                sign * one.metrics[0][1] >= sign * tier for one in attempt[i + 1 - in_a_row : i + 1]
+            )
+        ]
+        assert (reached is not None) == bool(ends)
+        if reached is not None:
+            first = ends[0]
+            assert reached == Reached(first.received_s, first.metrics[0][1], first.step)
+    if got.finished is not None:
+        assert got.delivered is not None
+        assert got.delivered.at_s <= got.finished.at_s
+
+
+@given(way=st.lists(numbers, max_size=12), more=st.lists(numbers, max_size=12), target=targets)
+def test_what_is_reached_is_never_taken_back(
+    way: list[float], more: list[float], target: AccuracyTarget
+) -> None:
+    samples = [sample(float(i), value) for i, value in enumerate([*way, *more])]
+    early = after(*samples[: len(way)], target=target)
+    late = after(*samples, target=target)
+    assert early.delivered in (None, late.delivered)
+    assert early.finished in (None, late.finished)
+
+
+# --------------------------------------------------------------------- durable words
+
+SPEC = job_spec("a", target=RISES)
+WORD = Delivered("a", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93, 500)))
+
+
+def told(climbs: Climbs, spec: JobSpec, *values: float, **fact: object) -> tuple[Delivered, ...]:
+    reports = tuple(Report(9.0, sample=sample(9.0, value)) for value in values)
+    climbs.observe(spec, running("a", reports=reports, **fact), 3)
+    return climbs.deliveries()
+
+
+def voided(climbs: Climbs, *, read: bool = True, there: bool = True, settled: bool = True):
+    return climbs.voided(["a"] if read else [], ["a"] if there else [], settled=settled)
+
+
+def test_a_delivery_is_told_once_with_the_checkpoint_of_that_time() -> None:
+    climbs = Climbs({})
+    ack = Report(8.0, checkpoint=CheckpointAck(400, "/ckpt/400"))
+    climbs.observe(SPEC, running("a", reports=(ack,)), 3)
+    assert told(climbs, SPEC, 0.95, 0.95) == ()
+    (word,) = told(climbs, SPEC, 0.95)
+    assert word == replace(
+        WORD, tiers=Tiers(Reached(9.0, 0.95)), checkpoint=CheckpointAck(400, "/ckpt/400")
+    )
+    assert told(climbs, SPEC, 0.5, 0.5, 0.5) == ()
+    assert climbs.tiers("a") == word.tiers
+    (more,) = told(climbs, SPEC, 0.98, 0.98, 0.98)
+    assert more == replace(word, tiers=Tiers(word.tiers.delivered, Reached(9.0, 0.98)))
+    assert voided(climbs) == ()
+
+
+def test_what_an_earlier_agent_recorded_is_known_and_not_told_again() -> None:
+    climbs = Climbs({"a": WORD})
+    assert told(climbs, SPEC, 0.95, 0.95, 0.95) == ()
+    assert climbs.tiers("a") == WORD.tiers
+    assert voided(climbs) == ()
+    (more,) = told(climbs, SPEC, 0.98, 0.98, 0.98)
+    assert more.tiers.delivered == WORD.tiers.delivered
+
+
+def test_a_delivery_holds_while_there_is_no_container() -> None:
+    climbs = Climbs({"a": WORD})
+    for _ in range(2):
+        climbs.observe(SPEC, None, 3)
+        assert climbs.tiers("a") == WORD.tiers
+        assert voided(climbs) == ()
+    assert told(climbs, SPEC) == ()
+    climbs.observe(SPEC, None, 3)
+    assert climbs.tiers("a") == WORD.tiers
+
+
+def test_a_new_deadline_takes_nothing_back() -> None:
+    climbs = Climbs({"a": WORD})
+    told(climbs, SPEC)
+    told(climbs, job_spec("a", target=replace(RISES, deadline_s=60.0)))
+    assert (climbs.tiers("a"), voided(climbs)) == (WORD.tiers, ())
+
+
+@pytest.mark.parametrize(
+    ("target", "fact"),
+    [
+        (replace(RISES, deliver=0.95), {}),
+        (replace(RISES, finish=0.99), {}),
+        (replace(RISES, metric="f1"), {}),
+        (LatencyTarget(0.05), {}),
+        (None, {}),
+        (RISES, {"container_id": "id-new"}),
+    ],
+)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_another_target_or_container_voids_it(
+    target: AccuracyTarget | None, fact: dict[str, object], restarted: bool
+) -> None:
+    climbs = Climbs({"a": WORD})
+    if not restarted:
+        told(climbs, SPEC)
+    assert told(climbs, job_spec("a", target=target), **fact) == ()
+    assert climbs.tiers("a") == Tiers()
+    assert voided(climbs) == ("a",)
+    assert voided(climbs) == ()
+
+
+def test_a_new_container_that_delivers_is_told_anew() -> None:
+    climbs = Climbs({"a": WORD})
+    told(climbs, SPEC)
+    assert told(climbs, SPEC, container_id="id-new") == ()
+    assert voided(climbs) == ("a",)
+    (word,) = told(climbs, SPEC, 0.95, 0.95, 0.95, container_id="id-new")
+    assert word.container_id == "id-new"
+    assert voided(climbs) == ()
+
+
+def test_a_move_takes_nothing_back_also_where_it_is_undone() -> None:
+    climbs = Climbs({"a": WORD})
+    assert told(climbs, SPEC, 0.98, 0.98) == ()
+    (more,) = told(climbs, SPEC, 0.98, container_id="id-new", origin="id-a")
+    assert more.container_id == "id-a"
+    assert more.tiers == Tiers(WORD.tiers.delivered, Reached(9.0, 0.98))
+    assert told(climbs, SPEC, container_id="id-a") == ()
+    assert told(Climbs({"a": more}), SPEC, container_id="id-third", origin="id-a") == ()
+    assert (climbs.tiers("a"), voided(climbs)) == (more.tiers, ())
+
+
+def test_only_a_settled_folder_tells_that_a_job_is_gone() -> None:
+    climbs = Climbs({"a": WORD})
+    assert voided(climbs, read=False, there=False, settled=False) == ()
+    assert voided(climbs, read=False, there=True) == ()
+    assert voided(climbs, read=False, there=False) == ("a",)
+    climbs = Climbs({"a": WORD})
+    told(climbs, SPEC)
+    climbs.forget("a")
+    assert voided(climbs, read=False, there=False) == ("a",)
+    assert climbs.tiers("a") == Tiers()

@@ -1,0 +1,740 @@
+"""Whole cycles over stand-ins: what happens when, and what happens when it goes wrong."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from dlsched.api.status import job_now, node_status
+from dlsched.control.controller import Controller
+from dlsched.control.decider import FAILURES_UNTIL_PLAIN, NamedPolicy, ShadowDecider
+from dlsched.control.guards import GuardOptions
+from dlsched.control.ledger.ledger import Ledger
+from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ledger.update import Folded
+from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
+from dlsched.model.cycle import HookRun
+from dlsched.model.decision import Decision
+from dlsched.model.facts import Begun, ContainerState, NodeFact
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, LatencyTarget, Limits
+from dlsched.model.state import Delivered, Ended, JobState, Reached, Snapshot, Tiers
+from dlsched.simulation.clock import VirtualClock
+from tests.doubles import (
+    FakeInbox,
+    FakeRecords,
+    FakeRuntime,
+    gpu_fact,
+    gpu_spec,
+    job_spec,
+    running,
+)
+
+
+@dataclass(frozen=True)
+class NoParameters:
+    """Nothing to set."""
+
+
+class Scripted:
+    """A policy whose answers a test writes; it keeps what it was shown."""
+
+    Parameters: ClassVar[type[Any]] = NoParameters
+    Memory: ClassVar[type[Any] | None] = None
+    reserves: ClassVar[bool] = False
+
+    def __init__(self, *answers: Decision | Exception) -> None:
+        self.answers = list(answers)
+        self.seen: list[Snapshot] = []
+
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
+        self.seen.append(snapshot)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+class Reserving(Scripted):
+    reserves: ClassVar[bool] = True
+
+
+class World:
+    """A controller with everything around it, and a second that passes when told to."""
+
+    def __init__(
+        self,
+        policy: Scripted,
+        *names: str,
+        dry_run: bool = False,
+        shadow: Scripted | None = None,
+        records: FakeRecords | None = None,
+        **options: Any,
+    ):
+        self.clock = VirtualClock(1000.0)
+        self.runtime = FakeRuntime(cores=4.0)
+        self.inbox = FakeInbox(*(job_spec(name) for name in names))
+        self.records = records or FakeRecords()
+        self.policy = policy
+        self.controller = Controller(
+            runtime=self.runtime,
+            clock=self.clock,
+            inbox=self.inbox,
+            records=self.records,
+            ledger=Ledger(LedgerOptions(**options)),
+            policy=NamedPolicy("scripted", policy),
+            guards=GuardOptions(),
+            shadow=ShadowDecider(NamedPolicy("shade", shadow)) if shadow else None,
+            dry_run=dry_run,
+        )
+
+    def cycle(self, count: int = 1):
+        for _ in range(count):
+            report = self.controller.run_once()
+            self.clock.advance(1.0)
+        return report
+
+    def state(self, name: str) -> JobState:
+        report = self.controller.last_report
+        assert report is not None
+        return {job.name: job.state for job in report.snapshot.jobs}[name]
+
+
+def limits(**cores: float | None) -> Decision:
+    return Decision(limits={name: Limits(value) for name, value in cores.items()})
+
+
+def test_a_file_becomes_a_running_job_and_its_limits_are_decided():
+    world = World(Scripted(limits(a=0.5)), "a")
+    world.policy.answers = [Decision(), limits(a=0.5)]
+    world.cycle()
+    assert [type(action) for action in world.runtime.applied] == [Start]
+    world.cycle()
+    assert world.runtime.containers["a"].actual == Limits(0.5)
+    assert world.policy.seen[-1].wakes == ("a: arrived",)
+
+
+def test_the_policy_is_asked_when_due_and_at_once_on_a_wake():
+    world = World(Scripted(Decision(next_s=10.0)), "a")
+    world.cycle(5)
+    asked = len(world.policy.seen)
+    world.inbox.specs["b"] = job_spec("b")
+    world.cycle(2)
+    assert asked == 2  # the first cycle (nothing runs yet) and the arrival of a
+    assert len(world.policy.seen) == 3
+    assert world.policy.seen[-1].wakes == ("b: arrived",)
+    world.cycle(12)
+    assert len(world.policy.seen) == 4
+
+
+def test_a_removed_file_stops_the_job():
+    world = World(Scripted(Decision()), "a")
+    world.cycle(2)
+    world.inbox.specs.clear()
+    world.cycle()
+    assert isinstance(world.runtime.applied[-1], Remove)
+    world.cycle()
+    assert world.controller.last_report.snapshot.jobs == ()
+
+
+def test_a_container_spared_by_the_inbox_is_left_exactly_as_it_is():
+    world = World(Scripted(limits()))
+    world.runtime.containers["a"] = running("a", actual=Limits(1.0))
+    scan = world.inbox.scan
+
+    def sparing(now_s: float):
+        inbound = scan(now_s)
+        return replace(inbound, wish=replace(inbound.wish, spares=lambda fact: "its file is bad"))
+
+    world.inbox.scan = sparing  # type: ignore[method-assign]
+    report = world.cycle(3)
+    assert world.runtime.applied == []
+    assert world.state("a") is JobState.UNMANAGED
+    assert "a: left alone: its file is bad" in report.alarms
+
+
+def test_a_changed_target_wakes_and_does_not_restart():
+    world = World(Scripted(Decision(next_s=60.0)), "a")
+    world.cycle(3)
+    world.inbox.specs["a"] = job_spec("a", target=LatencyTarget(0.2))
+    world.cycle()
+    assert world.policy.seen[-1].wakes == ("a: its target changed",)
+    assert [type(action) for action in world.runtime.applied] == [Start]
+
+
+def test_a_changed_image_recreates():
+    world = World(Scripted(Decision()), "a")
+    world.cycle(2)
+    container = replace(world.inbox.specs["a"].container, image="model:2")
+    world.inbox.specs["a"] = job_spec("a", container=container)
+    world.cycle(2)
+    assert [type(action) for action in world.runtime.applied] == [Start, Remove, Start]
+    assert world.runtime.applied[-1].spec.container.image == "model:2"
+
+
+def test_a_finished_job_is_recorded_and_not_run_again_also_when_pruned():
+    world = World(Scripted(Decision()), "a")
+    world.cycle(2)
+    done = replace(world.runtime.containers["a"], state=ContainerState.EXITED, exit_code=0)
+    world.runtime.containers["a"] = done
+    world.cycle()
+    assert world.records.ended["a"].kind == "finished"
+    world.runtime.containers.clear()
+    world.cycle(3)
+    assert world.state("a") is JobState.FINISHED
+    assert [type(action) for action in world.runtime.applied] == [Start]
+
+
+class FullDisk(FakeRecords):
+    """Keeps words in memory while the disk refuses them."""
+
+    full = True
+    unwritten = False
+
+    def record(self, ended: Ended) -> None:
+        super().record(ended)
+        self.unwritten = True
+        self.write_again()
+
+    def write_again(self) -> None:
+        if self.unwritten and self.full:
+            raise OSError("No space left on device")
+        self.unwritten = False
+
+
+def test_an_end_that_a_full_disk_refused_is_told_until_it_is_written():
+    disk = FullDisk()
+    world = World(Scripted(Decision()), "a", records=disk)
+    world.cycle(2)
+    done = replace(world.runtime.containers["a"], state=ContainerState.EXITED, exit_code=0)
+    world.runtime.containers["a"] = done
+    refused = "the end of a job cannot be recorded: No space left on device"
+    assert refused in world.cycle(3).alarms
+    disk.full = False
+    assert refused not in world.cycle().alarms
+    assert not disk.unwritten
+    assert world.state("a") is JobState.FINISHED
+
+
+def test_a_changed_file_lifts_the_end_of_a_job():
+    world = World(Scripted(Decision()), "a")
+    world.records.record(Ended("a", world.inbox.specs["a"].digest, "finished"))
+    world.cycle(2)
+    assert world.runtime.applied == []
+    world.inbox.specs["a"] = job_spec("a", weight=2.0)
+    world.cycle(2)
+    assert [type(action) for action in world.runtime.applied] == [Start]
+    assert world.records.ended == {}
+
+
+def test_a_retryable_failure_to_start_is_tried_again_with_back_off():
+    world = World(Scripted(Decision()), "a")
+    world.runtime.fails[Start] = "registry down"
+    spec = world.inbox.specs["a"]
+    world.cycle()
+    world.runtime.begun = (Begun("a", "failed", "registry down", spec.digest, retryable=True),)
+    world.cycle(4)
+    assert len(world.runtime.applied) == 1
+    world.cycle(3)
+    assert len(world.runtime.applied) == 2
+    world.cycle(8)
+    assert len(world.runtime.applied) == 2
+    world.cycle()
+    assert len(world.runtime.applied) == 3
+
+
+def test_a_file_dropped_again_is_tried_again():
+    world = World(Scripted(Decision()), "a")
+    world.runtime.fails[Start] = "no such program"
+    spec = world.inbox.specs["a"]
+    world.cycle()
+    world.runtime.begun = (Begun("a", "failed", "no such program", spec.digest),)
+    world.cycle(3)
+    assert world.state("a") is JobState.FAILED
+    assert len(world.runtime.applied) == 1
+    world.inbox.specs.clear()
+    world.cycle()
+    world.inbox.specs["a"] = spec
+    world.cycle(3)
+    assert len(world.runtime.applied) == 2
+
+
+def test_a_start_that_failed_holds_back_nobody_until_it_is_tried_again():
+    world = World(Scripted(Decision()), "a", "b", max_jobs=1)
+    world.runtime.fails[Start] = "registry down"
+    world.cycle()
+    spec = world.inbox.specs["a"]
+    world.runtime.begun = (Begun("a", "failed", "registry down", spec.digest, retryable=True),)
+    world.runtime.fails.clear()
+    world.cycle(2)
+    assert world.state("a") is JobState.WAITING
+    assert world.state("b") is JobState.RUNNING
+
+
+def test_a_container_that_runs_again_lifts_the_record_of_its_end():
+    world = World(Scripted(Decision()), "a")
+    world.records.record(Ended("a", world.inbox.specs["a"].digest, "failed", "exit code 143"))
+    digest = world.inbox.specs["a"].container_digest
+    world.runtime.containers["a"] = running("a", container_digest=digest)
+    world.cycle()
+    assert world.state("a") is JobState.RUNNING
+    assert world.records.ended == {}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ValueError("boom"),
+        limits(ghost=1.0),
+        limits(a=float("nan")),
+        Decision(next_s=float("nan")),
+        Decision(next_s=None),  # type: ignore[arg-type]
+        Decision(why=None),  # type: ignore[arg-type]
+    ],
+)
+def test_a_policy_that_fails_leaves_limits_and_then_gives_ceilings_back(bad):
+    world = World(Scripted(limits(a=0.5)), "a")
+    world.inbox.specs["a"] = job_spec("a", bounds=Bounds(0.1, 2.0))
+    world.policy.answers = [Decision(), limits(a=0.5)]
+    world.cycle(3)
+    world.policy.answers = [bad]
+    report = world.cycle(FAILURES_UNTIL_PLAIN - 1)
+    assert world.runtime.containers["a"].actual == Limits(0.5)
+    assert any("limits stay as they are" in alarm for alarm in report.alarms)
+    report = world.cycle(2)
+    assert world.runtime.containers["a"].actual == Limits(2.0)
+    assert any("plain Docker until SIGHUP" in alarm for alarm in report.alarms)
+    world.controller.use(NamedPolicy("scripted", Scripted(limits(a=0.7))), GuardOptions())
+    world.cycle()
+    assert world.runtime.containers["a"].actual == Limits(0.7)
+
+
+def test_a_restarted_agent_leaves_limits_when_its_policy_fails():
+    world = World(Scripted(ValueError("boom")), "a")
+    spec = world.inbox.specs["a"]
+    world.runtime.containers["a"] = running(
+        "a", container_digest=spec.container_digest, actual=Limits(0.3)
+    )
+    world.cycle()
+    assert world.runtime.applied == []
+
+
+def test_memory_is_given_back_to_the_policy():
+    @dataclass(frozen=True)
+    class Memory:
+        count: int
+
+    kept = Memory(7)
+
+    class Remembering(Scripted):
+        def decide(self, snapshot, memory):
+            self.memories = [*getattr(self, "memories", []), memory]
+            return Decision(memory=kept)
+
+    world = World(Remembering(Decision()), "a")
+    world.cycle(2)
+    assert world.policy.memories == [None, kept]
+
+
+def test_a_failed_shrink_withholds_the_growth_that_counted_on_it():
+    world = World(Reserving(limits(a=3.0, b=1.0)), "a", "b")
+    for name, cores in (("a", 1.0), ("b", 3.0)):
+        spec = world.inbox.specs[name]
+        world.runtime.containers[name] = running(
+            name, container_digest=spec.container_digest, actual=Limits(cores)
+        )
+    world.runtime.fails[Resize] = "engine error"
+    report = world.cycle()
+    assert [(o.action.job, o.status) for o in report.outcomes] == [
+        ("b", "failed"),
+        ("a", "withheld"),
+    ]
+    assert world.runtime.sum_of_ceilings() == 4.0
+    world.runtime.fails.clear()
+    world.cycle()
+    assert world.runtime.containers["a"].actual == Limits(3.0)
+    assert world.runtime.sum_of_ceilings() == 4.0
+
+
+def test_what_fails_in_the_same_way_again_is_told_once(caplog: pytest.LogCaptureFixture):
+    def warnings() -> list[str]:
+        found = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+        caplog.clear()
+        return found
+
+    world = World(Scripted(limits(a=1.0)), "a")
+    world.cycle(2)
+    world.policy.answers = [limits(a=2.0)]
+    warnings()
+    world.runtime.fails[Resize] = "busy"
+    world.cycle(5)
+    assert warnings() == ["resize a: failed busy"]
+    world.runtime.fails[Resize] = "gone"
+    world.cycle(3)
+    assert warnings() == ["resize a: failed gone"]
+    world.runtime.fails.clear()
+    world.cycle()
+    world.policy.answers = [limits(a=3.0)]
+    world.runtime.fails[Resize] = "gone"
+    world.cycle(3)
+    assert warnings() == ["resize a: failed gone"], "it had gone well in between"
+
+
+def test_a_target_out_of_reach_is_told_once_and_so_is_its_way_back(
+    caplog: pytest.LogCaptureFixture,
+):
+    def said(kind: ForecastKind) -> Decision:
+        return Decision(outlooks={"a": (Forecast(kind, "latency", best=0.064),)})
+
+    caplog.set_level("INFO")
+    world = World(Scripted(said(ForecastKind.IMPOSSIBLE)), "a")
+    report = world.cycle(90)
+    assert report.outlooks["a"][0].kind is ForecastKind.IMPOSSIBLE
+    world.policy.answers = [said(ForecastKind.MET)]
+    world.cycle(90)
+    told = [(one.levelname, one.getMessage()) for one in caplog.records]
+    assert [one for one in told if "target" in one[1]] == [
+        ("WARNING", "a: its target (latency) is impossible: not on this node, at best 64 ms"),
+        ("INFO", "a: its target (latency) is possible: met"),
+    ]
+
+
+class Patient(Scripted):
+    """Holds what a blind job has, and gives it the floor when that lasted too long."""
+
+    heeds_progress: ClassVar[bool] = False
+
+    def decide(self, snapshot: Snapshot, memory: object) -> Decision:
+        given, why = {}, {}
+        for job in snapshot.running:
+            told_s = job.progress.as_of_s or job.started_at_s or snapshot.now_s
+            silent_s, cores = snapshot.now_s - told_s, 1.0
+            if job.blind is not None:
+                holds = silent_s < 20.0
+                cores = job.actual.cpu_cores if holds else job.spec.bounds.floor_cores
+                does = "holds its cores" if holds else "has the floor"
+                why[job.name] = f"nothing told for {silent_s:.0f} s: {does}"
+            given[job.name] = Limits(cores)
+        return Decision(given, why)
+
+
+def test_a_policy_that_heeds_no_progress_does_with_the_blind_as_it_says():
+    world = World(Patient(Decision()), "a", blind_after_s=10.0)
+    seen = []
+    for _ in range(40):
+        report = world.cycle()
+        (row,) = node_status(report)["jobs"]
+        found = (row["cpu"]["actual_cores"], row["blind"], job_now("a", report)["why"])
+        if row["state"] == "running" and (not seen or seen[-1][:2] != found[:2]):
+            seen.append(found)
+        assert report.guarded == {}, "no guard speaks in the policy's place"
+    blind = "no report in the first 10 s"
+    assert [one[:2] for one in seen[-3:]] == [(1.0, None), (1.0, blind), (0.01, blind)]
+    assert "holds its cores" in seen[-2][2]
+    assert "has the floor" in seen[-1][2]
+
+    heeding = World(Scripted(limits(a=1.0)), "a", blind_after_s=10.0)
+    report = heeding.cycle(40)
+    assert report.limits["a"] == Limits(4.0), "an even share, whatever was decided"
+    assert report.guarded["a"].startswith(f"blind, {blind}: ")
+
+
+def test_a_shrink_only_begun_does_not_make_room_yet():
+    world = World(Reserving(limits(a=3.0, b=1.0)), "a", "b")
+    for name, cores in (("a", 1.0), ("b", 3.0)):
+        spec = world.inbox.specs[name]
+        world.runtime.containers[name] = running(
+            name, container_digest=spec.container_digest, actual=Limits(cores)
+        )
+    world.runtime.begins.add(Resize)
+    report = world.cycle()
+    assert [o.status for o in report.outcomes] == ["begun", "withheld"]
+
+
+def test_neither_a_dead_container_nor_a_pull_holds_cores_but_a_begun_start_does():
+    world = World(Reserving(Decision()), "a")
+    spec = world.inbox.specs["a"]
+    world.runtime.containers["a"] = running(
+        "a",
+        container_digest=spec.container_digest,
+        actual=Limits(4.0),
+        state=ContainerState.EXITED,
+        exit_code=1,
+    )
+    world.inbox.specs["b"] = job_spec("b")
+    world.runtime.begins.add(Start)
+    world.cycle()
+    (start,) = world.runtime.applied
+    assert start.limits == Limits(4.0)
+    world.runtime.begun = (Begun("b", "pulling", "1 %", world.inbox.specs["b"].digest),)
+    world.inbox.specs["c"] = job_spec("c")
+    world.cycle()
+    assert world.runtime.applied[-1].limits == Limits(4.0)
+    world.runtime.begun = (
+        Begun("b", "pulled", "", world.inbox.specs["b"].digest),
+        Begun("c", "starting", "", world.inbox.specs["c"].digest),
+    )
+    report = world.cycle()
+    assert [(o.action.job, o.status) for o in report.outcomes] == [("b", "withheld")]
+    assert report.outcomes[0].detail == "ceilings would sum to 4.01 of 4.00 cores"
+
+
+def test_a_job_that_has_all_of_the_capacity_lets_the_next_one_start():
+    world = World(Reserving(limits(a=4.0)), "a")
+    world.policy.answers = [Decision(), limits(a=4.0)]
+    world.cycle(3)
+    assert world.runtime.sum_of_ceilings() == 4.0
+    world.inbox.specs["b"] = job_spec("b")  # its floor is less than the dead-band of a's limit
+    world.cycle(2)
+    assert world.state("b") is JobState.RUNNING
+    assert world.runtime.sum_of_ceilings() <= 4.0
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_ceilings_fit_after_every_single_action_and_nobody_is_kept_out(seed):
+    chance = random.Random(seed)
+
+    class Restless(Reserving):
+        def decide(self, snapshot: Snapshot, memory: object) -> Decision:
+            wants = {job.name: chance.choice([None, chance.uniform(0, 5)]) for job in snapshot.jobs}
+            return replace(limits(**wants), next_s=chance.choice([0.0, 2.0]))
+
+    world = World(Restless(Decision()))
+    apply, sums = world.runtime.apply, [0.0]
+
+    def watched(action: Action, now_s: float) -> Outcome:
+        outcome = apply(action, now_s)
+        sums.append(world.runtime.sum_of_ceilings())
+        return outcome
+
+    world.runtime.apply = watched  # type: ignore[method-assign]
+    for _ in range(30):
+        name = chance.choice("abcdef")
+        if chance.random() < 0.3:
+            bounds = Bounds(0.05, chance.choice([None, 1.0, 3.0]))
+            world.inbox.specs[name] = job_spec(name, bounds=bounds)
+        elif chance.random() < 0.1:
+            world.inbox.specs.pop(name, None)
+        world.runtime.fails = {Resize: "engine error"} if chance.random() < 0.2 else {}
+        world.cycle()
+    world.runtime.fails = {}
+    report = world.cycle(4)
+    assert max(sums) <= 4.0 + 1e-6
+    assert {job.name for job in report.snapshot.running} == set(world.inbox.specs)
+
+
+def test_a_dry_run_tells_and_touches_nothing():
+    world = World(Scripted(limits(a=0.5)), "a", dry_run=True)
+    spec = world.inbox.specs["a"]
+    world.runtime.containers["a"] = running("a", container_digest=spec.container_digest)
+    report = world.cycle()
+    assert world.runtime.applied == []
+    assert [(type(o.action), o.detail) for o in report.outcomes] == [(Resize, "dry run")]
+
+
+def test_while_it_is_held_nothing_is_done_and_it_is_told_when_it_was_decided():
+    world = World(Scripted(Decision(), limits(a=0.5), limits(a=0.7)), "a")
+    world.cycle(2)
+    applied = len(world.runtime.applied)
+    world.controller.hold("released: so")
+    report = world.cycle()
+    assert len(world.runtime.applied) == applied
+    assert [(o.status, o.detail) for o in report.outcomes] == [("withheld", "released: so")]
+    world.controller.hold(None)
+    world.cycle()
+    assert len(world.runtime.applied) > applied
+
+
+def test_without_an_engine_nothing_starts_and_it_says_so():
+    world = World(Scripted(Decision()), "a")
+    world.runtime.engine_ok = False
+    report = world.cycle(2)
+    assert world.runtime.applied == []
+    assert report.snapshot.jobs[0].reason == "waits for the engine"
+    assert "engine: does not answer" in report.alarms
+
+
+def test_the_queue_waits_with_its_reason():
+    world = World(Scripted(Decision()), "a", "b", max_jobs=1)
+    report = world.cycle(2)
+    assert [job.state for job in report.snapshot.jobs] == [JobState.RUNNING, JobState.WAITING]
+    assert report.snapshot.jobs[1].reason == "1 jobs are present, max_jobs is 1"
+
+
+# ---------------------------------------------------------------------- a shadow
+
+
+def twins(shadow: Scripted, **options: Any) -> tuple[World, World]:
+    """The same world twice, a few cycles long: beside that shadow, and alone."""
+    answers = [Decision(), limits(a=0.5, b=0.7), limits(a=1.5), limits(a=1.0, b=0.25)]
+    return (
+        World(Scripted(*answers), "a", "b", shadow=shadow, **options),
+        World(Scripted(*answers), "a", "b", **options),
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        limits(a=0.1, b=3.0),
+        Decision(next_s=1000.0),
+        ValueError("boom"),
+        limits(ghost=1.0),
+        limits(a=float("nan")),
+        Decision(next_s=float("nan")),
+        Decision(why={"a": object()}),  # type: ignore[dict-item]
+    ],
+)
+def test_whatever_a_shadow_does_the_jobs_get_what_they_would_without_it(answer):
+    beside, alone = twins(Scripted(answer))
+    for _ in range(8):
+        seen, alone_seen = beside.cycle(), alone.cycle()
+        assert replace(seen, shadow=None, alarms=()) == replace(alone_seen, alarms=())
+    assert beside.runtime.applied == alone.runtime.applied
+    assert beside.runtime.containers == alone.runtime.containers
+    assert seen.shadow is not None
+    assert seen.shadow.policy == "shade"
+
+
+def test_a_shadow_is_told_with_limits_reasons_and_its_own_time_to_be_asked():
+    would = replace(limits(a=0.3), why={"a": "enough"}, next_s=2.5)
+    world = World(Scripted(limits(a=2.0)), "a", shadow=Scripted(would))
+    world.policy.answers = [Decision(), limits(a=2.0)]
+    shadows = [world.cycle().shadow for _ in range(6)]
+    assert [one.decision == would for one in shadows] == [True, True, False, False, True, False]
+    assert all(one.limits == {"a": Limits(0.3)} for one in shadows[1:])
+    assert all(one.why == {"a": "enough"} for one in shadows)
+    assert world.runtime.containers["a"].actual == Limits(2.0)
+
+
+def test_a_failing_shadow_is_an_alarm_and_asked_no_more_until_it_is_set_anew():
+    shadow = Scripted(ValueError("boom"))
+    world = World(Scripted(limits(a=0.5)), "a", shadow=shadow)
+    world.policy.answers = [Decision(), limits(a=0.5)]
+    assert world.cycle().alarms == ("shadow: policy shade failed: ValueError: boom",)
+    for _ in range(4):
+        report = world.cycle()
+    told = "no longer asked: policy shade failed: ValueError: boom"
+    assert (report.alarms, report.shadow.trouble) == ((f"shadow: {told}",), told)
+    assert len(shadow.seen) == FAILURES_UNTIL_PLAIN
+    assert world.runtime.containers["a"].actual == Limits(0.5)
+
+    calm = NamedPolicy("shade", Scripted(limits(a=0.3)))
+    acting = NamedPolicy("scripted", world.policy)
+    world.controller.use(acting, GuardOptions(), calm)
+    report = world.cycle()
+    assert (report.alarms, report.shadow.limits) == ((), {"a": Limits(0.3)})
+    world.controller.use(acting, GuardOptions())
+    assert world.cycle().shadow is None
+    world.controller.use(acting, GuardOptions(), calm)
+    assert world.cycle().shadow.limits == {"a": Limits(0.3)}
+
+
+def test_the_time_of_a_slow_shadow_is_told_apart_and_comes_after_what_is_done():
+    world = World(Scripted(limits(a=0.5)), "a")
+    spent_s, applied_then = 0.0, []
+    world.clock.cpu_s = lambda: spent_s
+
+    class Slow(Scripted):
+        def decide(self, snapshot, memory):
+            nonlocal spent_s
+            spent_s += 0.75
+            applied_then.append(list(world.runtime.applied))
+            return super().decide(snapshot, memory)
+
+    shadow = NamedPolicy("shade", Slow(Decision()))
+    world.controller.use(NamedPolicy("scripted", world.policy), GuardOptions(), shadow)
+    world.policy.answers = [Decision(), limits(a=0.5)]
+    world.cycle()
+    report = world.cycle()
+    assert report.phase_s["shadow"] == pytest.approx(0.75)
+    assert sum(report.phase_s.values()) == pytest.approx(0.75)
+    assert [type(action) for action in applied_then[-1]] == [Start, Resize]
+
+
+def test_a_dry_run_has_a_shadow_too():
+    world = World(Scripted(limits(a=0.5)), "a", shadow=Scripted(limits(a=0.3)), dry_run=True)
+    spec = world.inbox.specs["a"]
+    world.runtime.containers["a"] = running("a", container_digest=spec.container_digest)
+    report = world.cycle()
+    assert world.runtime.applied == []
+    assert report.shadow.limits == {"a": Limits(0.3)}
+
+
+# ---------------------------------------------------------------------- deliveries
+
+
+def test_what_a_fold_says_of_deliveries_is_handed_on_and_runs_of_the_hook_are_reported():
+    told: list[tuple[Folded, str]] = []
+    word = Delivered("a", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93)))
+    run = HookRun(word, "done", "exit code 0")
+
+    def deliver(folded: Folded, wall_time: str) -> tuple[HookRun, ...]:
+        told.append((folded, wall_time))
+        return (run,)
+
+    world = World(Scripted(Decision()), "a")
+    world.controller = Controller(
+        runtime=world.runtime,
+        clock=world.clock,
+        inbox=world.inbox,
+        records=world.records,
+        ledger=Ledger(LedgerOptions(), delivered={"b": word}),
+        policy=NamedPolicy("scripted", world.policy),
+        guards=GuardOptions(),
+        deliver=deliver,
+    )
+    assert world.cycle().hooks == (run,)
+    ((folded, wall_time),) = told
+    assert folded.undelivered == ("b",)
+    assert wall_time == "1970-01-01T00:16:40.000Z"
+
+
+def test_a_policys_move_is_made_where_it_loses_nothing_and_else_told_with_the_reason():
+    world = World(Scripted(Decision(gpus=dict.fromkeys(("saves", "loses"), ("GPU-2",)))))
+    world.runtime.node = NodeFact(64.0, 2**40, gpus=tuple(gpu_fact(index) for index in range(3)))
+    volumes = ContainerSpec("m", gpus=1, volumes=("ckpt:/ckpt",))
+    saves = gpu_spec("saves", container=volumes, checkpoint=Checkpoint("SIGUSR1", 9.0, "/ckpt"))
+    for index, spec in enumerate((saves, gpu_spec("loses"))):
+        world.inbox.specs[spec.name] = spec
+        world.runtime.containers[spec.name] = running(
+            spec.name, container_digest=spec.container_digest, gpus=(f"GPU-{index}",)
+        )
+    report = world.cycle()
+    (move,) = [action for action in world.runtime.applied if isinstance(action, Move)]
+    assert (move.job, move.container_id, move.start.gpus) == ("saves", "id-saves", ("GPU-2",))
+    assert report.guarded["loses"] == "not moved: it declares no checkpoint"
+
+    fact = world.runtime.containers["saves"]
+    world.runtime.containers["saves"] = replace(fact, operation="moving to GPU 2")
+    world.cycle()
+    assert world.state("saves") is JobState.MOVING
+    assert [action for action in world.runtime.applied if isinstance(action, Move)] == [move]
+
+
+def test_a_move_to_what_is_no_gpu_at_all_is_the_policys_mistake():
+    for gpus in ({"b": ("GPU-0",)}, {"a": "GPU-0"}, {"a": (0,)}):
+        world = World(Scripted(Decision(gpus=gpus)), "a")  # type: ignore[arg-type]
+        world.cycle(2)
+        assert any("decided GPUs for" in alarm for alarm in world.cycle().alarms)
+
+
+@pytest.mark.parametrize("policy", [Scripted, Reserving])
+def test_changes_go_at_once_but_no_growth_before_the_shrinks_are_over(policy: type[Scripted]):
+    before = {"a": 1.5, "b": 1.5, "c": 0.25, "d": 0.25, "e": 0.5}
+    after = {"a": 0.5, "b": 0.5, "c": 1.25, "d": 1.25, "e": 0.5}
+    world = World(policy(limits(**after)), *before)
+    for name, cores in before.items():
+        spec = world.inbox.specs[name]
+        world.runtime.containers[name] = running(
+            name, container_digest=spec.container_digest, actual=Limits(cores), cpu_shares=1024
+        )
+    world.cycle()
+    changed = [action.job for action in world.runtime.applied if action.job != "e"]
+    assert changed == ["a", "b", "c", "d"]
+    assert [count for count in world.runtime.together if count > 1] == world.runtime.together
+    assert len(world.runtime.together) == 2, "what gives, then what takes"
+    assert {name: one.actual.cpu_cores for name, one in world.runtime.containers.items()} == after

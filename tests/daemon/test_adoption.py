@@ -1,0 +1,305 @@
+"""The daemon and containers that others started, on a real engine: by `docker run`, by Compose."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+from docker.errors import APIError
+
+from benchmarks.real.session import Session, session, wait_for
+from tests.daemon.test_daemon import command, reaches, row
+from tools.base_image import BASE
+from tools.compose import ensure_compose
+from tools.steps import SetupError
+
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+
+SLEEP = ["sleep", "600"]
+SERVE = [
+    "python",
+    "-c",
+    """
+import json, time
+while True:
+    begun = time.monotonic()
+    end = time.thread_time() + 0.02
+    while time.thread_time() < end:
+        pass
+    with open("/tmp/told.jsonl", "a") as file:
+        file.write(json.dumps({"latency_s": [time.monotonic() - begun]}) + "\\n")
+""",
+]
+SOURCE = {"dlsched.metrics.path": "/tmp/told.jsonl"}
+COMPOSE_FILE = Path(__file__).parents[2] / "examples" / "compose" / "compose.yaml"
+
+
+class Strangers:
+    """Containers that nobody of dlsched made, on the engine of the daemon under test."""
+
+    def __init__(self, client: docker.APIClient, instance: str) -> None:
+        self.client = client
+        self.instance = instance
+        self._made: list[str] = []
+
+    def run(
+        self,
+        command: list[str],
+        labels: Mapping[str, str],
+        image: str = BASE,
+        instance: str | None = None,
+        **host: Any,
+    ) -> str:
+        """`docker run -d` with these labels; returns the container's name."""
+        name = f"stranger-{secrets.token_hex(4)}"
+        made = self.client.create_container(
+            image,
+            command,
+            name=name,
+            labels={"dlsched.instance": instance or self.instance, **labels},
+            host_config=self.client.create_host_config(network_mode="none", init=True, **host),
+        )
+        self._made.append(made["Id"])
+        self.client.start(made["Id"])
+        return name
+
+    def limits(self, name: str) -> tuple[int, int, int, int]:
+        """What inspection says: nano, quota, period, shares; what means the same is told alike."""
+        host = self.client.inspect_container(name)["HostConfig"]
+        quota, period, shares = host["CpuQuota"], host["CpuPeriod"], host["CpuShares"]
+        return host["NanoCpus"], max(quota, 0), period or 100_000, shares or 1024
+
+    def remove(self, name: str) -> None:
+        self.client.remove_container(name, force=True, v=True)
+
+    def close(self) -> None:
+        for container in self._made:
+            with suppress(APIError):
+                self.remove(container)
+
+
+@pytest.fixture
+def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A daemon's home on the real engine; every container of it is gone afterwards."""
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    with session() as one:
+        yield one
+
+
+@pytest.fixture
+def strangers(node: Session, docker_client: docker.APIClient) -> Iterator[Strangers]:
+    made = Strangers(docker_client, node.instance)
+    try:
+        yield made
+    finally:
+        node.stop()
+        made.close()
+
+
+ENABLED = {"dlsched.enable": "true"}
+
+
+def cores_of(node: Session, name: str) -> float | None:
+    cpu = row(node, name).get("cpu")
+    return None if cpu is None else cpu["actual_cores"]
+
+
+def test_one_that_docker_started_is_kept_at_its_target_and_gets_back_what_it_had(
+    node: Session, strangers: Strangers
+):
+    name = strangers.run(
+        SERVE,
+        {**ENABLED, **SOURCE, "dlsched.target.latency": "60ms", "dlsched.cpus.min": "0.1"},
+        cpu_period=100_000,
+        cpu_quota=90_000,
+    )
+    before = strangers.limits(name)
+    node.start("dqoes")
+    job = reaches(node, name, "running")
+    assert job["source"] == "container"
+    assert (job["cpu"]["floor_cores"], job["cpu"]["ceiling_cores"]) == (0.1, 0.9)
+    wait_for(lambda: row(node, name)["requests"] > 20, 30, "its lines to be read")
+    wait_for(lambda: (cores_of(node, name) or 1) < 0.6, 60, "its limit to follow its target")
+    wait_for(lambda: strangers.limits(name)[1] < 60_000, 5, "the engine to say the same")
+    assert "adopted" in command(node, "ps").stdout
+    assert "adopted by its labels" in command(node, "why", name).stdout
+    refused = command(node, "stop", name)
+    assert refused.returncode == 1
+    assert f"{name} is adopted: only its limits are dlsched's" in refused.stderr
+    assert row(node, name)["state"] == "running"
+
+    # A daemon that was killed gives nothing back: the next one still knows what it came with.
+    node.kill()
+    assert strangers.limits(name)[1] < 60_000
+    node.start("dqoes")
+    job = reaches(node, name, "running")
+    assert job["cpu"]["ceiling_cores"] == 0.9
+    node.stop()
+    assert strangers.limits(name) == before
+
+
+def test_in_the_dialect_of_cpus_it_is_limited_too_and_found_again_as_it_was(
+    node: Session, strangers: Strangers
+):
+    heavy = strangers.run(SLEEP, {**ENABLED, "dlsched.weight": "3"}, nano_cpus=2_000_000_000)
+    light = strangers.run(SLEEP, ENABLED, nano_cpus=2_000_000_000)
+    node.start("fair", more={"capacity": 2.0})
+    for name, cores in ((heavy, 1.5), (light, 0.5)):
+        wait_for(lambda: cores_of(node, name) == cores, 20, f"{name} to have {cores}")  # noqa: B023
+        assert strangers.limits(name)[:2] == (round(cores * 1e9), 0)
+    node.stop()
+    for name in (heavy, light):
+        assert strangers.limits(name)[:2] == (2_000_000_000, 0)
+
+
+def test_an_exit_a_restart_and_a_removal_are_seen_and_nothing_is_done_about_them(
+    node: Session, strangers: Strangers
+):
+    name = strangers.run(SERVE, {**ENABLED, **SOURCE, "dlsched.target.latency": "60ms"})
+    node.start("dqoes")
+    first = reaches(node, name, "running")
+    wait_for(lambda: row(node, name)["requests"] > 0, 30, "its lines to be read")
+    strangers.client.kill(name, "SIGTERM")
+    assert "exit code" in reaches(node, name, "stopped")["reason"]
+    strangers.client.start(name)
+    again = reaches(node, name, "running")
+    assert again["container"] == first["container"]
+    wait_for(lambda: row(node, name)["requests"] > 0, 30, "its lines to be read again")
+    strangers.client.rename(name, f"{name}-2")
+    assert reaches(node, f"{name}-2", "running")["container"] == first["container"]
+    reaches(node, name, "absent")
+    strangers.remove(f"{name}-2")
+    reaches(node, f"{name}-2", "absent")
+    assert list((node.state_dir / "ended").glob("*")) == []
+
+
+def test_who_is_left_alone_is_not_touched_and_where_its_labels_are_wrong_that_is_told(
+    node: Session, strangers: Strangers
+):
+    wrong = strangers.run(SLEEP, {**ENABLED, "dlsched.cpus.max": "many"})
+    foreign = strangers.run(SLEEP, ENABLED, instance="somebody-else")
+    unasked = strangers.run(SLEEP, {"dlsched.enable": "false"})
+    tag = f"dlsched-test/{secrets.token_hex(4)}"
+    labels = {**ENABLED, "dlsched.instance": node.instance, "dlsched.weight": "7"}
+    changes = [f"LABEL {label}={value}" for label, value in labels.items()]
+    strangers.client.commit(wrong, tag, "1", changes=changes)
+    try:
+        vendors = strangers.run(SLEEP, ENABLED, image=f"{tag}:1")
+        mine = strangers.run(SLEEP, {**ENABLED, "dlsched.weight": "7"}, image=BASE)
+        before = {name: strangers.limits(name) for name in (wrong, foreign, unasked, vendors)}
+        node.start("fair", more={"capacity": 1.0})
+        wait_for(lambda: cores_of(node, mine) == 1.0, 20, "the one that asks to be managed")
+        status = node.client.jobs()
+        assert [job["name"] for job in status["jobs"]] == [mine]
+        (alarm,) = status["alarms"]
+        assert alarm.startswith(f"container {wrong} (")
+        assert alarm.endswith("label dlsched.cpus.max: 'many' is not a number")
+        assert alarm in " ".join(command(node, "ps").stdout.split())
+        assert {name: strangers.limits(name) for name in before} == before
+    finally:
+        strangers.close()
+        strangers.client.remove_image(f"{tag}:1", force=True)
+
+
+def test_a_job_file_of_its_name_comes_before_it_and_it_gets_back_what_it_had(
+    node: Session, strangers: Strangers
+):
+    name = strangers.run(SLEEP, ENABLED, cpu_period=100_000, cpu_quota=150_000)
+    before = strangers.limits(name)
+    node.start("fair", more={"capacity": 1.0})
+    wait_for(lambda: cores_of(node, name) == 1.0, 20, "it to be managed")
+    node.drop(
+        "same",
+        f"name: {name}\nimage: {BASE}\ncommand: [sleep, '600']\nnetwork: none\n"
+        "stop: {grace: 1s}\n",
+    )
+    wait_for(lambda: row(node, name).get("source") == "file", 20, "the file's job")
+    reaches(node, name, "running")
+    assert any("a job has its name" in alarm for alarm in node.client.jobs()["alarms"])
+    wait_for(lambda: strangers.limits(name) == before, 20, "its own limits to be back")
+
+
+def test_without_a_source_it_is_blind_and_gets_an_even_share(node: Session, strangers: Strangers):
+    blind = strangers.run(SLEEP, {**ENABLED, "dlsched.target.latency": "50ms"})
+    seen = strangers.run(SERVE, {**ENABLED, **SOURCE, "dlsched.target.latency": "60ms"})
+    node.start("dqoes", more={"capacity": 1.0})
+    reaches(node, seen, "running")
+    wait_for(lambda: row(node, seen)["requests"] > 20, 30, "the other's lines to be read")
+    wait_for(lambda: (cores_of(node, blind) or 9) <= 0.5, 30, "its share")
+    job = row(node, blind)
+    assert job["blind"] == "no source of progress is given"
+    assert cores_of(node, blind) == pytest.approx(0.5, abs=0.02)
+    assert row(node, seen)["blind"] is None
+    assert "blind: no source of progress is given" in " ".join(command(node, "ps").stdout.split())
+    why = " ".join(command(node, "why", blind).stdout.split())
+    assert "guard: blind, no source of progress is given: an even share by weight instead" in why
+
+
+# ---------------------------------------------------------------------- Compose
+
+
+class Project:
+    """The example's Compose file as a project of its own, without a network."""
+
+    def __init__(self, compose: list[str], override: Path, name: str) -> None:
+        self.name = name
+        self._words = [*compose, "-p", name, "-f", str(COMPOSE_FILE), "-f", str(override)]
+
+    def __call__(self, *words: str) -> str:
+        """Run Compose; returns what it printed."""
+        done = subprocess.run(
+            [*self._words, *words], capture_output=True, text=True, check=False, timeout=120
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
+@pytest.fixture
+def project(
+    node: Session, inference_image: str, tmp_path: Path, changes_host_network: None
+) -> Iterator[Project]:
+    try:
+        compose = ensure_compose()
+    except SetupError as error:
+        pytest.skip(f"there is no Compose to test the example with: {error}")
+    override = tmp_path / "override.yaml"
+    digits = {"network_mode": "none", "labels": {"dlsched.instance": node.instance}}
+    override.write_text(json.dumps({"services": {"digits": digits}}))
+    made = Project(compose, override, f"dlsched{secrets.token_hex(3)}")
+    try:
+        yield made
+    finally:
+        node.stop()
+        made("down", "-t", "1", "-v")
+
+
+def test_the_compose_example_is_adopted_measured_and_left_as_compose_made_it(
+    node: Session, project: Project, docker_client: docker.APIClient
+):
+    project("up", "-d")
+    container = project("ps", "-q", "digits").strip()
+    name = docker_client.inspect_container(container)["Name"].lstrip("/")
+    node.start("dqoes")
+    job = reaches(node, name, "running")
+    assert job["target"]["text"] == "mean 60 ms"
+    assert (job["cpu"]["floor_cores"], job["cpu"]["ceiling_cores"]) == (0.05, 1.0)
+    wait_for(lambda: row(node, name)["measured_s"] is not None, 60, "its latency to be measured")
+    wait_for(lambda: (cores_of(node, name) or 1) < 0.95, 60, "its limit to follow its target")
+
+    # Compose makes it anew: another container, and the same job.
+    project("up", "-d", "--force-recreate", "-t", "1")
+    wait_for(lambda: row(node, name)["container"] not in (None, container[:12]), 30, "the new one")
+    reaches(node, name, "running")
+    assert node.client.jobs()["alarms"] == []
+    node.stop()
+    (anew,) = docker_client.containers(
+        filters={"label": f"com.docker.compose.project={project.name}"}
+    )
+    assert docker_client.inspect_container(anew["Id"])["HostConfig"]["NanoCpus"] == 1_000_000_000

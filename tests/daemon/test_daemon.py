@@ -1,0 +1,461 @@
+"""The daemon on a real engine, driven as users drive it: files, commands, signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.real.session import Session, session, wait_for
+from dlsched.model.actions import Resize
+from dlsched.model.spec import Limits
+
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+
+DLSCHED = Path(sys.executable).parent / "dlsched"
+SLEEP = "[python, -c, 'import signal; signal.pause()']"
+SERVE = """
+  - python
+  - -c
+  - |
+    import time
+    from dlsched.report import latency
+    while True:
+        with latency.measure():
+            end = time.thread_time() + 0.02
+            while time.thread_time() < end:
+                pass
+"""
+
+
+def spec(name: str, command: str = SLEEP, **keys: str) -> str:
+    lines = [f"name: {name}", "image: dlsched-examples/base:3.11", f"command: {command}"]
+    keys = {"network": "none", "cpus": "{min: 0.05, max: 1}", "stop": "{grace: 1s}", **keys}
+    return "\n".join([*lines, *(f"{key}: {value}" for key, value in keys.items())]) + "\n"
+
+
+@pytest.fixture
+def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A daemon's home on the real engine; every container of it is gone afterwards."""
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    with session() as one:
+        yield one
+
+
+def row(node: Session, name: str) -> dict[str, Any]:
+    rows = {row["name"]: row for row in node.client.jobs()["jobs"]}
+    return rows.get(name, {"state": "absent", "container": None, "reason": None})
+
+
+def reaches(node: Session, name: str, state: str, deadline_s: float = 30.0) -> dict[str, Any]:
+    try:
+        wait_for(lambda: row(node, name)["state"] == state, deadline_s, f"{name} to be {state}")
+    except RuntimeError as error:
+        raise AssertionError(f"{error}: {row(node, name)}") from error
+    return row(node, name)
+
+
+def inspect(node: Session, name: str) -> dict[str, Any]:
+    container = node.engine.containers.get(f"dlsched-{node.instance}-{name}")
+    return dict(container.attrs)
+
+
+def command(node: Session, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [DLSCHED, words[0], "--config", node.root / "dlsched.yaml", *words[1:]],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_a_files_life_start_change_recreate_remove(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    first = reaches(node, "alpha", "running")["container"]
+
+    node.drop("alpha", spec("alpha", cpus="{min: 0.05, max: 0.5}"))
+    wait_for(
+        lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 50_000, 15, "the new ceiling"
+    )
+    assert row(node, "alpha")["container"] == first
+
+    node.drop("alpha", spec("alpha", environment="{ROUND: '2'}"))
+    wait_for(lambda: row(node, "alpha")["container"] not in (None, first), 30, "a new container")
+    reaches(node, "alpha", "running")
+    assert "ROUND=2" in inspect(node, "alpha")["Config"]["Env"]
+
+    (node.watch / "alpha.yaml").unlink()
+    reaches(node, "alpha", "absent")
+    label = f"dlsched.instance={node.instance}"
+    assert node.engine.containers.list(all=True, filters={"label": label}) == []
+
+
+def test_a_rejected_change_leaves_the_job_alone_also_over_a_restart(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    first = reaches(node, "alpha", "running")["container"]
+    node.drop("alpha", "name: alpha\nimage: [\ncommand: 3\n")
+    wait_for(lambda: node.client.jobs()["rejected"], 10, "the rejection to show")
+    (rejected,) = node.client.jobs()["rejected"]
+    assert "alpha.yaml:" in rejected["problems"][0]
+    assert row(node, "alpha")["container"] == first
+    node.stop()
+    node.start("fair")
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 2, 10, "a few cycles")
+    assert row(node, "alpha")["state"] == "unmanaged"
+    assert row(node, "alpha")["container"] == first
+    node.drop("alpha", spec("alpha"))
+    assert reaches(node, "alpha", "running")["container"] == first
+
+
+def test_a_finished_job_never_runs_again_by_itself(node: Session):
+    node.start("fair")
+    node.drop("once", spec("once", "[python, -c, 'print(42)']"))
+    reaches(node, "once", "finished")
+    assert b"42" in b"".join(node.client.logs("once", 10, False))
+    node.engine.containers.get(f"dlsched-{node.instance}-once").remove()
+    node.stop()
+    node.start("fair")
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 2, 10, "a few cycles")
+    assert row(node, "once")["state"] == "finished"
+    assert row(node, "once")["container"] is None
+
+
+def test_a_stop_with_a_minute_of_grace_delays_nobody(node: Session):
+    stubborn = """
+  - python
+  - -c
+  - |
+    import signal, time
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        time.sleep(1)
+"""
+    node.start("fair")
+    node.drop("stubborn", spec("stubborn", stubborn, stop="{grace: 60s}"))
+    reaches(node, "stubborn", "running")
+    (node.watch / "stubborn.yaml").unlink()
+    reaches(node, "stubborn", "stopping")
+    cycle, began_s = node.cycle(), time.monotonic()
+    node.drop("beta", spec("beta"))
+    reaches(node, "beta", "running", 15)
+    wait_for(lambda: node.cycle() >= cycle + 5, 15, "five more cycles")
+    assert time.monotonic() - began_s < 30
+    assert row(node, "stubborn")["state"] == "stopping"
+    assert "grace" in row(node, "stubborn")["reason"]
+
+
+def test_a_slow_pull_delays_nobody(node: Session):
+    with socket.create_server(("127.0.0.1", 0)) as registry:  # takes calls, never answers
+        image = f"127.0.0.1:{registry.getsockname()[1]}/slow:1"
+        node.start("fair")
+        node.drop("slow", spec("slow").replace("dlsched-examples/base:3.11", image))
+        reaches(node, "slow", "pulling")
+        cycle, began_s = node.cycle(), time.monotonic()
+        node.drop("beta", spec("beta"))
+        reaches(node, "beta", "running", 15)
+        wait_for(lambda: node.cycle() >= cycle + 5, 15, "five more cycles")
+        assert time.monotonic() - began_s < 30
+        assert row(node, "slow")["state"] == "pulling"
+        assert inspect(node, "beta")["HostConfig"]["CpuQuota"] == 100_000  # its whole ceiling
+
+
+def test_sighup_takes_new_settings_and_keeps_the_old_where_they_are_wrong(node: Session):
+    node.start("fair")
+    settings = json.loads((node.root / "dlsched.yaml").read_text())
+    for policy, in_force in (("none", "none"), ("no-such-policy", "none"), ("dqoes", "dqoes")):
+        (node.root / "dlsched.yaml").write_text(json.dumps({**settings, "policy": policy}))
+        cycle = node.cycle()
+        node.process.send_signal(signal.SIGHUP)
+        wait_for(lambda seen=cycle: node.cycle() >= seen + 2, 10, "two cycles")
+        assert node.client.jobs()["policy"] == in_force
+    log = (node.root / "daemon.log").read_text()
+    assert "no policy 'no-such-policy'; known are" in log
+
+
+def test_sigterm_gives_ceilings_back_and_leaves_containers_running(node: Session):
+    node.start("benchmarks.real.fixed:FixedPolicy", {"cores": "alpha=0.2"})
+    node.drop("alpha", spec("alpha"))
+    reaches(node, "alpha", "running")
+    wait_for(lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000, 15, "the limit")
+    node.stop()
+    after = inspect(node, "alpha")
+    assert after["State"]["Running"]
+    assert after["HostConfig"]["CpuQuota"] == 100_000
+
+
+def test_a_killed_daemon_takes_its_jobs_up_again(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    first = reaches(node, "alpha", "running")["container"]
+    node.kill()
+    node.start("fair")
+    assert reaches(node, "alpha", "running")["container"] == first
+    label = f"dlsched.instance={node.instance}"
+    assert len(node.engine.containers.list(all=True, filters={"label": label})) == 1
+
+
+def test_a_second_agent_of_the_instance_ends_with_3_and_names_the_first(node: Session):
+    node.start("fair")
+    second = command(node, "run")
+    assert second.returncode == 3
+    assert str(node.process.pid) in second.stderr
+    assert second.stderr.count("\n") == 1
+
+
+def test_stop_is_durable_and_submit_start_lifts_it(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    reaches(node, "alpha", "running")
+    assert command(node, "stop", "alpha").returncode == 0
+    reaches(node, "alpha", "stopped")
+    node.stop()
+    node.start("fair")
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 2, 10, "a few cycles")
+    assert row(node, "alpha")["state"] == "stopped"
+    lifted = command(node, "submit", "--start", str(node.watch / "alpha.yaml"))
+    assert lifted.returncode == 0, lifted.stderr
+    reaches(node, "alpha", "running")
+
+
+def test_a_dry_run_touches_nothing(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    reaches(node, "alpha", "running")
+    node.stop()
+    before = inspect(node, "alpha")["HostConfig"]
+    node.drop("beta", spec("beta"))
+    node.start("benchmarks.real.fixed:FixedPolicy", {"cores": "alpha=0.2"}, dry_run=True)
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 3, 10, "a few cycles")
+    assert inspect(node, "alpha")["HostConfig"] == before
+    assert row(node, "beta")["container"] is None
+    node.stop()
+    assert inspect(node, "alpha")["HostConfig"] == before
+
+
+def test_a_shadow_is_told_beside_and_never_acts(node: Session, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DLSCHED_SHADOW", "benchmarks.real.fixed:FixedPolicy?cores=alpha=0.3")
+    node.start("benchmarks.real.fixed:FixedPolicy", {"cores": "alpha=0.2"})
+    node.drop("alpha", spec("alpha"))
+    reaches(node, "alpha", "running")
+    wait_for(lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000, 15, "the limit")
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 3, 10, "a few cycles")
+    told = command(node, "why", "alpha").stdout
+    assert (
+        "shadow benchmarks.real.fixed:FixedPolicy?cores=alpha=0.3: would give 0.300 cores" in told
+    )
+    assert inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000
+    node.stop()
+
+    reports = list(node.reports(1))
+    limits = [
+        outcome.action.limits
+        for report in reports
+        for outcome in report.outcomes
+        if isinstance(outcome.action, Resize)
+    ]
+    assert set(limits) == {Limits(0.2)}
+    last = reports[-1]
+    assert last.shadow is not None
+    assert (last.limits, last.shadow.limits) == (
+        {"alpha": Limits(0.2)},
+        {"alpha": Limits(0.3)},
+    )
+    decided = [one for one in reports if one.decision is not None and one.shadow is not None]
+    assert any(one.shadow.decision is not None for one in decided)
+    again = command(node, "replay", str(node.state_dir), "--policy", "none")
+    assert again.returncode == 0, again.stderr
+    assert "plain Docker: no ceiling" in again.stdout
+
+
+def test_progress_flows_and_dqoes_moves_the_quota_and_why_tells(node: Session):
+    node.start("dqoes")
+    node.drop("alpha", spec("alpha", SERVE, target="{latency: 100ms}"))
+    reaches(node, "alpha", "running")
+
+    def near() -> bool:
+        ratio = row(node, "alpha").get("ratio")
+        return ratio is not None and 0.8 < ratio < 1.2
+
+    wait_for(near, 60, "a latency near its target")
+    quota = inspect(node, "alpha")["HostConfig"]["CpuQuota"]
+    assert 10_000 < quota < 40_000  # 20 ms of CPU in 100 ms: about 0.2 cores
+    told = command(node, "why", "alpha", "--output", "json")
+    assert told.returncode == 0, told.stderr
+    assert "target" in json.dumps(json.loads(told.stdout))
+    assert command(node, "ps").stdout.count("alpha") > 0
+    again = command(node, "replay", str(node.state_dir), "--policy", "dqoes", "-o", "json")
+    assert again.returncode == 0, again.stderr
+    summary = json.loads(again.stdout)["summary"]
+    assert (summary["asks"], summary["all"]["agreed_ratio"]) == (summary["recorded"]["dqoes"], 1.0)
+    assert summary["all"]["mean_apart_cores"] == 0.0
+
+
+TRAIN = """
+  - python
+  - -c
+  - |
+    import json, os, time
+    def tell(**line):
+        with open(os.environ["DLSCHED_METRICS_FILE"], "a") as out:
+            out.write(json.dumps(line) + "\\n")
+    tell(checkpoint={"step": 40, "path": "/ckpt/40"})
+    step, delivered = 0, None
+    while True:
+        step += 10
+        tell(step=step, accuracy=0.5 if step < 50 else 0.92)
+        with open(os.environ["DLSCHED_ALLOTMENT_FILE"]) as file:
+            now = json.load(file)["deliverable"]
+        if now != delivered:
+            print("deliverable:", now, flush=True)
+            delivered = now
+        time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that the hook's user can write to."""
+    folder = Path(tempfile.mkdtemp(prefix="dlsched-hook-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def told_events(node: Session, name: str) -> list[str]:
+    events = node.client.why(name, 100)["events"]
+    return [event["kind"] for event in events if event["kind"] in ("deliverable", "hook")]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can run the hook as another user")
+def test_a_job_at_its_first_tier_is_told_everywhere_and_once(node: Session, open_folder: Path):
+    hook = [
+        "/bin/sh",
+        "-c",
+        "env | grep ^DLSCHED_ | sort >> $0; id -un >> $0",
+        open_folder / "told",
+    ]
+    more = {"deliver_hook": {"command": [str(word) for word in hook]}, "tier_evaluations": 3}
+    target = "{metric: accuracy, deliver: 0.9, finish: 0.97}"
+    node.start("fair", more=more)
+    node.drop("train", spec("train", TRAIN, target=target))
+    reaches(node, "train", "running")
+
+    def delivered() -> dict[str, Any] | None:
+        tiers = row(node, "train").get("tiers")
+        return tiers["delivered"] if tiers else None
+
+    wait_for(delivered, 30, "the first tier")
+    reached = delivered()
+    assert reached is not None
+    assert (reached["value"], reached["step"]) == (0.92, 70)
+    wait_for(lambda: sorted(told_events(node, "train")) == ["deliverable", "hook"], 20, "events")
+    container = node.engine.containers.get(f"dlsched-{node.instance}-train").id
+    told = f"""\
+DLSCHED_CHECKPOINT_PATH=/ckpt/40
+DLSCHED_CHECKPOINT_STEP=40
+DLSCHED_CONTAINER={container}
+DLSCHED_DELIVER=0.9
+DLSCHED_JOB=train
+DLSCHED_METRIC=accuracy
+DLSCHED_STEP=70
+DLSCHED_VALUE=0.92
+nobody
+"""
+    assert (open_folder / "told").read_text() == told
+
+    def said() -> list[str]:
+        return b"".join(node.client.logs("train", 10, False)).decode().split("\n")[:-1]
+
+    wait_for(lambda: said() == ["deliverable: False", "deliverable: True"], 20, "the job to know")
+    shown = command(node, "ps").stdout
+    assert "deliver ok" in shown
+    assert "accuracy 0.92 at step 70" in " ".join(shown.split())
+    assert "deliverable for" in command(node, "why", "train").stdout.splitlines()[0]
+    log = (node.root / "daemon.log").read_text()
+    assert log.count("job train is deliverable: accuracy 0.92 at step 70 (deliver 0.9)") == 1
+    assert "deliver_hook for job train: exit code 0" in log
+
+    node.kill()
+    node.start("fair", more=more)
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 4, 20, "a few cycles")
+    again = delivered()
+    assert again is not None
+    assert (again["value"], again["step"]) == (0.92, 70)
+    assert sorted(told_events(node, "train")) == ["deliverable", "hook"]
+    assert (open_folder / "told").read_text() == told
+    assert said() == ["deliverable: False", "deliverable: True"]
+
+    node.drop("train", spec("train", TRAIN, target=target.replace("0.9,", "0.95,")))
+    wait_for(lambda: delivered() is None, 20, "the delivery to be void")
+    wait_for(lambda: said()[2:] == ["deliverable: False"], 20, "the job to know that, too")
+    assert not (node.state_dir / "delivered" / "train.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "state", "reason"),
+    [
+        ({"image": "dlsched-test/no-such-image"}, "waiting", "no-such-image"),
+        ({"command": "[/no/such/program]"}, "failed", "no such file"),
+        ({"command": "[python, -c, 'raise SystemExit(7)']"}, "failed", "exit code 7"),
+        (
+            {"command": "[python, -c, 'x = bytearray(10**9)']", "memory": "64MiB"},
+            "failed",
+            "out of memory",
+        ),
+    ],
+)
+def test_what_goes_wrong_shows_in_ps_with_its_reason(
+    node: Session, keys: dict[str, str], state: str, reason: str
+):
+    node.start("fair")
+    text = spec("bad", keys.get("command", SLEEP))
+    text = text.replace(
+        "dlsched-examples/base:3.11", keys.get("image", "dlsched-examples/base:3.11")
+    )
+    if "memory" in keys:
+        text += f"memory: {keys['memory']}\n"
+    node.drop("good", spec("good"))
+    reaches(node, "good", "running")
+    node.drop("bad", text)
+    wait_for(
+        lambda: reason in (row(node, "bad")["reason"] or "").lower(), 40, f"the reason {reason}"
+    )
+    assert row(node, "bad")["state"] == state
+    assert row(node, "good")["state"] == "running"
+
+
+def test_a_vanished_folder_removes_nothing_and_comes_back(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    first = reaches(node, "alpha", "running")["container"]
+    away = node.root / "away"
+    node.watch.rename(away)
+    wait_for(lambda: node.client.jobs()["alarms"], 10, "the alarm")
+    cycle = node.cycle()
+    wait_for(lambda: node.cycle() > cycle + 2, 10, "a few cycles")
+    assert row(node, "alpha")["container"] == first
+    away.rename(node.watch)
+    wait_for(lambda: not node.client.jobs()["alarms"], 10, "the alarm to end")
+    node.drop("beta", spec("beta"))
+    reaches(node, "beta", "running")
+    assert row(node, "alpha")["container"] == first

@@ -1,0 +1,314 @@
+"""A delivery's durable word, and who is told of it: once, also over restarts and full disks."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlsched.config.settings import DeliverHook
+from dlsched.control.ledger.update import Folded
+from dlsched.daemon.deliveries import Deliveries
+from dlsched.model.cycle import HookRun
+from dlsched.model.facts import CheckpointAck
+from dlsched.model.spec import AccuracyTarget
+from dlsched.model.state import Delivered, JobState, JobView, NodeView, Reached, Snapshot, Tiers
+from dlsched.store.jobs import delivered_records
+from tests.doubles import job_spec
+
+WORD = Delivered(
+    "ab", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93, 500)), CheckpointAck(480, "/c")
+)
+LATER = replace(WORD, name="bc", container_id="id-b", tiers=Tiers(Reached(6.0, 0.95)))
+COMMAND = DeliverHook(("/bin/true",))
+NOTHING = Folded(Snapshot(1, 100.0, NodeView(4.0, 4.0, 1 << 30)))
+
+
+class FakeHook:
+    """A queue without a process: a test says what became of each."""
+
+    def __init__(self, wanted: bool = True, room: int = 9) -> None:
+        self.wanted = wanted
+        self.room = room
+        self.offered: list[Delivered] = []
+        self.done: list[HookRun] = []
+
+    def use(self, options: DeliverHook) -> None:
+        self.wanted = options.command is not None
+
+    def offer(self, word: Delivered) -> bool:
+        if len(self.offered) >= self.room:
+            return False
+        self.offered.append(word)
+        return True
+
+    def ended(self) -> tuple[HookRun, ...]:
+        runs = tuple(self.done)
+        self.done.clear()
+        return runs
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class World:
+    def __init__(self, state_dir: Path, hook: FakeHook | None = None) -> None:
+        self.hook = hook or FakeHook()
+        self.allotted: list[tuple[str, bool]] = []
+        self.refuses: Exception | None = None
+        self.records = delivered_records(state_dir)
+        self.deliveries = Deliveries(self.records, self.hook, self._allot)  # type: ignore[arg-type]
+
+    def _allot(self, job: str, deliverable: bool) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+        self.allotted.append((job, deliverable))
+
+    def keep(self, *words: Delivered, **more: object) -> tuple[HookRun, ...]:
+        folded = replace(NOTHING, delivered=words, **more)  # type: ignore[arg-type]
+        return self.deliveries.keep(folded, "2026-01-01T00:00:00Z")
+
+    def told(self) -> dict[str, bool]:
+        return {name: word.told for name, word in self.records.all().items()}
+
+
+def test_a_word_is_durable_before_the_hook_has_run_and_told_after(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.keep(WORD)
+    kept = delivered_records(tmp_path).of("ab")
+    assert kept == replace(WORD, wall_time="2026-01-01T00:00:00Z")
+    assert [word.name for word in world.hook.offered] == ["ab"]
+    world.keep()
+    assert len(world.hook.offered) == 1
+    run = HookRun(world.hook.offered[0], "done", "exit code 0")
+    world.hook.done.append(run)
+    assert world.keep() == (run,)
+    assert delivered_records(tmp_path).of("ab") == replace(kept, told=True)
+    assert list(world.deliveries.troubles()) == []
+
+
+def test_the_next_agent_runs_the_hook_for_what_was_not_told_and_for_nothing_else(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.keep(WORD, LATER)
+    world.hook.done.append(HookRun(world.hook.offered[0], "done", ""))
+    world.hook.done.append(HookRun(world.hook.offered[1], "aborted", ""))
+    world.deliveries.close()
+    again = World(tmp_path)
+    again.keep()
+    assert [word.name for word in again.hook.offered] == ["bc"]
+
+
+def test_a_finish_adds_to_the_word_and_is_not_a_second_delivery(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.keep(WORD)
+    world.hook.done.append(HookRun(world.hook.offered[0], "done", ""))
+    world.keep()
+    more = replace(WORD, tiers=Tiers(WORD.tiers.delivered, Reached(9.0, 0.98)), checkpoint=None)
+    world.keep(more)
+    kept = world.records.of("ab")
+    assert kept is not None
+    assert (kept.tiers, kept.told, kept.checkpoint) == (more.tiers, True, WORD.checkpoint)
+    assert len(world.hook.offered) == 1
+
+
+def test_without_a_command_nothing_is_owed_also_not_later(tmp_path: Path) -> None:
+    world = World(tmp_path, FakeHook(wanted=False))
+    world.keep(WORD)
+    assert world.told() == {"ab": True}
+    world.deliveries.use(COMMAND)
+    world.keep()
+    assert world.hook.offered == []
+
+
+def test_what_an_agent_with_a_command_left_owed_lapses_without_one(tmp_path: Path) -> None:
+    World(tmp_path).keep(WORD)
+    world = World(tmp_path, FakeHook(wanted=False))
+    world.keep()
+    assert world.told() == {"ab": True}
+
+
+def test_they_are_offered_in_order_of_delivery_and_a_full_queue_is_asked_again(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, FakeHook(room=1))
+    earliest = replace(WORD, name="zz", tiers=Tiers(Reached(1.0, 0.9)))
+    world.keep(LATER, WORD, earliest)
+    assert [word.name for word in world.hook.offered] == ["zz"]
+    world.hook.room = 9
+    world.keep()
+    assert [word.name for word in world.hook.offered] == ["zz", "ab", "bc"]
+
+
+def test_a_failed_hook_is_an_alarm_and_not_run_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.keep(WORD)
+    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.keep()
+    assert list(world.deliveries.troubles()) == ["deliver_hook failed for ab: exit code 3"]
+    assert world.told() == {"ab": True}
+    world.deliveries.use(COMMAND)
+    assert list(world.deliveries.troubles()) == []
+    world.keep()
+    assert len(world.hook.offered) == 1
+
+
+def test_a_hook_that_could_not_start_is_an_alarm_and_tried_again_after_a_reload(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path)
+    world.keep(WORD, LATER)
+    world.hook.done.append(HookRun(world.hook.offered[0], "unstarted", "no such file"))
+    world.keep()
+    world.keep()
+    assert list(world.deliveries.troubles()) == ["deliver_hook failed for ab: no such file"]
+    assert len(world.hook.offered) == 2
+    world.deliveries.use(COMMAND)
+    world.keep()
+    assert [word.name for word in world.hook.offered] == ["ab", "bc", "ab"]
+
+
+def test_what_no_longer_holds_is_forgotten_with_its_alarm(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.keep(WORD)
+    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.keep()
+    world.keep(undelivered=("ab",))
+    assert delivered_records(tmp_path).all() == {}
+    assert list(world.deliveries.troubles()) == []
+
+
+def test_a_run_for_a_word_that_was_voided_meanwhile_settles_nothing(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.keep(WORD)
+    anew = replace(WORD, container_id="id-new")
+    world.keep(anew, undelivered=("ab",))
+    assert [word.container_id for word in world.hook.offered] == ["id-a", "id-new"]
+    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.keep()
+    assert world.told() == {"ab": False}
+    assert list(world.deliveries.troubles()) == []
+
+
+def test_a_full_disk_is_an_alarm_and_the_word_holds(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "delivered").rmdir()
+    world.keep(WORD)
+    (alarm,) = world.deliveries.troubles()
+    assert alarm.startswith("the delivery of a job cannot be recorded: ")
+    assert [word.name for word in world.hook.offered] == ["ab"]
+    (tmp_path / "delivered").mkdir()
+    world.hook.done.append(HookRun(world.hook.offered[0], "done", ""))
+    world.keep()
+    assert list(world.deliveries.troubles()) == []
+    assert delivered_records(tmp_path).all().keys() == {"ab"}
+
+
+def test_what_a_full_disk_refused_is_written_as_soon_as_it_takes_it(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "delivered").rmdir()
+    world.keep(WORD, LATER)
+    world.keep()
+    assert len(list(world.deliveries.troubles())) == 1
+    (tmp_path / "delivered").mkdir()
+    world.keep()
+    assert list(world.deliveries.troubles()) == []
+    assert delivered_records(tmp_path).all().keys() == {"ab", "bc"}
+    assert len(world.hook.offered) == 2
+
+
+def test_a_word_that_the_disk_does_not_let_go_of_is_told_to_nobody_and_tried_again(
+    tmp_path: Path,
+) -> None:
+    world = World(tmp_path, FakeHook(room=1))
+    world.keep(WORD, LATER)
+    (tmp_path / "delivered").rename(tmp_path / "away")
+    world.keep(undelivered=("ab", "bc"))
+    world.hook.room = 9
+    world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
+    world.keep()
+    assert [word.name for word in world.hook.offered] == ["ab"]
+    (alarm,) = world.deliveries.troubles()
+    assert alarm.startswith("the delivery of a job cannot be taken back: ")
+    (tmp_path / "away").rename(tmp_path / "delivered")
+    world.keep()
+    assert list(world.deliveries.troubles()) == []
+    assert delivered_records(tmp_path).all() == {}
+
+
+def test_each_tier_is_one_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    world = World(tmp_path)
+    world.keep(WORD)
+    world.keep(replace(WORD, tiers=Tiers(WORD.tiers.delivered, Reached(9.0, 0.98))))
+    world.keep()
+    assert caplog.messages == [
+        "job ab is deliverable: accuracy 0.93 at step 500 (deliver 0.9); saved step 480 at /c",
+        "job ab reached its last tier: accuracy 0.98 (finish 0.97)",
+    ]
+
+
+# ---------------------------------------------------------------------- the job itself
+
+
+def view(delivered: bool = False, **changes: object) -> JobView:
+    spec = job_spec("ab", target=AccuracyTarget("accuracy", 0.9, 0.97))
+    seen = JobView(spec, JobState.RUNNING, container_id="id-a")
+    tiers = WORD.tiers if delivered else Tiers()
+    return replace(seen, tiers=tiers, **changes)  # type: ignore[arg-type]
+
+
+def shown(world: World, *jobs: JobView) -> None:
+    world.keep(snapshot=replace(NOTHING.snapshot, jobs=jobs))
+
+
+def test_the_job_is_told_when_it_changes_and_each_container_once(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for seen in (view(), view(), view(True), view(True), view(container_id="id-new")):
+        shown(world, seen)
+    assert world.allotted == [("ab", False), ("ab", True), ("ab", False)]
+    shown(world)
+    shown(world, view())
+    assert world.allotted[3:] == [("ab", False)]
+
+
+def test_a_restarted_agent_tells_it_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    shown(world, view(True))
+    assert world.allotted == [("ab", True)]
+
+
+@pytest.mark.parametrize(
+    "left",
+    [{"container_id": None}, {"state": JobState.UNMANAGED}, {"state": JobState.STOPPED}],
+    ids=["no container", "alone", "over"],
+)
+def test_a_job_without_container_or_left_alone_is_told_nothing(
+    tmp_path: Path, left: dict[str, object]
+) -> None:
+    world = World(tmp_path)
+    shown(world, view(True, **left))
+    assert world.allotted == []
+
+
+def test_an_allotment_that_cannot_be_written_is_an_alarm_and_tried_again(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.refuses = OSError(28, "No space left on device")
+    shown(world, view(True))
+    (alarm,) = world.deliveries.troubles()
+    assert alarm.startswith("ab cannot be told of its delivery: [Errno 28]")
+    world.refuses = None
+    shown(world, view(True))
+    assert world.allotted == [("ab", True)]
+    assert list(world.deliveries.troubles()) == []
+
+
+def test_nobody_is_alarmed_for_a_job_that_is_gone(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.refuses = OSError(28, "No space left on device")
+    shown(world, view(True))
+    shown(world)
+    assert list(world.deliveries.troubles()) == []

@@ -1,0 +1,97 @@
+"""The wish to give everything back: from whoever asks to the loop, and over restarts."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from dlsched.daemon import give_back
+from dlsched.daemon.give_back import NotReleased, Release
+from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.simulation.clock import VirtualClock
+
+BACK = GivenBack("job", "a" * 64, adopted=False, now="1 cores")
+
+
+class Bench:
+    def __init__(self, state_dir: Path) -> None:
+        self.state_dir = state_dir
+        self.woken = threading.Event()
+        self.reopen()
+
+    def reopen(self) -> None:
+        """Another agent on the same state directory."""
+        self.release = Release(self.state_dir, VirtualClock(0.0), lambda _: self.woken.set())
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_who_asks_waits_for_the_loop_which_is_woken(bench: Bench) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(bench.release.ask)
+        assert bench.woken.wait(10)
+        assert bench.release.why is None
+        bench.release.answer(lambda: [BACK])
+        assert asked.result(10) == [BACK]
+    assert "until SIGHUP or `dlsched release --resume`" in (bench.release.why or "")
+
+
+def test_it_holds_over_a_restart_until_it_is_resumed(bench: Bench) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(bench.release.ask)
+        assert bench.woken.wait(10)
+        bench.release.answer(lambda: [])
+        asked.result(10)
+    bench.reopen()
+    assert bench.release.why is not None
+    bench.release.resume()
+    assert bench.release.why is None
+    bench.reopen()
+    assert bench.release.why is None
+
+
+def test_without_a_wish_nothing_is_given_back(bench: Bench) -> None:
+    bench.release.answer(lambda: pytest.fail("nobody asked"))
+    assert bench.release.why is None
+    assert list(bench.state_dir.iterdir()) == []
+
+
+def test_with_a_full_disk_it_holds_until_a_restart_and_says_so(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(give_back, "write_whole", full)
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(bench.release.ask)
+        assert bench.woken.wait(10)
+        bench.release.answer(lambda: [BACK])
+        assert asked.result(10) == [BACK]
+    assert (bench.release.why or "").endswith(
+        "or a restart (it cannot be written down: No space left on device)"
+    )
+
+
+def test_who_waits_at_the_end_is_told(bench: Bench) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(bench.release.ask)
+        assert bench.woken.wait(10)
+        bench.release.close()
+        with pytest.raises(NotReleased, match="the daemon is ending, and gives everything back"):
+            asked.result(10)
+
+
+def test_a_loop_that_does_not_come_is_told_after_a_while(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(give_back, "WITHIN_S", 0.01)
+    with pytest.raises(NotReleased, match=r"not everything was given back within 0\.01 s"):
+        bench.release.ask()

@@ -1,0 +1,405 @@
+"""The daemon with GPUs that are none: true pynvml on a stand-in driver, stand-in device nodes in
+containers of a real engine. What CUDA would do with them is not told here."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.test_daemon import SLEEP, command, inspect, node, reaches, row, spec
+from tests.nvml.library import Stub
+from tests.nvml.scenario import GIB, GPU_IS_LOST, Failure, Gpu, Process, Scenario
+
+__all__ = ["node"]
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.engine,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(os.geteuid() != 0, reason="device nodes can only be made by root"),
+]
+
+NODES = {
+    "nvidia0": (10, 229),
+    "nvidia1": (10, 237),
+    "nvidiactl": (1, 7),
+    "nvidia-uvm": (1, 3),
+    "nvidia-uvm-tools": (1, 5),
+}
+"""Stand-ins that every kernel lets be opened; no container has those of the GPUs by itself."""
+
+A, B = "GPU-aaaa0000-0000-0000-0000-000000000000", "GPU-bbbb1111-0000-0000-0000-000000000000"
+TWO = (
+    Gpu(A, "NVIDIA A100-SXM4-40GB", minor=0, memory_bytes=40 * GIB),
+    Gpu(B, "Tesla T4", minor=1, memory_bytes=16 * GIB),
+)
+CONTROL = ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"]
+
+
+@dataclass(slots=True)
+class Host:
+    """A daemon's home on a host with two GPUs."""
+
+    node: Session
+    driver: Stub
+    folder: Path
+
+    def show(self, *failures: Failure, gpus: tuple[Gpu, ...] = TWO, life: int = 1) -> None:
+        """What the driver tells from now on."""
+        self.driver.show(Scenario(gpus, failures, life=life))
+
+    def start(self, **gpus: object) -> None:
+        """The daemon, with these settings about GPUs."""
+        self.node.start("fair", more=self._settings(gpus))
+
+    def reload(self, **gpus: object) -> None:
+        """Have the daemon read these settings instead."""
+        self.node.configure("fair", more=self._settings(gpus))
+        self.node.process.send_signal(signal.SIGHUP)
+
+    def _settings(self, gpus: Mapping[str, object]) -> dict[str, object]:
+        return {"gpus": {"injection": "nodes", "device_folder": str(self.folder), **gpus}}
+
+    def gpu(self, uuid: str) -> dict[str, Any]:
+        """The GPU's row."""
+        return next(gpu for gpu in self.node.client.jobs()["node"]["gpus"] if gpu["uuid"] == uuid)
+
+    def inside(self, name: str, *words: str) -> str:
+        """What a program says in the job's container."""
+        container = self.node.engine.containers.get(f"dlsched-{self.node.instance}-{name}")
+        return str(container.exec_run([*words]).output.decode())
+
+    def allotment(self, name: str) -> dict[str, Any]:
+        """What the job is told."""
+        told: dict[str, Any] = json.loads(
+            self.inside(name, "cat", "/run/dlsched/in/allotment.json")
+        )
+        return told
+
+
+@pytest.fixture
+def host(node: Session, nvml_stub: Stub, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Two GPUs, of which the driver tells, with their device nodes."""
+    for name, value in nvml_stub.environment.items():
+        monkeypatch.setenv(name, value)
+    folder = node.root / "dev"
+    folder.mkdir()
+    for name, (major, minor) in NODES.items():
+        os.mknod(folder / name, 0o666 | stat.S_IFCHR, os.makedev(major, minor))
+    one = Host(node, nvml_stub, folder)
+    one.show()
+    return one
+
+
+def on(name: str, gpus: str, **keys: str) -> str:
+    return spec(name, gpus=gpus, **keys)
+
+
+def held(host: Host, name: str) -> list[str]:
+    """The UUIDs that the container was made with."""
+    return str(inspect(host.node, name)["Config"]["Labels"]["dlsched.gpus"]).split(",")
+
+
+def test_a_job_gets_its_gpus_nodes_and_no_others(host: Host):
+    host.start()
+    host.node.drop("alpha", on("alpha", "{count: 1, model: A100}"))
+    reaches(host.node, "alpha", "running")
+    assert held(host, "alpha") == [A]
+    devices = inspect(host.node, "alpha")["HostConfig"]["Devices"]
+    own = [str(host.folder / name) for name in NODES if name != "nvidia1"]
+    assert sorted(one["PathOnHost"] for one in devices) == sorted(own)
+    seen = host.inside("alpha", "sh", "-c", "ls /dev/nvidia*").split()
+    assert seen == [*CONTROL[:2], "/dev/nvidia0", CONTROL[2]]
+    tried = "mknod /b c 10 237 && exec 3<>/dev/nvidia0 && echo own && exec 4<>/b && echo other"
+    said = host.inside("alpha", "bash", "-c", tried)
+    assert sorted(said.splitlines()) == ["bash: line 1: /b: Operation not permitted", "own"]
+    assert host.allotment("alpha")["gpus"] == [A]
+
+
+def test_two_share_a_gpu_and_a_third_waits_until_there_is_room(host: Host):
+    half = "{count: 1, share: 0.5, model: A100}"
+    host.start()
+    for name in ("alpha", "beta"):
+        host.node.drop(name, on(name, half))
+        reaches(host.node, name, "running")
+    assert held(host, "alpha") == held(host, "beta") == [A]
+    wait_for(lambda: host.allotment("alpha").get("gpu_share") == 0.5, 15, "half of the time")
+    assert host.allotment("beta")["gpu_memory_bytes"] == 20 * GIB
+
+    host.node.drop("gamma", on("gamma", half))
+    host.node.drop("other", on("other", "1"))
+    reaches(host.node, "other", "running")
+    assert held(host, "other") == [B]
+    waiting = reaches(host.node, "gamma", "waiting")
+    assert "needs 0.50 of a GPU's time, at most 0.00 is left" in waiting["reason"]
+
+    shown = command(host.node, "ps").stdout
+    assert "A100" in shown
+    assert "needs 0.50 of a GPU's time" in " ".join(shown.split())
+    assert "GPU" in command(host.node, "why", "alpha").stdout
+    rows = json.loads(command(host.node, "ps", "-o", "json").stdout)
+    assert {gpu["uuid"] for gpu in rows["node"]["gpus"]} == {A, B}
+
+    (host.node.watch / "alpha.yaml").unlink()
+    reaches(host.node, "gamma", "running")
+    assert held(host, "gamma") == [A]
+
+
+def test_a_changed_share_is_told_live_and_another_model_takes_a_new_container(host: Host):
+    host.start()
+    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.5}"))
+    first = reaches(host.node, "alpha", "running")["container"]
+    host.node.drop("alpha", on("alpha", "{count: 1, share: {min: 0.2, max: 0.4}}"))
+    wait_for(lambda: host.allotment("alpha").get("gpu_share") == 0.4, 15, "the new share")
+    assert row(host.node, "alpha")["container"] == first
+    host.node.drop("alpha", on("alpha", "{count: 1, share: {min: 0.2, max: 0.4}, model: T4}"))
+    wait_for(lambda: row(host.node, "alpha")["container"] not in (None, first), 30, "a new one")
+    reaches(host.node, "alpha", "running")
+    assert held(host, "alpha") == [B]
+
+
+def test_a_policy_divides_a_gpu_by_weight_and_a_replay_says_the_same(host: Host):
+    share = "{count: 1, share: 0.1, model: A100}"
+    host.start()
+    host.node.drop("heavy", on("heavy", share, weight="3"))
+    host.node.drop("light", on("light", share, weight="1"))
+    reaches(host.node, "heavy", "running")
+    reaches(host.node, "light", "running")
+    wait_for(lambda: host.allotment("heavy")["gpu_share"] == 0.75, 15, "three quarters")
+    wait_for(lambda: host.allotment("light")["gpu_share"] == 0.25, 15, "a quarter")
+    assert "0.250 of GPU 0's time" in " ".join(command(host.node, "why", "light").stdout.split())
+
+    assert command(host.node, "release").returncode == 0
+    wait_for(lambda: host.allotment("light")["gpu_share"] is None, 15, "nothing to be said")
+    host.node.stop()
+    again = command(host.node, "replay", str(host.node.state_dir), "--policy", "fair", "-o", "json")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["summary"]["all"]["agreed_ratio"] == 1.0
+
+
+PACED = """
+  - python
+  - -c
+  - |
+    import time
+    from dlsched.report import pace
+    while True:
+        with pace:
+            time.sleep(0.02)
+"""
+
+
+def test_two_jobs_that_pace_themselves_follow_what_they_are_told(host: Host):
+    host.start()
+    for name, weight in (("heavy", "3"), ("light", "1")):
+        share = "{count: 1, share: 0.1, model: A100}"
+        host.node.drop(name, on(name, share, weight=weight).replace(SLEEP, PACED))
+        reaches(host.node, name, "running")
+
+    def follows(name: str, share: float) -> bool:
+        gpu = row(host.node, name)["gpu"]
+        told = gpu["told_ratio"]
+        return gpu["actual_share"] == share and told is not None and abs(told - share) <= 0.05
+
+    wait_for(lambda: follows("heavy", 0.75), 60, "three quarters of its time")
+    wait_for(lambda: follows("light", 0.25), 60, "a quarter of its time")
+    told = " ".join(command(host.node, "why", "light").stdout.split())
+    assert "time: advisory: told to the job, which paces itself" in told
+
+
+def test_a_changed_cpu_ceiling_leaves_the_gpu_where_it_is(host: Host):
+    host.start()
+    host.node.drop("alpha", on("alpha", "{count: 1, model: A100}"))
+    first = reaches(host.node, "alpha", "running")["container"]
+    host.node.drop("alpha", on("alpha", "{count: 1, model: A100}", cpus="{min: 0.05, max: 0.5}"))
+    wait_for(
+        lambda: inspect(host.node, "alpha")["HostConfig"]["CpuQuota"] == 50_000, 15, "the ceiling"
+    )
+    assert row(host.node, "alpha")["container"] == first
+    assert row(host.node, "alpha")["gpu"]["lost"] is None
+    assert host.inside("alpha", "bash", "-c", "exec 3<>/dev/nvidia0 && echo open") == "open\n"
+
+
+def test_more_gpus_than_there_are_are_told_with_what_there_is(host: Host, tmp_path: Path):
+    host.start()
+    wait_for(lambda: host.node.client.jobs()["node"]["gpus"], 15, "the GPUs")
+    file = tmp_path / "many.yaml"
+    file.write_text(on("many", "4"))
+    refused = command(host.node, "submit", str(file))
+    assert refused.returncode == 2
+    there = "1 NVIDIA A100-SXM4-40GB 40 GiB, 1 Tesla T4 16 GiB"
+    assert refused.stderr == f"many.yaml:7:7: gpus.count: 4, the node has 2: {there}\n"
+    assert not (host.node.watch / "many.yaml").exists()
+    assert command(host.node, "check", str(file)).returncode == 0
+    assert command(host.node, "check", "--node", str(file)).returncode == 2
+    host.node.drop("many", file.read_text())
+    reason = reaches(host.node, "many", "waiting")["reason"]
+    assert "can never start" in reason
+
+
+def test_a_gpu_that_vanishes_is_shown_and_nothing_is_disturbed(host: Host):
+    host.start()
+    host.node.drop("alpha", on("alpha", "{count: 1, model: A100}"))
+    host.node.drop("beta", on("beta", "{count: 1, share: 0.5, model: T4}"))
+    before = {name: reaches(host.node, name, "running")["container"] for name in ("alpha", "beta")}
+    host.show(Failure("*", GPU_IS_LOST, A))
+    wait_for(lambda: host.gpu(A)["trouble"], 15, "the loss to be seen")
+    host.node.drop("gamma", on("gamma", "{count: 1, share: 0.5, model: A100}"))
+    host.node.drop("delta", on("delta", "{count: 1, share: 0.5}"))
+    reaches(host.node, "delta", "running")
+    assert held(host, "delta") == [B]
+    assert reaches(host.node, "gamma", "waiting")["reason"]
+    cycle = host.node.cycle()
+    wait_for(lambda: host.node.cycle() > cycle + 3, 15, "a few cycles")
+    for name, container in before.items():
+        assert row(host.node, name)["state"] == "running"
+        assert row(host.node, name)["container"] == container
+    assert host.gpu(B)["trouble"] is None
+
+    (host.node.watch / "alpha.yaml").unlink()
+    reaches(host.node, "alpha", "absent")
+    host.show()
+    reaches(host.node, "gamma", "running")
+    assert held(host, "gamma") == [A]
+
+
+def test_the_driver_goes_away_and_comes_back(host: Host):
+    host.start()
+    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.5, model: A100}"))
+    first = reaches(host.node, "alpha", "running")["container"]
+    host.driver.unload_driver()
+    wait_for(lambda: host.node.client.jobs()["node"]["gpu_trouble"], 15, "the trouble to be told")
+    host.node.drop("beta", on("beta", "{count: 1, share: 0.5, model: A100}"))
+    host.node.drop("plain", spec("plain"))
+    reaches(host.node, "plain", "running")
+    assert reaches(host.node, "beta", "waiting")["reason"]
+    assert "can never start" not in row(host.node, "beta")["reason"]
+    assert row(host.node, "alpha")["container"] == first
+    host.show(life=2)
+    reaches(host.node, "beta", "running")
+    assert held(host, "beta") == [A]
+    assert row(host.node, "alpha")["container"] == first
+    assert host.node.client.jobs()["node"]["gpu_trouble"] is None
+
+
+def test_a_killed_daemon_finds_every_job_on_its_gpu_again(host: Host):
+    host.start()
+    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.7}"))
+    host.node.drop("beta", on("beta", "{count: 1, share: 0.7}"))
+    before = {name: reaches(host.node, name, "running")["container"] for name in ("alpha", "beta")}
+    where = {name: held(host, name) for name in before}
+    host.node.kill()
+    host.start()
+    host.node.drop("gamma", on("gamma", "{count: 1, share: 0.7}"))
+    waiting = reaches(host.node, "gamma", "waiting")
+    assert "at most 0.30 is left" in waiting["reason"]
+    for name, container in before.items():
+        assert reaches(host.node, name, "running")["container"] == container
+        assert held(host, name) == where[name]
+    label = f"dlsched.instance={host.node.instance}"
+    assert len(host.node.engine.containers.list(all=True, filters={"label": label})) == 2
+
+
+def test_of_many_at_once_none_gets_what_is_promised_to_another_also_over_a_kill(host: Host):
+    names = [f"job-{number}" for number in range(6)]
+    host.start()
+    for name in names:
+        host.node.drop(name, on(name, "{count: 1, share: 0.5}"))
+    wait_for(lambda: placed(host), 20, "the first container")
+    host.node.kill()
+    host.start()
+    wait_for(lambda: host.node.running() == 4, 40, "four of them to run")
+    cycle = host.node.cycle()
+    wait_for(lambda: host.node.cycle() > cycle + 3, 15, "a few cycles")
+    assert sorted(placed(host)) == [A, A, B, B]
+    rows = [row(host.node, name) for name in names]
+    waiting = [one for one in rows if one["state"] == "waiting"]
+    assert len(waiting) == 2
+    assert all("at most 0.00 is left" in one["reason"] for one in waiting)
+
+
+def placed(host: Host) -> list[str]:
+    """The GPUs of all containers."""
+    label = f"dlsched.instance={host.node.instance}"
+    there = host.node.engine.api.containers(all=True, filters={"label": label})
+    return [one["Labels"]["dlsched.gpus"] for one in there]
+
+
+def test_a_gpu_that_a_foreign_program_uses_and_a_reserved_one_are_left_to_others(host: Host):
+    foreign = replace(TWO[0], processes=(Process(os.getpid(), GIB),), used_bytes=GIB)
+    host.show(gpus=(foreign, TWO[1]))
+    host.start(reserved=[B])
+    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.5}"))
+    reason = reaches(host.node, "alpha", "waiting")["reason"]
+    wait_for(lambda: "foreign" in (row(host.node, "alpha")["reason"] or ""), 10, reason)
+    assert "reserved" in row(host.node, "alpha")["reason"]
+    host.reload(foreign="share", reserved=[B])
+    reaches(host.node, "alpha", "running")
+    assert held(host, "alpha") == [A]
+
+
+def test_what_a_job_uses_of_its_gpu_is_told_as_its_own_and_what_others_use_as_foreign(host: Host):
+    host.start(foreign="share")
+    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.5, model: A100}"))
+    reaches(host.node, "alpha", "running")
+    pid = inspect(host.node, "alpha")["State"]["Pid"]
+    busy = (Process(pid, 3 * GIB, sm_percent=40), Process(os.getpid(), GIB, sm_percent=10))
+    host.show(gpus=(replace(TWO[0], processes=busy, used_bytes=4 * GIB, busy_percent=50), TWO[1]))
+    wait_for(lambda: row(host.node, "alpha")["gpu"]["memory_bytes"] == 3 * GIB, 15, "its memory")
+    wait_for(lambda: row(host.node, "alpha")["gpu"]["used_ratio"] == 0.4, 15, "its time")
+    seen = host.gpu(A)
+    assert (seen["foreign_processes"], seen["foreign_memory_bytes"]) == (1, GIB)
+    assert (seen["busy_ratio"], seen["memory_used_bytes"]) == (0.5, 4 * GIB)
+    bounds = row(host.node, "alpha")["gpu"]["bounds"]
+    assert {what: one["enforced"] for what, one in bounds.items()} == {
+        "devices": True,
+        "time": False,
+        "memory": False,
+        "cpu": True,
+    }
+
+
+def test_a_container_that_others_gave_a_gpu_has_it_alone_once_it_is_adopted(host: Host):
+    host.start()
+    name = f"theirs-{host.node.instance}"
+    host.node.engine.containers.run(
+        "dlsched-examples/base:3.11",
+        ["sleep", "600"],
+        name=name,
+        detach=True,
+        network_mode="none",
+        devices=[f"{host.folder}/nvidia0:/dev/nvidia0:rw"],
+        labels={"dlsched.enable": "true", "dlsched.instance": host.node.instance},
+    )
+    reaches(host.node, name, "running")
+    assert row(host.node, name)["gpu"]["uuids"] == [A]
+    host.node.drop("alpha", on("alpha", "{count: 1, share: 0.1, model: A100}"))
+    assert "at most 0.00 is left" in reaches(host.node, "alpha", "waiting")["reason"]
+    host.node.drop("beta", on("beta", "{count: 1, share: 0.1}"))
+    reaches(host.node, "beta", "running")
+    assert held(host, "beta") == [B]
+
+
+def test_an_engine_that_has_no_way_to_give_gpus_is_told_with_the_remedy(host: Host):
+    host.start(injection="cdi")
+    host.node.drop("alpha", on("alpha", "1"))
+    told = "gpus.injection is cdi, and the engine has no such GPU by CDI"
+    wait_for(lambda: told in str(row(host.node, "alpha")["reason"]), 20, told)
+    host.node.drop("plain", spec("plain"))
+    reaches(host.node, "plain", "running")
+
+
+def test_doctor_tells_the_gpus(host: Host):
+    host.start()
+    told = command(host.node, "doctor").stdout
+    assert "A100" in told
+    assert "Tesla T4" in told

@@ -1,0 +1,307 @@
+"""The daemon among hostile tenants and accidents: it keeps its loop, its jobs and its manners."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from benchmarks.real.session import Session, session, wait_for
+from tests.daemon.test_daemon import inspect, reaches, row, spec
+
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(120)]
+
+METRICS = "/run/dlsched/out/metrics.jsonl"
+REPLACE = f"""
+import os, stat, sys
+path, kind = "{METRICS}", sys.argv[1]
+if os.path.isdir(path):
+    os.rmdir(path)
+elif os.path.lexists(path):
+    os.unlink(path)
+if kind == "symbolic link":
+    os.symlink("/proc/1/environ", path)
+elif kind == "FIFO":
+    os.mkfifo(path)
+elif kind == "device":
+    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+elif kind == "directory":
+    os.mkdir(path)
+else:
+    with open(path, "w") as file:
+        file.truncate(100 << 30)
+"""
+FLOOD = f"""
+import json, time
+claim = {{"count": 1, "sum": 0.05, "in_flight": 1_000_000, "oldest_s": 1e9}}
+for turn in range(40):
+    with open("{METRICS}", "w") as file:
+        for number in range(250):
+            file.write(json.dumps({{"w": str(250 * turn + number), "latency": claim}}) + "\\n")
+        file.write('{{"loss": NaN}}\\n{{"loss": 1e999}}\\n\\x1b[2J\\n' + "[" * 4000 + "\\n")
+    time.sleep(0.1)
+"""
+
+
+@pytest.fixture
+def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A daemon's home on the real engine; every container of it is gone afterwards."""
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    with session() as one:
+        yield one
+
+
+def inside(node: Session, job: str, program: str, *arguments: str) -> None:
+    """Run a program in the job's container, as its root."""
+    container = node.engine.containers.get(f"dlsched-{node.instance}-{job}")
+    done = container.exec_run(["python", "-c", program, *arguments])
+    assert done.exit_code == 0, done.output
+
+
+def goes_on(node: Session, cycles: int = 2) -> None:
+    first = node.cycle()
+    wait_for(lambda: node.cycle() >= first + cycles, 10, f"{cycles} more cycles")
+
+
+def test_whatever_stands_in_place_of_the_metrics_file_is_told_and_not_opened(node: Session):
+    node.start("dqoes")
+    node.drop("alpha", spec("alpha", target="{latency: 50ms}"))
+    reaches(node, "alpha", "running")
+    goes_on(node)
+    before = node.process.num_fds()
+    for kind in ("symbolic link", "FIFO", "device", "directory"):
+        inside(node, "alpha", REPLACE, kind)
+        wait_for(
+            lambda kind=kind: kind in (row(node, "alpha")["sidecar"]["trouble"] or ""), 10, kind
+        )
+    inside(node, "alpha", REPLACE, "hundred gigabytes of nothing")
+    wait_for(lambda: row(node, "alpha")["sidecar"]["bad_lines"] > 0, 10, "the skip")
+    goes_on(node)
+    assert node.process.num_fds() <= before + 4
+
+
+def test_a_flood_of_writers_claims_and_nonsense_costs_nobody_anything(node: Session):
+    node.start("dqoes")
+    node.drop("alpha", spec("alpha", target="{latency: 50ms}"))
+    node.drop("beta", spec("beta"))
+    reaches(node, "alpha", "running")
+    reaches(node, "beta", "running")
+    first, spent_s = node.cycle(), sum(node.process.cpu_times()[:2])
+    inside(node, "alpha", FLOOD)
+    assert node.cycle() >= first + 3
+    assert sum(node.process.cpu_times()[:2]) - spent_s < 2.0
+    told = row(node, "alpha")
+    assert told["sidecar"]["bad_lines"] > 0
+    assert 0 < told["in_flight"] <= 1024 * 1_000_000
+    assert row(node, "beta")["state"] == "running"
+
+
+def test_what_others_do_to_a_container_is_followed_and_a_copy_of_it_left_alone(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    first = reaches(node, "alpha", "running")["container"]
+    container = node.engine.containers.get(f"dlsched-{node.instance}-alpha")
+
+    container.restart(timeout=1)
+    wait_for(lambda: inspect(node, "alpha")["State"]["Running"], 10, "it to run again")
+    reaches(node, "alpha", "running")
+    goes_on(node)
+    assert row(node, "alpha")["state"] == "running", "a restart by hand is no end"
+    assert row(node, "alpha")["container"] == first
+
+    container.rename(f"renamed-{node.instance}")
+    copy = node.engine.containers.run(  # as from a committed image, which inherits the labels
+        "dlsched-examples/base:3.11",
+        ["python", "-c", "import signal; signal.pause()"],
+        labels=container.labels,
+        network_mode="none",
+        detach=True,
+    )
+    wait_for(lambda: node.client.jobs()["alarms"], 10, "the alarm")
+    goes_on(node)
+    copy.reload()
+    assert copy.status == "running"
+    assert row(node, "alpha")["container"] == first
+    copy.remove(force=True)
+
+    container.remove(force=True)
+    wait_for(
+        lambda: (
+            row(node, "alpha")["state"] == "running" and row(node, "alpha")["container"] != first
+        ),
+        20,
+        "a new container",
+    )
+
+
+def test_paused_and_rejected_jobs_keep_their_limits_at_the_end(node: Session):
+    node.start("fair")
+    for name in ("alpha", "beta"):
+        node.drop(name, spec(name))
+        reaches(node, name, "running")
+    node.engine.containers.get(f"dlsched-{node.instance}-beta").pause()
+    reaches(node, "beta", "paused")
+    node.drop("alpha", "name: alpha\nimage: [\n")
+    node.kill()
+    node.start("fair")
+    reaches(node, "alpha", "unmanaged")
+    reaches(node, "beta", "paused")
+    quota = inspect(node, "alpha")["HostConfig"]["CpuQuota"]
+    node.stop()
+    assert inspect(node, "alpha")["HostConfig"]["CpuQuota"] == quota > 0
+    assert inspect(node, "beta")["HostConfig"]["CpuQuota"] == 100_000
+    node.engine.containers.get(f"dlsched-{node.instance}-beta").unpause()
+
+
+def test_a_folder_of_oddities_a_deleted_journal_and_broken_settings_stop_nothing(node: Session):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, hard), hard))
+    try:
+        node.start("fair")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert node.process.rlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+
+    os.mkfifo(node.watch / "fifo.yaml")
+    (node.watch / "folder.yaml").mkdir()
+    (node.watch / "link.yaml").symlink_to("/etc/passwd")
+    node.watch.joinpath(os.fsdecode(b"caf\xe9\x1b[31m.yaml")).write_text("name: 3\n")
+    node.drop("alpha", spec("alpha"))
+    reaches(node, "alpha", "running")
+    assert len(node.client.jobs()["rejected"]) == 4
+
+    for part in node.state_dir.glob("journal.db*"):
+        part.unlink()
+    wait_for(lambda: node.client.jobs()["alarms"], 10, "the alarm")
+    assert "journal was deleted" in node.client.jobs()["alarms"][0]
+    assert (node.state_dir / "journal.db").exists()
+
+    for broken in ("{", "policy: no_such_module:Policy", "period: never", "\x00"):
+        (node.root / "dlsched.yaml").write_text(broken)
+        node.process.send_signal(signal.SIGHUP)
+        goes_on(node, 1)
+    assert node.client.jobs()["policy"] == "fair"
+    assert row(node, "alpha")["state"] == "running"
+
+
+def test_a_kill_while_a_container_is_made_leaves_one_container(node: Session):
+    node.start("fair")
+    node.drop("alpha", spec("alpha"))
+    label = {"label": f"dlsched.instance={node.instance}"}
+    wait_for(lambda: node.engine.containers.list(all=True, filters=label), 10, "the create call")
+    node.kill()
+    node.start("fair")
+    reaches(node, "alpha", "running")
+    assert len(node.engine.containers.list(all=True, filters=label)) == 1
+
+
+SWAPS = f"""
+import os, time
+path, end = "{METRICS}", time.monotonic() + 6
+folder = os.path.dirname(path)
+line = b'{{"latency_s": [0.05]}}\\n'
+def clear():
+    try:
+        os.rmdir(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+    except OSError:
+        pass
+while time.monotonic() < end:
+    for kind in range(8):
+        clear()
+        if kind == 0:
+            os.symlink("/etc/shadow", path)
+        elif kind == 1:
+            os.mkfifo(path)
+        elif kind == 2:
+            os.mkdir(path)
+        elif kind == 3:
+            with open(path, "wb") as file:  # a hole of a terabyte, with a line behind it
+                file.truncate(1 << 40)
+                try:
+                    file.seek(0, 2), file.write(line)
+                except OSError:
+                    pass
+        elif kind == 4:
+            with open(folder + "/next", "wb") as file:
+                file.write(line * 9000)
+            os.rename(folder + "/next", path)
+        elif kind == 5:
+            with open(path, "wb") as file:
+                for _ in range(200):
+                    file.truncate(0), file.write(line * 50), file.flush()
+        elif kind == 6:
+            with open(path, "wb") as file:
+                file.write(b"x" * 500_000)
+        else:
+            os.symlink(path, folder + "/self"), os.rename(folder + "/self", path)
+"""
+
+
+def test_a_file_that_is_swapped_without_end_neither_hangs_nor_grows_nor_spins_the_agent(
+    node: Session,
+):
+    node.start("dqoes")
+    node.drop("alpha", spec("alpha", target="{latency: 50ms}"))
+    node.drop("beta", spec("beta"))
+    reaches(node, "alpha", "running")
+    reaches(node, "beta", "running")
+    goes_on(node)
+    inside(node, "alpha", SWAPS.replace("+ 6", "+ 2"))  # what it opens at most, it has opened then
+    goes_on(node)
+    process = node.process
+    first, spent_s = node.cycle(), sum(process.cpu_times()[:2])
+    before = process.num_fds(), process.num_threads(), process.memory_info().rss
+    state_bytes = sum(file.stat().st_size for file in node.state_dir.rglob("*") if file.is_file())
+    inside(node, "alpha", SWAPS)
+    assert node.cycle() >= first + 3, "cycles go on"
+    goes_on(node)
+    assert sum(process.cpu_times()[:2]) - spent_s < 2.0
+    after = process.num_fds(), process.num_threads(), process.memory_info().rss
+    assert after[0] <= before[0] + 4
+    assert after[1] <= before[1] + 4
+    assert after[2] - before[2] < 8 << 20
+    grown = sum(file.stat().st_size for file in node.state_dir.rglob("*") if file.is_file())
+    assert grown - state_bytes < 4 << 20
+    assert row(node, "beta")["state"] == "running"
+
+
+LOOK = """
+import os, sys
+seen = []
+for folder, folders, files in os.walk("/run/dlsched"):
+    seen += [os.path.join(folder, name) for name in files]
+def denied(act):
+    try:
+        act()
+    except OSError:
+        return True
+    return False
+assert open("/run/dlsched/in/allotment.json").read()
+assert denied(lambda: open("/run/dlsched/in/allotment.json", "w"))
+assert denied(lambda: open("/run/dlsched/in/new", "w"))
+assert denied(lambda: os.unlink("/run/dlsched/in/allotment.json"))
+assert denied(lambda: os.listdir("/run/dlsched/in/../../../var/lib/dlsched"))
+mine = sys.argv[1]
+with open("/run/dlsched/out/mark-" + mine, "w") as file:
+    file.write(mine)
+print(*seen)
+"""
+
+
+def test_no_job_sees_or_writes_anothers_sidecar(node: Session):
+    node.start("fair")
+    for name in ("alpha", "beta"):
+        node.drop(name, spec(name))
+        reaches(node, name, "running")
+    for _ in range(2):
+        for name, other in (("alpha", "beta"), ("beta", "alpha")):
+            container = node.engine.containers.get(f"dlsched-{node.instance}-{name}")
+            done = container.exec_run(["python", "-c", LOOK, name])
+            assert done.exit_code == 0, done.output
+            assert f"mark-{other}".encode() not in done.output
+            sources = {mount["Source"] for mount in container.attrs["Mounts"]}
+            assert not any(f"/{other}" in source for source in sources)
+            assert f"mark-{name}".encode() in container.exec_run(["ls", "/run/dlsched/out"]).output

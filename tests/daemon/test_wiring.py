@@ -1,0 +1,291 @@
+"""The agent without an engine: what a reload changes, and what a dry run and a stop refuse."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlsched.config.settings import DeliverHook, Engine, Gpus, Settings
+from dlsched.control.decider import NamedPolicy
+from dlsched.daemon.agent import Agent, NotOurs
+from dlsched.daemon.wiring import ledger_options, reloaded
+from dlsched.model.errors import EngineUnavailable, SettingsError
+from dlsched.model.state import Delivered, Reached, Tiers
+from dlsched.policies.registry import load
+from dlsched.simulation.clock import VirtualClock
+from dlsched.store.jobs import delivered_records
+from dlsched.store.journal.coding import shadow_name
+
+JOB = "name: alpha\nimage: model:1\n"
+Make = Callable[..., Agent]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    for name in ("jobs.d", "elsewhere"):
+        (tmp_path / name).mkdir()
+    return Settings(
+        instance="wiring",
+        state_dir=tmp_path / "state",
+        run_dir=tmp_path / "run",
+        watch=tmp_path / "jobs.d",
+        policy="none",
+        engine=Engine(host=f"unix://{tmp_path}/no-engine.sock"),
+    )
+
+
+@pytest.fixture
+def agent(settings: Settings) -> Iterator[Make]:
+    made: list[Agent] = []
+
+    def make(dry_run: bool = False) -> Agent:
+        made.append(Agent(settings, dry_run=dry_run))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()
+
+
+class Undisturbed(VirtualClock):
+    """A sleep that nobody ends: the engine's listener wakes the loop when it fails to connect."""
+
+    def wake(self) -> None:
+        """Nothing."""
+
+
+def cycles(agent: Agent, until: Callable[[], bool]) -> None:
+    """Cycle until it holds; files need to stand still, which is the clock's own time."""
+    for _ in range(200):
+        agent._controller.run_once()
+        if until():
+            return
+        agent._clock.sleep_until(agent._clock.now_s() + 0.02)
+    raise AssertionError("in vain")
+
+
+def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
+    agent: Make, settings: Settings, tmp_path: Path
+) -> None:
+    one = agent()
+    moved = replace(
+        settings,
+        policy="fair",
+        capacity=0.5,
+        watch=tmp_path / "elsewhere",
+        state_dir=tmp_path / "other",
+    )
+    one._reload(lambda: moved)
+    assert (one.about()["policy"], one.about()["watch"]) == ("fair", str(settings.watch))
+    cycles(one, lambda: one.last_report() is not None)
+    report = one.last_report()
+    assert report is not None
+    assert report.policy == "fair"
+    assert report.snapshot.node.capacity_cores == 0.5
+    assert list(one.changes("alpha", 5)) == []  # asked of the journal that is in use
+
+
+def test_a_reload_takes_up_whether_anybody_goes_to_the_idle_class(settings: Settings) -> None:
+    after, kept = reloaded(settings, replace(settings, idle_class=False))
+    assert kept == ()
+    assert (ledger_options(settings).idle_class, ledger_options(after).idle_class) == (True, False)
+
+
+def test_a_reload_takes_up_how_gpus_are_chosen_but_not_how_they_reach_containers(
+    agent: Make, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = agent()
+    gpus = Gpus(injection="nodes", device_folder=Path("/srv"), prefer="pack", move=False)
+    one._reload(lambda: replace(settings, gpus=gpus))
+    assert one._settings.gpus == Gpus(prefer="pack", move=False)
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == [
+        f"a changed gpus.{name} is taken into force by a restart only"
+        for name in ("injection", "device_folder")
+    ]
+
+
+def test_wrong_settings_leave_the_old_in_force(agent: Make) -> None:
+    one = agent()
+
+    def wrong() -> Settings:
+        raise SettingsError(())
+
+    one._reload(wrong)
+    assert one.about()["policy"] == "none"
+
+
+def test_a_dry_run_refuses_to_stop_and_to_start(agent: Make, settings: Settings) -> None:
+    one = agent(dry_run=True)
+    (settings.watch / "alpha.yaml").write_text(JOB)
+    cycles(one, lambda: any(job.name == "alpha" for job in one._jobs()))
+    with pytest.raises(NotOurs, match="dry run"):
+        one.stop("alpha")
+    with pytest.raises(NotOurs, match="dry run"):
+        one.start("alpha")
+    assert list((settings.state_dir / "ended").iterdir()) == []
+
+
+def test_a_broken_record_is_an_alarm(agent: Make, settings: Settings) -> None:
+    (settings.state_dir / "ended").mkdir(parents=True)
+    (settings.state_dir / "ended" / "alpha.json").write_text("{")
+    one = agent()
+    cycles(one, lambda: one.last_report() is not None)
+    report = one.last_report()
+    assert report is not None
+    assert any("alpha.json is no record" in alarm for alarm in report.alarms)
+
+
+DELIVERED = Delivered(
+    "alpha", "id", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93, 500)), wall_time="then"
+)
+TRAINING = JOB + "target: {metric: accuracy, deliver: 0.9, finish: 0.97}\n"
+
+
+def test_a_delivery_is_known_again_and_gone_with_its_file(agent: Make, settings: Settings) -> None:
+    delivered_records(settings.state_dir).record(DELIVERED)
+    (settings.watch / "alpha.yaml").write_text(TRAINING)
+    one = agent()
+    cycles(one, lambda: any(job.tiers == DELIVERED.tiers for job in one._jobs()))
+    # Without a command nobody is owed anything.
+    known = delivered_records(settings.state_dir).of("alpha")
+    assert known == replace(DELIVERED, told=True)
+    (settings.watch / "alpha.yaml").unlink()
+    cycles(one, lambda: one._jobs() == ())
+    cycles(one, lambda: delivered_records(settings.state_dir).all() == {})
+
+
+def test_a_dry_run_keeps_no_word_and_runs_no_command(
+    agent: Make, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivered_records(settings.state_dir).record(DELIVERED)
+    hooked = replace(settings, deliver_hook=DeliverHook(("/bin/false",)))
+    (settings.watch / "alpha.yaml").write_text(TRAINING)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    one = Agent(hooked, dry_run=True)
+    cycles(one, lambda: any(job.tiers == DELIVERED.tiers for job in one._jobs()))
+    report = one.last_report()
+    one.close()
+    assert report is not None
+    assert report.hooks == ()
+    assert delivered_records(settings.state_dir).of("alpha") == DELIVERED
+
+
+def test_a_command_that_cannot_change_its_user_ends_the_start_and_leaves_a_reload(
+    agent: Make, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hooked = replace(settings, policy="fair", deliver_hook=DeliverHook(("/bin/true",)))
+    one = agent()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(SettingsError, match="only root can run it as user nobody"):
+        Agent(hooked, dry_run=False)
+    one._reload(lambda: hooked)
+    assert one.about()["policy"] == "none"
+
+
+def test_without_an_engine_it_does_not_begin(agent: Make):
+    with pytest.raises(EngineUnavailable, match=r"no-engine\.sock"):
+        agent().run(None)
+
+
+def test_a_parent_that_ignores_its_children_hides_no_commands_end(agent: Make) -> None:
+    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    try:
+        with pytest.raises(EngineUnavailable):
+            agent().run(None)
+        assert signal.getsignal(signal.SIGCHLD) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGCHLD, before)
+
+
+def test_a_reload_sets_changes_and_removes_the_shadow(agent: Make, settings: Settings) -> None:
+    one = agent()
+    for shadow in ("fair", "dqoes?gain=0.2", None):
+        one._reload(lambda shadow=shadow: replace(settings, shadow=shadow))
+        assert one.about()["shadow"] == shadow
+        seen = one._controller.run_once().shadow
+        assert (seen and seen.policy) == shadow
+
+
+def test_a_reload_with_an_unknown_shadow_changes_nothing(agent: Make, settings: Settings) -> None:
+    one = agent()
+    one._reload(lambda: replace(settings, policy="fair", shadow="ghost"))
+    assert (one.about()["policy"], one.about()["shadow"]) == ("none", None)
+
+
+def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> None:
+    beside = replace(settings, shadow="tradl", shadow_options={"interval_s": 5.0})
+    first = Agent(beside, dry_run=False)
+    decided = first._controller.run_once().shadow
+    first.close()
+    assert decided is not None
+    assert decided.decision is not None
+    second = Agent(beside, dry_run=False)
+    memory = second._memory(NamedPolicy("tradl", load("tradl")), shadow_name("tradl"))
+    kept = second._controller._shadow
+    second.close()
+    assert memory == decided.decision.memory
+    assert kept is not None
+    assert kept.decider._memory == memory
+
+
+def test_the_watchdog_is_fed_through_the_longest_wait_and_not_by_anybody_else(
+    agent: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    monkeypatch.setenv("WATCHDOG_USEC", "30000000")
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.setblocking(False)
+        one = agent()
+        one._clock = Undisturbed()  # type: ignore[assignment]
+        one._controller.run_once()
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
+        one._sleep(0.0, 60.0)
+        assert [systemd.recv(100) for _ in range(6)] == [b"WATCHDOG=1"] * 6
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
+
+
+def test_a_dry_run_has_nothing_to_release_and_forgets_no_release(
+    agent: Make, settings: Settings
+) -> None:
+    one = agent(dry_run=True)
+    with pytest.raises(NotOurs, match="dry run: it has changed nothing"):
+        one.release()
+    (settings.state_dir / "released").write_text("")
+    one._reload(lambda: settings)
+    assert (settings.state_dir / "released").exists()
+
+
+def test_a_release_holds_everything_until_a_reload(agent: Make, settings: Settings) -> None:
+    settings.state_dir.mkdir()
+    (settings.state_dir / "released").write_text("")
+    one = agent()
+    one._see_to_release()
+    (alarm,) = [word for word in one._controller.run_once().alarms if "released" in word]
+    assert alarm == "released: nothing is changed until SIGHUP or `dlsched release --resume`"
+    one._reload(lambda: settings)
+    one._see_to_release()
+    assert not [word for word in one._controller.run_once().alarms if "released" in word]
+    assert not (settings.state_dir / "released").exists()
+
+
+def test_a_reload_with_wrong_settings_resumes_all_the_same(agent: Make, settings: Settings) -> None:
+    settings.state_dir.mkdir()
+    (settings.state_dir / "released").write_text("")
+    one = agent()
+
+    def wrong() -> Settings:
+        raise SettingsError(())
+
+    one._reload(wrong)
+    assert one._release.why is None

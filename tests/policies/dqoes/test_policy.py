@@ -1,0 +1,312 @@
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+
+import pytest
+
+from dlsched.model.decision import Decision
+from dlsched.model.errors import PolicyError
+from dlsched.model.spec import Bounds
+from dlsched.model.state import JobState, JobView, Snapshot
+from dlsched.policies.dqoes.policy import DqoesJob, DqoesMemory
+from dlsched.policies.registry import load
+from tests.policies.plant import Plant, Service, demo_set, job, packable, snapshot
+
+SEEDS = range(20)
+
+
+def cores(decision: Decision, name: str = "a") -> float:
+    limit = decision.limits[name].cpu_cores
+    assert limit is not None
+    return limit
+
+
+def after_first(seen: Snapshot, **wanted: float) -> Decision:
+    """A decision that is not the first: these jobs have held these wants."""
+    held = tuple(
+        DqoesJob(view.name, view.spec.target.seconds, wanted[view.name])  # type: ignore[union-attr]
+        for view in seen.running
+    )
+    return load("dqoes").decide(seen, DqoesMemory(held, 2.0, seen.node.capacity_cores))
+
+
+def late(count: int = 40, **changes: object) -> JobView:
+    """A job at 1.4 of its target, with its quota in full use."""
+    return replace(job("a", 0.05, [0.07] * count), **changes)  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------- one job: give, take, stay
+
+
+def test_a_slow_job_takes_what_is_idle_though_nobody_gives() -> None:
+    decision = after_first(snapshot(late()), a=0.25)
+    assert cores(decision) == pytest.approx(0.25 * 1.4**0.7)
+    assert decision.why["a"] == "p 70 ms over target 50 ms (B, 40 requests): 0.250 -> 0.316 cores"
+
+
+def test_a_fast_job_gives() -> None:
+    seen = snapshot(job("a", 0.05, [0.03] * 40))
+    assert cores(after_first(seen, a=0.25)) == pytest.approx(0.25 * 0.6**0.7)
+
+
+def test_a_job_near_its_aim_stays_and_one_at_the_border_is_nudged() -> None:
+    assert cores(after_first(snapshot(job("a", 0.05, [0.052] * 40)), a=0.25)) == 0.25
+    assert cores(after_first(snapshot(job("a", 0.05, [0.0545] * 40)), a=0.25)) > 0.25
+
+
+def test_a_ceiling_that_was_lowered_holds_also_before_anything_is_measured() -> None:
+    """Found by chance: a new target is wanted from what was wanted for the old one."""
+    seen = snapshot(job("a", 0.05, bounds=Bounds(0.01, 1.0), cores=None))
+    known = DqoesMemory((DqoesJob("a", 0.5, 0.9),), 2.0, seen.node.capacity_cores)
+    assert cores(load("dqoes").decide(seen, known)) == 1.0
+
+
+def test_a_step_is_bounded() -> None:
+    seen = snapshot(job("a", 0.05, [5.0] * 4))
+    assert cores(after_first(seen, a=0.25)) == pytest.approx(0.5)
+
+
+def test_error_is_relative_so_a_slow_service_does_not_take_the_whole_step() -> None:
+    seen = snapshot(job("a", 0.05, [0.07] * 40), job("b", 5.0, [7.0] * 4))
+    decision = after_first(seen, a=0.25, b=0.25)
+    assert cores(decision, "a") == pytest.approx(cores(decision, "b"))
+
+
+# ------------------------------------------------------------------- what may be judged
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        pytest.param(late(2), id="two requests"),
+        pytest.param(late(changed_at_s=9.5), id="half a second under this limit"),
+        pytest.param(job("a", 0.05, []), id="no request"),
+        pytest.param(job("a", 0.05, [0.02, 0.04, 0.11], quantile=None), id="within noise"),
+        pytest.param(job("a", 0.05, [0.07] * 9, quantile=0.95), id="too few for p95"),
+    ],
+)
+def test_nothing_moves_without_enough_evidence(view: JobView) -> None:
+    assert cores(after_first(snapshot(view), a=0.25)) == 0.25
+
+
+def test_a_hung_service_is_slow_not_silent() -> None:
+    hung = job("a", 0.05, [], oldest_s=8.0)
+    assert cores(after_first(snapshot(hung), a=0.25)) == pytest.approx(0.5)
+
+
+def test_what_hung_under_an_older_limit_does_not_count() -> None:
+    hung = job("a", 1.0, [], oldest_s=8.0, changed_at_s=8.5)
+    assert cores(after_first(snapshot(hung), a=0.25)) == 0.25
+
+
+# ------------------------------------------------------------------- a quota that does not bind
+
+
+def test_a_fast_job_with_an_idle_quota_falls_back_to_what_it_uses() -> None:
+    # Back to back for ten seconds at 0.1 cores: its limit of 0.8 has nothing to do with 50 ms.
+    seen = snapshot(job("a", 0.1, [0.05] * 200, cores=0.8, used=0.1, throttled=0.0))
+    assert cores(load("dqoes").decide(seen, None)) < 0.25
+
+
+def test_a_slow_job_with_an_idle_quota_is_hopeless_until_it_is_tried_again() -> None:
+    view = job("a", 0.02, [0.05] * 200, cores=0.8, used=0.1, throttled=0.0)
+    first = after_first(snapshot(view), a=0.8)
+    assert cores(first) == pytest.approx(0.11)
+    assert "more does not help it" in first.why["a"]
+    held = replace(view, actual=first.limits["a"])
+    policy = load("dqoes")
+    assert cores(policy.decide(snapshot(held, now_s=60.0), first.memory)) == pytest.approx(0.11)
+    assert cores(policy.decide(snapshot(held, now_s=140.0), first.memory)) > 0.11
+
+
+def test_a_changed_target_is_a_new_chance() -> None:
+    view = job("a", 0.02, [0.05] * 200, cores=0.8, used=0.1, throttled=0.0)
+    memory = after_first(snapshot(view), a=0.8).memory
+    asked = snapshot(job("a", 0.05, [0.05] * 200, cores=0.11), now_s=20.0)
+    decision = load("dqoes").decide(asked, memory)
+    assert "more does not help" not in decision.why["a"]
+
+
+def test_a_job_that_restarts_comes_back_to_what_it_needs() -> None:
+    memory = after_first(snapshot(job("a", 0.05, [0.05] * 40)), a=0.25).memory
+    away = replace(job("a"), state=JobState.RESTARTING)
+    memory = load("dqoes").decide(snapshot(away), memory).memory
+    assert cores(load("dqoes").decide(snapshot(job("a", 0.05, [])), memory)) == 0.25
+
+
+# ------------------------------------------------------------------- when not all fit
+
+
+def test_the_cheapest_are_satisfied_and_the_dear_one_gets_the_rest() -> None:
+    wants = {"a": 0.3, "b": 0.9, "c": 0.4}
+    held = (job(name, 0.05, [0.05] * 40, cores=one) for name, one in wants.items())
+    decision = after_first(snapshot(*held, capacity=1.0), **wants)
+    assert (cores(decision, "a"), cores(decision, "c")) == pytest.approx((0.3, 0.4))
+    assert cores(decision, "b") == pytest.approx(0.3)
+    assert "too dear" in decision.why["b"]
+
+
+def test_weight_makes_a_job_cheap() -> None:
+    seen = snapshot(
+        job("a", 0.05, [0.05] * 40, cores=0.6),
+        job("b", 0.05, [0.05] * 40, cores=0.9, weight=4),
+        capacity=1.0,
+    )
+    assert cores(after_first(seen, a=0.6, b=0.9), "b") == pytest.approx(0.9)
+
+
+def test_two_of_like_price_do_not_take_turns() -> None:
+    seen = snapshot(job("a", 0.05, []), job("b", 0.05, []), capacity=1.0)
+    held = (DqoesJob("a", 0.05, 0.70, kept=False), DqoesJob("b", 0.05, 0.75, kept=True))
+    decision = load("dqoes").decide(seen, DqoesMemory(held, 2.0, 1.0))
+    assert cores(decision, "b") == pytest.approx(0.75)
+
+
+def test_a_job_at_its_own_ceiling_and_slow_leaves_the_cpu_to_others() -> None:
+    bounded = job("a", 0.05, [0.2] * 40, cores=0.5, bounds=Bounds(0.02, 0.5))
+    seen = snapshot(bounded, job("b", 0.05, [0.05] * 40, cores=0.97), capacity=1.0)
+    decision = after_first(seen, a=0.5, b=0.97)
+    assert cores(decision, "b") == pytest.approx(0.97)
+    assert cores(decision, "a") == pytest.approx(0.03)
+
+
+def test_jobs_without_a_latency_target_get_their_fair_share_and_what_is_idle() -> None:
+    seen = snapshot(job("a", 0.05, [0.05] * 40, cores=0.4), job("b", None), capacity=2.0)
+    held = DqoesMemory((DqoesJob("a", 0.05, 0.4),), 2.0, 2.0)
+    decision = load("dqoes").decide(seen, held)
+    assert cores(decision, "b") == pytest.approx(1.6)
+    assert "fair share of 1.000" in decision.why["b"]
+    greedy = DqoesMemory((DqoesJob("a", 0.05, 1.9),), 2.0, 2.0)
+    assert cores(load("dqoes").decide(seen, greedy), "b") >= 1.0 - 1e-9
+
+
+def test_the_interval_backs_off_while_all_are_satisfied_and_a_wake_ends_it() -> None:
+    policy, near = load("dqoes"), job("a", 0.05, [0.05] * 40)
+    memory, intervals = None, []
+    for _ in range(4):
+        decision = policy.decide(snapshot(near), memory)
+        memory = decision.memory
+        intervals.append(decision.next_s)
+    assert intervals == [2, 4, 8, 8]
+    assert policy.decide(snapshot(near, wakes=("b arrived",)), memory).next_s == 2
+    assert policy.decide(snapshot(late()), memory).next_s == 2
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "power"),
+    [pytest.param(0.2, 0.05, id="cheaper"), pytest.param(2.0, 0.7, id="dearer")],
+)
+def test_a_starved_job_becomes_dear_at_once_and_cheap_slowly(
+    latency_s: float, power: float
+) -> None:
+    seen = snapshot(job("a", 0.05, [latency_s] * 40, cores=0.05), job("b", 0.05, []), capacity=4.0)
+    held = (DqoesJob("a", 0.05, 1.0, kept=False), DqoesJob("b", 0.05, 0.9))
+    memory = load("dqoes").decide(seen, DqoesMemory(held, 2.0, 4.0)).memory
+    assert isinstance(memory, DqoesMemory)
+    evidence = 0.05 * latency_s / 0.05  # limit times measured over target
+    assert memory.jobs[0].wanted_cores == pytest.approx(evidence**power)
+
+
+def test_the_hopeless_come_after_those_that_are_short() -> None:
+    seen = snapshot(*(job(name, 0.05, []) for name in "abc"), capacity=1.0)
+    held = (
+        DqoesJob("a", 0.05, 0.5, hopeless_until_s=99.0),
+        DqoesJob("b", 0.05, 0.6),
+        DqoesJob("c", 0.05, 0.9),
+    )
+    decision = load("dqoes").decide(seen, DqoesMemory(held, 2.0, 1.0))
+    floor = 0.05 / 3
+    assert cores(decision, "a") == pytest.approx(floor)
+    assert cores(decision, "b") == pytest.approx(0.6)
+    assert cores(decision, "c") == pytest.approx(1 - 0.6 - floor)
+
+
+def test_on_a_full_host_a_late_job_is_judged_by_what_it_got() -> None:
+    view = job("a", 0.05, [0.0625] * 160, cores=0.4, used=0.3, throttled=0.0)
+    idle = after_first(snapshot(view, foreign=0.5), a=0.4)
+    full = after_first(snapshot(view, foreign=1.7), a=0.4)
+    assert cores(idle) == pytest.approx(0.4 * 1.25**0.7)
+    assert isinstance(full.memory, DqoesMemory)
+    assert full.memory.capacity_cores == pytest.approx(0.3)
+    assert full.memory.jobs[0].wanted_cores == pytest.approx(0.4 * (0.75 * 1.25) ** 0.7)
+
+
+# ------------------------------------------------------------------- closed loop
+
+
+def settled(name: str, demand: float, seconds: int = 60, **options: object) -> list[float]:
+    """Satisfied at the end, of what a clairvoyant packs, for each seed."""
+    ratios = []
+    for seed in SEEDS:
+        services = demo_set(seed, demand=demand)
+        plant = Plant(services, load(name, options), seed=seed)
+        plant.run(seconds)
+        ratios.append(plant.satisfied() / packable(services))
+    return ratios
+
+
+@pytest.mark.parametrize("demand", [0.7, 1.4])
+def test_satisfied_on_the_demo_set(demand: float) -> None:
+    rows = {
+        "none": settled("none", demand),
+        "published own": settled("dqoes-published", demand),
+        "published pool .05": settled("dqoes-published", demand, reading="pool", floor_ratio=0.05),
+        "dqoes": settled("dqoes", demand),
+    }
+    for name, ratios in rows.items():  # `pytest -rP` shows the table
+        middle, least = statistics.median(ratios), min(ratios)
+        print(f"{demand} {name:20} median {middle:.2f} least {least:.2f}")  # noqa: T201
+    if demand < 1:
+        assert statistics.median(rows["dqoes"]) >= 7 / 8
+    assert statistics.median(rows["dqoes"]) >= 0.8
+    for name in ("none", "published own", "published pool .05"):
+        assert statistics.median(rows["dqoes"]) > statistics.median(rows[name])
+
+
+def test_an_impossible_target_drains_nobody() -> None:
+    services = [*demo_set(4), Service("impossible", 0.010, overhead_s=0.020)]
+    plant = Plant(services, load("dqoes"), seed=4)
+    plant.run(60)
+    assert plant.satisfied() >= 7
+
+
+def test_half_the_host_lost_to_others_still_satisfies_the_cheapest() -> None:
+    services = demo_set(3)
+    plant = Plant(services, load("dqoes"), seed=3, foreign_cores=1.0)
+    plant.run(60)
+    assert plant.satisfied() >= 5
+    plant.foreign_cores = 0.0
+    plant.run(60)
+    assert plant.satisfied() >= 7
+
+
+def test_open_loop_queues_do_not_set_it_swinging() -> None:
+    services = [Service(f"at-{rate}", 0.06, arrivals_per_s=rate) for rate in (3.0, 6.0, 10.0)]
+    plant = Plant(services, load("dqoes"), seed=1)
+    plant.run(60)
+    before = [service.changes for service in services]
+    plant.run(30)
+    for service, changes in zip(services, before, strict=True):
+        latencies = [end - begun for begun, end in service.answered]
+        assert 0.6 < statistics.fmean(latencies) / 0.06 < 1.4
+        assert service.changes - changes <= 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"alpha": 1.0},
+        {"gain": 0.0},
+        {"noise_sigmas": -1.0},
+        {"step_ratio": 1.0},
+        {"interval_s": 0.0},
+        {"min_requests": 0},
+        {"retry_s": float("inf")},
+    ],
+)
+def test_a_wrong_parameter_is_refused_in_one_line(options: dict[str, object]) -> None:
+    with pytest.raises(PolicyError) as caught:
+        load("dqoes", options)
+    assert next(iter(options)) in str(caught.value)
+    assert "\n" not in str(caught.value)

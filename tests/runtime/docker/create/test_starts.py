@@ -1,0 +1,432 @@
+"""Starts that fail, with their reason; starts that repeat; what a container is given."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import pytest
+
+from dlsched.config.settings import Gpus
+from dlsched.model.actions import Outcome, Start
+from dlsched.model.facts import Begun, ContainerFact, ContainerState
+from dlsched.model.spec import Limits, Restart
+from dlsched.runtime.docker.create import starts
+from dlsched.runtime.docker.create.creation import Creation
+from dlsched.runtime.docker.create.pulls import Images
+from dlsched.runtime.docker.create.starts import Starts
+from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.limits.group import ParentGroup
+from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.originals import Originals
+from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
+from tools.base_image import BASE
+
+on_engine = pytest.mark.engine
+
+
+def begin(rig: Rig, name: str, command: tuple[str, ...] = SLEEP, **container: object) -> None:
+    spec = job_spec(name, command, **container)
+    assert rig.apply(Start(spec, Limits(0.5), 1024)).status == "begun"
+
+
+@on_engine
+def test_a_command_that_does_not_exist_fails_and_leaves_nothing(rig: Rig) -> None:
+    begin(rig, "nosuch", ("no-such-program",))
+    failed = rig.until_failed("nosuch")
+    assert "no-such-program" in failed.detail and "\n" not in failed.detail
+    assert not failed.retryable
+    rig.until(lambda seen: fact(seen, "nosuch") is None)
+
+
+@on_engine
+def test_a_name_that_somebody_else_has_is_left_to_him(rig: Rig) -> None:
+    name = f"dlsched-{rig.options.instance}-taken"
+    other = rig.client.create_container(BASE, list(SLEEP), name=name)["Id"]
+    try:
+        begin(rig, "taken")
+        failed = rig.until_failed("taken")
+        assert f"the name {name} is taken by container {other[:12]}" in failed.detail
+        assert not failed.retryable
+        assert rig.client.inspect_container(other)["State"]["Status"] == "created"
+    finally:
+        rig.client.remove_container(other, force=True)
+
+
+@on_engine
+def test_an_older_container_in_the_way_is_worth_trying_again(rig: Rig) -> None:
+    rig.start(job_spec("older"))
+    begin(rig, "older", ("sleep", "601"))
+    failed = rig.until_failed("older")
+    assert "older spec" in failed.detail
+    assert failed.retryable
+
+
+@on_engine
+def test_an_image_that_may_not_be_pulled(rig: Rig) -> None:
+    image = f"dlsched-test/{secrets.token_hex(4)}:1"
+    begin(rig, "never", image=image, pull_policy="never")
+    failed = rig.until_failed("never")
+    assert failed.detail == f"image {image} is not on this host, and pull_policy is never"
+    assert not failed.retryable
+
+
+@on_engine
+def test_an_image_whose_registry_does_not_answer(rig: Rig) -> None:
+    image = f"127.0.0.1:9/{secrets.token_hex(4)}:1"
+    begin(rig, "noregistry", image=image)
+    failed = rig.until_failed("noregistry")
+    assert failed.detail.startswith(f"image {image} cannot be pulled: ")
+    assert "\n" not in failed.detail
+    assert failed.retryable
+
+
+@on_engine
+@pytest.mark.parametrize(
+    ("volume", "reason"),
+    [
+        ("./here:/there", "is neither an absolute path nor the name of a volume"),
+        ("/no/such/folder:/there", "/no/such/folder"),
+        ("/tmp:there", "is not an absolute path"),
+    ],
+)
+def test_a_volume_that_cannot_be(rig: Rig, volume: str, reason: str) -> None:
+    begin(rig, "volume", volumes=(volume,))
+    failed = rig.until_failed("volume")
+    assert reason in failed.detail
+    assert not failed.retryable
+
+
+@on_engine
+def test_what_a_container_is_given(rig: Rig) -> None:
+    look = (
+        "import os, pathlib as p; import dlsched.report;"
+        "print(os.environ['DLSCHED_JOB'], os.environ['MODE']);"
+        "print(p.Path('/run/dlsched/in/allotment.json').read_text().strip());"
+        "print(os.access('/run/dlsched/in', os.W_OK), os.access('/run/dlsched/out', os.W_OK));"
+        "print('tmp', os.access('/scratch', os.W_OK), os.access('/etc', os.W_OK), os.getuid())"
+    )
+    spec = job_spec(
+        "given",
+        ("python", "-c", look),
+        environment=(("MODE", "try"),),
+        user="65534",
+        read_only=True,
+        tmpfs=("/scratch:mode=1777",),
+        labels=(("team", "vision"), ("dlsched.job", "another")),
+    )
+    rig.apply(Start(spec, Limits(0.5), 1024, "given.yaml"))
+    found = rig.until_state("given", ContainerState.EXITED)
+    lines = rig.client.logs(found.container_id).decode().splitlines()
+    assert found.exit_code == 0, lines
+    assert lines[0] == "given try"
+    assert '"cpu_cores": 0.5' in lines[1]
+    assert lines[2:] == ["False True", "tmp True False 65534"]
+    assert found.source == "given.yaml"
+    labels = rig.client.inspect_container(found.container_id)["Config"]["Labels"]
+    assert labels["team"] == "vision"
+
+
+@on_engine
+def test_exit_code_and_last_lines(rig: Rig) -> None:
+    tell = (
+        "import os, time; f = open(os.environ['DLSCHED_METRICS_FILE'], 'a');"
+        'f.write(\'{"t": 1, "step": 1, "loss": 0.5}\\n\'); f.flush(); time.sleep(1);'
+        'f.write(\'{"t": 2, "step": 2, "loss": 0.25}\\nnonsense\\n\'); f.flush();'
+        "raise SystemExit(7)"
+    )
+    rig.apply(Start(job_spec("tells", ("python", "-c", tell)), Limits(None), 1024))
+    steps: list[int | None] = []
+    bad_lines = 0
+
+    def ended(seen: object) -> bool:
+        nonlocal bad_lines
+        found = fact(seen, "tells")  # type: ignore[arg-type]
+        if found is None:
+            return False
+        steps.extend(report.sample.step for report in found.reports if report.sample)
+        bad_lines = max(bad_lines, found.bad_lines)
+        return found.state is ContainerState.EXITED
+
+    found = fact(rig.until(ended), "tells")
+    assert found is not None and found.exit_code == 7
+    assert steps == [1, 2]
+    assert bad_lines == 1
+
+
+@on_engine
+def test_an_out_of_memory_kill_is_told(rig: Rig) -> None:
+    eat = "x = []\nwhile True: x.append(bytearray(1 << 20))"
+    spec = job_spec("eater", ("python", "-c", eat), memory_bytes=32 << 20)
+    rig.apply(Start(spec, Limits(None), 1024))
+    found = rig.until_state("eater", ContainerState.EXITED)
+    assert found.oom_killed
+    assert found.exit_code == 137
+
+
+@on_engine
+def test_docker_gives_up_a_crash_loop(rig: Rig) -> None:
+    spec = job_spec("crashes", ("sh", "-c", "exit 3"), restart=Restart("on-failure", 2))
+    rig.apply(Start(spec, Limits(None), 1024))
+    seen = rig.until(
+        lambda s: (
+            (f := fact(s, "crashes")) is not None
+            and f.state is ContainerState.EXITED
+            and f.starts == 3
+        )
+    )
+    found = fact(seen, "crashes")
+    assert found is not None and found.exit_code == 3
+
+
+@on_engine
+def test_removing_ends_a_crash_loop(rig: Rig) -> None:
+    spec = job_spec("loops", ("sh", "-c", "exit 3"), restart=Restart("always"))
+    rig.apply(Start(spec, Limits(None), 1024))
+    found = rig.until_state("loops", ContainerState.RESTARTING)
+    assert found.exit_code == 3
+    rig.remove(found, grace_s=5)
+    rig.until(lambda seen: fact(seen, "loops") is None)
+
+
+@on_engine
+def test_a_paused_container_can_be_removed(rig: Rig) -> None:
+    trap = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    found = rig.start(job_spec("paused", ("sh", "-c", trap)))
+    rig.client.pause(found.container_id)
+    paused = rig.until_state("paused", ContainerState.PAUSED)
+    assert paused.actual == Limits(0.5)
+    rig.remove(paused, grace_s=30)
+    rig.until(lambda seen: fact(seen, "paused") is None, within_s=15)
+
+
+@on_engine
+def test_a_restarted_agent_reads_only_what_is_told_to_it(rig: Rig) -> None:
+    tell = (
+        "import os, time\n"
+        "for step in range(1, 600):\n"
+        "    with open(os.environ['DLSCHED_METRICS_FILE'], 'a') as f:\n"
+        '        f.write(\'{"t": 1, "step": %d}\\n\' % step)\n'
+        "    time.sleep(0.1)\n"
+    )
+    rig.start(job_spec("told", ("python", "-c", tell)))
+    rig.until(lambda s: any(4 in steps_of(found) for found in s.containers))
+    rig.reopen()
+    seen = rig.until(lambda s: any(steps_of(found) for found in s.containers))
+    assert min(steps_of(seen.containers[0])) > 4
+
+
+def steps_of(found: ContainerFact) -> list[int | None]:
+    return [report.sample.step for report in found.reports if report.sample]
+
+
+class FakeEngine:
+    """An engine without the image, whose pulls and creations last until the test lets them end."""
+
+    def __init__(self) -> None:
+        self.pulled = threading.Event()
+        self.creates = threading.Event()
+        self.creates.set()
+        self.created: list[str] = []
+        self.started: list[str] = []
+        self.refusal: EngineRefused | None = None
+
+    def info(self) -> Body:
+        return {"ID": "an-engine"}
+
+    def image(self, reference: str) -> Body:
+        if not self.pulled.is_set():
+            raise EngineRefused(404, "No such image")
+        return {}
+
+    def pull(self, repository: str, tag: str, auth: bytes | None) -> Iterator[Body]:
+        yield {}
+        assert self.pulled.wait(10)
+
+    def create(self, name: str, body: Body) -> str:
+        assert self.creates.wait(10)
+        self.created.append(body["Labels"]["dlsched.digest"])
+        return "c" * 64
+
+    def start(self, container: str) -> None:
+        self.started.append(container)
+        if self.refusal is not None:
+            raise self.refusal
+
+    def remove(self, container: str) -> None:
+        self.created.pop()
+
+
+class Bench:
+    """Starts on a fake engine."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self.engine: Any = FakeEngine()
+        self.ended: Queue[str] = Queue()
+        creation = Creation(
+            self.engine,
+            ParentGroup("i", "", None),
+            Hands(self.engine, Originals(state_dir), state_dir, lambda: "now"),
+            "i",
+            state_dir,
+            lambda: "cgroupfs",
+            Injector(Gpus(), tuple),
+        )
+        self.starts = Starts(
+            Images(self.engine, None),
+            creation,
+            nullcontext(),
+            lambda _, word: self.ended.put(word),
+            lambda: 0.0,
+        )
+
+    def begin(self, command: str, job: str = "job") -> Outcome:
+        return self.starts.begin(Start(job_spec(job, (command,)), Limits(0.5), 1024))
+
+    def until_stage(self, stage: str) -> Begun:
+        deadline_s = time.monotonic() + 10
+        while True:
+            (word,) = self.starts.begun(None)
+            if word.stage == stage:
+                return word
+            assert time.monotonic() < deadline_s, word
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_start_under_way_is_not_begun_twice(bench: Bench) -> None:
+    assert bench.begin("a").status == "begun"
+    bench.until_stage("pulling")
+    assert bench.begin("a").detail == "pulling already"
+    bench.engine.pulled.set()
+    bench.ended.get(timeout=10)
+    bench.engine.creates.clear()
+    assert bench.begin("a").detail == ""
+    assert bench.begin("a").detail == "starting already"
+    bench.engine.creates.set()
+    assert bench.ended.get(timeout=10) == "job: start done"
+    assert bench.engine.created == [job_spec("job", ("a",)).digest]
+
+
+def test_a_pull_for_an_older_spec_makes_no_container(bench: Bench) -> None:
+    bench.begin("a")
+    bench.until_stage("pulling")
+    assert bench.begin("b").status == "begun"
+    bench.engine.pulled.set()
+    for _ in range(2):
+        bench.ended.get(timeout=10)
+    assert bench.engine.created == []
+    bench.until_stage("pulled")
+    bench.begin("b")
+    bench.ended.get(timeout=10)
+    assert bench.engine.created == [job_spec("job", ("b",)).digest]
+
+
+def test_a_creation_is_not_overtaken_by_a_newer_spec(bench: Bench) -> None:
+    bench.engine.pulled.set()
+    bench.engine.creates.clear()
+    bench.begin("a")
+    assert bench.begin("b").status == "failed"
+    bench.engine.creates.set()
+    bench.ended.get(timeout=10)
+    assert bench.engine.created == [job_spec("job", ("a",)).digest]
+
+
+@pytest.mark.parametrize(
+    ("reason", "retryable"),
+    [
+        ("exec: no such file", False),
+        ("driver failed: port is already allocated", True),
+        ("container is marked for removal and cannot be started", True),
+        ("No such container: 4c01db0b339c", True),
+    ],
+)
+def test_a_container_that_does_not_start_is_taken_away(
+    bench: Bench, reason: str, retryable: bool
+) -> None:
+    bench.engine.pulled.set()
+    bench.engine.refusal = EngineRefused(500, reason)
+    bench.begin("a")
+    word = bench.until_stage("failed")
+    assert (word.detail, word.retryable) == (reason, retryable)
+    assert bench.engine.created == []
+
+
+def test_before_it_starts_it_is_written_down_what_it_goes_back_to(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.engine.pulled.set()
+    bench.engine.refusal = EngineRefused(500, "killed here")
+    bench.begin("a")
+    bench.until_stage("failed")
+    record = Originals(tmp_path).of("c" * 64)
+    assert record is not None
+    assert (record.job, record.adopted, record.given_back) == ("job", False, False)
+
+
+def test_what_cannot_be_written_down_does_not_start(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("dlsched.store.records.write_whole", full)
+    bench.engine.pulled.set()
+    bench.begin("a")
+    word = bench.until_stage("failed")
+    assert word.detail.endswith("cannot be written down: No space left on device")
+    assert word.retryable
+    assert (bench.engine.created, bench.engine.started) == ([], [])
+
+
+def test_a_failure_is_told_until_the_next_start(bench: Bench) -> None:
+    bench.engine.pulled.set()
+    bench.engine.refusal = EngineRefused(500, "no")
+    bench.begin("a")
+    bench.until_stage("failed")
+    assert [word.stage for word in bench.starts.begun(Listing(1.0))] == ["failed"]
+    bench.engine.refusal = None
+    bench.begin("a")
+    bench.ended.get(timeout=10)
+    bench.ended.get(timeout=10)
+    assert [word.stage for word in bench.starts.begun(Listing(0.0))] == ["starting"]
+    assert bench.starts.begun(Listing(1.0)) == ()
+
+
+def test_of_very_many_failures_the_oldest_are_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "KEPT", 2)
+    bench.engine.pulled.set()
+    bench.engine.refusal = EngineRefused(500, "no")
+    for job in ("one", "two", "one", "three", "four"):
+        bench.begin("a", job)
+        assert bench.ended.get(timeout=10) == f"{job}: start failed"
+    assert [word.job for word in bench.starts.begun(Listing(1.0))] == ["three", "four"]
+
+
+def test_what_is_under_way_is_never_forgotten(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(starts, "KEPT", 1)
+    bench.engine.pulled.set()
+    bench.engine.creates.clear()
+    bench.begin("a", "one")
+    bench.begin("a", "two")
+    assert [word.job for word in bench.starts.begun(Listing(1.0))] == ["one", "two"]
+    bench.engine.creates.set()
+    for _ in range(2):
+        bench.ended.get(timeout=10)

@@ -1,0 +1,81 @@
+"""What the doctor says of engines, and which ones no agent starts on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dlsched.model.errors import EngineUnavailable
+from dlsched.runtime.docker.doctor.engine import examine, unworkable
+from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.doctor.finding import Finding
+
+VERSION = {"Version": "28.0", "ApiVersion": "1.48"}
+INFO = {"CgroupVersion": "2", "CgroupDriver": "systemd", "CpuCfsQuota": True, "OSType": "linux"}
+ROOTLESS = {"SecurityOptions": ["name=seccomp", "name=rootless"]}
+
+
+class FakeEngine:
+    host = "unix:///fake"
+
+    def __init__(self, info: Body | None, version: Body | None = None) -> None:
+        self._info = info
+        self._version = version or VERSION
+
+    def version(self) -> Body:
+        if self._info is None:
+            raise EngineUnavailable("no answer")
+        return self._version
+
+    def info(self) -> Body:
+        assert self._info is not None
+        return self._info
+
+
+def findings(info: Body | None, version: Body | None = None) -> dict[str, Finding]:
+    engine: Any = FakeEngine(info, version)
+    return {one.what: one for one in examine(engine)}
+
+
+def test_a_usual_engine() -> None:
+    found = findings(INFO)
+    assert found["engine"] == Finding("engine", "ok", "28.0 at unix:///fake (API 1.48)")
+    assert found["cgroup"] == Finding("cgroup", "ok", "version 2, driver systemd")
+    assert "security" not in found
+    assert unworkable(VERSION, INFO) is None
+
+
+def test_no_engine() -> None:
+    found = findings(None)
+    assert (found["engine"].state, found["engine"].line) == ("fail", "no answer")
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "info", "why"),
+    [
+        ({"ApiVersion": "1.40"}, {}, "speaks API 1.40; 1.41 (Docker 20.10) is the least"),
+        ({"ApiVersion": None}, {}, "speaks API ?; 1.41"),
+        ({}, {"OSType": "windows"}, "only Linux has CPU quotas"),
+        ({}, {"CpuCfsQuota": False}, "the kernel lacks CONFIG_CFS_BANDWIDTH"),
+        ({}, {"CgroupDriver": "none", **ROOTLESS}, "not given the cpu controller"),
+        ({}, {"CpuCfsQuota": False, **ROOTLESS}, "not given the cpu controller"),
+    ],
+)
+def test_an_engine_that_cannot_limit_fails_and_no_agent_starts_on_it(
+    version: Body, info: Body, why: str
+) -> None:
+    version, info = {**VERSION, **version}, {**INFO, **info}
+    assert why in str(unworkable(version, info))
+    found = findings(info, version)
+    assert found["engine"].state == "fail" and why in found["engine"].line
+    assert found["engine"].remedy
+    assert list(found) == ["engine"], "nothing is half done"
+
+
+def test_unusual_engines_are_told_what_works() -> None:
+    rootless = findings({**INFO, **ROOTLESS})["security"]
+    assert rootless.state == "warn" and "metrics endpoints" in rootless.line
+    userns = findings({**INFO, "SecurityOptions": ["name=userns"]})["security"]
+    assert userns.state == "ok"

@@ -1,0 +1,207 @@
+"""The way out of a container, step by step, on a fake engine and a clock of numbers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from dlsched.model.actions import Remove
+from dlsched.model.errors import EngineUnavailable
+from dlsched.model.facts import ContainerState, GpuAccess
+from dlsched.model.spec import Limits, Stop
+from dlsched.runtime.docker.end.stops import Stops
+from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.listing import Listing
+
+RUNNING = Inspected(
+    container_id="c",
+    name="dlsched-job",
+    image="image",
+    instance="default",
+    job="job",
+    digest="",
+    container_digest="",
+    source="",
+    stop=Stop(),
+    state=ContainerState.RUNNING,
+    pid=7,
+    started_at="then",
+    exit_code=None,
+    oom_killed=False,
+    error=None,
+    restarts=0,
+    quota_us=0,
+    period_us=0,
+    shares=0,
+)
+EXITED = replace(RUNNING, state=ContainerState.EXITED, pid=0, exit_code=0)
+REMOVE = Remove("job", "c", Stop("SIGINT", 30.0), Limits(2.0), "a test")
+
+
+class FakeEngine:
+    """Writes down what it is asked, and raises what the test wants."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, object]] = []
+        self.raises: dict[str, Exception] = {}
+        self.lock = threading.Lock()
+
+    def _note(self, name: str, what: object) -> None:
+        with self.lock:
+            self.calls.append((name, what))
+            if name in self.raises:
+                raise self.raises[name]
+
+    def update(self, container: str, body: Body) -> None:
+        self._note("update", body)
+
+    def lift(self, container: str, limits: Limits) -> None:
+        self._note("lift", limits)
+
+    def kill(self, container: str, signal: str) -> None:
+        self._note("kill", signal)
+
+    def unpause(self, container: str) -> None:
+        self._note("unpause", container)
+
+    def remove(self, container: str) -> None:
+        self._note("remove", container)
+
+    def until(self, *names: str) -> None:
+        """Wait until exactly these calls were made since the last time."""
+        deadline_s = time.monotonic() + 10
+        while [name for name, _ in self.calls] != list(names):
+            assert time.monotonic() < deadline_s, f"{self.calls} instead of {names}"
+            time.sleep(0.002)
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+def stops_of(engine: FakeEngine, want: Callable[[str | None], None]) -> Stops:
+    gate = threading.Semaphore(4)
+    return Stops(engine, gate, want, engine.lift)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def stops(engine: FakeEngine) -> Stops:
+    return stops_of(engine, lambda _: None)
+
+
+def advance(stops: Stops, described: Inspected | None, now_s: float) -> None:
+    """One observation, once the call under way has ended."""
+    leaving = stops._leaving.get("c")
+    if leaving is not None:
+        leaving.call.exception(10)
+    containers: Mapping[str, Inspected] = {} if described is None else {"c": described}
+    stops.advance(Listing(now_s, containers), now_s)
+
+
+def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
+    engine: FakeEngine, stops: Stops
+) -> None:
+    assert stops.begin(REMOVE, RUNNING, 100.0).status == "begun"
+    engine.until("update", "lift", "kill")
+    assert engine.calls == [
+        ("update", {"RestartPolicy": {"Name": "no", "MaximumRetryCount": 0}}),
+        ("lift", Limits(2.0)),
+        ("kill", "SIGINT"),
+    ]
+    assert stops.operation("c", 118.0) == "stopping (12 s of grace left)"
+    assert stops.operation("another", 118.0) is None
+
+
+def test_one_with_gpus_is_not_updated_while_it_saves_itself(
+    engine: FakeEngine, stops: Stops
+) -> None:
+    stops.begin(REMOVE, replace(RUNNING, gpu_access=GpuAccess.CDI), 100.0)
+    engine.until("lift", "kill")
+
+
+def test_grace_then_sigkill_then_removal(engine: FakeEngine, stops: Stops) -> None:
+    stops.begin(REMOVE, RUNNING, 100.0)
+    engine.until("update", "lift", "kill")
+    advance(stops, RUNNING, 129.9)
+    engine.until("update", "lift", "kill")
+    assert stops.begin(REMOVE, RUNNING, 129.9).detail == "stopping (0 s of grace left)"
+    advance(stops, RUNNING, 130.0)
+    engine.until("update", "lift", "kill", "kill")
+    assert engine.calls[-1] == ("kill", "SIGKILL")
+    assert stops.operation("c", 131.0) == "stopping (killed: its grace is over)"
+    advance(stops, RUNNING, 131.0)
+    engine.until("update", "lift", "kill", "kill")
+    advance(stops, EXITED, 132.0)
+    engine.until("update", "lift", "kill", "kill", "remove")
+    assert stops.operation("c", 132.0) == "removing"
+    advance(stops, None, 133.0)
+    assert stops.operation("c", 133.0) is None
+
+
+def test_sigkill_that_did_not_help_is_sent_again(engine: FakeEngine, stops: Stops) -> None:
+    stops.begin(REMOVE, RUNNING, 100.0)
+    engine.until("update", "lift", "kill")
+    for now_s in (130.0, 135.0):
+        advance(stops, RUNNING, now_s)
+    engine.until("update", "lift", "kill", "kill", "kill")
+
+
+def test_a_paused_one_is_let_go_on_before_its_signal(engine: FakeEngine, stops: Stops) -> None:
+    stops.begin(REMOVE, replace(RUNNING, state=ContainerState.PAUSED), 100.0)
+    engine.until("update", "lift", "unpause", "kill")
+
+
+def test_an_ended_one_is_only_removed(engine: FakeEngine, stops: Stops) -> None:
+    stops.begin(REMOVE, EXITED, 100.0)
+    engine.until("remove")
+
+
+def test_a_refusal_on_the_way_stops_nothing(engine: FakeEngine, stops: Stops) -> None:
+    engine.raises["update"] = engine.raises["lift"] = EngineRefused(500, "no such cgroup")
+    engine.raises["kill"] = EngineRefused(400, "no such signal")
+    stops.begin(REMOVE, RUNNING, 100.0)
+    engine.until("update", "lift", "kill")
+    advance(stops, RUNNING, 101.0)
+    assert (stops.operation("c", 101.0) or "").startswith("stopping")
+
+
+def test_without_an_engine_the_planner_has_to_ask_again(engine: FakeEngine, stops: Stops) -> None:
+    engine.raises["update"] = EngineUnavailable("no answer")
+    stops.begin(REMOVE, RUNNING, 100.0)
+    advance(stops, RUNNING, 101.0)
+    assert stops.operation("c", 101.0) is None
+    engine.raises.clear()
+    engine.calls.clear()
+    stops.begin(REMOVE, RUNNING, 200.0)
+    engine.until("update", "lift", "kill")
+    assert stops.operation("c", 200.0) == "stopping (30 s of grace left)"
+
+
+def test_a_stop_that_is_given_up_has_its_container_looked_at_again(engine: FakeEngine) -> None:
+    wanted: list[str | None] = []
+    stops = stops_of(engine, wanted.append)
+    engine.raises["update"] = EngineUnavailable("timed out, and may have been done all the same")
+    stops.begin(REMOVE, RUNNING, 100.0)
+    engine.until("update")
+    assert wanted == []
+    advance(stops, RUNNING, 101.0)
+    assert wanted == ["c"]
+
+
+def test_a_removal_that_failed_is_tried_again(engine: FakeEngine, stops: Stops) -> None:
+    engine.raises["remove"] = EngineUnavailable("no answer")
+    stops.begin(REMOVE, EXITED, 100.0)
+    engine.until("remove")
+    advance(stops, EXITED, 101.0)
+    engine.until("remove", "remove")
+
+
+def test_what_is_gone_already_is_done(engine: FakeEngine, stops: Stops) -> None:
+    assert stops.begin(REMOVE, None, 100.0).status == "done"
+    assert engine.calls == []

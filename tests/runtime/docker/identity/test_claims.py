@@ -1,0 +1,348 @@
+"""Which containers with our labels are ours."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from docker.errors import APIError
+
+from dlsched.model.actions import Start
+from dlsched.model.spec import JobSpec, LatencyTarget, Limits
+from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.identity.claims import TOLD_MOST
+from dlsched.runtime.docker.identity.labels import labels_of
+from dlsched.runtime.docker.listing import EVERY_S, Listings
+from dlsched.runtime.progress.sources import MetricsFile
+from dlsched.simulation.clock import VirtualClock
+from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
+from tests.runtime.docker.test_listing import FakeEngine, listings_of, refreshed, seen
+
+
+@pytest.fixture
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock(100.0)
+
+
+def labels(spec: JobSpec) -> Mapping[str, Any]:
+    return labels_of(spec, "i", "job.yaml")
+
+
+def image(labels: Mapping[str, Any] | None) -> dict[str, Any]:
+    return {"Config": {"Labels": labels}}
+
+
+def test_labels_from_the_image_do_not_count_and_the_image_is_looked_at_once(
+    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    spec = job_spec("job-a")
+    committed, plain = labels(spec), labels(spec)
+    engine.states = {"copy": "running", "own": "running", "plain": "running"}
+    engine.names = {"copy": "/brave_newton", "own": "/dlsched-i-job-a", "plain": "/dlsched-i-job-b"}
+    engine.labels = {
+        "copy": {**committed, "dlsched.job": "job-c"},
+        "own": labels(spec),  # made by us, from the committed image
+        "plain": {**plain, "dlsched.job": "job-b"},
+    }
+    engine.images = {
+        "image-of-copy": image(committed),
+        "image-of-own": image(committed),
+        "image-of-plain": image(None),
+    }
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"own", "plain"}
+    assert seen(refreshed(listings)) == {"own", "plain"}
+    assert sorted(engine.images_asked) == sorted(engine.images)
+    assert caplog.messages == ["container copy is left alone: its labels came with its image"]
+
+
+def test_of_two_for_a_job_the_one_with_its_name_is_its_container(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    mine = {"dlsched.instance": "i", "dlsched.job": "job"}
+    engine.states = {"a": "running"}
+    engine.labels = {"a": mine, "b": mine}
+    engine.names = {"a": "/dlsched-i-job", "b": "/copy"}
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a"}
+    engine.states["b"] = "running"
+    assert seen(refreshed(listings)) == {"a"}
+    engine.names["a"] = "/renamed"
+    assert seen(refreshed(listings)) == {"a", "b"}, "neither has the name: whoever asks decides"
+    del engine.states["b"]
+    assert seen(refreshed(listings)) == {"a"}, "a renamed one stays ours"
+
+
+@pytest.mark.parametrize("job", ["..", "a/b", "", "x" * 80, "job\n\x1b[2J", "Job"])
+def test_a_label_that_names_no_job_is_told_once_in_plain_characters(
+    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture, job: str
+) -> None:
+    engine.states = {"a": "running", "bad": "running"}
+    engine.labels = {"bad": {"dlsched.instance": "i", "dlsched.job": job}}
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a"}
+    assert seen(refreshed(listings)) == {"a"}
+    assert "bad" not in engine.inspected
+    (line,) = caplog.messages
+    assert line.startswith("container bad is left alone: no job can be named")
+    assert line.isprintable()
+
+
+# ---------------------------------------------------------------------- adopted ones
+
+ENABLE = {"dlsched.enable": "true", "dlsched.instance": "i"}
+
+
+def stranger(engine: FakeEngine, name: str, labels: Mapping[str, str], **limits: int) -> None:
+    """Somebody starts a container of a plain image."""
+    engine.states[name] = "running"
+    engine.names[name] = f"/{name}"
+    engine.labels[name] = labels
+    engine.limits[name] = limits
+    engine.images.setdefault(f"image-of-{name}", image(None))
+
+
+def test_a_labelled_container_is_listed_beside_ours_and_called_as_it_is_called(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states["a"] = "running"
+    stranger(
+        engine,
+        "web",
+        {**ENABLE, "dlsched.target.latency": "20ms", "dlsched.metrics.path": "/tmp/m"},
+        NanoCpus=1_500_000_000,
+        Memory=1 << 30,
+    )
+    stranger(engine, "other", {"team": "vision"})
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a", "web"}
+    assert listings.last is not None
+    web = listings.last.containers["web"]
+    assert (web.job, web.instance, web.digest, web.restart) == ("web", "i", "", None)
+    assert web.adopted is not None
+    assert web.adopted.target == LatencyTarget(0.02)
+    assert web.adopted.bounds.ceiling_cores == 1.5
+    assert web.adopted.container.memory_bytes == 1 << 30
+    assert web.sources == (MetricsFile("/tmp/m"),)
+    assert listings.last.containers["a"].adopted is None
+    assert listings.last.left_alone == ()
+
+
+def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    stranger(engine, "web", ENABLE, CpuQuota=20_000, CpuPeriod=100_000)
+    listings = Listings(
+        engine,  # type: ignore[arg-type]
+        "i",
+        frozenset(),
+        Patience(20.0),
+        clock.now_s,
+        came_with=lambda one: 10 * (one.limit_cores or 0.0),
+    )
+    assert seen(listings) == {"web"}
+    assert listings.last is not None
+    adopted = listings.last.containers["web"].adopted
+    assert adopted is not None
+    assert adopted.bounds.ceiling_cores == 2.0
+
+
+@pytest.mark.parametrize(
+    ("instance", "labels", "ours"),
+    [
+        ("default", {}, True),
+        ("i", {}, False),
+        ("default", {"dlsched.instance": "i"}, False),
+        ("i", {"dlsched.instance": "i"}, True),
+        ("i", {"dlsched.instance": "i", "dlsched.enable": "yes"}, False),
+    ],
+)
+def test_without_an_instance_it_is_the_default_ones(
+    engine: FakeEngine,
+    clock: VirtualClock,
+    instance: str,
+    labels: dict[str, str],
+    ours: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stranger(engine, "web", {"dlsched.enable": "true", **labels})
+    listings = listings_of(engine, clock, instance=instance)
+    assert seen(listings) == ({"web"} if ours else set())
+    assert caplog.messages == []
+
+
+def test_of_labels_that_came_with_the_image_none_counts(
+    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger(engine, "vendors", {**ENABLE, "dlsched.weight": "2"})
+    stranger(engine, "mine", {**ENABLE, "dlsched.weight": "2", "dlsched.cpus.max": "1"})
+    engine.images["image-of-vendors"] = image(ENABLE)
+    engine.images["image-of-mine"] = image({"dlsched.weight": "2", "dlsched.cpus.max": "9"})
+    stranger(engine, "lost", ENABLE)
+    del engine.images["image-of-lost"]
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"mine"}
+    assert listings.last is not None
+    adopted = listings.last.containers["mine"].adopted
+    assert adopted is not None
+    assert (adopted.weight, adopted.bounds.ceiling_cores) == (1.0, 1.0)
+    why = "its image is gone: nobody can tell which labels came with it"
+    assert listings.last.left_alone == (f"container lost (lost) is left alone: {why}",)
+    assert caplog.messages == [f"container lost is left alone: {why}"]
+
+
+def test_one_from_a_jobs_committed_container_can_be_adopted(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    committed = labels(job_spec("job-a"))
+    stranger(engine, "copy", {**committed, **ENABLE})
+    engine.images["image-of-copy"] = image(committed)
+    listings = listings_of(engine, clock, instance="default")
+    assert seen(listings) == {"copy"}, "the instance, too, came with the image"
+    assert listings.last is not None
+    assert listings.last.containers["copy"].job == "copy"
+
+
+def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_happens(
+    engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    stranger(engine, "web", {**ENABLE, "dlsched.cpus.max": "lots\x1b[2J"})
+    stranger(engine, "Loud", ENABLE)
+    listings = listings_of(engine, clock)
+    for _ in range(2):
+        assert seen(listings) == set()
+        assert listings.last is not None
+        loud, web = sorted(listings.last.left_alone)
+        assert loud.startswith("container Loud (Loud) is left alone: its name 'Loud' is none that")
+        why = r"label dlsched.cpus.max: 'lots\x1b[2J' is not a number"
+        assert web == f"container web (web) is left alone: {why}"
+        clock.advance(EVERY_S)
+    assert sorted(engine.inspected) == ["Loud", "web"]
+    engine.labels["web"] = ENABLE
+    listings.want("web")
+    assert seen(listings) == {"web"}
+    assert len(caplog.messages) == 2
+
+
+def test_one_that_is_renamed_is_a_job_of_another_name_without_any_event(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    stranger(engine, "web", ENABLE)
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"web"}
+    engine.names["web"] = "/front"
+    clock.advance(EVERY_S)
+    assert seen(listings) == {"web"}
+    assert listings.last is not None
+    assert listings.last.containers["web"].job == "front"
+
+
+def test_under_the_name_of_a_job_of_ours_none_is_adopted(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states["a"] = "running"
+    stranger(engine, "job-a", ENABLE)
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a"}
+    assert listings.last is not None
+    line = "container job-a (job-a) is left alone: a job has its name"
+    assert listings.last.left_alone == (line,)
+    del engine.states["a"]
+    assert seen(refreshed(listings)) == {"job-a"}
+
+
+def test_the_agents_own_container_is_never_adopted(engine: FakeEngine, clock: VirtualClock) -> None:
+    stranger(engine, "agent", ENABLE)
+    listings = listings_of(engine, clock)
+    assert seen(listings) == set()
+    assert engine.inspected == []
+
+
+def test_of_many_that_are_left_alone_only_the_number_is_told(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    for number in range(TOLD_MOST + 3):
+        stranger(engine, f"web{number}", {**ENABLE, "dlsched.weight": "-1"})
+    listings = listings_of(engine, clock)
+    assert seen(listings) == set()
+    assert listings.last is not None
+    assert len(listings.last.left_alone) == TOLD_MOST + 1
+    assert listings.last.left_alone[-1] == "3 more containers are left alone"
+
+
+@pytest.mark.engine
+def test_a_container_of_a_committed_image_is_nobodys_but_a_job_of_it_is_ours(rig: Rig) -> None:
+    first = rig.start(job_spec("first"))
+    tag = f"dlsched-test/{secrets.token_hex(4)}"
+    other = None
+    try:
+        rig.client.commit(first.container_id, tag, "1")
+        other = rig.client.create_container(f"{tag}:1", list(SLEEP))["Id"]
+        rig.client.start(other)
+        rig.apply(Start(job_spec("second", image=f"{tag}:1"), Limits(0.5), 1024))
+        seen = rig.until(lambda s: fact(s, "second") is not None and not s.begun)
+        assert {one.job for one in seen.containers} == {"first", "second"}
+        assert fact(seen, "first") is not None
+        assert other not in {one.container_id for one in seen.containers}
+    finally:
+        rig.close()
+        with suppress(APIError):
+            rig.client.remove_container(other, force=True)
+        rig.client.remove_image(f"{tag}:1")
+
+
+@pytest.mark.engine
+def test_a_start_does_not_take_over_a_container_of_a_committed_image(rig: Rig) -> None:
+    first = rig.start(job_spec("same"))
+    tag = f"dlsched-test/{secrets.token_hex(4)}"
+    name = f"dlsched-{rig.options.instance}-same"
+    try:
+        rig.client.commit(first.container_id, tag, "1")
+        rig.client.remove_container(first.container_id, force=True)
+        rig.until(lambda s: fact(s, "same") is None)
+        rig.client.create_container(f"{tag}:1", list(SLEEP), name=name)
+        rig.apply(Start(job_spec("same"), Limits(0.5), 1024))
+        assert f"the name {name} is taken" in rig.until_failed("same").detail
+    finally:
+        rig.close()
+        rig.client.remove_image(f"{tag}:1")
+
+
+# ---------------------------------------------------------------------- set aside for a move
+
+
+def test_one_that_is_set_aside_is_kept_apart_once_another_has_taken_its_place(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    labels = {"dlsched.instance": "i", "dlsched.job": "train"}
+    engine.states = {"old": "exited"}
+    engine.labels = {"old": labels, "new": labels}
+    engine.names = {"old": "/dlsched-i-train.BEFORE-MOVE", "new": "/dlsched-i-train"}
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"old"}, "alone, it stands for its job"
+    engine.states["new"] = "running"
+    assert seen(refreshed(listings)) == {"new"}
+    assert listings.last is not None
+    assert listings.last.set_aside.keys() == {"old"}
+    assert listings.last.left_alone == ()
+
+
+def test_a_name_of_ours_that_changes_is_looked_at_anew(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "running"}
+    listings = listings_of(engine, clock)
+    listings.refresh()
+    engine.names = {"a": "/dlsched-i-job-a.BEFORE-MOVE"}
+    clock.advance(EVERY_S)
+    assert seen(listings) == {"a"}
+    assert listings.last is not None
+    assert listings.last.containers["a"].name == "dlsched-i-job-a.BEFORE-MOVE"

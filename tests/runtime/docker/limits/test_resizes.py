@@ -1,0 +1,418 @@
+"""What the loop remembers of changes: slow ones, refused ones, strays, and the great release."""
+
+from __future__ import annotations
+
+import errno
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsched.model.actions import Resize
+from dlsched.model.errors import EngineUnavailable
+from dlsched.model.facts import ContainerState, GpuAccess
+from dlsched.model.spec import JobSpec, Limits, Stop
+from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.gpus.canary import Held
+from dlsched.runtime.docker.gpus.device_probe import Probe
+from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.limits.resizes import (
+    AGAIN_S,
+    NO_ANSWER,
+    SWEEP_S,
+    UPDATES_AT_ONCE,
+    Resizes,
+)
+from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.originals import Originals
+from tests.doubles import job_spec
+from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
+
+THEIRS: JobSpec = job_spec("theirs")
+
+
+def described(adopted: JobSpec | None = THEIRS, **changes: Any) -> Inspected:
+    one = Inspected(
+        container_id=CONTAINER,
+        name="theirs",
+        image="image",
+        instance="default",
+        job="theirs",
+        digest="",
+        container_digest="",
+        source="",
+        stop=Stop(),
+        state=ContainerState.RUNNING,
+        pid=PID,
+        started_at="then",
+        exit_code=None,
+        oom_killed=False,
+        error=None,
+        restarts=0,
+        quota_us=0,
+        period_us=0,
+        shares=0,
+        adopted=adopted,
+    )
+    return replace(one, **changes)
+
+
+def resize(cores: float = 0.25, ceiling: float | None = 1.0) -> Resize:
+    return Resize(
+        "theirs", CONTAINER, Limits(), Limits(cores), 512, "a test", None, ceiling_cores=ceiling
+    )
+
+
+class Bench:
+    """Resizes on a host of files, with a clock of numbers."""
+
+    def __init__(self, root: Path, wait_s: float = 10.0) -> None:
+        self.host = FakeHost(root)
+        self.now_s = 100.0
+        self.wanted: list[str | None] = []
+        self.originals = Originals(root / "state")
+        engine: Any = self.host
+        self.hands = Hands(engine, self.originals, root / "state", lambda: "now", self.host.proc)
+        self.resizes = Resizes(
+            self.hands,
+            self.originals,
+            Patience(wait_s),
+            threading.Semaphore(4),
+            self.wanted.append,
+            lambda: self.now_s,
+        )
+
+    def sweep(self, *listed: Inspected) -> None:
+        """One observation, whose listing began at this moment; waits for what it begins."""
+        listing = Listing(self.now_s, {one.container_id: one for one in listed})
+        self.resizes.sweep(listing)
+        for call in self.resizes._sweeping.values():
+            call.result(10)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 10
+    while not true():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.002)
+
+
+def test_an_adopted_one_is_changed_and_recorded_as_it_was(bench: Bench) -> None:
+    assert bench.resizes.begin(resize(), described()).status == "done"
+    assert bench.host.words["CpuQuota"] == 25_000
+    record = bench.originals.of(CONTAINER)
+    assert record is not None and record.adopted and record.files["cpu.cfs_quota_us"] == "-1"
+
+
+def test_an_own_one_is_recorded_with_its_ceiling(bench: Bench) -> None:
+    assert bench.resizes.begin(resize(), described(adopted=None)).status == "done"
+    record = bench.originals.of(CONTAINER)
+    assert record is not None and not record.adopted
+    assert record.cpu_cores == 1.0
+
+
+def test_what_only_the_job_has_to_know_is_told_without_the_engine(bench: Bench) -> None:
+    action = replace(resize(), before=Limits(0.25, 0.7), limits=Limits(0.25, 0.4))
+    bench.host.gone = True
+    own = described(adopted=None)
+    assert bench.resizes.begin(action, own).status == "done"
+    told = read_allotment(job_dir(bench.host.proc.parent / "state", "theirs"))
+    assert (told.cpu_cores, told.gpu_share) == (0.25, 0.4)
+    assert bench.host.updates == []
+    assert bench.resizes.begin(action, described()).status == "failed"
+
+
+def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Bench) -> None:
+    bench.host.words["Devices"] = [{"PathOnHost": "/dev/nvidia0"}]
+    began, go_on = threading.Event(), threading.Event()
+    canary = Held("another", "another", 1, GpuAccess.CDI, ())
+    bench.hands.canary._look = lambda _: Probe(frozenset({"/dev/nvidia0"}), frozenset())
+
+    def slow() -> None:
+        began.set()
+        assert go_on.wait(10)
+
+    first = threading.Thread(target=lambda: bench.hands.canary.update(canary, slow))
+    first.start()
+    assert began.wait(10)
+    outcome = bench.resizes.begin(resize(), described())
+    go_on.set()
+    first.join(10)
+    assert (outcome.status, bench.host.updates) == ("withheld", [])
+    assert outcome.detail.startswith("waits for the canary: an update of another")
+    assert bench.resizes.operation(described()) is None
+    assert bench.resizes.begin(resize(), described()).status == "done"
+
+
+def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, wait_s=0.01)
+    held = threading.Event()
+    real = bench.host.update
+    bench.host.update = lambda *words: (held.wait(10), real(*words))[1]  # type: ignore[method-assign]
+    assert bench.resizes.begin(resize(), described()).status == "begun"
+    assert bench.resizes.operation(described()) == "updating"
+    assert bench.wanted == [CONTAINER]
+    assert bench.resizes.begin(resize(), described()).detail.endswith("is not answering")
+    held.set()
+    until(lambda: not bench.resizes.updating(CONTAINER))
+    assert bench.host.words["CpuQuota"] == 25_000
+
+
+@pytest.mark.parametrize(
+    ("error", "detail"),
+    [
+        (EngineRefused(409, "is restarting"), "is restarting"),
+        (EngineUnavailable("no answer"), "no answer"),
+    ],
+)
+def test_what_the_engine_says_is_an_outcome(bench: Bench, error: Exception, detail: str) -> None:
+    bench.host.raises.append(error)
+    outcome = bench.resizes.begin(resize(), described())
+    assert (outcome.status, outcome.detail) == ("failed", detail)
+    assert bench.resizes.operation(described()) is None
+
+
+def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
+    bench.host.write("cpu.shares", "3")
+    outcome = bench.resizes.begin(resize(), described())
+    assert outcome.status == "failed"
+    assert outcome.detail.startswith("left as it is: its shares was written past the engine")
+    for _ in range(3):
+        assert bench.resizes.operation(described()) == outcome.detail
+        assert bench.resizes.troubles == (f"theirs: {outcome.detail}",)
+        bench.now_s += AGAIN_S + 1
+    bench.host.write("cpu.shares", "1024")
+
+    def cured() -> bool:
+        bench.now_s += AGAIN_S + 1
+        return bench.resizes.operation(described()) is None
+
+    until(cured)
+    assert bench.resizes.troubles == ()
+    assert bench.resizes.begin(resize(), described()).status == "done"
+
+
+def test_an_own_one_that_could_not_be_recorded_is_tried_again_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    own = described(adopted=None)
+    monkeypatch.setattr("dlsched.store.records.write_whole", full)
+    outcome = bench.resizes.begin(resize(), own)
+    assert outcome.detail.endswith("cannot be written down: full")
+    assert bench.resizes.operation(own) == outcome.detail
+    monkeypatch.undo()
+    bench.now_s += AGAIN_S + 1
+    assert bench.resizes.operation(own) is None
+    assert bench.resizes.begin(resize(), own).status == "done"
+
+
+def test_a_new_start_is_looked_at_anew_and_an_ended_one_has_no_operation(bench: Bench) -> None:
+    bench.host.write("cpu.shares", "3")
+    for again in (described(started_at="later"), described(state=ContainerState.EXITED, pid=0)):
+        bench.resizes.begin(resize(), described())
+        assert bench.resizes.operation(described()) is not None
+        assert bench.resizes.operation(again) is None
+
+
+def test_who_asks_to_be_adopted_is_examined_before_anything_is_decided(bench: Bench) -> None:
+    bench.resizes.examine(described())
+    bench.host.write("cpu.shares", "3")
+    bench.resizes.examine(described())
+    until(lambda: bench.resizes.operation(described()) is not None)
+    assert bench.host.updates == []
+
+
+def test_a_burst_that_cannot_be_set_is_told(bench: Bench) -> None:
+    assert bench.resizes.can_burst
+    bench.hands.burst_trouble = "burst: read-only"
+    assert not bench.resizes.can_burst
+    assert bench.resizes.troubles == ("burst: read-only",)
+
+
+# ---------------------------------------------------------------------- strays
+
+
+def test_one_that_is_not_listed_any_more_is_given_back_once(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described())
+    bench.sweep(described())
+    assert bench.host.words["CpuQuota"] == 25_000
+    bench.sweep()  # it is missing, but this listing may be older than the container
+    assert bench.host.words["CpuQuota"] == 25_000
+    bench.now_s += 5
+    bench.sweep()
+    assert bench.host.words["CpuQuota"] == -1
+    updates = len(bench.host.updates)
+    bench.now_s += 5
+    bench.sweep()
+    assert len(bench.host.updates) == updates
+
+
+def test_one_that_is_gone_is_forgotten(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described())
+    bench.host.gone = True
+    for _ in range(2):
+        bench.sweep()
+        bench.now_s += 5
+    assert bench.originals.all() == {}
+
+
+def test_one_that_is_back_in_the_listing_is_left_alone(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described())
+    bench.sweep()
+    bench.now_s += 5
+    bench.sweep(described())
+    bench.now_s += 5
+    bench.sweep()
+    assert bench.host.words["CpuQuota"] == 25_000
+
+
+def test_one_that_is_set_aside_for_a_move_keeps_what_it_has(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described(adopted=None))
+    for _ in range(2):
+        listing = Listing(bench.now_s, {}, {CONTAINER: described(adopted=None)})
+        bench.resizes.sweep(listing)
+        assert bench.resizes._sweeping == {}
+        bench.now_s += 100.0
+    assert bench.host.words["CpuQuota"] == 25_000
+
+
+def test_one_whose_name_a_job_has_taken_is_given_back(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described())
+    for managed, quota in (({CONTAINER}, 25_000), (set(), -1)):
+        bench.resizes.managed = managed
+        for _ in range(2):
+            bench.sweep(described())
+            bench.now_s += 5
+        assert bench.host.words["CpuQuota"] == quota
+
+
+def test_without_an_engine_a_stray_is_tried_again(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described())
+    bench.sweep()
+    bench.now_s += 5
+    bench.host.raises.append(EngineUnavailable("no answer"))
+    bench.sweep()
+    assert bench.host.words["CpuQuota"] == 25_000
+    bench.now_s += SWEEP_S + 5
+    bench.sweep()
+    assert bench.host.words["CpuQuota"] == -1
+
+
+# ---------------------------------------------------------------------- what own ones go back to
+
+
+def test_a_changed_ceiling_is_written_down_before_any_change_needs_it(bench: Bench) -> None:
+    own = {"theirs": CONTAINER}
+    for ceiling in (0.5, 0.5, 1.5):
+        bench.resizes.keep_true({"theirs": ceiling, "another": 1.0}, own)
+        until(lambda: not bench.resizes.updating(CONTAINER))
+        record = bench.originals.of(CONTAINER)
+        assert record is not None and record.cpu_cores == ceiling
+    assert bench.host.updates == []
+
+
+# ---------------------------------------------------------------------- the great release
+
+
+def test_release_goes_to_the_ceilings_of_now(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described(adopted=None))
+    (back,) = bench.resizes.release({"theirs": 1.5}, {"theirs": CONTAINER}, bench.now_s + 10)
+    assert back.failure is None
+    assert bench.host.words["CpuQuota"] == 150_000
+    assert bench.resizes.release({}, {}, bench.now_s + 10) == ()
+
+
+def test_release_does_not_wait_for_ever(bench: Bench) -> None:
+    bench.resizes.begin(resize(), described())
+    held = threading.Event()
+    real = bench.host.update
+    bench.host.update = lambda *words: (held.wait(10), real(*words))[1]  # type: ignore[method-assign]
+    (back,) = bench.resizes.release({}, {}, bench.now_s)
+    assert (back.job, back.failure) == ("theirs", "the engine does not answer")
+    held.set()
+
+
+def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> None:
+    bench.resizes.release({}, {}, bench.now_s)
+    bench.resizes.held = True
+    bench.resizes.begin(resize(), described())  # begun before, and slow
+    bench.sweep(described())
+    assert bench.host.words["CpuQuota"] == -1
+
+
+def test_changes_go_at_once_and_those_behind_a_hung_engine_are_not_made(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, wait_s=0.05)
+    held, made = threading.Event(), list[str]()
+
+    def slow(container: str, *_: Any, **__: Any) -> None:
+        made.append(container)
+        assert held.wait(10)
+
+    bench.hands.set = slow  # type: ignore[method-assign]
+    count = 3 * UPDATES_AT_ONCE
+    changes = [
+        (replace(resize(), job=f"j{n}", container_id=f"c{n}"), described(adopted=None))
+        for n in range(count)
+    ]
+    outcomes = bench.resizes.begin_all(changes)
+    assert [one.action.job for one in outcomes] == [f"j{n}" for n in range(count)]
+    begun, rest = outcomes[:UPDATES_AT_ONCE], outcomes[UPDATES_AT_ONCE:]
+    assert {one.status for one in begun} == {"begun"}
+    assert {(one.status, one.detail) for one in rest} == {("failed", NO_ANSWER)}
+    held.set()
+    until(lambda: not any(bench.resizes.updating(f"c{n}") for n in range(count)))
+    assert sorted(made) == sorted(f"c{n}" for n in range(UPDATES_AT_ONCE))
+
+
+def test_what_only_one_job_has_to_know_does_not_change_the_order_of_outcomes(bench: Bench) -> None:
+    told = replace(resize(), job="a", before=Limits(0.25, 0.7), limits=Limits(0.25, 0.4))
+    outcomes = bench.resizes.begin_all(
+        [(told, described(adopted=None)), (resize(), described(adopted=None))]
+    )
+    assert [(one.action.job, one.status) for one in outcomes] == [("a", "done"), ("theirs", "done")]
+
+
+def test_of_an_own_one_that_is_listed_the_engine_is_asked_nothing(bench: Bench) -> None:
+    asked: list[str] = []
+    real = bench.host.inspect
+
+    def inspect(container: str) -> Any:
+        asked.append(container)
+        return real(container)
+
+    bench.host.inspect = inspect  # type: ignore[method-assign]
+    assert bench.resizes.begin(resize(), described(adopted=None)).status == "done"
+    assert (asked, bench.host.words["CpuQuota"]) == ([], 25_000)
+    started_anew = described(adopted=None, pid=PID + 1)
+    assert bench.resizes.begin(resize(0.3), started_anew).status == "done"
+    assert (asked, bench.host.words["CpuQuota"]) == ([CONTAINER], 30_000)
+    assert bench.resizes.begin(resize(0.4), described(gpu_access=GpuAccess.CDI)).status == "done"
+    assert len(asked) > 1
+
+
+def test_a_change_that_outlasts_its_container_is_forgotten_once_it_is_over(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, wait_s=0.01)
+    held = threading.Event()
+    bench.hands.set = lambda *_, **__: held.wait(10)  # type: ignore[method-assign,assignment]
+    assert bench.resizes.begin(resize(), described()).status == "begun"
+    bench.sweep()
+    assert not bench.resizes.idle
+    held.set()
+    bench.resizes._calls[CONTAINER].result(10)
+    bench.sweep()
+    assert bench.resizes.idle

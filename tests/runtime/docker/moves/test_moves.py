@@ -1,0 +1,489 @@
+"""What the engine cannot be made to show of a move: on acts that are written down, and a clock of
+numbers. The moves themselves are in test_moves_engine."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlsched.model.actions import Move, Outcome, Remove, Start
+from dlsched.model.errors import EngineUnavailable
+from dlsched.model.facts import CheckpointAck, ContainerFact, ContainerState, Report
+from dlsched.model.spec import Checkpoint, JobSpec, Limits, Stop
+from dlsched.runtime.allotment import Allotment
+from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.identity.labels import Inspected, container_name, set_aside_name
+from dlsched.runtime.docker.listing import Listing
+from dlsched.runtime.docker.moves.moves import Moves
+from dlsched.runtime.docker.moves.steps import AGAIN_S, REPORT_WITHIN_S, REST_S, STAYS_UP_S
+from tests.doubles import job_spec
+from tests.runtime.docker.end.test_stops import RUNNING as STOPS_RUNNING
+
+OLD = replace(
+    STOPS_RUNNING, container_id="old", name=container_name("i", "job"), instance="i", gpus=("a",)
+)
+NEW = replace(OLD, container_id="new", origin="old", gpus=("b",))
+ENDED = {"state": ContainerState.EXITED, "pid": 0, "exit_code": 143}
+SPEC = job_spec("job", stop=Stop("SIGINT", 30.0))
+ACK = Report(received_s=101.0, checkpoint=CheckpointAck(7, "/ckpt/7"))
+
+
+def aside(one: Inspected) -> Inspected:
+    return replace(one, name=set_aside_name("i", "job"))
+
+
+def move_of(spec: JobSpec = SPEC) -> Move:
+    start = Start(spec, Limits(0.5), 1024, gpus=("b",))
+    return Move("old", start, Checkpoint("SIGUSR1", 20.0, "/ckpt"), "a test")
+
+
+class Acts:
+    """Does nothing but write down, and fails as the test wants."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.raises: dict[str, Exception] = {}
+        self.asked = False
+
+    def __getattr__(self, name: str) -> Any:
+        def act(*_: object, **__: object) -> object:
+            self.done.append(name)
+            if name in self.raises:
+                raise self.raises[name]
+            return Allotment(gpus=("a",)) if name == "ask" else None
+
+        return act
+
+    def was_asked(self, job: str) -> bool:
+        return self.asked
+
+
+class World:
+    """Moves, and the containers that the next observation shows."""
+
+    def __init__(self) -> None:
+        self.acts: Any = Acts()
+        self.now_s = 100.0
+        idle = (nullcontext(), lambda *_: None, lambda _: None)
+        self.moves = Moves(self.acts, "i", *idle, lambda: self.now_s)
+
+    def begin(self, spec: JobSpec = SPEC) -> Outcome:
+        outcome = self.moves.begin(move_of(spec), OLD, self.now_s)
+        self.wait()
+        return outcome
+
+    def wait(self) -> None:
+        """Until what is under way is done: no test is about what is not, unless it holds it."""
+        way = self.moves._ways.get("job")
+        if way is not None:
+            way.call.exception(10)
+            while way.called_s == float("inf"):
+                pass
+
+    def see(self, *there: Inspected, at_s: float | None = None, reports: Any = ()) -> None:
+        """One observation, which shows these; the last one stands for the job."""
+        self.now_s = self.now_s + 1.0 if at_s is None else at_s
+        listing = self.listing(*there)
+        self.moves.find(listing, self.now_s)
+        facts = [
+            ContainerFact("job", key, one.state, "", "", reports=tuple(reports))
+            for key, one in listing.containers.items()
+        ]
+        self.moves.advance(listing, facts, self.now_s)
+        self.wait()
+
+    def listing(self, *there: Inspected) -> Listing:
+        *before, last = there or (None,)
+        containers = {} if last is None else {last.container_id: last}
+        others = {one.container_id: one for one in before if one is not None}
+        return Listing(self.now_s, containers, others)
+
+    @property
+    def step(self) -> str:
+        return self.moves.operation("job", self.now_s) or ""
+
+    def ends(self) -> None:
+        """The old one has acknowledged, is renamed, and has ended."""
+        self.begin()
+        self.see(OLD, reports=[ACK])
+        self.see(replace(aside(OLD), **ENDED))
+
+    def watched(self, spec: JobSpec = SPEC) -> None:
+        """Its new container runs."""
+        self.begin(spec)
+        self.see(OLD, reports=[ACK])
+        self.see(replace(aside(OLD), **ENDED))
+        self.see(replace(aside(OLD), **ENDED), NEW)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+GONE = replace(aside(OLD), **ENDED)  # type: ignore[arg-type]
+
+
+def test_saved_ended_made_anew_and_the_old_one_removed_once_the_new_one_reports(
+    world: World,
+) -> None:
+    assert world.begin().status == "begun"
+    assert world.step == "moving to b: saves itself (20 s left)"
+    world.see(OLD)
+    assert world.acts.done == ["ask"]
+    world.see(OLD, reports=[replace(ACK, received_s=102.0)])
+    assert world.acts.done == ["ask", "set_aside", "end"]
+    assert world.step == "moving to b: ends (30 s left)"
+    world.see(aside(OLD))
+    world.see(GONE)
+    assert world.acts.done[3:] == ["replace"]
+    assert world.step == "moving to b: its new container is made"
+    assert world.moves.kept("job", ("a",)) == ("b",)
+    world.see(GONE, NEW)
+    assert world.moves.kept("job", ("b",)) == ("a",)
+    world.see(GONE, NEW)
+    assert world.step == "moving to b: waits for its first report (179 s left)"
+    world.see(GONE, NEW, reports=[Report(200.0)])
+    assert world.acts.done[4:] == ["remove"]
+    world.see(NEW)
+    assert world.step == ""
+    assert world.moves.kept("job", ("b",)) == ()
+    assert world.moves.troubles(world.now_s) == ()
+
+
+def test_what_was_acknowledged_before_it_was_asked_does_not_count(world: World) -> None:
+    world.begin()
+    world.see(OLD, reports=[replace(ACK, received_s=100.0)])
+    assert world.step.startswith("moving to b: saves itself")
+    world.see(OLD, at_s=120.0)
+    assert world.step == ""
+    assert world.moves.troubles(120.0) == (
+        "job: not moved: it acknowledged no checkpoint within 20 s",
+    )
+    assert world.begin().status == "failed"
+    world.now_s = 120.0 + AGAIN_S
+    assert world.begin().status == "begun"
+
+
+@pytest.mark.parametrize("why", [EngineRefused(409, "not running"), OSError("disk full")])
+def test_one_that_cannot_be_asked_is_left_alone(world: World, why: Exception) -> None:
+    world.acts.raises["ask"] = why
+    world.begin()
+    world.see(OLD)
+    (told,) = world.moves.troubles(world.now_s)
+    assert told == f"job: not moved: it cannot be asked to save itself: {why}"
+
+
+@pytest.mark.parametrize(
+    ("saved_before", "done"), [(False, ["withdraw"]), (True, ["set_aside", "end"])]
+)
+def test_one_that_lost_its_gpu_and_does_not_answer_goes_on_from_what_it_saved_before(
+    world: World, saved_before: bool, done: list[str]
+) -> None:
+    world.moves.begin(replace(move_of(), saved_before=saved_before), OLD, world.now_s)
+    world.wait()
+    world.see(OLD, at_s=119.0)
+    assert world.acts.done == ["ask"]
+    world.see(OLD, at_s=121.0)
+    assert world.acts.done[1:] == done
+
+
+def test_one_that_ends_by_itself_while_it_is_asked_has_ended(world: World) -> None:
+    world.begin()
+    world.see(replace(OLD, **ENDED))  # type: ignore[arg-type]
+    assert world.step == ""
+
+
+def test_one_that_saves_itself_and_ends_over_it_goes_on_elsewhere(world: World) -> None:
+    world.begin()
+    world.see(replace(OLD, **ENDED), reports=[ACK])  # type: ignore[arg-type]
+    world.see(GONE)
+    assert world.acts.done == ["ask", "set_aside", "end", "replace"]
+
+
+def test_one_whose_name_cannot_be_changed_is_not_ended(world: World) -> None:
+    world.acts.raises["set_aside"] = EngineRefused(409, "the name is taken")
+    world.begin()
+    world.see(OLD, reports=[ACK])
+    world.see(OLD, at_s=world.now_s + REST_S)
+    assert world.acts.done[:2] == ["ask", "set_aside"]
+    assert "end" not in world.acts.done
+    (told,) = world.moves.troubles(world.now_s)
+    assert told == "job: not moved: its container cannot be set aside: the name is taken"
+
+
+def test_one_that_does_not_heed_its_signal_is_killed_after_its_grace(world: World) -> None:
+    world.begin()
+    world.see(OLD, at_s=102.0, reports=[replace(ACK, received_s=102.0)])
+    world.see(aside(OLD), at_s=131.9)
+    assert "kill" not in world.acts.done
+    world.see(aside(OLD), at_s=132.0)
+    world.see(aside(OLD), at_s=133.0)
+    assert world.acts.done.count("kill") == 1
+    world.see(aside(OLD), at_s=132.0 + REST_S)
+    assert world.acts.done.count("kill") == 2
+
+
+def test_a_signal_that_never_got_there_is_sent_again(world: World) -> None:
+    world.acts.raises["end"] = EngineUnavailable("no answer")
+    world.begin()
+    world.see(OLD, reports=[ACK])
+    world.see(aside(OLD))
+    assert world.acts.done.count("end") == 1
+    world.see(aside(OLD), at_s=world.now_s + REST_S)
+    assert world.acts.done.count("end") == 2
+
+
+@pytest.mark.parametrize(
+    ("heir", "why"),
+    [
+        (replace(NEW, state=ContainerState.EXITED, pid=0, exit_code=9), "ended: exit code 9"),
+        (replace(NEW, restarts=1, exit_code=None), "ended: exit code None"),
+        (replace(NEW, state=ContainerState.CREATED, pid=0), "was never started"),
+    ],
+)
+def test_a_new_one_that_ends_is_removed_and_the_old_one_started(
+    world: World, heir: Inspected, why: str
+) -> None:
+    world.watched()
+    before = len(world.acts.done)
+    world.see(GONE, heir)
+    assert world.step == f"moving back, since its new container {why}: its new container is removed"
+    ended = replace(heir, state=ContainerState.EXITED, pid=0)
+    if heir.state is ContainerState.RUNNING:
+        assert world.acts.done[before:] == ["end"]
+        world.see(GONE, ended)
+        assert world.acts.done[before:] == ["end", "remove"]
+    else:
+        assert world.acts.done[before:] == ["remove"]
+    world.see(GONE)
+    assert world.acts.done[-1] == "bring_back"
+    world.see(OLD)
+    assert world.step == ""
+    assert world.moves.troubles(world.now_s) == (f"job: moved back: its new container {why}",)
+
+
+def test_one_that_came_to_its_end_there_has_come_back(world: World) -> None:
+    world.watched()
+    finished = replace(NEW, state=ContainerState.EXITED, pid=0, exit_code=0)
+    world.see(GONE, finished)
+    assert world.acts.done[-1] == "remove"
+    world.see(finished)
+    assert world.step == ""
+
+
+def test_silence_is_a_failure_only_of_a_job_with_a_target(world: World) -> None:
+    world.watched()
+    world.see(GONE, NEW, at_s=world.now_s + STAYS_UP_S)
+    assert "waits for its first report" in world.step
+    world.see(GONE, NEW, at_s=world.now_s + REPORT_WITHIN_S)
+    assert f"told nothing within {REPORT_WITHIN_S:g} s" in world.step
+
+    other = World()
+    other.watched(replace(SPEC, target=None))
+    other.see(GONE, NEW, at_s=other.now_s + STAYS_UP_S)
+    assert other.acts.done[-1] == "remove"
+
+
+def test_two_never_run_beside_each_other(world: World) -> None:
+    world.watched()
+    world.see(aside(OLD), NEW)
+    assert world.acts.done[-1] == "kill"
+
+
+def test_what_cannot_be_removed_is_tried_again_after_a_rest(world: World) -> None:
+    world.acts.raises["remove"] = EngineRefused(500, "busy")
+    world.watched()
+    world.see(GONE, NEW, reports=[Report(200.0)])
+    world.see(GONE, NEW)
+    assert world.acts.done.count("remove") == 1
+    world.see(GONE, NEW, at_s=world.now_s + REST_S)
+    assert world.acts.done.count("remove") == 2
+
+
+def test_an_old_one_that_cannot_be_started_again_keeps_its_name_and_is_told(world: World) -> None:
+    world.acts.raises = {
+        "replace": EngineRefused(500, "no such device"),
+        "bring_back": EngineRefused(500, "its device is gone"),
+    }
+    world.ends()
+    for _ in range(4):
+        world.see(GONE, at_s=world.now_s + REST_S)
+    assert world.acts.done[3:] == ["replace", *["bring_back"] * 3, "name"]
+    world.see(replace(GONE, name=OLD.name))
+    (told,) = world.moves.troubles(world.now_s)
+    assert told == (
+        "job: moved back: its new container cannot be started: no such device; "
+        "and it cannot be started again: its device is gone"
+    )
+
+
+def test_a_new_one_that_was_given_up_and_comes_late_is_removed(world: World) -> None:
+    world.acts.raises = {
+        "replace": EngineUnavailable("no answer"),
+        "bring_back": EngineRefused(409, "its name is taken"),
+    }
+    world.ends()
+    world.see(GONE)
+    late = replace(NEW, state=ContainerState.CREATED, pid=0)
+    world.see(aside(OLD), late, at_s=world.now_s + REST_S)
+    assert world.acts.done[3:] == ["replace", "bring_back", "remove"]
+    world.acts.raises = {}
+    world.see(aside(OLD))
+    assert world.acts.done[-1] == "bring_back"
+
+
+def test_somebody_removes_the_old_one_in_the_middle(world: World) -> None:
+    world.ends()
+    world.see()
+    assert world.step == ""
+
+
+# ---------------------------------------------------------------------- the agent's end and death
+
+
+def test_an_agent_that_ends_takes_back_what_it_asked(world: World) -> None:
+    world.begin()
+    world.moves.winding_up = True
+    world.see(OLD)
+    assert not world.moves.unsettled
+    assert world.moves.begin(move_of(), OLD, world.now_s).status == "failed"
+
+
+def test_an_agent_that_ends_kills_what_has_saved_itself_and_starts_it_again(world: World) -> None:
+    world.begin()
+    world.see(OLD, reports=[ACK])
+    world.moves.winding_up = True
+    world.see(aside(OLD))
+    assert world.acts.done[-1] == "kill"
+    world.see(GONE)
+    assert world.acts.done[-1] == "bring_back"
+    assert world.moves.unsettled
+    world.see(OLD)
+    assert not world.moves.unsettled
+
+
+def test_an_agent_that_ends_leaves_a_new_one_that_runs(world: World) -> None:
+    world.watched()
+    world.moves.winding_up = True
+    world.see(GONE, NEW)
+    assert not world.moves.unsettled
+
+
+def test_what_is_found_is_left_for_one_observation(world: World) -> None:
+    world.see(GONE)
+    assert world.step == "moving on or back: the agent ended in the middle of it"
+    assert world.acts.done == []
+    world.see(GONE)
+    assert world.acts.done == ["bring_back"]
+
+
+def test_one_that_is_found_running_may_end_at_any_moment_so_it_is_ended(world: World) -> None:
+    for _ in range(2):
+        world.see(aside(OLD))
+    assert world.acts.done == ["set_aside", "end"]
+    world.see(GONE)
+    assert world.acts.done[-1] == "bring_back"
+
+
+def test_a_new_one_that_is_found_is_waited_for(world: World) -> None:
+    for _ in range(2):
+        world.see(GONE, NEW)
+    assert world.step.startswith("moving waits for its first report")
+    world.see(GONE, NEW, reports=[Report(200.0)])
+    assert world.acts.done == ["remove"]
+
+
+def test_one_that_ended_over_being_asked_is_started_again(world: World) -> None:
+    world.acts.asked = True
+    ended = replace(OLD, **ENDED)  # type: ignore[arg-type]
+    for _ in range(2):
+        world.see(ended)
+    assert world.acts.done == ["bring_back"]
+
+
+def test_one_that_the_engine_started_again_meanwhile_is_left_running(world: World) -> None:
+    world.acts.asked = True
+    world.see(replace(OLD, **ENDED))  # type: ignore[arg-type]
+    world.see(OLD)
+    assert world.step == ""
+    assert "end" not in world.acts.done
+
+
+def test_one_that_is_still_asked_is_told_that_it_is_not(world: World) -> None:
+    world.acts.asked = True
+    world.see(OLD)
+    assert world.step == ""
+    for thread in threading.enumerate():
+        if thread.name == "dlsched-withdraw-job":
+            thread.join(10)
+    assert world.acts.done == ["withdraw"]
+
+
+# ---------------------------------------------------------------------- the wish wins
+
+REMOVE = Remove("job", "new", Stop(), None, "its file was removed")
+
+
+def test_a_job_that_is_removed_loses_both_containers(world: World) -> None:
+    world.watched()
+    listing = replace(world.listing(GONE, NEW), at_s=world.now_s + 1.0)
+    assert world.moves.forsake(REMOVE, listing, world.now_s) == (GONE,)
+    assert world.step == ""
+    world.see(GONE)
+    assert world.step == "", "it is not taken up again"
+
+
+def test_a_removal_waits_for_the_step_under_way(world: World) -> None:
+    world.ends()
+    world.moves._ways["job"].call = Future()
+    waits = world.moves.forsake(REMOVE, world.listing(GONE), world.now_s)
+    assert isinstance(waits, Outcome)
+    assert (waits.status, waits.detail) == ("begun", "moving to b: its new container is made")
+
+
+def test_a_job_that_is_not_moved_is_nobodys_business(world: World) -> None:
+    assert world.moves.forsake(REMOVE, world.listing(OLD), world.now_s) == ()
+
+
+def test_jobs_are_moved_for_their_own_sake_only(world: World) -> None:
+    other = replace(OLD, container_id="other", job="other", name=container_name("i", "other"))
+    adopted = replace(aside(OLD), container_id="theirs", adopted=SPEC)
+    world.see(other)
+    world.see(adopted)
+    assert world.acts.done == []
+    assert world.moves.operation("other", world.now_s) is None
+
+
+# ---------------------------------------------------------------------- whom to believe
+
+
+@pytest.mark.parametrize("path", ["/tmp/7", "/ckpt/../tmp/7", "ckpt/7", "/ckptelse/7", ""])
+def test_what_is_saved_elsewhere_would_be_lost(world: World, path: str) -> None:
+    world.begin()
+    world.see(OLD, reports=[replace(ACK, checkpoint=CheckpointAck(7, path))])
+    assert world.step == ""
+    assert "set_aside" not in world.acts.done
+    (told,) = world.moves.troubles(world.now_s)
+    assert told == f"job: not moved: it saved itself at {path}, not below /ckpt"
+
+
+def test_that_an_agent_died_says_nothing_against_the_move(world: World) -> None:
+    for _ in range(2):
+        world.see(GONE)
+    world.see(OLD)
+    assert world.step == ""
+    assert world.begin().status == "begun"
+
+
+def test_the_gpus_are_told_by_their_names(world: World) -> None:
+    idle = (nullcontext(), lambda *_: None, lambda _: None)
+    names = {"b": "GPU 1"}
+    world.moves = Moves(world.acts, "i", *idle, lambda: 100.0, lambda uuids: names[uuids[0]])
+    world.begin()
+    assert world.step == "moving to GPU 1: saves itself (20 s left)"

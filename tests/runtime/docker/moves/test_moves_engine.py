@@ -1,0 +1,421 @@
+"""Moves on the real engine: containers without devices, whose job saves itself in a volume."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dlsched.model.actions import Move, Remove, Start
+from dlsched.model.facts import ContainerFact, ContainerState, Observation
+from dlsched.model.spec import Checkpoint, JobSpec, Limits, Restart, Stop
+from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.docker.create import creation
+from dlsched.runtime.docker.identity.labels import container_name
+from dlsched.runtime.docker.moves import moves, relocation
+from tests.runtime.docker.rig import Rig, fact, job_spec
+
+pytestmark = pytest.mark.engine
+
+TRAINS = """
+import json, os, signal, sys, time
+saved, asked, ended = "/ckpt/step", [], []
+signal.signal(signal.SIGUSR1, lambda *_: asked.append(1))
+signal.signal(signal.SIGTERM, lambda *_: ended.append(1))
+def tell(**what):
+    with open(os.environ["DLSCHED_METRICS_FILE"], "a") as file:
+        file.write(json.dumps(dict(what, t=time.time())) + "\\n")
+def note(word, step):
+    with open("/ckpt/log", "a") as log:
+        log.write(f"{word} {step}\\n")
+step = int(open(saved).read()) if os.path.exists(saved) else 0
+note("begins", step)
+{at_start}
+while not ended:
+    step += 1
+    tell(step=step, accuracy=0.5)
+    note("step", step)
+    if asked:
+        asked.clear()
+        open(saved, "w").write(str(step))
+        note("saved", step)
+        {when_asked}
+    time.sleep(0.02)
+note("ends", step)
+sys.exit(143)
+"""
+SAVES = 'tell(checkpoint={"step": step, "path": saved})'
+
+
+def trains(folder: Path, when_asked: str = SAVES, at_start: str = "", **more: Any) -> JobSpec:
+    """A job that makes steps, and when asked saves itself in that folder of the host."""
+    folder.chmod(0o777)
+    code = TRAINS.replace("{when_asked}", when_asked).replace("{at_start}", at_start)
+    spec = job_spec(
+        "trains", ("python3", "-c", code), volumes=(f"{folder}:/ckpt",), network="none", **more
+    )
+    return replace(spec, stop=Stop(grace_s=5.0))
+
+
+def move_of(found: ContainerFact, spec: JobSpec, timeout_s: float = 10.0) -> Move:
+    return Move(
+        container_id=found.container_id,
+        start=Start(spec, Limits(0.5), 1024),
+        checkpoint=Checkpoint("SIGUSR1", timeout_s, "/ckpt"),
+        why="a test",
+    )
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "ckpt"
+    made.mkdir()
+    return made
+
+
+def log_of(folder: Path) -> list[tuple[str, int]]:
+    """What the job has done, in order."""
+    words = (line.split() for line in (folder / "log").read_text().splitlines())
+    return [(word, int(step)) for word, step in words]
+
+
+def started(rig: Rig, spec: JobSpec, folder: Path) -> ContainerFact:
+    """It runs, and its signal handlers are in place."""
+    found = rig.start(spec)
+    rig.until(lambda _: (folder / "log").exists())
+    return found
+
+
+def still(seen: Observation, state: ContainerState = ContainerState.RUNNING) -> bool:
+    """Whether the job stands there and nothing is being done to it."""
+    found = fact(seen, "trains")
+    return found is not None and found.operation is None and found.state is state
+
+
+def names(rig: Rig) -> dict[str, str]:
+    """The states of this instance's containers by their names."""
+    mine = {"label": f"dlsched.instance={rig.options.instance}"}
+    listed = rig.client.containers(all=True, filters=mine)
+    return {one["Names"][0].lstrip("/"): one["State"] for one in listed}
+
+
+def own_name(rig: Rig) -> str:
+    return container_name(rig.options.instance, "trains")
+
+
+def until_step(rig: Rig, words: str, within_s: float = 20.0) -> Observation:
+    """Until its move is told to be at that point."""
+
+    def there(seen: Observation) -> bool:
+        found = fact(seen, "trains")
+        return found is not None and words in (found.operation or "")
+
+    return rig.until(there, within_s)
+
+
+def test_a_job_goes_on_in_a_new_container_from_its_checkpoint(rig: Rig, folder: Path) -> None:
+    spec = trains(folder)
+    before = started(rig, spec, folder)
+    old = rig.client.inspect_container(before.container_id)
+    assert rig.apply(move_of(before, spec)).status == "begun"
+    assert rig.apply(move_of(before, spec)).detail.startswith("moving saves itself (")
+    after = fact(rig.until(still), "trains")
+    assert after is not None
+    assert after.container_id != before.container_id
+    assert after.life == before.container_id
+    assert names(rig) == {own_name(rig): "running"}
+    told = log_of(folder)
+    saved = [step for word, step in told if word == "saved"]
+    assert [step for word, step in told if word == "begins"] == [0, saved[-1]]
+    new = rig.client.inspect_container(after.container_id)
+    assert new["Config"]["Hostname"] == old["Config"]["Hostname"]
+    assert new["Config"]["Env"] == old["Config"]["Env"]
+    assert new["HostConfig"]["CpuQuota"] == 50_000
+    assert not read_allotment(job_dir(rig.options.state_dir, "trains")).checkpoint_wanted
+    assert rig.runtime.troubles() == ()
+
+
+def test_a_job_that_does_not_acknowledge_is_left_as_it_is(rig: Rig, folder: Path) -> None:
+    spec = trains(folder, when_asked="pass")
+    before = started(rig, spec, folder)
+    move = move_of(before, spec, timeout_s=1.0)
+    assert rig.apply(move).status == "begun"
+    rig.until(lambda _: read_allotment(folder_of(rig)).checkpoint_wanted)
+    after = fact(rig.until(still), "trains")
+    assert after is not None
+    assert after.container_id == before.container_id
+    assert [word for word, _ in log_of(folder) if word in ("begins", "ends")] == ["begins"]
+    why = "not moved: it acknowledged no checkpoint within 1 s"
+    assert rig.runtime.troubles() == (f"trains: {why}",)
+    again = rig.apply(move)
+    assert again.status == "failed"
+    assert again.detail.startswith(f"{why}; not tried again for ")
+    rig.until(lambda _: not read_allotment(folder_of(rig)).checkpoint_wanted)
+
+
+def folder_of(rig: Rig) -> Path:
+    return job_dir(rig.options.state_dir, "trains")
+
+
+def test_a_word_of_before_it_was_asked_is_no_acknowledgement(rig: Rig, folder: Path) -> None:
+    once = f"{SAVES} if step == 1 else None"
+    spec = trains(folder, when_asked="pass", at_start="step = 1; " + once)
+    before = started(rig, spec, folder)
+    rig.until(lambda seen: any((one.sample.step or 0) > 5 for one in reports(seen) if one.sample))
+    rig.apply(move_of(before, spec, timeout_s=0.5))
+    rig.until(still)
+    assert names(rig) == {own_name(rig): "running"}
+    assert len(rig.runtime.troubles()) == 1
+
+
+def reports(seen: Observation) -> list[Any]:
+    found = fact(seen, "trains")
+    return [] if found is None else list(found.reports)
+
+
+FAILS_ELSEWHERE = """
+if step and not os.path.exists("/here"): sys.exit(3)
+open("/here", "w")
+"""
+HANGS_ELSEWHERE = """
+while step and not os.path.exists("/here"):
+    time.sleep(0.01)
+    ended and sys.exit(143)
+open("/here", "w")
+"""
+
+
+@pytest.mark.parametrize(
+    ("at_start", "missing", "why"),
+    [
+        (FAILS_ELSEWHERE, "", "its new container ended: exit code 3"),
+        (HANGS_ELSEWHERE, "", "its new container told nothing within 1 s"),
+        ("", "/nowhere:/data", "its new container cannot be started: "),
+    ],
+    ids=["exits", "silent", "refused"],
+)
+def test_a_job_that_does_not_come_back_goes_on_where_it_was(
+    rig: Rig,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    at_start: str,
+    missing: str,
+    why: str,
+) -> None:
+    monkeypatch.setattr(moves, "REPORT_WITHIN_S", 1.0)
+    spec = trains(folder, at_start=at_start, restart=Restart("on-failure"))
+    before = started(rig, spec, folder)
+    elsewhere = spec
+    if missing:
+        volumes = (*spec.container.volumes, missing)
+        elsewhere = replace(spec, container=replace(spec.container, volumes=volumes))
+    rig.apply(move_of(before, elsewhere))
+    until_step(rig, f"moving back, since {why}")
+    after = fact(rig.until(still), "trains")
+    assert after is not None
+    assert after.container_id == before.container_id
+    assert names(rig) == {own_name(rig): "running"}
+    (told,) = rig.runtime.troubles()
+    assert told.startswith(f"trains: moved back: {why}")
+    words = log_of(folder)
+    saved = [step for word, step in words if word == "saved"]
+    assert {step for word, step in words if word == "begins"} == {0, saved[-1]}
+    policy = rig.client.inspect_container(before.container_id)["HostConfig"]["RestartPolicy"]
+    assert policy["Name"] == "on-failure"
+
+
+class Death(Exception):
+    """The agent is dead."""
+
+
+class Mortal:
+    """An agent that dies at the n-th thing that it changes outside, before or after it is done."""
+
+    ENGINES = ("rename", "kill", "update", "create", "start", "remove")
+
+    def __init__(self, dies_at: int, *, after: bool) -> None:
+        self._dies_at, self._after = dies_at, after
+        self._lock = threading.Lock()
+        self.done: list[str] = []
+        self.dead = False
+
+    def wrap(self, name: str, call: Callable[..., Any], *, changes: bool = True) -> Any:
+        def mortal(*arguments: Any, **named: Any) -> Any:
+            with self._lock:
+                if self.dead:
+                    raise Death
+                last = changes and len(self.done) == self._dies_at
+                if last and not self._after:
+                    self.dead = True
+                    raise Death
+                answer = call(*arguments, **named)
+                if changes:
+                    self.done.append(name)
+                if last:
+                    self.dead = True
+                    raise Death
+                return answer
+
+        return mortal
+
+    def engine(self, engine: Any) -> Any:
+        calls = {name: getattr(engine, name) for name in dir(engine) if name[0] != "_"}
+        wrapped = {
+            name: self.wrap(name, call, changes=name in self.ENGINES)
+            for name, call in calls.items()
+            if callable(call)
+        }
+        return SimpleNamespace(**wrapped)
+
+
+def play(
+    rig: Rig,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    dies_at: int,
+    *,
+    after: bool,
+    at_start: str = "",
+) -> Mortal:
+    """Begin a move under an agent that dies; returns once it is dead, or the move is over."""
+    spec = trains(folder, at_start=at_start, restart=Restart("unless-stopped"))
+    before = started(rig, spec, folder)
+    agent = Mortal(dies_at, after=after)
+    with monkeypatch.context() as patched:
+        for module, names in ((relocation, ("change", "write")), (creation, ("write",))):
+            for name in names:
+                told = f"{name}_allotment"
+                patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
+        acts = rig.runtime._moves._acts
+        hands = acts._creation._hands
+        patched.setattr(hands, "remember", agent.wrap("remember", hands.remember))
+        mortal = agent.engine(rig.runtime._unhurried)
+        patched.setattr(acts, "_engine", mortal)
+        patched.setattr(acts._creation, "_engine", mortal)
+        rig.apply(move_of(before, spec))
+        rig.until(lambda seen: agent.dead or still(seen))
+    return agent
+
+
+ENDS = ["allot", "rename", "allot", "update", "kill"]
+GOES = [*ENDS, "create", "remember", "allot", "start", "remove"]
+GOES_BACK = [*GOES[:-1], "update", "kill", "remove", "allot", "update", "start", "rename"]
+
+
+def test_the_points_of_death_are_all_that_there_are(
+    rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert play(rig, folder, monkeypatch, 100, after=False).done == GOES
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("dies_at", range(len(GOES)), ids=lambda n: f"{n}-{GOES[n]}")
+def test_a_move_outlives_its_agent(
+    rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int, after: bool
+) -> None:
+    agent = play(rig, folder, monkeypatch, dies_at, after=after)
+    assert agent.dead
+    assert agent.done == GOES[: dies_at + after]
+    rig.reopen()
+    settles(rig, folder)
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("dies_at", range(9, len(GOES_BACK)), ids=lambda n: f"{n}-{GOES_BACK[n]}")
+def test_the_way_back_outlives_its_agent(
+    rig: Rig, folder: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int, after: bool
+) -> None:
+    monkeypatch.setattr(moves, "REPORT_WITHIN_S", 1.0)
+    agent = play(rig, folder, monkeypatch, dies_at, after=after, at_start=HANGS_ELSEWHERE)
+    assert agent.dead
+    assert agent.done == GOES_BACK[: dies_at + after]
+    rig.reopen()
+    settles(rig, folder)
+
+
+def settles(rig: Rig, folder: Path) -> None:
+    """In the end one container runs, makes steps, and has lost none that was acknowledged."""
+
+    def settled(seen: Observation) -> bool:
+        return still(seen) and names(rig) == {own_name(rig): "running"}
+
+    rig.until(settled, 30.0)
+    count = len(log_of(folder))
+    rig.until(lambda _: len(log_of(folder)) > count)
+    saved = 0
+    for word, step in log_of(folder):
+        if word == "saved":
+            saved = step
+        elif word == "begins":
+            assert step == saved
+    assert not read_allotment(folder_of(rig)).checkpoint_wanted
+    (own,) = names(rig)
+    rig.until(lambda _: policy_of(rig, own) == "unless-stopped", 10.0)
+
+
+def policy_of(rig: Rig, container: str) -> str:
+    return str(rig.client.inspect_container(container)["HostConfig"]["RestartPolicy"]["Name"])
+
+
+@pytest.mark.parametrize(
+    "words", ["saves itself", "ends", "its new container is made", "waits for its first report"]
+)
+def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, words: str) -> None:
+    at_start = HANGS_ELSEWHERE if words.startswith("waits") else ""
+    spec = trains(folder, at_start=at_start)
+    rig.apply(move_of(started(rig, spec, folder), spec))
+    until_step(rig, words)
+
+    def gone(seen: Observation) -> bool:
+        found = fact(seen, "trains")
+        if found is not None and not (found.operation or "").startswith("stopping"):
+            rig.apply(Remove("trains", found.container_id, Stop(grace_s=1.0), None, "a test"))
+        return found is None and names(rig) == {}
+
+    rig.until(gone)
+
+
+@pytest.mark.parametrize("words", ["saves itself", "ends", "its new container is made"])
+def test_an_agent_that_ends_leaves_no_job_between_two_containers(
+    rig: Rig, folder: Path, words: str
+) -> None:
+    spec = trains(folder)
+    rig.apply(move_of(started(rig, spec, folder), spec))
+    until_step(rig, words)
+    rig.runtime.release({})
+    there = names(rig)
+    assert list(there.values()).count("running") == 1
+    if words != "its new container is made":
+        assert there == {own_name(rig): "running"}
+    rig.reopen()
+    rig.until(lambda seen: still(seen) and names(rig) == {own_name(rig): "running"}, 30.0)
+
+
+def test_being_asked_leaves_the_restart_policy_in_force(rig: Rig, folder: Path) -> None:
+    spec = trains(folder, when_asked="pass", restart=Restart("unless-stopped"))
+    before = started(rig, spec, folder)
+    rig.apply(move_of(before, spec, timeout_s=1.0))
+    rig.until(lambda _: len(rig.runtime.troubles()) == 1)
+    os.kill(rig.client.inspect_container(before.container_id)["State"]["Pid"], signal.SIGKILL)
+    rig.until(lambda seen: still(seen) and [w for w, _ in log_of(folder)].count("begins") == 2)
+
+
+def test_what_only_the_old_container_knew_goes_over(rig: Rig, folder: Path) -> None:
+    keeps = 'open("/scratch/kept", "a").write("x")'
+    spec = trains(folder, at_start=keeps)
+    volumes = (*spec.container.volumes, "/scratch")
+    spec = replace(spec, container=replace(spec.container, volumes=volumes))
+    before = started(rig, spec, folder)
+    rig.apply(move_of(before, spec))
+    after = fact(rig.until(still), "trains")
+    assert after is not None
+    assert after.container_id != before.container_id
+    said = rig.client.exec_create(after.container_id, ["cat", "/scratch/kept"])["Id"]
+    assert rig.client.exec_start(said) == b"xx"

@@ -1,0 +1,208 @@
+"""What the doctor says of hosts, each both ways."""
+
+from __future__ import annotations
+
+import grp
+import os
+import resource
+from pathlib import Path
+
+import pytest
+
+from dlsched.runtime.doctor import host as host_doctor
+from dlsched.runtime.doctor.host import (
+    Moment,
+    capacity,
+    clock,
+    descriptors,
+    folder,
+    in_step,
+    kernel,
+    moment,
+    socket,
+    unit,
+    unit_state,
+)
+
+
+def host(tmp_path: Path, *, v2: bool, burst: bool, pressure: bool = True) -> Path:
+    """A /proc with one cgroup mount."""
+    proc, mount = tmp_path / "proc", tmp_path / "cgroup"
+    (proc / "self").mkdir(parents=True)
+    (proc / "pressure").mkdir()
+    (mount / "system.slice").mkdir(parents=True)
+    kind = "cgroup2 cgroup2 rw" if v2 else "cgroup cgroup rw,cpu,cpuacct"
+    (proc / "self" / "mountinfo").write_text(f"1 1 0:1 / {mount} rw - {kind}\n")
+    if burst:
+        name = "system.slice/cpu.max.burst" if v2 else "cpu.cfs_burst_us"
+        (mount / name).write_text("0\n")
+    if pressure:
+        (proc / "pressure" / "cpu").write_text("some avg10=0.00\n")
+    return proc
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_burst(tmp_path: Path, v2: bool) -> None:
+    with_it = {one.what: one for one in kernel(host(tmp_path / "a", v2=v2, burst=True))}
+    without = {one.what: one for one in kernel(host(tmp_path / "b", v2=v2, burst=False))}
+    assert (with_it["burst"].state, without["burst"].state) == ("ok", "warn")
+    assert "Linux 5.14" in without["burst"].remedy
+
+
+@pytest.mark.parametrize("v2", [False, True])
+def test_the_idle_class(tmp_path: Path, v2: bool) -> None:
+    proc = host(tmp_path, v2=v2, burst=True)
+    without = {one.what: one for one in kernel(proc)}["idle"]
+    assert (without.state, without.remedy) == ("warn", "Linux 5.15 or later")
+    (tmp_path / "cgroup" / "system.slice" / "cpu.idle").write_text("0\n")
+    assert {one.what: one for one in kernel(proc)}["idle"].state == "ok"
+
+
+def test_pressure(tmp_path: Path) -> None:
+    states = [
+        (one.state, one.remedy)
+        for name, v2, pressure in (("a", True, True), ("b", True, False), ("c", False, True))
+        for one in kernel(host(tmp_path / name, v2=v2, burst=True, pressure=pressure))
+        if one.what == "pressure"
+    ]
+    assert [state for state, _ in states] == ["ok", "warn", "warn"]
+    assert "psi=1" in states[1][1] and "unified_cgroup_hierarchy" in states[2][1]
+
+
+def test_no_cgroup_mounts_to_be_seen(tmp_path: Path) -> None:
+    assert [one.state for one in kernel(tmp_path)] == ["fail"]
+
+
+def test_the_clock(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_text("tsc\n")
+    then, now = Moment(1000.0, 5.0), Moment(1001.0, 6.0)
+    assert clock(then, now, synchronised=True, source_file=source).state == "ok"
+    free = clock(then, now, synchronised=False, source_file=source)
+    assert (free.state, "NTP" in free.remedy) == ("warn", True)
+    jumped = clock(then, Moment(998.0, 6.0), synchronised=True, source_file=source)
+    assert (jumped.state, "jumped by -3.00 s" in jumped.line) == ("warn", True)
+    source.write_text("jiffies\n")
+    assert "coarse" in clock(then, now, synchronised=True, source_file=source).line
+    unknown = clock(then, now, synchronised=True, source_file=tmp_path / "absent")
+    assert (unknown.state, "unknown source" in unknown.line) == ("ok", True)
+
+
+def test_this_hosts_clocks_can_be_read() -> None:
+    then = moment()
+    assert isinstance(in_step(), bool)
+    assert moment().monotonic_s >= then.monotonic_s
+
+
+def cpus(tmp_path: Path, threads_a_core: int) -> Path:
+    """Topology files of the CPUs that this process may use."""
+    for number, cpu in enumerate(sorted(os.sched_getaffinity(0))):
+        topology = tmp_path / f"cpu{cpu}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "physical_package_id").write_text("0\n")
+        (topology / "core_id").write_text(f"{number // threads_a_core}\n")
+    return tmp_path
+
+
+def test_capacity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    paired = cpus(tmp_path, threads_a_core=2)
+    threads = capacity("threads", 0.5, 4, paired)
+    assert threads.state == "ok"
+    assert threads.line.startswith("3.5 cores for jobs (threads, less 0.5 in reserve)")
+    assert "two threads of a core are not two cores" in threads.line
+    assert capacity("cores", 0.5, 4, paired).line.startswith("1.5 cores for jobs")
+    assert capacity("cores", 2.0, 4, paired).state == "fail"
+    assert capacity(3.0, 0.0, None, paired).state == "ok"
+    assert capacity(8.0, 0.0, None, paired).state == "warn"
+    other = capacity("threads", 0.0, 8, paired)
+    assert (other.state, "the engine's containers have 8 CPUs" in other.line) == ("warn", True)
+
+
+def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, 4096))
+    assert descriptors(64).state == "ok"
+    few = descriptors(1000)
+    assert (few.state, few.remedy) == ("warn", "raise it (LimitNOFILE=16256), or lower max_jobs")
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
+    assert descriptors(10_000).state == "ok"
+
+
+def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert folder("state", tmp_path).line == f"{tmp_path} is writable"
+    assert folder("run", tmp_path / "a" / "b").line == f"{tmp_path}/a/b will be made"
+    (tmp_path / "file").write_text("")
+    assert folder("state", tmp_path / "file" / "in").state == "fail"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    for path in (tmp_path, tmp_path / "a" / "b"):
+        found = folder("state", path)
+        assert (found.state, "state_dir" in found.remedy) == ("fail", True)
+
+
+def test_sockets(tmp_path: Path) -> None:
+    mine = grp.getgrgid(os.getgid()).gr_name
+    other = next(one.gr_name for one in grp.getgrall() if one.gr_gid != os.getgid())
+    path = tmp_path / "status.sock"
+    later = socket(path, mine, "status_group")
+    assert (later.state, "while the daemon runs" in later.line) == ("ok", True)
+    nobody = socket(path, "no-such-group", "status_group")
+    assert (nobody.state, "groupadd --system no-such-group" in nobody.remedy) == ("warn", True)
+    path.write_text("")
+    path.chmod(0o660)
+    assert socket(path, mine, "status_group").line == f"status.sock: for root and group {mine}"
+    assert socket(path, None, "status_group").line == "status.sock: for root alone"
+    assert socket(path, other, "status_group").state == "warn"
+    path.chmod(0o666)
+    assert socket(path, mine, "status_group").state == "fail"
+
+
+LOADED = {
+    "LoadState": "loaded",
+    "ActiveState": "active",
+    "SubState": "running",
+    "UnitFileState": "enabled",
+    "NRestarts": "0",
+    "Result": "success",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "state", "says"),
+    [
+        ({}, "ok", "dlsched.service: active (running), enabled"),
+        ({"LoadState": "not-found"}, "warn", "dlsched.service is not installed (not-found)"),
+        ({"ActiveState": "failed", "Result": "watchdog"}, "fail", "watchdog"),
+        ({"NRestarts": "3"}, "warn", "restarted 3 times by itself"),
+        ({"ActiveState": "inactive", "SubState": "dead"}, "warn", "inactive (dead)"),
+    ],
+)
+def test_the_unit(changed: dict[str, str], state: str, says: str) -> None:
+    found = unit_state({**LOADED, **changed})
+    assert (found.state, says in found.line) == (state, True), found
+    assert found.remedy or state == "ok"
+
+
+@pytest.mark.process
+def test_a_host_without_systemd_is_fine_and_one_that_does_not_tell_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert unit(tmp_path / "absent").state == "ok"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert unit(tmp_path).state == "warn"
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text("#!/bin/sh\nprintf 'LoadState=loaded\\nActiveState=active\\n'\n")
+    systemctl.chmod(0o755)
+    assert unit(tmp_path).state == "ok"
+
+
+@pytest.mark.process
+def test_systemctl_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text("#!/bin/sh\nexec sleep 60\n")
+    systemctl.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(host_doctor, "_SYSTEMCTL_S", 0.2)
+    found = unit(tmp_path)
+    assert (found.state, "timed out" in found.line) == ("warn", True)

@@ -1,0 +1,250 @@
+"""Progress out of a container's log: patterns, bounds, and a stream that breaks."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from dlsched.model.errors import EngineUnavailable
+from dlsched.runtime.progress import log_pattern
+from dlsched.runtime.progress.log_pattern import LogReader, Pattern
+from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Reading
+
+DEADLINE_S = 10.0
+LATENCY = r"took (?P<latency_ms>\S+) ms"
+TRAINING = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: acc (?P<accuracy>\S+))?"
+
+
+class FakeLog:
+    """A log that the test writes; each opening is told by whether it was from the start."""
+
+    def __init__(self) -> None:
+        self.opened: list[bool] = []
+        self.chunks: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
+        self.refuses: Exception | None = None
+        self.taken = 0
+
+    def __call__(self, from_start: bool) -> FakeLog:
+        self.opened.append(from_start)
+        if self.refuses is not None:
+            raise self.refuses
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (chunk := self.chunks.get()) is not None:
+            if isinstance(chunk, Exception):
+                raise chunk
+            self.taken += 1
+            yield chunk
+
+    def close(self) -> None:
+        self.chunks.put(None)
+
+
+@pytest.fixture
+def log() -> FakeLog:
+    return FakeLog()
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_pattern, "FIRST_RETRY_S", 0.01)
+
+
+def read_until(reader: LogReader, enough: int, now_s: float = 5.0) -> Reading:
+    """Read until so many reports or bad lines have come."""
+    reports, bad, refused = [], 0, None
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(reports) + bad < enough:
+        assert time.monotonic() < deadline_s, (reports, bad)
+        reading = reader.read(now_s)
+        reports += reading.reports
+        bad += reading.bad_lines
+        refused = refused or reading.refused
+        time.sleep(0.002)
+    return Reading(tuple(reports), bad, reading.trouble, refused)
+
+
+def test_latencies_are_counted_together(log: FakeLog) -> None:
+    log.chunks.put(b"started\nGET / took 20 ms\nGET / to")
+    log.chunks.put(b"ok 40 ms\n")
+    reader = LogReader(log, LATENCY)
+    told = [report.latency for report in read_until(reader, 1).reports]
+    while sum(one.count for one in told if one) < 2:
+        told += [report.latency for report in read_until(reader, 1).reports]
+    assert sum(one.sum_s for one in told if one) == pytest.approx(0.06)
+    assert log.opened == [True]
+    reader.close()
+
+
+def test_training_lines_are_samples(log: FakeLog) -> None:
+    log.chunks.put(b"step 10 loss 0.5\rstep 20 loss 0.25 acc 0.9\r\n")
+    reader = LogReader(log, TRAINING, from_end=True)
+    first, second = (report.sample for report in read_until(reader, 2, now_s=7.0).reports)
+    assert first is not None and second is not None
+    assert (first.received_s, first.step, first.metrics) == (7.0, 10, (("loss", 0.5),))
+    assert (second.step, second.metrics) == (20, (("loss", 0.25), ("accuracy", 0.9)))
+    assert log.opened == [False]
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (b"took fast ms", "latency_ms: 'fast': not a finite number"),
+        (b"took nan ms", "latency_ms: 'nan': not a finite number"),
+        (b"took 1e999 ms", "latency_ms: '1e999': not a finite number"),
+        (b"took 1_0 ms", "latency_ms: '1_0': not a finite number"),
+        (b"took -1 ms", "latency_ms: not a latency"),
+        (b"took 1e300 ms", "latency_ms: not a latency"),
+        (b"took " + b"1" * 40 + b" ms", "latency_ms: '11111"),
+        (b"took \x1b[31m ms", r"latency_ms: '\x1b[31m': not a finite number"),
+        (b"x" * 5000, "a line of more than 4096 bytes"),
+    ],
+)
+def test_what_makes_no_sense_is_a_bad_line(log: FakeLog, line: bytes, why: str) -> None:
+    log.chunks.put(line + b"\n")
+    reader = LogReader(log, LATENCY)
+    reading = read_until(reader, 1)
+    assert (reading.reports, reading.bad_lines) == ((), 1)
+    assert reading.refused is not None and reading.refused.startswith(why)
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("took (?P<latency_ms>", "not a regular expression of RE2: missing"),
+        (r"(?P<loss>.)\1", "not a regular expression of RE2: invalid escape"),
+        (r"(?<=a)(?P<loss>.)", "not a regular expression of RE2: invalid perl operator"),
+        ("took ([0-9]+)", "1 to 32 named groups"),
+        ("".join(f"(?P<a{n}>.)" for n in range(24)), "characters, at most 256"),
+        ("(?P<loss>x{1000})", "compiles to"),
+        ("(?P<loss>((a{100}){100}){100})", "not a regular expression of RE2: "),
+        ("(?P<latency>.)", "group 'latency': not a name of a metric"),
+        ("(?P<t>.)", "group 't': not a name of a metric"),
+        (f"(?P<{'a' * 65}>.)", "not a name of a metric"),
+    ],
+)
+def test_a_pattern_that_is_not_taken(text: str, why: str) -> None:
+    text = text + " " * (257 - len(text)) if why.startswith("characters") else text
+    with pytest.raises(ValueError) as raised:
+        Pattern(text)
+    assert why in str(raised.value) and str(raised.value).isprintable()
+
+
+def test_a_step_is_a_whole_number() -> None:
+    pattern = Pattern(r"(?P<step>\S+)")
+    assert pattern.read(b"12") == {"step": 12.0}
+    for bad in (b"1.5", b"-1", b"1e300"):
+        with pytest.raises(ValueError, match=r"step: .*an integer"):
+            pattern.read(bad)
+
+
+def test_the_worst_pattern_on_the_worst_log_costs_bounded_cpu() -> None:
+    pattern = Pattern("(?:x?){40}(?P<loss>x{40})y")
+    began_s = time.process_time()
+    for _ in range(READ_BYTES // 4096):
+        pattern.read(b"x" * 4095)
+    assert time.process_time() - began_s < 1.0
+
+
+def test_a_flood_is_read_up_to_the_bound_and_then_left(log: FakeLog) -> None:
+    for _ in range(100):
+        log.chunks.put(b"took 20 ms\n" * 1000)
+    reader = LogReader(log, LATENCY)
+    counts, bad, refused, reads = [], 0, None, 0
+    deadline_s = time.monotonic() + DEADLINE_S
+    while bad < 3:
+        assert time.monotonic() < deadline_s
+        reading = reader.read(1.0)
+        reads += 1
+        assert log.taken <= reads + 1, "each read makes room for one of these chunks"
+        counts += [report.latency.count for report in reading.reports if report.latency]
+        bad, refused = bad + reading.bad_lines, refused or reading.refused
+        time.sleep(0.001)
+    assert set(counts) == {READ_LINES}
+    assert refused == "more than 64 KiB or 512 lines in one cycle: the rest is not read"
+    reader.close()
+
+
+def test_a_log_that_cannot_be_read_is_said_and_tried_again(log: FakeLog) -> None:
+    log.refuses = EngineUnavailable("configured logging driver does not support reading")
+    reader = LogReader(log, LATENCY)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while (reading := reader.read(1.0)).trouble is None:
+        assert time.monotonic() < deadline_s
+    assert reading.trouble == (
+        "its log cannot be read: configured logging driver does not support reading"
+    )
+    log.refuses = None
+    log.chunks.put(b"took 1 ms\n")
+    assert read_until(reader, 1).trouble is None
+    assert set(log.opened) == {True}, "what was printed before the first connection counts"
+    reader.close()
+
+
+def test_a_broken_stream_is_opened_again_from_then_on(log: FakeLog) -> None:
+    log.chunks.put(b"took 1 ms\n")
+    log.chunks.put(ConnectionResetError("broken"))
+    reader = LogReader(log, LATENCY)
+    read_until(reader, 1)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(log.opened) < 2:
+        assert time.monotonic() < deadline_s
+        reader.read(1.0)
+        time.sleep(0.002)
+    assert log.opened[:2] == [True, False]
+    reader.close()
+
+
+def test_closing_ends_the_thread(log: FakeLog) -> None:
+    before = set(threading.enumerate())
+    reader = LogReader(log, LATENCY)
+    reader.read(1.0)
+    (thread,) = set(threading.enumerate()) - before
+    reader.close()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_closing_amid_a_flood_ends_the_thread_too(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = set(threading.enumerate())
+    read, amid, go_on = Pattern.read, threading.Event(), threading.Event()
+
+    def slow(pattern: Pattern, line: bytes) -> object:
+        amid.set()
+        assert go_on.wait(DEADLINE_S)
+        return read(pattern, line)
+
+    monkeypatch.setattr(Pattern, "read", slow)
+    reader = LogReader(log, LATENCY)
+    log.chunks.put(b"took 20 ms\n" * 1000)
+    reader.read(1.0)
+    (thread,) = set(threading.enumerate()) - before
+    assert amid.wait(DEADLINE_S)
+    reader.close()
+    go_on.set()
+    thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+
+
+def test_without_a_thread_it_is_said_and_tried_again(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    reader = LogReader(log, LATENCY)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert reader.read(1.0).trouble == "its log is not followed: can't start new thread"
+    log.chunks.put(b"took 1 ms\n")
+    assert read_until(reader, 1).trouble is None
+    reader.close()

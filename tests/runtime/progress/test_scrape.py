@@ -1,0 +1,252 @@
+"""Asking a container's Prometheus endpoint, with every hostility that a server has."""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from dlsched.runtime.progress import scrape
+from dlsched.runtime.progress.scrape import (
+    ANSWER_BYTES,
+    ANSWER_S,
+    APART_S,
+    NO_ADDRESS,
+    ScrapeReader,
+)
+from dlsched.runtime.progress.sidecar import Reading
+
+DEADLINE_S = 10.0
+Serve = Callable[[socket.socket], None]
+
+
+class Server:
+    """Answers each connection as the test says; counts them."""
+
+    def __init__(self, serve: Serve) -> None:
+        self.serve = serve
+        self.asked: list[bytes] = []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.port = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            with connection, suppress(OSError):
+                connection.settimeout(DEADLINE_S)
+                self.asked.append(connection.recv(65536))
+                self.serve(connection)
+
+    def close(self) -> None:
+        # Closing alone does not wake who waits in accept.
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(DEADLINE_S)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    one = Server(lambda connection: None)
+    yield one
+    one.close()
+
+
+def answer(body: bytes, status: str = "200 OK", *headers: str) -> Serve:
+    head = "\r\n".join([f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", *headers])
+    return lambda connection: connection.sendall(head.encode() + b"\r\n\r\n" + body)
+
+
+def reader_of(server: Server, name: str = "m", **more: object) -> ScrapeReader:
+    return ScrapeReader("127.0.0.1", server.port, "/metrics", name, **more)  # type: ignore[arg-type]
+
+
+def answered(reader: ScrapeReader, now_s: float) -> Reading:
+    """Ask at that moment, wait for the answer, and take it up."""
+    reader.read(now_s)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while reader.asking:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    return reader.read(now_s + APART_S / 2)
+
+
+def test_what_happened_in_between_is_told_with_the_time_of_asking(server: Server) -> None:
+    reader = reader_of(server, from_end=True)
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    (first,) = answered(reader, 100.0).reports
+    assert first.latency is not None and first.latency.count == 0
+    server.serve = answer(b"m_sum 1.5\nm_count 15\n")
+    reading = answered(reader, 104.0)
+    (told,) = reading.reports
+    assert told.latency is not None
+    assert (told.latency.count, told.latency.sum_s) == (5, 0.5)
+    assert (told.received_s, told.span_s) == (104.0, 4.0)
+    assert (reading.bad_lines, reading.trouble) == (0, None)
+    assert server.asked[0].startswith(b"GET /metrics HTTP/1.1\r\n")
+    assert b"Accept-Encoding: identity" in server.asked[0]
+
+
+def test_it_asks_no_more_than_once_a_second_and_one_at_a_time(server: Server) -> None:
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    reader = reader_of(server)
+    answered(reader, 1.0)
+    for tenth in range(8):
+        reader.read(1.0 + tenth / 10)
+    assert len(server.asked) == 1
+    answered(reader, 2.0)
+    assert len(server.asked) == 2
+
+
+def test_a_gauge_is_the_targets_metric(server: Server) -> None:
+    server.serve = answer(b"trainer_val_acc 0.75\n")
+    reader = reader_of(server, "trainer_val_acc", metric="accuracy")
+    (told,) = answered(reader, 1.0).reports
+    assert told.sample is not None and told.sample.metrics == (("accuracy", 0.75),)
+    unnamed = ScrapeReader("127.0.0.1", server.port, metric="trainer_val_acc")
+    (told,) = answered(unnamed, 1.0).reports
+    assert told.sample is not None and told.sample.metrics == (("trainer_val_acc", 0.75),)
+
+
+def test_a_container_without_an_address_is_said_and_nobody_is_asked() -> None:
+    assert ScrapeReader(None, 9000).read(1.0) == Reading(trouble=NO_ADDRESS)
+
+
+def test_a_proxy_in_the_environment_is_not_asked(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    assert answered(reader_of(server), 1.0).trouble is None
+
+
+def drip(head: bytes) -> Serve:
+    def serve(connection: socket.socket) -> None:
+        connection.sendall(head)
+        while True:
+            connection.sendall(b"m")
+            time.sleep(0.02)
+
+    return serve
+
+
+def silence(connection: socket.socket) -> None:
+    connection.recv(1)
+
+
+def flood(connection: socket.socket) -> None:
+    connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+    while True:
+        connection.sendall(b"m_count 1\n" * 6000)
+
+
+def hundred_continues(connection: socket.socket) -> None:
+    while True:
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+
+
+GZIPPED = gzip.compress(b"m_count 1\n" * 10**6)
+TOO_LONG = f"more than {ANSWER_BYTES >> 10} KiB"
+TOO_SLOW = f"no whole answer within {ANSWER_S:g} s"
+
+
+@pytest.mark.parametrize(
+    ("serve", "why"),
+    [
+        (drip(b"HTTP/1.1 200 OK\r\n\r\n"), TOO_SLOW),
+        (drip(b"HTTP/1.1 200 OK\r\nX: "), TOO_SLOW),
+        (drip(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n"), TOO_SLOW),
+        (drip(b"HTTP"), TOO_SLOW),
+        (silence, TOO_SLOW),
+        (flood, TOO_LONG),
+        (hundred_continues, TOO_LONG),
+        (answer(b"", "302 Found", "Location: http://127.0.0.1:1/"), "answers with status 302"),
+        (answer(b"", "500 No"), "answers with status 500"),
+        (answer(GZIPPED, "200 OK", "Content-Encoding: gzip"), "answers in encoding 'gzip'"),
+        (answer(b"m_count", "200 OK", "Content-Encoding: \x1b[31m,gzip"), "answers in encoding "),
+        (lambda connection: connection.sendall(b"SSH-2.0-x\r\n"), "not HTTP: "),
+        (lambda connection: None, "the connection broke"),
+        (answer(b"m", "200 OK", "X: " + "x" * 70_000), "not HTTP: "),
+        (answer(b"m", "200 OK", *[f"X{n}: x" for n in range(200)]), "not HTTP: "),
+        (
+            lambda one: one.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+            "not HTTP: ",
+        ),
+        (lambda one: one.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nm"), "not HTTP: "),
+        (answer(b"\xff\xfe\x00m_count 1"), "there is no m among its metrics"),
+    ],
+)
+def test_a_hostile_server_costs_half_a_second_and_is_said(
+    server: Server, serve: Serve, why: str
+) -> None:
+    server.serve = serve
+    reader = reader_of(server)
+    began_s = time.monotonic()
+    reading = answered(reader, 1.0)
+    assert time.monotonic() - began_s < ANSWER_S + 1.0
+    assert reading.reports == ()
+    assert reading.trouble is not None and reading.trouble.isprintable()
+    assert reading.trouble.startswith(f"http://127.0.0.1:{server.port}/metrics: {why}")
+    assert reader.read(1.6).trouble == reading.trouble, "it stands until an answer comes"
+
+
+def test_reading_waits_for_nothing(server: Server) -> None:
+    server.serve = silence
+    reader = reader_of(server)
+    began_s = time.monotonic()
+    for cycle in range(20):
+        reader.read(float(cycle))
+    assert time.monotonic() - began_s < ANSWER_S / 2
+    assert sum(each.name == "dlsched-scrape" for each in threading.enumerate()) == 1
+    reader.close()
+    assert reader.read(100.0).reports == ()
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    reading = answered(ScrapeReader("127.0.0.1", port, name="m"), 1.0)
+    assert reading.trouble == f"http://127.0.0.1:{port}/metrics: Connection refused"
+
+
+def test_a_fault_of_our_own_is_said_and_ends_nothing(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> bytes:
+        raise KeyError("surprise")
+
+    monkeypatch.setattr(scrape, "_page", fail)
+    assert "not understood" in str(answered(reader_of(server), 1.0).trouble)
+
+
+def test_the_first_page_spans_the_time_since_the_start(server: Server) -> None:
+    reader = reader_of(server, from_end=False)
+    server.serve = answer(b"", "503 Starting")
+    assert answered(reader, 10.0).reports == ()
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    (told,) = answered(reader, 40.0).reports
+    assert (told.span_s, told.received_s) == (30.0, 40.0)
+
+
+def test_without_a_thread_it_is_said_and_tried_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    reader = reader_of(server)
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        assert "not asked: can't start new thread" in str(answered(reader, 1.0).trouble)
+    assert answered(reader, 2.0).trouble is None

@@ -1,0 +1,433 @@
+"""The reader against everything that a container can put where its metrics file should be."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsched.report.outfile import FILE_BYTES, OutFile
+from dlsched.runtime.progress.sidecar import (
+    NAME_CHECK_S,
+    READ_BYTES,
+    READ_LINES,
+    SidecarReader,
+    same_process,
+)
+
+PID = 71
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    """The sidecar directory of a container whose root is a plain directory."""
+    directory = tmp_path / "proc" / str(PID) / "root" / "run" / "dlsched" / "out"
+    directory.mkdir(parents=True)
+    return directory
+
+
+@pytest.fixture
+def metrics(out: Path) -> Path:
+    return out / "metrics.jsonl"
+
+
+@pytest.fixture
+def reader(tmp_path: Path, out: Path) -> Iterator[SidecarReader]:
+    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
+    yield reader
+    reader.close()
+
+
+def append(metrics: Path, *lines: str) -> None:
+    with metrics.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def steps(reader: SidecarReader, now_s: float = 0.0) -> list[int | None]:
+    return [report.sample.step for report in reader.read(now_s).reports if report.sample]
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+# ------------------------------------------------------------------------------ the honest job
+
+
+def test_lines_come_once_with_the_agents_own_time(reader: SidecarReader, metrics: Path) -> None:
+    assert reader.read(0.0).trouble is None, "no file yet is no trouble"
+    append(metrics, '{"t": 9e99, "step": 1}', '{"t": -5, "step": 2}')
+    first = reader.read(7.0)
+    assert [report.received_s for report in first.reports] == [7.0, 7.0]
+    append(metrics, '{"step": 3}')
+    assert steps(reader) == [3]
+    assert steps(reader) == []
+
+
+def test_half_a_line_waits_for_the_rest(reader: SidecarReader, metrics: Path) -> None:
+    metrics.write_text('{"step": 1}\n{"st')
+    assert steps(reader) == [1]
+    with metrics.open("a") as file:
+        file.write('ep": 2}\n')
+    assert steps(reader) == [2]
+
+
+def test_a_new_file_by_rename_loses_nothing(reader: SidecarReader, metrics: Path) -> None:
+    append(metrics, '{"step": 1}')
+    assert steps(reader) == [1]
+    append(metrics, '{"step": 2}')
+    late = metrics.open("a")
+    metrics.rename(metrics.with_suffix(".1"))
+    append(metrics, '{"step": 4}')
+    assert steps(reader) == [2, 4]
+    late.write('{"step": 3}\n')  # by a writer that had opened it before the rename
+    late.close()
+    append(metrics, '{"step": 5}')
+    assert steps(reader) == [3, 5]
+
+
+def test_a_rename_is_seen_though_no_new_file_is_there_yet(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    append(metrics, '{"step": 1}')
+    assert steps(reader) == [1]
+    metrics.rename(metrics.with_suffix(".1"))
+    assert steps(reader) == []
+    append(metrics, '{"step": 2}')
+    assert steps(reader) == [2]
+
+
+def test_a_rename_that_left_no_trace_is_seen_in_the_end(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    append(metrics, '{"step": 1}')
+    steps(reader)
+    followed = reader._file
+    assert followed is not None
+    metrics.rename(metrics.with_suffix(".1"))
+    followed._changed_ns = metrics.with_suffix(".1").stat().st_ctime_ns  # within a clock tick
+    append(metrics, '{"step": 2}')
+    assert steps(reader, NAME_CHECK_S / 2) == []
+    assert steps(reader, NAME_CHECK_S) == [2]
+
+
+def test_the_reporters_own_rotation_loses_nothing(reader: SidecarReader, metrics: Path) -> None:
+    out = OutFile(str(metrics))
+    seen: list[int | None] = []
+    for step in range(3 * FILE_BYTES // 1024):
+        out.append(f'{{"step": {step}, "pad": "{"x" * 1000}"}}\n'.encode())
+        if step % 40 == 0:
+            seen += steps(reader)
+    assert seen + steps(reader) == list(range(3 * FILE_BYTES // 1024))
+
+
+def test_a_backlog_is_read_64_kib_at_a_time(reader: SidecarReader, metrics: Path) -> None:
+    lines = [f'{{"step": {step}, "pad": "{"x" * 2000}"}}' for step in range(100)]
+    append(metrics, *lines)
+    seen = steps(reader)
+    assert 0 < len(seen) * 2000 <= READ_BYTES
+    metrics.rename(metrics.with_suffix(".1"))
+    append(metrics, '{"step": 100}')
+    for _ in range(4):
+        got = steps(reader)
+        assert (len(got) - 1) * 2000 <= READ_BYTES
+        seen += got
+    assert seen == list(range(101)), "the old file is drained before the new one is begun"
+
+
+def test_the_last_lines_stay_readable_after_the_exit(
+    tmp_path: Path, reader: SidecarReader, metrics: Path
+) -> None:
+    assert reader.read(0.0).reports == ()
+    append(metrics, '{"step": 1}')
+    (tmp_path / "proc" / str(PID)).rename(tmp_path / "gone")
+    assert steps(reader) == [1]
+
+
+def test_from_the_end_leaves_out_what_nobody_stamped(tmp_path: Path, metrics: Path) -> None:
+    append(metrics, '{"step": 1}')
+    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True, from_end=True)
+    assert steps(reader) == []
+    append(metrics, '{"step": 2}')
+    assert steps(reader) == [2]
+    metrics.rename(metrics.with_suffix(".1"))
+    append(metrics, '{"step": 3}')
+    assert steps(reader) == [3]
+    reader.close()
+
+
+def test_an_idle_file_costs_one_fstat(
+    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(metrics, '{"step": 1}')
+    steps(reader)
+    calls: list[str] = []
+    for name in ("open", "fstat", "stat", "pread", "close"):
+        real = getattr(os, name)
+
+        def counted(*args: Any, name: str = name, real: Any = real, **kw: Any) -> Any:
+            calls.append(name)
+            return real(*args, **kw)
+
+        monkeypatch.setattr(os, name, counted)
+    reader.read(1.0)
+    assert calls == ["fstat"]
+
+
+def test_closing_lets_go_of_every_descriptor(tmp_path: Path, metrics: Path) -> None:
+    before = descriptors()
+    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
+    append(metrics, '{"step": 1}')
+    reader.read(0.0)
+    metrics.rename(metrics.with_suffix(".1"))
+    append(metrics, '{"step": 2}')
+    reader.read(1.0)
+    assert descriptors() > before
+    reader.close()
+    assert descriptors() == before
+
+
+# ------------------------------------------------------------------------------ the hostile job
+
+
+def place(metrics: Path, what: str) -> None:
+    if what == "symlink":
+        metrics.symlink_to("/etc/shadow")
+    elif what == "relative symlink":
+        (metrics.parent / "other").write_text('{"step": 666}\n')
+        metrics.symlink_to("other")
+    elif what == "fifo":
+        os.mkfifo(metrics)
+    elif what == "directory":
+        metrics.mkdir()
+    elif what == "device":
+        if os.geteuid():
+            pytest.skip("only root makes device nodes")
+        os.mknod(metrics, 0o020666, os.makedev(1, 9))  # /dev/urandom: endless
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("symlink", "a symbolic link"),
+        ("relative symlink", "a symbolic link"),
+        ("fifo", "a FIFO"),
+        ("directory", "a directory"),
+        ("device", "a device"),
+    ],
+)
+def test_only_a_regular_file_is_opened(
+    reader: SidecarReader, metrics: Path, what: str, said: str
+) -> None:
+    append(metrics, '{"step": 1}')
+    assert steps(reader) == [1]
+    metrics.unlink()
+    place(metrics, what)
+    before = descriptors()
+    for now_s in range(3):
+        reading = reader.read(float(now_s))
+        assert reading.reports == ()
+        assert reading.trouble == (
+            f"/run/dlsched/out/metrics.jsonl is {said}, not a regular file: not read"
+        )
+    assert descriptors() == before, "each try lets go of what it opened"
+    metrics.rmdir() if what == "directory" else metrics.unlink()
+    append(metrics, '{"step": 2}')
+    assert steps(reader) == [2]
+    assert reader.read(9.0).trouble is None
+
+
+@pytest.mark.parametrize("target", ["/etc", "../dlsched-real/out"])
+def test_no_component_of_the_path_may_be_a_symbolic_link(
+    tmp_path: Path, out: Path, target: str
+) -> None:
+    real = out.parent.with_name("dlsched-real")
+    out.parent.rename(real)
+    (real / "out" / "metrics.jsonl").write_text('{"step": 666}\n')
+    out.parent.mkdir()
+    out.symlink_to(target)
+    before = descriptors()
+    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
+    reading = reader.read(0.0)
+    assert reading.reports == ()
+    assert reading.trouble == "/run/dlsched/out is a symbolic link, not a directory: not followed"
+    assert descriptors() == before
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["metrics.jsonl", "/run/../etc/metrics.jsonl", "/", "run/dlsched/out/metrics.jsonl"]
+)
+def test_a_path_that_leads_out_is_not_walked(tmp_path: Path, out: Path, path: str) -> None:
+    reader = SidecarReader(PID, path, tmp_path / "proc", expect=lambda: True)
+    assert "is wanted" in (reader.read(0.0).trouble or "")
+
+
+def test_a_missing_directory_is_said_and_looked_for_again(tmp_path: Path, out: Path) -> None:
+    out.rename(out.with_name("later"))
+    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
+    assert reader.read(0.0).trouble == "/run/dlsched/out: no such directory in the container"
+    out.with_name("later").rename(out)
+    append(out / "metrics.jsonl", '{"step": 1}')
+    assert steps(reader) == [1]
+    reader.close()
+
+
+def test_a_truncated_file_is_begun_again(reader: SidecarReader, metrics: Path) -> None:
+    append(metrics, '{"step": 1}', '{"step": 2}', '{"half')
+    steps(reader)
+    metrics.write_text('{"step": 3}\n')
+    assert steps(reader) == [3]
+
+
+def test_gigabytes_cost_one_read(reader: SidecarReader, metrics: Path) -> None:
+    append(metrics, '{"step": 1}')
+    steps(reader)
+    os.truncate(metrics, 4 << 30)
+    append(metrics, "", '{"step": 2}')
+    reading = reader.read(1.0)
+    assert [report.sample and report.sample.step for report in reading.reports] == [2]
+    assert reading.bad_lines == 1
+    assert reading.refused == "more than 1024 KiB behind: skipped to the last lines"
+
+
+def test_a_line_without_end_is_counted_once_and_not_kept(
+    reader: SidecarReader, metrics: Path
+) -> None:
+    bad_lines = 0
+    for _ in range(20):
+        with metrics.open("a") as file:
+            file.write("x" * 5000)
+        bad_lines += reader.read(0.0).bad_lines
+    assert bad_lines == 1
+    append(metrics, "", '{"step": 1}')
+    assert steps(reader) == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '{"loss": NaN}',
+        '{"step": "1"}',
+        '{"pad": "' + "x" * 4096 + '"}',
+        "\x00" * 10,
+        "rm -rf /",
+    ],
+)
+def test_a_bad_line_is_counted_and_the_next_one_read(
+    reader: SidecarReader, metrics: Path, line: str
+) -> None:
+    append(metrics, line, '{"step": 1}')
+    seen, bad_lines = [], 0
+    for _ in range(3):
+        reading = reader.read(0.0)
+        seen += [report.sample and report.sample.step for report in reading.reports]
+        bad_lines += reading.bad_lines
+        assert reading.trouble is None
+    assert (seen, bad_lines) == ([1], 1)
+
+
+def test_very_many_lines_cost_no_more_than_many(reader: SidecarReader, metrics: Path) -> None:
+    append(metrics, *["{}"] * 10_000)
+    reading = reader.read(0.0)
+    assert len(reading.reports) == READ_LINES
+    assert reading.bad_lines == 10_000 - READ_LINES
+    assert reading.refused == f"more than {READ_LINES} lines in one read"
+
+
+# ------------------------------------------------------------------------------ whose process
+
+
+@pytest.mark.parametrize("answers", [[False], [True, False]])
+def test_a_pid_that_is_another_process_is_not_read(
+    tmp_path: Path, metrics: Path, answers: list[bool]
+) -> None:
+    append(metrics, '{"step": 666}')
+    before = descriptors()
+    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: answers.pop(0))
+    reading = reader.read(0.0)
+    assert (reading.reports, reading.trouble) == ((), "the container's process is gone")
+    assert descriptors() == before
+
+
+def test_a_process_is_the_same_by_its_start_time(tmp_path: Path) -> None:
+    facts = tmp_path / str(PID) / "stat"
+    facts.parent.mkdir()
+    fields = " ".join(str(number) for number in range(3, 53))
+    facts.write_text(f"{PID} (a) 9 (b)) {fields}")
+    check = same_process(PID, tmp_path)
+    assert check()
+    facts.write_text(f"{PID} (renamed) {fields}")
+    assert check(), "a process may change its name"
+    facts.write_text(f"{PID} (a) {fields.replace(' 22 ', ' 9922 ')}")
+    assert not check()
+    facts.unlink()
+    assert not check()
+    assert not same_process(PID, tmp_path)(), "a process that was never there is no other's"
+
+
+def test_the_checks_hold_for_this_very_process() -> None:
+    assert same_process(os.getpid())()
+
+
+def test_a_quiet_file_is_looked_at_once_a_read_and_never_opened_again(
+    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(metrics, '{"step": 1}')
+    assert steps(reader, 0.0) == [1]
+    reader.read(0.5)
+    opened: list[Any] = []
+    real = os.open
+
+    def noted(*words: Any, **more: Any) -> int:
+        opened.append(words)
+        return real(*words, **more)
+
+    monkeypatch.setattr(os, "open", noted)
+    for now_s in (1.0, 2.0, 3.0, 4.0):
+        assert reader.read(now_s).reports == ()
+    assert opened == []
+    append(metrics, '{"step": 2}')
+    assert steps(reader, 4.5) == [2]
+
+
+def test_where_no_file_is_there_only_a_changed_directory_is_searched_again(
+    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for now_s in (0.0, 0.1, 0.2):
+        reader.read(now_s)
+    searched: list[Any] = []
+    real = os.open
+
+    def noted(*words: Any, **more: Any) -> int:
+        searched.append(words)
+        return real(*words, **more)
+
+    monkeypatch.setattr(os, "open", noted)
+    for now_s in (1.0, 2.0, 3.0):
+        reader.read(now_s)
+    assert searched == []
+    os.utime(metrics.parent, ns=(1, 1))  # a trace of its own, however coarse the kernel's clock is
+    append(metrics, '{"step": 7}')
+    assert steps(reader, 3.5) == [7]
+
+
+def test_a_file_that_rests_where_its_disk_is_lost_is_a_trouble_and_no_exception(
+    reader: SidecarReader, metrics: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(metrics, '{"step": 1}')
+    reader.read(0.0)
+    reader.read(0.5)
+
+    def lost(descriptor: int) -> os.stat_result:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fstat", lost)
+        assert os.strerror(errno.ESTALE) in (reader.read(1.0).trouble or "")
+    assert reader.read(2.0).trouble is None

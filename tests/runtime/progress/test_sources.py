@@ -1,0 +1,68 @@
+"""What labels may ask for as a source of progress."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlsched.runtime.progress.sources import LogPattern, MetricsEndpoint, MetricsFile, read_sources
+
+
+def test_every_source_by_its_label() -> None:
+    labels = {
+        "dlsched.metrics.path": "/data/metrics.jsonl",
+        "dlsched.metrics.port": "8002",
+        "dlsched.metrics.http_path": "/v2/metrics?x=1",
+        "dlsched.metrics.name": "vllm:e2e_request_latency_seconds",
+        "dlsched.metrics.pattern": "took (?P<latency_ms>[0-9.]+)",
+    }
+    assert read_sources(labels) == (
+        MetricsFile("/data/metrics.jsonl"),
+        MetricsEndpoint(8002, "/v2/metrics?x=1", "vllm:e2e_request_latency_seconds"),
+        LogPattern("took (?P<latency_ms>[0-9.]+)"),
+    )
+    assert read_sources({"dlsched.metrics.port": "80"}) == (MetricsEndpoint(80, "/metrics", None),)
+    assert read_sources({"other": "label"}) == ()
+
+
+@pytest.mark.parametrize(
+    ("label", "value"),
+    [
+        ("path", "metrics.jsonl"),
+        ("path", "/data/../etc/shadow"),
+        ("path", "/"),
+        ("path", "/a\nb"),
+        ("path", "/" + "a" * 300),
+        ("port", "0"),
+        ("port", "65536"),
+        ("port", "-1"),
+        ("port", "80 "),
+        ("port", "٣"),
+        ("port", "9" * 5000),
+        ("pattern", "no group"),
+        ("http_path", "/metrics"),
+        ("name", "m"),
+    ],
+)
+def test_a_bad_value_is_one_line_with_its_label(label: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"^dlsched.metrics.{label}: ") as raised:
+        read_sources({f"dlsched.metrics.{label}": value})
+    assert str(raised.value).isprintable() and len(str(raised.value)) < 250
+
+
+@pytest.mark.parametrize(
+    ("label", "value"),
+    [
+        ("http_path", "metrics"),
+        ("http_path", "http://example.com/"),
+        ("http_path", "/a b"),
+        ("http_path", "/a\r\nX: y"),
+        ("http_path", "/@" + "a" * 300),
+        ("name", "a b"),
+        ("name", "a{b}"),
+        ("name", ""),
+        ("name", "a" * 200),
+    ],
+)
+def test_nothing_of_a_request_can_be_smuggled_in(label: str, value: str) -> None:
+    with pytest.raises(ValueError, match=f"^dlsched.metrics.{label}: "):
+        read_sources({"dlsched.metrics.port": "80", f"dlsched.metrics.{label}": value})

@@ -1,0 +1,226 @@
+"""The Runtime port over the simulated node: what an agent does, and what it is told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from dlsched.model.actions import Remove, Resize, Start
+from dlsched.model.facts import ContainerFact, ContainerState, NodeFact, Report
+from dlsched.model.spec import ContainerSpec, JobSpec, LatencyTarget, Limits, Restart, Stop
+from dlsched.simulation.node import SimulatedRuntime
+from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.workloads import (
+    Fault,
+    Load,
+    ServiceLoad,
+    Shift,
+    SimulatedJob,
+    Trace,
+    TrainingLoad,
+)
+
+SERVICE = ServiceLoad(work_core_s=0.05, threads=1.0, noise=0.0)
+TRAINING = TrainingLoad(
+    steps=100,
+    work_core_s=0.2,
+    evaluate_every=10,
+    curve=Curve(0.0, 1.0, 20, "exponential"),
+    checkpoint_every=10,
+)
+
+
+def job(load: Load = SERVICE, restart: str = "no", **changes: object) -> SimulatedJob:
+    spec = JobSpec(
+        "one",
+        ContainerSpec(image="simulated", restart=Restart(restart)),  # type: ignore[arg-type]
+        target=LatencyTarget(0.1) if isinstance(load, ServiceLoad) else None,
+        digest="d",
+        container_digest="c",
+    )
+    return replace(SimulatedJob(spec, load), **changes)  # type: ignore[arg-type]
+
+
+def runtime(*jobs: SimulatedJob, cores: float = 2.0) -> SimulatedRuntime:
+    return SimulatedRuntime(Trace(NodeFact(cores, 1 << 30), jobs, duration_s=3600.0))
+
+
+def started(one: SimulatedJob, limits: Limits | None = None) -> SimulatedRuntime:
+    made = runtime(one)
+    outcome = made.apply(Start(one.spec, limits or Limits(), 1024, "one.yaml"), 0.0)
+    assert outcome.status == "begun"
+    return made
+
+
+def fact(made: SimulatedRuntime, now_s: float) -> ContainerFact:
+    (found,) = made.observe(now_s).containers
+    return found
+
+
+def test_a_start_shows_as_begun_until_its_start_up_time_is_over() -> None:
+    made = started(job(start_up_s=1.5))
+    seen = made.observe(1.0)
+    assert not seen.containers
+    assert [(one.job, one.stage, one.digest) for one in seen.begun] == [("one", "starting", "d")]
+    one = fact(made, 4.0)
+    assert not made.observe(4.0).begun
+    assert (one.state, one.started_at_s, one.starts) == (ContainerState.RUNNING, 1.5, 1)
+    assert (one.digest, one.container_digest, one.source) == ("d", "c", "one.yaml")
+    assert one.usage_core_s == pytest.approx(2.5)
+
+
+def test_a_resize_holds_from_that_moment_in_the_engines_grain() -> None:
+    made = started(job())
+    one = fact(made, 3.0)
+    action = Resize("one", one.container_id, one.actual, Limits(0.25004), 512, "why")
+    assert made.apply(action, 3.0).status == "done"
+    one = fact(made, 7.0)
+    assert (one.actual, one.cpu_shares) == (Limits(0.25), 512)
+    assert one.usage_core_s == pytest.approx(2.0 + 4 * 0.25)
+    assert (one.periods, one.throttled_periods) == (60, 40)
+
+
+def test_what_is_asked_of_another_container_fails_or_is_done_already() -> None:
+    made = started(job())
+    made.observe(2.0)
+    resize = Resize("one", "another", Limits(), Limits(1.0), 1024, "")
+    assert made.apply(resize, 2.0).status == "failed"
+    assert made.apply(Remove("two", "x", Stop(), None, ""), 2.0).status == "done"
+    assert made.apply(Start(job().spec, Limits(), 1024), 2.0).status == "done"
+    assert fact(made, 2.0).actual == Limits()
+
+
+def test_a_removed_container_is_gone_and_one_made_again_counts_anew() -> None:
+    made = started(job())
+    one = fact(made, 3.0)
+    assert made.apply(Remove("one", one.container_id, Stop(), None, ""), 3.0).status == "done"
+    assert not made.observe(4.0).containers
+    made.apply(Start(job().spec, Limits(0.5), 1024), 4.0)
+    again = fact(made, 7.0)
+    assert again.container_id != one.container_id
+    assert again.usage_core_s == pytest.approx(1.0)
+
+
+def test_a_removal_during_the_start_up_ends_it() -> None:
+    made = started(job())
+    made.apply(Remove("one", "000000000001", Stop(), None, ""), 0.5)
+    assert not made.observe(5.0).containers
+
+
+def test_a_training_exits_with_0_at_the_exact_time_and_its_last_lines_stay_readable() -> None:
+    made = started(job(TRAINING))
+    one = fact(made, 500.0)
+    assert (one.state, one.exit_code) == (ContainerState.EXITED, 0)
+    assert made.loads["one"].completed_s == pytest.approx(21.0)  # type: ignore[union-attr]
+    assert one.usage_core_s == pytest.approx(20.0)
+    last = one.reports[-1].sample
+    assert last is not None and last.step == 100
+    assert not made.unfinished()
+    assert not fact(made, 501.0).reports
+
+
+def test_the_host_counts_what_everybody_used() -> None:
+    made = started(job())
+    assert made.observe(11.0).host_busy_core_s == pytest.approx(10.0)
+
+
+def test_a_passage_ends_when_a_container_runs_or_exits() -> None:
+    made = started(job(TRAINING))
+    assert made.pass_until(100.0) == 1.0
+    assert made.pass_until(100.0) == pytest.approx(21.0)
+    assert made.pass_until(100.0) == 100.0
+
+
+# ------------------------------------------------------------------ faults
+
+
+def test_a_crash_ends_it_with_code_1() -> None:
+    made = started(job(TRAINING, faults=(Fault("crash", 5.0),)))
+    one = fact(made, 30.0)
+    assert (one.state, one.exit_code) == (ContainerState.EXITED, 1)
+    assert one.usage_core_s == pytest.approx(4.0)
+
+
+def test_after_a_crash_docker_restarts_it_where_its_policy_says_so() -> None:
+    made = started(job(TRAINING, "on-failure", faults=(Fault("crash", 5.0),)))
+    assert fact(made, 5.5).state is ContainerState.RESTARTING
+    one = fact(made, 7.0)
+    assert (one.state, one.starts, one.started_at_s) == (ContainerState.RUNNING, 2, 6.0)
+    assert one.usage_core_s == pytest.approx(1.0)
+    # 20 of 100 steps were saved by then.
+    made.observe(60.0)
+    assert made.loads["one"].completed_s == pytest.approx(6.0 + 16.0)  # type: ignore[union-attr]
+
+
+def test_a_silent_job_goes_on_unseen() -> None:
+    made = started(job(faults=(Fault("silent", 3.0, 2.0),)))
+    seen = {second: fact(made, float(second)).reports for second in range(1, 8)}
+    assert {second for second, lines in seen.items() if lines} == {1, 2, 5, 6, 7}
+    assert fact(made, 7.0).usage_core_s == pytest.approx(6.0)
+
+
+@pytest.mark.parametrize("load", [SERVICE, TRAINING], ids=["service", "training"])
+def test_a_job_that_reports_no_numbers_is_refused_line_by_line(load: Load) -> None:
+    honest, broken = started(job(load)), started(job(load, faults=(Fault("nan", 3.0, 2.0),)))
+    lost = 0
+    for at_s in range(2, 9):
+        whole, told = fact(honest, at_s), fact(broken, at_s)
+        lost += len(whole.reports) - len(told.reports)
+        assert told.bad_lines == lost
+    assert lost > 0
+    assert told.reports == whole.reports
+
+
+@pytest.mark.parametrize("load", [SERVICE, TRAINING], ids=["service", "training"])
+def test_a_frozen_job_repeats_itself_with_fresh_times(load: Load) -> None:
+    honest, frozen = started(job(load)), started(job(load, faults=(Fault("frozen", 6.0, 6.0),)))
+    seen: list[tuple[Report, Report]] = []
+    for at_s in range(2, 19):
+        whole, told = fact(honest, at_s).reports, fact(frozen, at_s).reports
+        seen += zip(whole, told, strict=True)
+    assert [told.received_s for _, told in seen] == [whole.received_s for whole, _ in seen]
+    last = [told for _, told in seen if told.received_s < 6.0][-1]
+    for whole, told in seen:
+        if 6.0 <= told.received_s < 12.0:
+            assert told.latency == last.latency
+            if told.sample and last.sample:
+                assert told.sample == replace(last.sample, received_s=told.received_s)
+        else:
+            assert told == whole
+
+
+@pytest.mark.parametrize("load", [SERVICE, TRAINING], ids=["service", "training"])
+def test_a_lying_job_reports_its_truth_times_a_factor(load: Load) -> None:
+    honest, liar = started(job(load)), started(job(load, faults=(Fault("lying", 0.0, None, 0.5),)))
+    for second in (1.0, 2.0, 3.0, 4.0):
+        true, told = fact(honest, second).reports, fact(liar, second).reports
+        for one, other in zip(true, told, strict=True):
+            if one.latency is not None and other.latency is not None:
+                assert other.latency.sum_s == pytest.approx(one.latency.sum_s / 2)
+                moved = one.latency.buckets[0][0] - other.latency.buckets[0][0]
+                assert moved == pytest.approx(math.log(2) / math.log(1.01 / 0.99), abs=1)
+            if one.sample is not None and other.sample is not None:
+                assert other.sample.metrics[0][1] == pytest.approx(one.sample.metrics[0][1] / 2)
+
+
+def test_a_shift_of_the_load_holds_from_its_time_on() -> None:
+    made = started(job(shifts=(Shift(5.0, work=2.0),)))
+    sketches = {second: fact(made, float(second)).reports for second in range(1, 9)}
+    means = {second: lines[0].latency for second, lines in sketches.items() if lines}
+    assert means[4] is not None and means[4].mean_s == pytest.approx(0.05)
+    assert means[8] is not None and means[8].mean_s == pytest.approx(0.1)
+
+
+def test_one_seed_gives_each_job_its_own_draws_whoever_else_is_there() -> None:
+    noisy = job(replace(SERVICE, noise=0.5))
+    other = replace(noisy, spec=replace(noisy.spec, name="another"))
+
+    def told(*jobs: SimulatedJob) -> object:
+        made = runtime(*jobs, cores=8.0)
+        for one in jobs:
+            made.apply(Start(one.spec, Limits(), 1024), 0.0)
+        return [one.reports for one in made.observe(9.0).containers if one.job == "one"]
+
+    assert told(noisy) == told(other, noisy) == told(noisy, other)

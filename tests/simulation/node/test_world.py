@@ -1,0 +1,131 @@
+"""The node: who gets what, when things happen, and that pieces of time do not matter."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.service import Service
+from dlsched.simulation.node.training import Training
+from dlsched.simulation.node.workloads import HostLoad, ServiceLoad, TrainingLoad
+from dlsched.simulation.node.world import Process, World
+from tests.properties import examples
+
+CURVE = Curve(0.0, 1.0, 20, "exponential")
+
+
+def training(name: str, work_core_s: float, threads: float = 8.0) -> Process:
+    load = TrainingLoad(100, work_core_s / 100, 10, CURVE, threads)
+    return Process(name, Training(load, None, random.Random(name)), lambda: None)
+
+
+def test_two_alike_halve_the_node_and_the_rest_goes_to_the_longer() -> None:
+    world = World(2.0)
+    short, long = training("short", 10), training("long", 30)
+    for one in (short, long):
+        world.begin(one)
+    world.advance(100.0)
+    assert isinstance(short.load, Training) and isinstance(long.load, Training)
+    assert short.load.completed_s == pytest.approx(10.0)
+    assert long.load.completed_s == pytest.approx(20.0)
+    assert world.busy_core_s == pytest.approx(40.0)
+
+
+def test_weights_and_quotas_hold() -> None:
+    world = World(4.0)
+    light, heavy, capped = (training(name, 1e6) for name in ("light", "heavy", "capped"))
+    heavy.cpu_shares = 2048
+    capped.quota_cores = 0.1
+    for one in (light, heavy, capped):
+        world.begin(one)
+    world.advance(10.0)
+    assert light.load.usage_core_s == pytest.approx(13.0)
+    assert heavy.load.usage_core_s == pytest.approx(26.0)
+    assert capped.load.usage_core_s == pytest.approx(1.0)
+    assert (capped.throttled_s, light.throttled_s) == (pytest.approx(10.0), 0.0)
+
+
+def test_others_on_the_host_take_their_part_while_they_are_there() -> None:
+    world = World(2.0, [HostLoad(at_s=5.0, for_s=10.0, cores=2.0)])
+    one = training("one", 1e6)
+    world.begin(one)
+    world.advance(20.0)
+    assert one.load.usage_core_s == pytest.approx(5 * 2 + 10 * 1 + 5 * 2)
+    assert world.busy_core_s == pytest.approx(40.0)
+
+
+def test_news_ends_a_passage_and_the_rest_can_follow() -> None:
+    world = World(1.0)
+    world.at(3.0, world.tell)
+    world.advance(10.0, until_news=True)
+    assert world.now_s == 3.0
+    world.advance(10.0, until_news=True)
+    assert world.now_s == 10.0
+
+
+def test_what_is_planned_for_one_time_happens_in_the_order_of_planning() -> None:
+    world, seen = World(1.0), []
+    for word in ("first", "second", "third"):
+        world.at(1.0, lambda word=word: seen.append(word))  # type: ignore[misc]
+    world.advance(1.0)
+    assert seen == ["first", "second", "third"]
+
+
+@settings(max_examples=examples(40))
+@given(
+    st.lists(st.floats(0.5, 50), min_size=1, max_size=6),
+    st.lists(st.floats(0.01, 9), min_size=1, max_size=20),
+    st.floats(0.5, 8),
+)
+def test_when_a_training_ends_does_not_depend_on_the_pieces_that_time_comes_in(
+    works: list[float], pieces: list[float], cores: float
+) -> None:
+    def ends(cuts: list[float]) -> list[float | None]:
+        world = World(cores)
+        running = [training(f"job-{index}", work, 2.0) for index, work in enumerate(works)]
+        for one in running:
+            world.begin(one)
+        for cut in cuts:
+            world.advance(cut)
+        world.advance(1000.0)
+        return [one.load.completed_s for one in running if isinstance(one.load, Training)]
+
+    cuts = [sum(pieces[: index + 1]) for index in range(len(pieces))]
+    assert ends(cuts) == pytest.approx(ends([]))
+
+
+@settings(max_examples=examples(40))
+@given(st.integers(0, 10**6), st.floats(0.5, 8))
+def test_use_stays_within_the_cores_and_the_quotas_and_nothing_wanted_stays_idle(
+    seed: int, cores: float
+) -> None:
+    chance = random.Random(seed)
+    world = World(cores)
+    running = []
+    for index in range(chance.randrange(1, 8)):
+        load = ServiceLoad(
+            work_core_s=chance.uniform(0.005, 0.2),
+            overhead_s=chance.uniform(0, 0.05),
+            threads=chance.choice((1, 2, 4)),
+            arrivals_per_s=chance.choice((None, chance.uniform(1, 40))),
+        )
+        one = Process(f"job-{index}", Service(load, None, chance), lambda: None)
+        one.quota_cores = chance.choice((float("inf"), chance.uniform(0.05, 4)))
+        one.cpu_shares = chance.randrange(2, 4096)
+        running.append(one)
+        world.begin(one)
+    for second in range(1, 6):
+        before = [one.load.usage_core_s for one in running]
+        world.advance(float(second))
+        used = [one.load.usage_core_s - was for one, was in zip(running, before, strict=True)]
+        assert sum(used) <= cores + 1e-9
+        assert all(
+            core_s <= one.quota_cores + 1e-9 for core_s, one in zip(used, running, strict=True)
+        )
+        wanted = sum(one.load.wants_cores(one.quota_cores) for one in running)
+        world.changed()
+        assert world.used_cores == pytest.approx(min(cores, wanted))

@@ -1,0 +1,130 @@
+"""Bounds that one who knows all work beforehand reaches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dlsched.simulation import bounds
+from dlsched.simulation.bounds import (
+    Demand,
+    Goal,
+    Work,
+    goals,
+    least_s,
+    makespan_s,
+    mean_s,
+    satisfied_job_s,
+    times_s,
+)
+from tests.properties import examples
+
+
+def test_the_cheapest_are_packed_first() -> None:
+    demands = [Demand(0, 10, cores) for cores in (3.0, 1.0, 1.0, 2.5)]
+    assert satisfied_job_s(demands, 4.0) == 20.0
+    assert satisfied_job_s(demands, 4.5) == 30.0
+
+
+def test_who_leaves_makes_room_and_what_cannot_be_is_left_out() -> None:
+    demands = [Demand(0, 10, 2.0), Demand(5, 20, 2.0), Demand(0, 20, math.inf)]
+    assert satisfied_job_s(demands, 2.0) == 5 + 5 + 10
+    assert satisfied_job_s([], 2.0) == 0.0
+
+
+def test_what_may_queue_costs_nothing_so_long_but_nobody_is_there_for_longer() -> None:
+    demands = [Demand(0, 10, 0.9), Demand(0, 10, 0.9)]
+    assert satisfied_job_s(demands, 1.0) == 10.0
+    assert satisfied_job_s(demands, 1.0, deferred_s=4.0) == 14.0
+    assert satisfied_job_s(demands, 1.0, deferred_s=16.0) == 20.0
+
+
+def test_the_shortest_first() -> None:
+    wanted = [Goal(0, 30, 4), Goal(0, 10, 4), Goal(0, 20, 4)]
+    assert mean_s(wanted, 2.0) == pytest.approx((5 + 15 + 30) / 3)
+
+
+def test_a_shorter_one_that_comes_later_goes_before() -> None:
+    assert mean_s([Goal(0, 10, 1), Goal(2, 1, 1)], 1.0) == pytest.approx((11 + 1) / 2)
+
+
+def test_the_times_of_that_order_come_by_goal_and_from_its_arrival() -> None:
+    assert times_s([Goal(0, 10, 1), Goal(2, 1, 1)], 1.0) == pytest.approx((11, 1))
+    assert times_s([Goal(0, 30, 4), Goal(0, 10, 4)], 2.0) == pytest.approx((20, 5))
+
+
+def test_what_one_cannot_use_goes_to_the_next() -> None:
+    assert mean_s([Goal(0, 4, 1), Goal(0, 6, 8)], 3.0) == pytest.approx((4 + 3) / 2)
+
+
+def test_the_narrow_may_go_first_so_that_the_wide_fill_what_is_left() -> None:
+    wanted = [Goal(0, 32, 8), Goal(0, 24, 2), Goal(0, 24, 2)]
+    assert mean_s(wanted, 8.0) == pytest.approx((8 + 12 + 12) / 3)
+
+
+def test_neighbours_change_places_where_that_is_better() -> None:
+    wanted = [Goal(0, 6, 1), Goal(0, 5, 2), Goal(1, 4, 4), Goal(2, 9, 3)]
+    orders = itertools.permutations(range(4))
+    every = [bounds._under(bounds._by_rank(one), wanted, 4.0)[0] for one in orders]
+    assert mean_s(wanted, 4.0) <= min(every) + 1e-9
+
+
+def test_who_leaves_makes_room_and_counts_with_the_time_that_it_had() -> None:
+    assert mean_s([Goal(0, 100, 1, 10.0), Goal(0, 200, 1)], 1.0) == pytest.approx((10 + 200) / 2)
+
+
+def test_a_tier_counts_its_own_work_and_only_jobs_that_reach_it() -> None:
+    jobs = [Work(0, 30, 1, (3.0, None)), Work(0, 20, 1, (None, None))]
+    assert goals(jobs, 0) == {0: Goal(0, 3.0, 1)}
+    assert goals(jobs, 1) == {}
+    assert goals(jobs, None) == {0: Goal(0, 30, 1), 1: Goal(0, 20, 1)}
+
+
+def test_the_quickest_take_what_they_take_alone_and_what_all_of_them_take() -> None:
+    wanted = [Goal(0, 8, 1), Goal(0, 8, 1), Goal(0, 30, 8)]
+    assert least_s(wanted, 4.0, 1) == 7.5
+    assert least_s(wanted, 4.0, 2) == 8.0
+    assert least_s(wanted, 4.0, 3) == 11.5
+    # Who comes later leaves time before.
+    assert least_s([*wanted, Goal(2, 100, 8)], 4.0, 3) == 9.5
+    # What is not there so long counts before all of it is done.
+    assert least_s([*wanted, Goal(0, 100, 8, 9.0)], 4.0, 3) == 9.0
+
+
+def test_the_makespan_is_the_longest_of_width_and_work() -> None:
+    assert makespan_s([Work(0, 10, 1), Work(0, 10, 1)], 4.0) == 10.0
+    assert makespan_s([Work(0, 40, 8), Work(0, 40, 8)], 4.0) == 20.0
+    assert makespan_s([Work(5, 10, 8), Work(100, 40, 8), Work(100, 4, 8)], 4.0) == 106.0
+
+
+GOALS = st.lists(
+    st.builds(
+        Goal,
+        st.floats(0, 50),
+        st.floats(0.1, 100),
+        st.sampled_from([1.0, 2.0, 4.0]),
+        st.just(math.inf) | st.floats(1, 100),
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(max_examples=examples(60))
+@given(GOALS, st.floats(0.5, 8))
+def test_no_mean_is_below_what_no_schedule_can_beat(wanted: list[Goal], cores: float) -> None:
+    count = len(wanted)
+    alone = [goal.alone_s(cores) for goal in wanted]
+    least = [least_s(wanted, cores, rank) for rank in range(1, count + 1)]
+    assert least == sorted(least)
+    mean = mean_s(wanted, cores)
+    assert mean >= math.fsum(alone) / count - 1e-6
+    assert mean >= math.fsum(least) / count - 1e-6
+    works = [Work(goal.arrives_s, goal.needed_core_s, goal.threads) for goal in wanted]
+    whole = [min(goal.threads, cores) for goal in wanted]
+    needed = [goal.needed_core_s / width for goal, width in zip(wanted, whole, strict=True)]
+    assert makespan_s(works, cores) >= max(needed) - 1e-6

@@ -1,0 +1,351 @@
+"""Every cycle gets into the file and comes back exactly; no failure of it reaches the loop."""
+
+from __future__ import annotations
+
+import resource
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsched.model.cycle import CycleReport, Shadow
+from dlsched.model.decision import Decision
+from dlsched.model.state import JobState
+from dlsched.store.journal.coding import shadow_name
+from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.writer import Journal
+from tests.store.journal.reports import Remembered, job, report
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state" / "journal.db"
+
+
+@contextmanager
+def opened(path: Path, **options: Any) -> Iterator[Journal]:
+    journal = Journal(path, **options)
+    try:
+        yield journal
+    finally:
+        journal.close()
+
+
+def put(journal: Journal, *reports: CycleReport) -> None:
+    """Each in a transaction of its own."""
+    for item in reports:
+        journal.write(item)
+        journal.flush()
+
+
+def kept(path: Path) -> list[int]:
+    with JournalReader(path) as reader:
+        numbers = reader.cycles()
+        return [item.snapshot.cycle for item in reader.reports(numbers.start, numbers.stop)]
+
+
+def whole_frames(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute("SELECT cycle FROM frames WHERE whole ORDER BY cycle").fetchall()
+    return [cycle for (cycle,) in rows]
+
+
+def test_every_cycle_comes_back_with_a_whole_frame_every_so_often(path: Path) -> None:
+    reports = [report(n) for n in range(1, 24)]
+
+    with opened(path, frame_s=10.0) as journal:
+        put(journal, *reports)
+        assert [journal.cycle(n) for n in range(1, 24)] == reports
+        assert journal.cycle(24) is None
+        assert journal.trouble() is None
+
+    assert whole_frames(path) == [1, 11, 21]
+
+
+def test_closing_commits_all_that_was_taken(path: Path) -> None:
+    with opened(path) as journal:
+        for n in range(1, 100):
+            journal.write(report(n))
+
+    assert kept(path) == list(range(1, 100))
+
+
+def test_another_run_goes_on_where_the_last_one_ended(path: Path) -> None:
+    with opened(path) as journal:
+        assert (journal.last_cycle(), journal.last_now_s()) == (0, 0.0)
+        put(journal, report(1), report(2, job(state=JobState.PAUSED)))
+
+    with opened(path) as journal:
+        assert (journal.last_cycle(), journal.last_now_s()) == (2, 1002.0)
+        put(journal, report(3, job(state=JobState.PAUSED)))
+
+    assert whole_frames(path) == [1, 3]
+    with JournalReader(path) as reader:
+        assert [event.kind for event in reader.events("alpha", 9)] == ["state", "arrived"]
+
+
+def test_a_policys_last_memory_outlives_the_run(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, report(1, decision=Decision(memory=Remembered(interval_s=5.0))))
+        put(journal, report(2, decision=Decision(memory=Remembered(interval_s=10.0))), report(3))
+
+    with opened(path) as journal:
+        assert journal.last_memory("dqoes") == {"wants": [], "interval_s": 10.0}
+        assert journal.last_memory("fair") is None
+        put(journal, report(4, decision=Decision()))
+        assert journal.last_memory("dqoes") is None
+
+
+def test_a_memory_outlives_a_run_that_decided_nothing(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, report(1, decision=Decision(memory=Remembered(interval_s=5.0))), report(2))
+        put(journal, report(3, decision=Decision(memory=Remembered(interval_s=6.0))), report(4))
+    with opened(path) as journal:
+        put(journal, report(5))
+    with opened(path) as journal:
+        put(journal, replace(report(6), policy="fair"))
+        assert journal.last_memory("dqoes") == {"wants": [], "interval_s": 6.0}
+        assert journal.last_memory("fair") is None
+
+
+def test_each_policys_memory_is_kept_while_another_is_asked(path: Path) -> None:
+    def asked(n: int, policy: str, interval_s: float | None) -> CycleReport:
+        decision = (
+            None if interval_s is None else Decision(memory=Remembered(interval_s=interval_s))
+        )
+        return replace(report(n, decision=decision), policy=policy)
+
+    with opened(path) as journal:
+        put(journal, asked(1, "dqoes", 5.0), asked(2, "dqoes", 6.0))
+        put(journal, asked(3, "tradl", None))
+        assert journal.last_memory("tradl") is None
+        put(journal, asked(4, "tradl", 7.0), asked(5, "dqoes", None))
+        for policy, interval_s in (("dqoes", 6.0), ("tradl", 7.0)):
+            assert journal.last_memory(policy) == {"wants": [], "interval_s": interval_s}
+        assert [one.decision for one in _kept(path)][2::2] == [None, None]
+
+
+def _kept(path: Path) -> list[CycleReport]:
+    with JournalReader(path) as reader:
+        return list(reader.reports())
+
+
+class _Stalled:
+    """Holds the writer in the middle of a transaction, by holding the file's write lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._connection = sqlite3.connect(path, isolation_level=None)
+
+    def __enter__(self) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, *_: object) -> None:
+        self._connection.execute("ROLLBACK")
+        self._connection.close()
+
+
+def test_a_shadows_memory_is_not_that_of_the_same_policy_acting(path: Path) -> None:
+    own, acting = Remembered(interval_s=5.0), Remembered(interval_s=7.0)
+    asked = report(1, decision=Decision(memory=acting))
+    with opened(path) as journal:
+        put(
+            journal,
+            replace(asked, shadow=Shadow("dqoes", Decision(memory=own))),
+            replace(report(2), shadow=Shadow("dqoes")),
+        )
+        assert journal.last_memory("dqoes") == {"wants": [], "interval_s": 7.0}
+        assert journal.last_memory(shadow_name("dqoes")) == {"wants": [], "interval_s": 5.0}
+        assert journal.last_memory(shadow_name("fair")) is None
+
+
+def test_a_memory_that_is_garbled_is_none(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, report(1))
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO memories VALUES ('dqoes', '{{{')")
+    with opened(path) as journal:
+        assert journal.last_memory("dqoes") is None
+
+
+def test_a_full_queue_loses_its_oldest_and_the_next_row_is_whole(path: Path) -> None:
+    with opened(path, queue_reports=3) as journal:
+        put(journal, report(1))
+        with _Stalled(path):
+            for n in range(2, 12):
+                journal.write(report(n))
+        journal.flush()
+        put(journal, report(12))
+        lost = journal.lost_cycles
+
+    numbers = kept(path)
+    assert lost == 12 - len(numbers)
+    assert numbers[-4:] == [9, 10, 11, 12]
+    assert set(whole_frames(path)) == {1, *(n for n in numbers if n - 1 not in numbers)}
+
+
+def test_a_file_that_cannot_grow_is_told_and_goes_on_when_it_can(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, report(1))
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+        try:
+            put(journal, report(2), report(3))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert journal.trouble() is not None
+        assert "journal not written: " in journal.trouble()
+        assert journal.lost_cycles == 2
+
+        put(journal, report(4), report(5))
+        assert journal.trouble() is None
+
+    assert kept(path) == [1, 4, 5]
+    assert whole_frames(path) == [1, 4]
+
+
+def test_a_directory_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path) -> None:
+    blocked = tmp_path / "state"
+    blocked.write_text("a file where the directory should be")
+
+    with opened(blocked / "journal.db") as journal:
+        assert "journal not written: " in (journal.trouble() or "")
+        put(journal, report(1))
+        assert (journal.lost_cycles, journal.last_cycle()) == (1, 0)
+
+        blocked.unlink()
+        put(journal, report(2))
+        assert journal.trouble() is None
+        assert journal.cycle(2) == report(2)
+
+
+def test_what_is_no_database_is_moved_aside_and_told(path: Path) -> None:
+    path.parent.mkdir()
+    path.write_bytes(b"no database at all " * 100)
+
+    with opened(path) as journal:
+        put(journal, report(1))
+        assert "moved to journal.db.corrupt-1, a new one begun" in (journal.trouble() or "")
+        assert journal.cycle(1) == report(1)
+
+    assert path.with_name("journal.db.corrupt-1").read_bytes().startswith(b"no database")
+
+
+def test_a_file_that_breaks_while_in_use_is_moved_aside(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, *(report(n) for n in range(1, 400)))
+    size_bytes = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(b"\xff" * (size_bytes - 8192))
+
+    with opened(path) as journal:
+        put(journal, report(400), report(401), report(402))
+        assert "corrupt-1" in (journal.trouble() or "")
+        assert journal.cycle(402) == report(402)
+
+
+def test_a_file_deleted_while_in_use_is_made_anew_and_told(path: Path) -> None:
+    with opened(path) as journal:
+        put(journal, report(1), report(2))
+        for part in path.parent.iterdir():
+            part.unlink()
+        put(journal, report(3))
+        assert kept(path) == [3]
+        assert whole_frames(path) == [3]
+        assert journal.trouble() == "journal was deleted: a new one begun"
+
+
+def test_a_newer_versions_file_is_kept_aside(path: Path) -> None:
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 99")
+
+    with opened(path) as journal:
+        assert "has version 99" in (journal.trouble() or "")
+
+    assert path.with_name("journal.db.version-99-1").exists()
+
+
+def test_a_report_that_cannot_be_told_is_lost_alone(path: Path) -> None:
+    odd = Decision(memory=Remembered(wants={1, 2}))  # type: ignore[arg-type]
+
+    with opened(path) as journal:
+        put(journal, report(1), report(2, decision=odd))
+        assert journal.trouble() == "journal not written: cycle 2: set is not a plain value"
+        put(journal, report(2), report(3), report(3))
+        assert journal.trouble() == "journal not written: cycle 3: not after cycle 3"
+
+    assert kept(path) == [1, 2, 3]
+
+
+def test_text_that_is_no_unicode_is_kept_exactly_and_told_legibly(path: Path) -> None:
+    hostile = report(1, job(reason="saved at /\ud800"))
+
+    with opened(path) as journal:
+        put(journal, hostile)
+        assert journal.trouble() is None
+        assert journal.cycle(1) == hostile
+
+    with JournalReader(path) as reader:
+        assert [event.reason for event in reader.events("alpha", 9)] == ["saved at /?"]
+
+
+def test_old_frames_leave_by_age_as_whole_groups(path: Path) -> None:
+    turn = [job(state=JobState.PAUSED), job()]
+
+    with opened(path, frame_s=20.0, max_age_s=50.0) as journal:
+        put(journal, *(report(n, turn[n % 2]) for n in range(1, 182)))
+        with JournalReader(path) as reader:
+            first, last = reader.cycles()[0], reader.cycles()[-1]
+            told = reader.events(None, 999)
+            assert next(reader.reports(first, last)) == report(first, turn[first % 2])
+
+    assert last == 181
+    assert first % 20 == 1
+    assert 181 - first <= 50 + 20
+    assert {event.cycle for event in told} == set(range(first, 182))
+
+
+def test_a_file_past_its_bound_shrinks(path: Path) -> None:
+    jobs = [job(f"job-{n}") for n in range(20)]
+
+    with opened(path, frame_s=10.0) as journal:
+        put(journal, *(report(n, *jobs) for n in range(1, 700)))
+    grown_bytes = path.stat().st_size
+    bound_bytes = grown_bytes // 2
+
+    with opened(path, frame_s=10.0, max_bytes=bound_bytes) as journal:
+        put(journal, *(report(n, *jobs) for n in range(700, 762)))
+        assert journal.trouble() is None
+        assert journal.growth().bytes <= bound_bytes
+    assert path.stat().st_size <= bound_bytes
+    assert kept(path)[-1] == 761
+
+
+def test_growth_tells_how_long_the_bound_lasts(path: Path) -> None:
+    with opened(path, max_bytes=10_000_000) as journal:
+        put(journal, report(1))
+        assert journal.growth().lasts_s is None
+        put(journal, *(report(n) for n in range(2, 100)))
+        growth = journal.growth()
+
+    assert growth.bytes_per_day is not None
+    assert growth.lasts_s == pytest.approx(10_000_000 / growth.bytes_per_day * 86_400)
+    assert 50 * 86_400 < growth.bytes_per_day < 500 * 86_400
+
+
+def test_what_the_journal_holds_is_the_reports_not_their_memory(path: Path) -> None:
+    told = report(1, decision=Decision(memory=Remembered((("alpha", 0.5),), 2.0)))
+
+    with opened(path) as journal:
+        put(journal, told)
+        back = journal.cycle(1)
+
+    assert back is not None
+    assert back.decision is not None
+    assert replace(back, decision=None) == replace(told, decision=None)
+    assert back.decision.memory == {"wants": [["alpha", 0.5]], "interval_s": 2.0}

@@ -1,0 +1,42 @@
+"""Small files that are whole or not there."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from dlsched.store import atomic
+
+
+def test_a_write_replaces_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    atomic.write_whole(path, "one")
+    atomic.write_whole(path, "two", mode=0o600)
+    assert path.read_text() == "two"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.json"
+    atomic.write_whole(path, "one")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic.os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        atomic.write_whole(path, "two")
+    assert path.read_text() == "one"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_removing_twice_is_removing_once(tmp_path: Path) -> None:
+    atomic.write_whole(tmp_path / "a", "x")
+    atomic.remove(tmp_path / "a")
+    atomic.remove(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
