@@ -82,21 +82,24 @@ class Ceilings:
         while not self._ending.wait(EVERY_S):
             if self._watching.is_set():
                 with suppress(OSError):
-                    self.worst_cores = max(self.worst_cores, self._sum())
-                    self.samples += 1
+                    # Groups are read one after the other: what changes meanwhile is no sum.
+                    once, again = self._cores(), self._cores()
+                    if once == again:
+                        self.worst_cores = max(self.worst_cores, sum(once))
+                        self.samples += 1
 
-    def _sum(self) -> float:
+    def _cores(self) -> list[float]:
+        """The ceiling of every group that counts."""
         parent = self.parent = self.parent or self._find_group()
-        total = 0.0
+        found = []
         if parent is not None:
-            total += sum(
-                self._of(Path(group.path)) for group in os.scandir(parent) if group.is_dir()
-            )
+            folders = [Path(group.path) for group in os.scandir(parent) if group.is_dir()]
+            found += [self._of(folder) for folder in sorted(folders)]
         for one in tuple(self._foreign.values()):
             # It counts from the first change of ours on.
             if one.cpu_folder.name in self._limited or folder_cores(one.cpu_folder) != one.cores:
-                total += self._of(one.cpu_folder)
-        return total
+                found.append(self._of(one.cpu_folder))
+        return found
 
     def _of(self, folder: Path) -> float:
         with suppress(OSError, ValueError):
