@@ -20,7 +20,7 @@ demo: environment  ## eight inference containers under plain Docker and under dl
 # LANES=--slow: the slow lane, too, as .ci/run does.
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had
 	@python3 -m tools.environment --tests
-	@$(ENGINE) --optional -- $(IMAGES) -- $(PYTHON) -m tools.test_lanes $(LANES)
+	@$(ENGINE) --optional -- $(IMAGES) $(if $(LANES),systemd) -- $(PYTHON) -m tools.test_lanes $(LANES)
 
 durations: environment  ## keep what the last `make test` took: tests/durations.json
 	@$(PYTHON) -m tools.test_durations

@@ -6,6 +6,7 @@ goes into it, kept in a label, has changed.
 
     python -m tools.images [NAME...] [-- COMMAND...]    makes those images (all, if none is named),
                                                         then becomes COMMAND
+    python -m tools.images systemd ...                  makes all, and that of a host with systemd
 """
 
 from __future__ import annotations
@@ -29,10 +30,13 @@ from tools.engine import MISSING
 from tools.engine_probe import connect
 from tools.environment import BUILD, ROOT, digest_of
 from tools.steps import TAIL_LINES, SetupError, run_step, say, step
+from tools.systemd_image import ensure_systemd
 
 SOURCES = ROOT / "examples" / "images"
 PACKAGES = BUILD / "images"
 REPOSITORY = "dlsched-examples"
+# Not an example: it takes minutes to make, too long for the first test that needs it.
+SYSTEMD = "systemd"
 DIGEST_LABEL = "dlsched.image.digest"
 BUILD_TIMEOUT_S = 300
 PYTHON_VERSION = "3.11"
@@ -217,7 +221,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names, command = given[:at], given[at + 1 :]
     try:
         if MISSING not in os.environ:
-            ensure_all(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock"), names)
+            host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+            ensure_all(host, [name for name in names if name != SYSTEMD])
+            if SYSTEMD in names and os.geteuid() == 0:
+                ensure_systemd(host)
     except SetupError as error:
         say(f"error: {error}")
         return 1

@@ -152,3 +152,18 @@ def test_without_an_engine_the_command_runs_all_the_same(monkeypatch: pytest.Mon
     monkeypatch.setattr("os.execvp", lambda _file, argv: became.append(argv))
     assert images.main(["--", "pytest", "-q"]) == 0
     assert became == [["pytest", "-q"]]
+
+
+@pytest.mark.parametrize("user_id", [0, 1000])
+def test_the_host_with_systemd_comes_beside_all_examples_and_for_root_alone(
+    monkeypatch: pytest.MonkeyPatch, user_id: int
+) -> None:
+    made: list[object] = []
+    monkeypatch.delenv(MISSING, raising=False)
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere")
+    monkeypatch.setattr("os.geteuid", lambda: user_id)
+    monkeypatch.setattr(images, "ensure_all", lambda host, names: made.append((host, names)))
+    monkeypatch.setattr(images, "ensure_systemd", made.append)
+    assert images.main(["systemd"]) == 0
+    examples = ("unix:///nowhere", [])
+    assert made == ([examples, "unix:///nowhere"] if user_id == 0 else [examples])
