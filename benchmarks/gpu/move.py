@@ -66,7 +66,7 @@ class Wanders:
     """Every job goes to another GPU as soon as it has reported and stayed for a while."""
 
     Parameters = WandersParameters
-    PolicyMemory = PolicyMemory
+    Memory = PolicyMemory
     reserves = False
     heeds_progress = False
 

@@ -258,7 +258,7 @@ def test_a_shadow_is_told_beside_and_never_acts(node: Session, monkeypatch: pyte
     wait_for(lambda: inspect(node, "alpha")["HostConfig"]["CpuQuota"] == 20_000, 15, "the limit")
     cycle = node.cycle()
     wait_for(lambda: node.cycle() > cycle + 3, 10, "a few cycles")
-    told = command(node, "why", "alpha").stdout
+    told = " ".join(command(node, "why", "alpha").stdout.split())
     assert (
         "shadow benchmarks.real.fixed:FixedPolicy?cores=alpha=0.3: would give 0.300 cores" in told
     )

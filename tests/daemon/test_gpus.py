@@ -76,13 +76,16 @@ class Host:
     def inside(self, name: str, *words: str) -> str:
         """What a program says in the job's container."""
         container = self.node.engine.containers.get(f"dlsched-{self.node.instance}-{name}")
-        return str(container.exec_run([*words]).output.decode())
+        code, said = container.exec_run([*words])
+        assert code == 0, said
+        return str(said.decode())
 
     def allotment(self, name: str) -> dict[str, Any]:
         """What the job is told."""
-        told: dict[str, Any] = json.loads(
-            self.inside(name, "cat", "/run/dlsched/in/allotment.json")
-        )
+        # What a command says in a container is lost at times where the engine is busy.
+        read = "cat", "/run/dlsched/in/allotment.json"
+        text = next(text for _ in range(10) if (text := self.inside(name, *read)))
+        told: dict[str, Any] = json.loads(text)
         return told
 
 

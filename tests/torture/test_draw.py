@@ -41,6 +41,7 @@ def test_a_name_tells_policy_act_and_point():
     assert str(ALL[0]) == "fair: one: make a (alpha, 1)"
 
 
+@pytest.mark.process
 def test_the_seed_is_what_the_environment_says_else_the_commit(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv(SEED, "42")
     assert seed() == "42"
