@@ -236,6 +236,7 @@ def gpu_move() -> str:
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "adaptive-real": _all_of("adaptive-real"),
     "adaptive-schedules": _all_of("adaptive-schedules"),
+    "open-loops": _all_of("open-loops"),
     "adaptive-inference": lambda: readme_adaptive.services(_saved("adaptive-inference")),
     "adaptive-training": lambda: readme_adaptive.trainings(_saved("adaptive-training")),
     "mixed": _all_of("mixed"),
