@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks.real.session import Session, wait_for
 from tests.daemon.test_daemon import SLEEP, command, inspect, node, reaches, row, spec
+from tests.inside import run_inside
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, Failure, Gpu, Process, Scenario
 
@@ -75,17 +76,16 @@ class Host:
 
     def inside(self, name: str, *words: str) -> str:
         """What a program says in the job's container."""
-        container = self.node.engine.containers.get(f"dlsched-{self.node.instance}-{name}")
-        code, said = container.exec_run([*words])
+        container = f"dlsched-{self.node.instance}-{name}"
+        code, said = run_inside(self.node.engine.api, container, words)
         assert code == 0, said
-        return str(said.decode())
+        return said.decode()
 
     def allotment(self, name: str) -> dict[str, Any]:
         """What the job is told."""
-        # What a command says in a container is lost at times where the engine is busy.
-        read = "cat", "/run/dlsched/in/allotment.json"
-        text = next(text for _ in range(10) if (text := self.inside(name, *read)))
-        told: dict[str, Any] = json.loads(text)
+        told: dict[str, Any] = json.loads(
+            self.inside(name, "cat", "/run/dlsched/in/allotment.json")
+        )
         return told
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.real.session import Session, session, wait_for
 from tests.daemon.test_daemon import inspect, reaches, row, spec
+from tests.inside import run_inside
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(120)]
 
@@ -56,9 +57,9 @@ def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 def inside(node: Session, job: str, program: str, *arguments: str) -> None:
     """Run a program in the job's container, as its root."""
-    container = node.engine.containers.get(f"dlsched-{node.instance}-{job}")
-    done = container.exec_run(["python", "-c", program, *arguments])
-    assert done.exit_code == 0, done.output
+    container = f"dlsched-{node.instance}-{job}"
+    code, said = run_inside(node.engine.api, container, ["python", "-c", program, *arguments])
+    assert code == 0, said
 
 
 def goes_on(node: Session, cycles: int = 2) -> None:
@@ -299,9 +300,11 @@ def test_no_job_sees_or_writes_anothers_sidecar(node: Session):
     for _ in range(2):
         for name, other in (("alpha", "beta"), ("beta", "alpha")):
             container = node.engine.containers.get(f"dlsched-{node.instance}-{name}")
-            done = container.exec_run(["python", "-c", LOOK, name])
-            assert done.exit_code == 0, done.output
-            assert f"mark-{other}".encode() not in done.output
+            api = node.engine.api
+            code, said = run_inside(api, container.id, ["python", "-c", LOOK, name])
+            assert code == 0, said
+            assert f"mark-{other}".encode() not in said
             sources = {mount["Source"] for mount in container.attrs["Mounts"]}
             assert not any(f"/{other}" in source for source in sources)
-            assert f"mark-{name}".encode() in container.exec_run(["ls", "/run/dlsched/out"]).output
+            _, listed = run_inside(api, container.id, ["ls", "/run/dlsched/out"])
+            assert f"mark-{name}".encode() in listed

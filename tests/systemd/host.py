@@ -17,6 +17,7 @@ from pathlib import Path
 import docker
 from docker.errors import APIError
 
+from tests.inside import run_inside
 from tools.environment import ROOT
 from tools.systemd_image import BUSYBOX, ensure_systemd
 from tools.wheels import debian_wheels
@@ -40,11 +41,10 @@ class Host:
 
     def run(self, script: str, *, code: int | None = 0) -> str:
         """What a shell in the host writes, on both streams; `code` None takes every exit code."""
-        made = self._client.exec_create(self._container, ["sh", "-c", script])
-        told = self._client.exec_start(made["Id"]).decode(errors="replace")
-        ended = self._client.exec_inspect(made["Id"])["ExitCode"]
+        ended, said = run_inside(self._client, self._container, ["sh", "-c", script])
+        told = said.decode(errors="replace")
         assert code is None or ended == code, f"{script}: exit code {ended}\n{told}"
-        return str(told).strip()
+        return told.strip()
 
     def write(self, path: str, text: str) -> None:
         """A file in the host, with the folders above it."""

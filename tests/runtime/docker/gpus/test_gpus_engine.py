@@ -30,6 +30,7 @@ from dlsched.runtime.docker.identity.labels import GPU_ACCESS
 from dlsched.runtime.docker.limits.outcome import Own
 from dlsched.runtime.docker.limits.writer import Hands
 from dlsched.runtime.originals import Originals
+from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_ceiling
 from tools.base_image import BASE
@@ -70,8 +71,8 @@ def test_the_assignment_reaches_the_container_and_no_other(rig: Rig, dev: Path) 
     assert (none.gpus, none.gpu_access, none.gpu_enforced) == ((), None, ())
     assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
     assert may_open(rig.client, none.container_id, dev) == []
-    look = rig.client.exec_create(one.container_id, ["ls", "/dev/nvidia0", "/dev/nvidiactl"])
-    assert b"No such" not in rig.client.exec_start(look["Id"])
+    code, _ = run_inside(rig.client, one.container_id, ["ls", "/dev/nvidia0", "/dev/nvidiactl"])
+    assert code == 0
     rig.reopen()
     again = fact(rig.until(lambda seen: _runs(fact(seen, "one"))), "one")
     assert again is not None and (again.gpus, again.gpu_access) == (("GPU-0",), GpuAccess.NODES)

@@ -20,6 +20,7 @@ from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.docker.create import creation
 from dlsched.runtime.docker.identity.labels import container_name
 from dlsched.runtime.docker.moves import moves, relocation
+from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, fact, job_spec
 
 pytestmark = pytest.mark.engine
@@ -417,5 +418,4 @@ def test_what_only_the_old_container_knew_goes_over(rig: Rig, folder: Path) -> N
     after = fact(rig.until(still), "trains")
     assert after is not None
     assert after.container_id != before.container_id
-    said = rig.client.exec_create(after.container_id, ["cat", "/scratch/kept"])["Id"]
-    assert rig.client.exec_start(said) == b"xx"
+    assert run_inside(rig.client, after.container_id, ["cat", "/scratch/kept"]) == (0, b"xx")
