@@ -111,12 +111,13 @@ class Rig:
         )
         return self.apply(action)
 
-    def resized(self, found: ContainerFact, cores: float | None, **more: Any) -> None:
+    def resized(self, found: ContainerFact, cores: float | None, **more: Any) -> Outcome:
         """Resize, and again where the engine of a busy machine was not waited for."""
         deadline_s = time.monotonic() + 20
         while (outcome := self.resize(found, cores, **more)).status != "done":
             assert time.monotonic() < deadline_s, outcome
             time.sleep(0.05)
+        return outcome
 
     def remove(
         self, found: ContainerFact, grace_s: float = 1.0, lift: Limits | None = None
