@@ -1,6 +1,6 @@
 """The policy `dqoes`: DQoES as `dqoes_published` has it, with what freezes or winds up mended.
 
-Owns the mended rule and its triage. It must not judge measurements: `dqoes_reading` does.
+Owns the mended rule and its triage. It must not judge measurements: `reading` does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Services with a latency target: the inference half of the policy `adaptive`.
 
 Owns what each of them gets: ceilings, weights, and the reasons. It must not learn (that is
-`adaptive_service_memory`) nor choose who is left out (`adaptive_triage`).
+`model`) nor choose who is left out (`select`).
 
 Expected *uses* sum within the cores to divide, ceilings may sum above them: a service that waits a
 part of its time does not use its ceiling then.

@@ -1,7 +1,7 @@
 """Trainings, for the policy `adaptive`: cores go where the next tier is cheapest.
 
-Owns the division of cores among trainings. It must not read reports (`adaptive_training_memory`),
-nor reckon what a training is worth (`adaptive_training_worth`).
+Owns the division of cores among trainings. It must not read reports (`model`),
+nor compute what a training is worth (`value`).
 """
 
 from __future__ import annotations
