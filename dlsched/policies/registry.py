@@ -22,6 +22,16 @@ from dlsched.policies.spelling import split, typed
 
 GROUP = "dlsched.policies"
 
+_GONE = {
+    "dlsched.division": ("Claim", "claim", "fair_shares", "water_fill as pour"),
+    "dlsched.errors": ("PolicyError",),
+    "dlsched.tiers": ("evaluations", "reaches"),
+    "dlsched.units": ("render_cores", "render_seconds", "same_cores"),
+}
+"""What policies imported from modules that are no more, as it is imported now."""
+
+_RENAMED = {"Outlook": "Forecast", "OutlookKind": "ForecastKind", "pour": "water_fill"}
+
 
 def known() -> dict[str, str]:
     """Every installed policy: its name, and the first line of its docstring."""
@@ -105,6 +115,10 @@ def _instead(error: ImportError | AttributeError) -> str:
         name = error.name or ""
     if module != "dlsched" and not module.startswith("dlsched."):
         return ""
-    if name in policies.__all__:
+    if name in _RENAMED:
+        name = f"{_RENAMED[name]} as {name}"
+    elif name not in policies.__all__:
+        name = ", ".join(_GONE.get(module, ()))
+    if name:
         return f"; write: from dlsched.policies import {name}"
     return f"; what policies need is in dlsched.policies: {', '.join(policies.__all__)}"

@@ -9,7 +9,7 @@ import pytest
 
 from dlsched import policies
 from dlsched.model.errors import PolicyError
-from dlsched.policies.registry import load
+from dlsched.policies.registry import _GONE, load
 
 
 def test_every_name_of_the_face_is_there() -> None:
@@ -17,12 +17,29 @@ def test_every_name_of_the_face_is_there() -> None:
     assert sorted(policies.__all__) == policies.__all__
 
 
+@pytest.mark.parametrize("names", _GONE.values(), ids=list(_GONE))
+def test_what_a_module_had_that_is_no_more_is_in_the_face(names: tuple[str, ...]) -> None:
+    exec(f"from dlsched.policies import {', '.join(names)}", {})
+
+
 @pytest.mark.parametrize(
     ("line", "instead"),
     [
         ("from dlsched.model import Decision", "write: from dlsched.policies import Decision"),
         ("from dlsched import model\nmodel.Limits", "write: from dlsched.policies import Limits"),
-        ("from dlsched.division import fair_shares", "what policies need is in dlsched.policies"),
+        (
+            "from dlsched.division import fair_shares",
+            "import Claim, claim, fair_shares, water_fill as pour",
+        ),
+        ("import dlsched.errors", "write: from dlsched.policies import PolicyError"),
+        (
+            "from dlsched.model import Outlook",
+            "write: from dlsched.policies import Forecast as Outlook",
+        ),
+        (
+            "from dlsched.policies import pour",
+            "write: from dlsched.policies import water_fill as pour",
+        ),
         ("from dlsched.model import Memory", "what policies need is in dlsched.policies"),
         ("import dlsched.outlook", "what policies need is in dlsched.policies"),
     ],
