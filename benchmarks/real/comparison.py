@@ -1,7 +1,7 @@
 """One seed's comparison on real containers: calibrate, then each policy in turn on the same jobs.
 
 Owns the course of events. It must not print (the caller is told through `Watcher`), nor judge
-(`judge` does).
+(`judge.services` does).
 """
 
 from __future__ import annotations

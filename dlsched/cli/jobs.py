@@ -1,6 +1,6 @@
 """Commands on job files: check, schema, submit.
 
-Owns their options and words. It must not know what a job file may say: `spec` does.
+Owns their options and words. It must not know what a job file may say: `config.job` does.
 """
 
 from __future__ import annotations

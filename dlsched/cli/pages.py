@@ -1,7 +1,7 @@
 """What `ps` and `why` look like.
 
 Owns their tables and words, but for those of GPUs and outlooks. It must not ask anybody: it is
-handed the daemon's answers. Beside `gpu_pages`, `outlook_pages` and `texts` nothing imports rich.
+handed the daemon's answers. Beside `gpu_pages`, `forecast_pages` and `texts` nothing imports rich.
 Colour never stands alone: a word says the same.
 """
 

@@ -1,6 +1,6 @@
 """The command that runs traces: simulate.
 
-Owns its options and tables. It must not know how a trace is run: `simulate` does.
+Owns its options and tables. It must not know how a trace is run: `simulation.run` does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Commands that make traces: trace format, generate, record.
 
-Owns their options. It must not know how a trace is made or run: `trace` and `simulate` do.
+Owns their options. It must not know how a trace is made or run: `simulation` does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the settings let users ask for in job files of their own, and how much of it together.
 
 Owns the rules' names, defaults and bounds, and the line that tells where a job breaks one. It must
-not touch files or containers: `runtime.mounts` looks at what a mount's source leads to. The
+not touch files or containers: `runtime.confinement` looks at what a mount's source leads to. The
 operator's own files are bound by none of this.
 """
 

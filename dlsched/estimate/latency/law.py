@@ -1,6 +1,8 @@
 """How a service's latency answers to CPU, learned while it runs.
 
-Owns the model and its updating. It must not decide anything, nor know targets, nodes or time.
+Owns the model and the law that it follows; `update` learns it from reports, with `width`, `tail`,
+`change`, `lag` and `mean_noise` for their parts. It must not decide
+anything, nor know targets, nodes or time.
 
 **The law.** A request waits `fixed_s` (a) whatever the CPU, and computes `work_core_s` (w) on what
 it is given, at most `widest_cores` (m) of it at once: under a ceiling of c cores the mean latency

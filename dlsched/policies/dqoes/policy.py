@@ -1,4 +1,4 @@
-"""The policy `dqoes`: DQoES as `dqoes_published` has it, with what freezes or winds up mended.
+"""The policy `dqoes`: DQoES as `published.dqoes` has it, with what freezes or winds up mended.
 
 Owns the mended rule and its triage. It must not judge measurements: `reading` does.
 """

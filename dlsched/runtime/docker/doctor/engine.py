@@ -1,7 +1,7 @@
 """What the engine is like: whether dlsched can work with it, and where only in part.
 
 Owns those findings, and what keeps an agent from starting. It must not change anything: `probe`
-tries things out, and `gpu_doctor` looks at GPUs.
+tries things out, and `gpus` looks at GPUs.
 """
 
 from __future__ import annotations
