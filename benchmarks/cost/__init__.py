@@ -1,0 +1,1 @@
+"""What dlsched itself costs: a cycle, its updates, how soon it reacts, and the simulator."""

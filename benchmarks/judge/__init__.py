@@ -1,0 +1,1 @@
+"""Judgements, pure and the same for every policy: who met a target, when, and what it took."""

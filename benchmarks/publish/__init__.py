@@ -1,0 +1,1 @@
+"""From measurements to what is read: result files, pictures, TABLES.md, README."""

@@ -1,0 +1,1 @@
+"""Real containers: services and trainings under each policy, and the session they run in."""

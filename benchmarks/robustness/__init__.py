@@ -1,0 +1,1 @@
+"""What must not lose, break or grow: deaths at every point, fuzzing, a long run."""
