@@ -5,6 +5,7 @@ For the Python of Debian 12, whatever this host's is. Nothing is installed here.
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import sys
 from pathlib import Path
@@ -24,9 +25,16 @@ def debian_wheels(architecture: str) -> Path:
     """
     pinned = [file.read_bytes() for file in REQUIREMENTS]
     filled = WHEELS / digest_of([architecture.encode(), *pinned])[:16]
-    if filled.is_dir():
-        return filled
-    shutil.rmtree(WHEELS, ignore_errors=True)
+    with WHEELS.with_suffix(".lock").open("w") as lock:
+        # Tests in several processes ask for them, and must not empty each other's folder.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not filled.is_dir():
+            shutil.rmtree(WHEELS, ignore_errors=True)
+            _download(architecture, filled)
+    return filled
+
+
+def _download(architecture: str, filled: Path) -> None:
     partial = WHEELS / "partial"
     partial.mkdir(parents=True)
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check"]
@@ -38,4 +46,3 @@ def debian_wheels(architecture: str) -> Path:
         command += ["--requirement", str(file)]
     run_step(f"wheels for Python {PYTHON_VERSION}", command)
     partial.rename(filled)
-    return filled

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -37,6 +39,33 @@ def test_they_are_checked_meant_for_debian_and_fetched_once_for_each_list(
     requirements.write_text("tinypack==1.1 --hash=sha256:00\n")
     assert debian_wheels("arm64") != filled
     assert not filled.exists()
+
+
+def test_two_that_ask_together_get_the_same_wheels_fetched_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = threading.Barrier(2, timeout=10)
+    commands: list[Sequence[str]] = []
+
+    def run_step(title: str, argv: Sequence[str]) -> None:
+        commands.append(argv)
+        both.wait()  # the other asks while these are on their way
+        (Path(argv[argv.index("--dest") + 1]) / "first.whl").touch()
+
+    def second() -> Path:
+        both.wait()
+        return debian_wheels("arm64")
+
+    monkeypatch.setattr(wheels, "run_step", run_step)
+    monkeypatch.setattr(wheels, "WHEELS", tmp_path / "wheels")
+    with ThreadPoolExecutor(2) as pool:
+        folders = [
+            asked.result(timeout=10)
+            for asked in (pool.submit(debian_wheels, "arm64"), pool.submit(second))
+        ]
+    assert folders[0] == folders[1]
+    assert [path.name for path in folders[0].iterdir()] == ["first.whl"]
+    assert len(commands) == 1
 
 
 def test_what_is_cut_off_is_not_taken_for_whole(
