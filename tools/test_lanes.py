@@ -46,7 +46,7 @@ class Part:
 
 
 UNITS = Part("units", ("unit", "process"), 2)
-ENGINES = Part("engines", ("engine", "e2e"), 4)
+ENGINES = Part("engines", ("engine", "e2e"), 3)
 SLOW = Part("slow", ("slow",), 2)
 QUIET = Part("quiet", ("quiet",), 0)
 
@@ -276,8 +276,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--account", type=Path, default=ACCOUNTS, help="folder of what cases took")
     parser.add_argument("more", nargs="*", help="further arguments of pytest")
     options = parser.parse_args(arguments)
-    beside = [UNITS, ENGINES, *([SLOW] if options.slow else [])]
-    return run_all([beside, [QUIET]], options.account, options.more)
+    slow = [[SLOW]] if options.slow else []
+    return run_all([[UNITS, ENGINES], *slow, [QUIET]], options.account, options.more)
 
 
 if __name__ == "__main__":

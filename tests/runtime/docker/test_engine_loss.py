@@ -60,6 +60,7 @@ def the_fact(seen: Observation, job: str) -> ContainerFact:
     return found
 
 
+@pytest.mark.quiet
 def test_a_hung_engine_delays_no_cycle_and_hides_no_fact(proxied: Rig, proxy: EngineProxy) -> None:
     jobs = [proxied.start(job_spec(name, ("python", "-c", REPORTS))) for name in ("one", "two")]
     proxied.until(lambda seen: bool(the_fact(seen, "one").reports))

@@ -383,6 +383,7 @@ def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, w
     rig.until(gone)
 
 
+@pytest.mark.quiet  # the agent must end before the step that it was seen in does
 @pytest.mark.parametrize("words", ["saves itself", "ends", "its new container is made"])
 def test_an_agent_that_ends_leaves_no_job_between_two_containers(
     rig: Rig, folder: Path, words: str
