@@ -112,6 +112,8 @@ def end_of(heir: Inspected) -> str:
     """How the new container ended, in a few words."""
     if heir.state is ContainerState.CREATED:
         return "was never started"
+    if heir.exit_code is None:  # it runs again, so the engine says nothing of its end
+        return "ended, and Docker started it again"
     return f"ended: exit code {heir.exit_code}" + (f": {heir.error}" if heir.error else "")
 
 
