@@ -1,7 +1,9 @@
 """Whether the ceilings that the kernel holds ever sum above the capacity, also for a moment.
 
-Owns looking at them all the time, beside everything else. A group counts once it has shown a
-limit: before that it is being made, and somebody else's is not managed yet.
+Owns looking at them all the time, beside everything else. An own group counts once it has shown a
+limit: before that it is being made. Somebody else's counts once it has fitted with the others: it
+comes without a limit, so its first one and the others' smaller ones are all reductions, and may be
+written in any order.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from pathlib import Path
 from tests.torture.kernel import folder_cores
 
 CAPACITY_CORES = 1.0
+ROUNDING_CORES = 0.005
+"""The kernel rounds each quota."""
 EVERY_S = 0.01
 
 
@@ -59,6 +63,8 @@ class Ceilings:
         self.samples = 0
         self._limited: set[str] = set()
         """Groups that have shown a limit: before, they are still being made."""
+        self._fitted: set[str] = set()
+        """Groups of somebody else that have fitted with the others."""
         threading.Thread(target=self._run, name="torture-ceilings", daemon=True).start()
 
     def watch(self) -> None:
@@ -96,9 +102,12 @@ class Ceilings:
             folders = [Path(group.path) for group in os.scandir(parent) if group.is_dir()]
             found += [self._of(folder) for folder in sorted(folders)]
         for one in tuple(self._foreign.values()):
-            # It counts from the first change of ours on.
-            if one.cpu_folder.name in self._limited or folder_cores(one.cpu_folder) != one.cores:
-                found.append(self._of(one.cpu_folder))
+            name = one.cpu_folder.name
+            if name in self._limited or folder_cores(one.cpu_folder) != one.cores:
+                cores = self._of(one.cpu_folder)
+                if name in self._fitted or sum(found) + cores <= CAPACITY_CORES + ROUNDING_CORES:
+                    self._fitted.add(name)
+                    found.append(cores)
         return found
 
     def _of(self, folder: Path) -> float:

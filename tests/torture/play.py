@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from benchmarks.real.session import session
 from tests.torture.acts import Act
-from tests.torture.ceilings import CAPACITY_CORES
+from tests.torture.ceilings import CAPACITY_CORES, ROUNDING_CORES
 from tests.torture.points import Phase, Point
 from tests.torture.world import Ended, Runs, Wished, World
 
@@ -192,7 +192,7 @@ def _never(world: World, wished: Wished) -> list[str]:
     """What must never be, whatever the act."""
     wrong = world.left_behind()
     worst = world.ceilings.taken()
-    if world.reserves and worst > CAPACITY_CORES + 0.005:
+    if world.reserves and worst > CAPACITY_CORES + ROUNDING_CORES:
         wrong.append(f"ceilings summed to {worst:.3f} of {CAPACITY_CORES:.3f} cores")
     for (job, container), count in Counter(world.starts).items():
         if count > 1:
