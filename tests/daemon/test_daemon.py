@@ -401,7 +401,8 @@ nobody
     again = delivered()
     assert again is not None
     assert (again["value"], again["step"]) == (0.92, 70)
-    assert sorted(told_events(node, "train")) == ["deliverable", "hook"]
+    events = node.client.why("train", 100)["events"]
+    assert sorted(told_events(node, "train")) == ["deliverable", "hook"], events
     assert (open_folder / "told").read_text() == told
     assert said() == ["deliverable: False", "deliverable: True"]
 
