@@ -5,6 +5,7 @@ from __future__ import annotations
 import grp
 import os
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,16 @@ def test_nobody_answers(tmp_path: Path) -> None:
         pytest.raises(DaemonUnavailable, match=f"no daemon answers on {path}; start it with"),
     ):
         daemon.jobs()
+
+
+def test_asking_loads_no_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[object] = []
+    monkeypatch.setattr(
+        ssl.SSLContext, "load_verify_locations", lambda *words, **_: loaded.append(words)
+    )
+    with Daemon(tmp_path) as daemon, pytest.raises(DaemonUnavailable):
+        daemon.jobs()
+    assert loaded == []
 
 
 def test_a_socket_left_by_a_dead_daemon_is_nobody(tmp_path: Path) -> None:
