@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, Protocol
 
 import docker
 import psutil
@@ -38,17 +38,60 @@ _DLSCHED = Path(sys.executable).parent / "dlsched"
 JOURNAL = "journal.db"
 
 
+class Process(Protocol):
+    """A process that runs the daemon, in the words of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int:
+        """Its number."""
+
+    @property
+    def returncode(self) -> int | None:
+        """The exit code as of the last `poll` or `wait`, a signal's negative."""
+
+    def poll(self) -> int | None:
+        """The exit code; None: it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code, once it has ended; raises subprocess.TimeoutExpired."""
+
+    def terminate(self) -> None:
+        """SIGTERM."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
+Launch = Callable[[Sequence[str], BinaryIO], Process]
+"""Starts `dlsched` with these words; what it prints goes to that file."""
+
+
+def launch(words: Sequence[str], log: BinaryIO) -> Process:
+    """Start the command `dlsched` with these words, as a user would, in a session of its own."""
+    return subprocess.Popen(
+        [_DLSCHED, *words],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
 class Session:
     """One instance: start and stop its daemon, drop files, read its reports."""
 
-    def __init__(self, root: Path, host: str, capacity_cores: float | None) -> None:
+    def __init__(
+        self, root: Path, host: str, capacity_cores: float | None, launch: Launch = launch
+    ) -> None:
         self.instance = f"bench-{secrets.token_hex(4)}"
         self.root = root
         self.watch = root / "jobs.d"
         self.watch.mkdir()
         self.host = host
         self._capacity = capacity_cores
-        self._daemon: subprocess.Popen[bytes] | None = None
+        self._launch = launch
+        self._daemon: Process | None = None
         self._log = (root / "daemon.log").open("ab")
         self.engine = docker.DockerClient(base_url=host, timeout=60)
 
@@ -145,14 +188,8 @@ class Session:
     ) -> None:
         """The daemon under that policy, with `more` settings; returns when it answers."""
         file = self.configure(policy, options, more)
-        self._daemon = subprocess.Popen(
-            [_DLSCHED, "run", "--config", file, *(["--dry-run"] if dry_run else [])],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )
+        words = ["run", "--config", str(file), *(["--dry-run"] if dry_run else [])]
+        self._daemon = self._launch(words, self._log)
         wait_for(self._answers, 30, "the daemon to answer")
 
     def keep(self, folder: Path) -> None:
@@ -231,11 +268,11 @@ class Session:
 
 
 @contextmanager
-def session(capacity_cores: float | None = None) -> Iterator[Session]:
+def session(capacity_cores: float | None = None, launch: Launch = launch) -> Iterator[Session]:
     """A session in a temporary folder, cleaned up at the end, on an error, and on Ctrl-C."""
     host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
     root = Path(tempfile.mkdtemp(prefix="dlsched-"))
-    one = Session(root, host, capacity_cores)
+    one = Session(root, host, capacity_cores, launch)
     try:
         yield one
     finally:

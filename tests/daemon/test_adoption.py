@@ -14,8 +14,9 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from benchmarks.real.session import Session, session, wait_for
-from tests.daemon.test_daemon import command, reaches, row
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import command, session
+from tests.daemon.test_daemon import reaches, row
 from tools.base_image import BASE
 from tools.compose import ensure_compose
 from tools.steps import SetupError

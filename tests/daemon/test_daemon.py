@@ -7,8 +7,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from benchmarks.real.session import Session, session, wait_for
+from benchmarks.real.session import Session, wait_for
 from dlsched.model.actions import Resize
 from dlsched.model.spec import Limits
+from tests.daemon.forked import command, session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
 
-DLSCHED = Path(sys.executable).parent / "dlsched"
 SLEEP = "[python, -c, 'import signal; signal.pause()']"
 SERVE = """
   - python
@@ -69,16 +67,6 @@ def reaches(node: Session, name: str, state: str, deadline_s: float = 30.0) -> d
 def inspect(node: Session, name: str) -> dict[str, Any]:
     container = node.engine.containers.get(f"dlsched-{node.instance}-{name}")
     return dict(container.attrs)
-
-
-def command(node: Session, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [DLSCHED, words[0], "--config", node.root / "dlsched.yaml", *words[1:]],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
 
 
 def test_a_files_life_start_change_recreate_remove(node: Session):

@@ -12,7 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from benchmarks.real.session import Session, session, wait_for
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import session
 from tests.daemon.test_daemon import SERVE, reaches, row, spec
 from tools.base_image import ensure_base
 from tools.private_engine import private_engine

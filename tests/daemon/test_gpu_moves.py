@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.real.session import wait_for
-from tests.daemon.test_daemon import SLEEP, command, node, reaches, row
+from tests.daemon.forked import command
+from tests.daemon.test_daemon import SLEEP, node, reaches, row
 from tests.daemon.test_gpus import A, B, Host, held, host, on, placed
 from tests.nvml.scenario import GPU_IS_LOST, Failure
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from benchmarks.real.session import Session, wait_for
-from tests.daemon.test_daemon import SLEEP, command, inspect, node, reaches, row, spec
+from tests.daemon.forked import command
+from tests.daemon.test_daemon import SLEEP, inspect, node, reaches, row, spec
 from tests.inside import run_inside
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, Failure, Gpu, Process, Scenario

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.real.session import Session, session, wait_for
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import session
 from tests.daemon.test_daemon import inspect, reaches, row, spec
 from tests.inside import run_inside
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.real.session import Session, session, wait_for
-from tests.daemon.test_daemon import command, inspect, reaches, row, spec
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import command, session
+from tests.daemon.test_daemon import inspect, reaches, row, spec
 
 pytestmark = [
     pytest.mark.e2e,

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.real.session import wait_for
-from tests.daemon.test_daemon import command, node, reaches, row
+from tests.daemon.forked import command
+from tests.daemon.test_daemon import node, reaches, row
 from tests.daemon.test_gpus import A, B, Host, held, host, on
 from tests.nvml.scenario import GPU_IS_LOST, Failure
 from tests.runtime.docker.moves.test_moves_engine import SAVES, TRAINS

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from benchmarks.kernel.tail import Service
-from benchmarks.real.session import Session, session, wait_for
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(180)]
 

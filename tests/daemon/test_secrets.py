@@ -12,10 +12,11 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from benchmarks.real.session import Session, session, wait_for
+from benchmarks.real.session import Session, wait_for
 from dlsched.config.job import env_file_reader, parse_spec
 from dlsched.model.errors import SpecError
-from tests.daemon.test_daemon import command, inspect, reaches, row, spec
+from tests.daemon.forked import command, session
+from tests.daemon.test_daemon import inspect, reaches, row, spec
 
 CANARY = "canary-7d1f3e"
 STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.real.session import wait_for
-from tests.daemon.test_daemon import Session, command, node, reaches, row
+from tests.daemon.forked import command
+from tests.daemon.test_daemon import Session, node, reaches, row
 from tests.daemon.test_gpus import Host, held, host
 
 __all__ = ["host", "node"]
