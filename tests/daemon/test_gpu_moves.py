@@ -82,7 +82,7 @@ def test_a_job_with_a_checkpoint_is_moved_off_a_gpu_that_vanished(host: Host, tm
     assert held(host, "alpha") == [{A: B, B: A}[lost[0]]]
     assert printed(host, "alpha") == f"from step {(saved / 'step').read_text()}\n"
     assert row(host.node, "beta")["container"] == other
-    names = {one.name for one in host.node.engine.containers.list(all=True)}
+    names = {one.name for one in host.node.engine.containers.list(all=True, ignore_removed=True)}
     mine = {name for name in names if host.node.instance in name}
     assert mine == {f"dlsched-{host.node.instance}-{name}" for name in ("alpha", "beta")}
 
