@@ -144,7 +144,9 @@ class Session:
         if self._capacity is None:
             return
         label = f"dlsched.instance={self.instance}"
-        for container in self.engine.containers.list(filters={"label": label})[:1]:
+        for container in self.engine.containers.list(filters={"label": label}, ignore_removed=True)[
+            :1
+        ]:
             confine_group(container.attrs["State"]["Pid"], self._capacity)
 
     def drop(self, name: str, text: str) -> None:
@@ -249,7 +251,9 @@ class Session:
         """Stop the daemon, remove this instance's containers, close."""
         self.stop()
         label = f"dlsched.instance={self.instance}"
-        for container in self.engine.containers.list(all=True, filters={"label": label}):
+        for container in self.engine.containers.list(
+            all=True, filters={"label": label}, ignore_removed=True
+        ):
             container.remove(force=True, v=True)
         self.engine.close()
         self._log.close()

@@ -127,6 +127,8 @@ class Records(Generic[Word]):
             word = self._adapter.validate_json(path.read_bytes(), strict=True)
         except ValidationError:
             self._move_aside(path, "is no record")
+        except FileNotFoundError:
+            return  # it was lifted meanwhile
         except OSError as error:
             self._move_aside(path, f"cannot be read ({error.strerror})")
         else:

@@ -88,7 +88,9 @@ def test_a_files_life_start_change_recreate_remove(node: Session):
     (node.watch / "alpha.yaml").unlink()
     reaches(node, "alpha", "absent")
     label = f"dlsched.instance={node.instance}"
-    assert node.engine.containers.list(all=True, filters={"label": label}) == []
+    assert (
+        node.engine.containers.list(all=True, filters={"label": label}, ignore_removed=True) == []
+    )
 
 
 def test_a_rejected_change_leaves_the_job_alone_also_over_a_restart(node: Session):
@@ -195,7 +197,10 @@ def test_a_killed_daemon_takes_its_jobs_up_again(node: Session):
     node.start("fair")
     assert reaches(node, "alpha", "running")["container"] == first
     label = f"dlsched.instance={node.instance}"
-    assert len(node.engine.containers.list(all=True, filters={"label": label})) == 1
+    assert (
+        len(node.engine.containers.list(all=True, filters={"label": label}, ignore_removed=True))
+        == 1
+    )
 
 
 def test_a_second_agent_of_the_instance_ends_with_3_and_names_the_first(node: Session):

@@ -308,7 +308,14 @@ def test_a_killed_daemon_finds_every_job_on_its_gpu_again(host: Host):
         assert reaches(host.node, name, "running")["container"] == container
         assert held(host, name) == where[name]
     label = f"dlsched.instance={host.node.instance}"
-    assert len(host.node.engine.containers.list(all=True, filters={"label": label})) == 2
+    assert (
+        len(
+            host.node.engine.containers.list(
+                all=True, filters={"label": label}, ignore_removed=True
+            )
+        )
+        == 2
+    )
 
 
 def test_of_many_at_once_none_gets_what_is_promised_to_another_also_over_a_kill(host: Host):

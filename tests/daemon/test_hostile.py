@@ -193,11 +193,15 @@ def test_a_kill_while_a_container_is_made_leaves_one_container(node: Session):
     node.start("fair")
     node.drop("alpha", spec("alpha"))
     label = {"label": f"dlsched.instance={node.instance}"}
-    wait_for(lambda: node.engine.containers.list(all=True, filters=label), 10, "the create call")
+    wait_for(
+        lambda: node.engine.containers.list(all=True, filters=label, ignore_removed=True),
+        10,
+        "the create call",
+    )
     node.kill()
     node.start("fair")
     reaches(node, "alpha", "running")
-    assert len(node.engine.containers.list(all=True, filters=label)) == 1
+    assert len(node.engine.containers.list(all=True, filters=label, ignore_removed=True)) == 1
 
 
 SWAPS = f"""

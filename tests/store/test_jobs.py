@@ -43,6 +43,16 @@ def test_a_later_record_replaces_and_lift_forgets(tmp_path: Path) -> None:
     assert ended_records(tmp_path).all() == {}
 
 
+def test_a_record_that_is_lifted_while_others_are_read_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended_records(tmp_path).record(DONE)
+    listed = [*(tmp_path / "ended").iterdir(), tmp_path / "ended" / "gone.json"]
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(listed))
+    again = ended_records(tmp_path)
+    assert (dict(again.all()), again.trouble) == ({"face-unlock": DONE}, ())
+
+
 @given(st.builds(
     Ended,
     name=st.from_regex(NAME, fullmatch=True),

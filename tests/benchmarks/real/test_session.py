@@ -44,7 +44,7 @@ def test_a_session_removes_what_it_made_and_nothing_else(
             node.drop("alpha", spec("alpha", SLEEP))
             reaches(node, "alpha", "running")
             root, label = node.root, f"dlsched.instance={node.instance}"
-        assert client.containers.list(all=True, filters={"label": label}) == []
+        assert client.containers.list(all=True, filters={"label": label}, ignore_removed=True) == []
         assert client.containers.get(stranger.id).status == "created"
         assert not Path(root).exists()
     finally:
