@@ -22,8 +22,7 @@ from dlsched.model.state import Ended
 from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.clock import VirtualClock
 from dlsched.simulation.node import SimulatedRuntime
-from dlsched.simulation.node.service import Service
-from dlsched.simulation.node.training import Training
+from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import SimulatedJob, Trace
 from dlsched.simulation.scoring import PLAIN, RunResult, job_result
 from dlsched.store.memory import memory_size_check
@@ -39,7 +38,7 @@ def simulate(
     *,
     guards: GuardOptions | None = None,
     publish: Callable[[CycleReport], None] = lambda _: None,
-    look: Callable[[float, Mapping[str, Service | Training]], None] = lambda *_: None,
+    look: Callable[[float, Mapping[str, Computation]], None] = lambda *_: None,
 ) -> RunResult:
     """Run the trace under the policy to its end; the same arguments give the same result.
 

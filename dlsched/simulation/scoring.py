@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation import bounds
-from dlsched.simulation.node.service import BAND_RATIO, Service, quantile_factor
+from dlsched.simulation.node.service import BAND_RATIO, quantile_factor
+from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.training import Training, tier_steps
 from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace, TrainingLoad
 
@@ -180,7 +181,7 @@ def beside_plain(
     return found
 
 
-def job_result(job: SimulatedJob, load: Service | Training, ended_s: float) -> JobResult:
+def job_result(job: SimulatedJob, load: Computation, ended_s: float) -> JobResult:
     """What became of that job in a trace that ends then."""
     there_s = max(0.0, _leaves_s(job, ended_s) - job.arrives_s)
     if isinstance(load, Training):
@@ -321,7 +322,7 @@ def _queued_s(job: SimulatedJob, ended_s: float, band_ratio: float) -> float:
     """How far its work may lag behind its requests while it keeps the target."""
     load, target = job.load, job.spec.target
     assert isinstance(load, ServiceLoad) and isinstance(target, LatencyTarget)
-    if load.arrivals_per_s is None:
+    if load.open_rate_per_s is None:
         return 0.0
     there_s = max(0.0, _leaves_s(job, ended_s) - job.arrives_s)
     return min(there_s, target.seconds * (1.0 + band_ratio))
@@ -336,7 +337,7 @@ def _cost_cores(
     spare_s = at_most_s - load.overhead_s
     if spare_s <= 0 or work_core_s * slow / load.threads > spare_s * (1.0 + 1e-9):
         return math.inf
-    if load.arrivals_per_s is not None:
-        return load.arrivals_per_s * arrivals * work_core_s
+    if (rate := load.open_rate_per_s) is not None:
+        return rate * arrivals * work_core_s
     # It waits with its own threads idle, which others may use.
     return work_core_s / (load.overhead_s + spare_s / slow)

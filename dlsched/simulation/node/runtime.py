@@ -15,8 +15,9 @@ from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
 from dlsched.model.facts import Begun, ContainerFact, ContainerState, Observation, Report
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.simulation.node.falsehood import falsified, repeated
+from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.service import Service
-from dlsched.simulation.node.starting import StartUp
+from dlsched.simulation.node.starting import Computation, StartUp
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import Fault, ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.node.world import Process, World
@@ -58,7 +59,7 @@ class SimulatedRuntime:
 
     def __init__(self, trace: Trace, seed: int = 0) -> None:
         self.world = World(trace.node.cores, trace.host)
-        self.loads: dict[str, Service | Training] = {}
+        self.loads: dict[str, Computation] = {}
         """What each job computes, also before and after it has a container."""
         self._trace = trace
         self._jobs = {job.name: job for job in trace.jobs}
@@ -201,14 +202,14 @@ class SimulatedRuntime:
         for fault in job.faults:
             if fault.kind == "crash":
                 self.world.at(fault.at_s, lambda: self._crash(job))
-        if isinstance(load, Service):
+        if isinstance(load, Service | PlayedService):
             for shift in job.shifts:
                 self.world.at(
                     shift.at_s,
                     lambda shift=shift: self._shift(load, shift.work, shift.arrivals),  # type: ignore[misc]
                 )
 
-    def _shift(self, service: Service, work: float, arrivals: float) -> None:
+    def _shift(self, service: Service | PlayedService, work: float, arrivals: float) -> None:
         service.shift(work, arrivals)
         self.world.changed()
 
@@ -257,7 +258,7 @@ class SimulatedRuntime:
 
     def _reports(self, one: _Container, now_s: float) -> tuple[Report, ...]:
         load = one.process.load
-        if isinstance(load, Service) and one.state is not ContainerState.RUNNING:
+        if isinstance(load, Service | PlayedService) and one.state is not ContainerState.RUNNING:
             return ()
         lines = load.lines(now_s)
         if not one.job.faults:
@@ -280,9 +281,12 @@ class SimulatedRuntime:
         return tuple(told)
 
 
-def _loaded(job: SimulatedJob, seed: int) -> Service | Training:
+def _loaded(job: SimulatedJob, seed: int) -> Computation:
     # By name, so that one job's draws depend on no other's, nor on the order of jobs.
-    chance = random.Random(f"{seed}/{job.name}")
+    own = f"{seed}/{job.name}"
+    if isinstance(job.load, ServiceLoad) and job.load.loop is not None:
+        return PlayedService(job.load, job.spec.target, own)
+    chance = random.Random(own)
     if isinstance(job.load, ServiceLoad):
         return Service(job.load, job.spec.target, chance)
     return Training(job.load, job.spec.target, chance)

@@ -13,20 +13,18 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from functools import lru_cache
-from statistics import NormalDist
 
 from dlsched.estimate.sliding import in_order
 from dlsched.model.facts import LatencySketch, Report
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.report.buckets import LONGEST_S, bucket_index
+from dlsched.simulation.node.loops import TABLE, work_factors
 from dlsched.simulation.node.training import LINE_INTERVAL_S
 from dlsched.simulation.node.workloads import ServiceLoad
 
 BAND_RATIO = 0.1
 """A latency is at its target within this part of it, on either side."""
 
-_TABLE = 256
 _DRAWS = 8
 """At most so many latencies stand for all that were answered at one pace."""
 _SATURATED = 0.98
@@ -170,11 +168,11 @@ class Service:
         if quantile is None:
             return self._pace_s + self._wait_s
         a, busy_s = self.load.overhead_s, self._pace_s - self.load.overhead_s
-        rank = min(_TABLE - 1, int(quantile * _TABLE))
+        rank = min(TABLE - 1, int(quantile * TABLE))
         if not self._wait_s:
             return a + busy_s * self._factors[rank]
         # 97 and 256 have no divisor in common: each part of the waits meets all of the works.
-        waits = (self._wait(((index * 97) % _TABLE + 0.5) / _TABLE) for index in range(_TABLE))
+        waits = (self._wait(((index * 97) % TABLE + 0.5) / TABLE) for index in range(TABLE))
         return sorted(
             a + busy_s * factor + wait_s
             for factor, wait_s in zip(self._factors, waits, strict=True)
@@ -209,7 +207,7 @@ class Service:
         before = turn // draws
         for index in range(draws):
             part = (index + chance()) / draws if many else chance()
-            latency_s = a + busy_s * factors[int(part * _TABLE)] + wait_s
+            latency_s = a + busy_s * factors[int(part * TABLE)] + wait_s
             if self._wait_s:
                 latency_s += self._wait(chance())
             latency_s = min(latency_s, LONGEST_S)
@@ -220,21 +218,11 @@ class Service:
             before = upto
 
 
-@lru_cache(maxsize=64)
-def work_factors(noise: float) -> tuple[float, ...]:
-    """A request's work over its mean, at evenly spaced quantiles; the mean is 1."""
-    sigma = math.sqrt(math.log(1.0 + noise * noise))
-    normal = NormalDist()
-    raw = [math.exp(sigma * normal.inv_cdf((index + 0.5) / _TABLE)) for index in range(_TABLE)]
-    mean = math.fsum(raw) / _TABLE
-    return tuple(one / mean for one in raw)
-
-
 def quantile_factor(noise: float, quantile: float | None) -> float:
     """A request's work at that quantile over its mean; 1 for the mean."""
     if quantile is None:
         return 1.0
-    return work_factors(noise)[min(_TABLE - 1, int(quantile * _TABLE))]
+    return work_factors(noise)[min(TABLE - 1, int(quantile * TABLE))]
 
 
 def _poisson(chance: random.Random, mean: float) -> int:

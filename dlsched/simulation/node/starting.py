@@ -9,8 +9,12 @@ import math
 from collections.abc import Sequence
 
 from dlsched.model.facts import Report
+from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
+
+Computation = Service | PlayedService | Training
+"""What one job computes, as it runs."""
 
 
 class StartUp:
@@ -18,7 +22,7 @@ class StartUp:
 
     changes_by_itself = False
 
-    def __init__(self, work_core_s: float, load: Service | Training) -> None:
+    def __init__(self, work_core_s: float, load: Computation) -> None:
         self.load = load
         self.throttled = False
         self._left_core_s = work_core_s

@@ -11,6 +11,7 @@ from typing import Literal
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import JobSpec
 from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.loops import Loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,23 @@ class ServiceLoad:
     """Standard deviation of a request's work over its mean; the work is log-normal."""
     arrivals_per_s: float | None = None
     """None: the next request comes when the last is answered; else Poisson arrivals, queued."""
+    loop: Loop | None = None
+    """Who asks, where each request is played (`PlayedService`); `arrivals_per_s` is not used
+    then, and the keys below are."""
+    workers: int = 1
+    """Requests that it answers at once; the others queue."""
+    heavy_ratio: float = 0.0
+    """Part of the requests that cost `heavy_factor` times what the others do."""
+    heavy_factor: float = 10.0
+    report_s: float = 1.0
+    """Seconds between two lines of its reporter."""
+
+    @property
+    def open_rate_per_s(self) -> float | None:
+        """Requests a second that come by themselves; None: a closed loop."""
+        if self.loop is None:
+            return self.arrivals_per_s
+        return self.loop.rate_per_s if self.loop.is_open else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from dlsched.simulation.node.cores import divide
-from dlsched.simulation.node.service import Service
-from dlsched.simulation.node.starting import StartUp
-from dlsched.simulation.node.training import Training
+from dlsched.simulation.node.played import PlayedService
+from dlsched.simulation.node.starting import Computation, StartUp
 from dlsched.simulation.node.workloads import HostLoad
 
 DEFAULT_SHARES = 1024
@@ -26,7 +25,7 @@ class Process:
     """What runs in one container, under its limits."""
 
     name: str
-    load: Service | Training | StartUp
+    load: Computation | StartUp
     on_end: Callable[[], None]
     quota_cores: float = math.inf
     cpu_shares: int = DEFAULT_SHARES
@@ -62,6 +61,8 @@ class World:
 
     def begin(self, process: Process) -> None:
         """A process starts."""
+        if isinstance(process.load, PlayedService):
+            process.load.begin(self.now_s)
         self._running[process.name] = process
         # The order of arrival must not show, not even in the last digit of a sum.
         self._running = dict(sorted(self._running.items()))
@@ -117,6 +118,10 @@ class World:
         if self._ends_at_s <= self.now_s:
             for process in list(self._running.values()):
                 if process.ends_at_s <= self.now_s + _SAME_MOMENT_S:
+                    if isinstance(process.load, PlayedService):
+                        process.load.happen(self.now_s)
+                        self.changed()
+                        continue
                     process.load.finish(self.now_s)
                     self.end(process.name)
                     process.on_end()

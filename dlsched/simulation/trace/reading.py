@@ -6,6 +6,7 @@ Owns the crossing from keys to loads, and what only shows when single keys are r
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from pydantic import TypeAdapter
 
@@ -16,6 +17,7 @@ from dlsched.model.errors import FileError, Problem
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import ContainerSpec, JobSpec
 from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,
@@ -28,6 +30,8 @@ from dlsched.simulation.node.workloads import (
 )
 from dlsched.simulation.trace.schema import (
     CurveKeys,
+    HeavyKeys,
+    LoopKeys,
     TraceJobKeys,
     TraceKeys,
     TrainingKeys,
@@ -110,7 +114,30 @@ def _load(keys: TraceJobKeys) -> Load:
         return _training(keys.training, keys.rises)
     assert keys.service is not None
     one = keys.service
-    return ServiceLoad(one.work, one.overhead, one.threads, one.noise, one.arrivals)
+    heavy = one.heavy or HeavyKeys(ratio=0.0)
+    return ServiceLoad(
+        one.work,
+        one.overhead,
+        one.threads,
+        one.noise,
+        one.arrivals,
+        loop=None if one.loop is None else _loop(one.loop),
+        workers=one.workers,
+        report_s=one.report,
+        heavy_ratio=heavy.ratio,
+        heavy_factor=heavy.factor,
+    )
+
+
+def _loop(keys: LoopKeys) -> Loop:
+    loop = Loop(keys.kind, keys.rate or 0.0, keys.clients or 1, keys.think or 0.0)
+    if (burst := keys.burst) is not None:
+        loop = replace(
+            loop, burst_factor=burst.factor, burst_for_s=burst.for_s, burst_every_s=burst.every
+        )
+    if (wave := keys.wave) is not None:
+        loop = replace(loop, wave_ratio=wave.ratio, wave_s=wave.every)
+    return loop
 
 
 def _training(keys: TrainingKeys, rises: bool) -> TrainingLoad:

@@ -27,6 +27,8 @@ DAY_MAX_S = 366 * 86_400.0
 STEPS_MAX = 1_000_000_000
 EVALUATIONS_MAX = 1_000_000
 POINTS_MAX = 10_000
+REQUESTS_MAX = 50_000_000
+"""Played one by one, in about an hour."""
 
 
 class NodeKeys(Keys):
@@ -138,6 +140,50 @@ class TrainingKeys(Keys):
         return self
 
 
+class BurstKeys(Keys):
+    """Times of more requests, one after the other."""
+
+    factor: Factor
+    for_s: Span = Field(5.0, alias="for")
+    every: Span = 60.0
+
+
+class WaveKeys(Keys):
+    """A rate that comes and goes, as over a day."""
+
+    ratio: Annotated[float, number(0, 1)]
+    every: Span = 86_400.0
+
+
+class LoopKeys(Keys):
+    """Who asks a service, request by request: an open loop by its rate, or clients who wait."""
+
+    kind: Annotated[
+        Literal["poisson", "periodic", "closed"], choice("poisson", "periodic", "closed")
+    ]
+    rate: Annotated[float, number(0.0001, 1e6)] | None = None
+    clients: Annotated[int, whole(1, 10_000)] | None = None
+    think: Annotated[float, seconds(0.0, 3600.0)] | None = None
+    burst: BurstKeys | None = None
+    wave: WaveKeys | None = None
+
+    @model_validator(mode="after")
+    def _fits_kind(self) -> LoopKeys:
+        closed = self.kind == "closed"
+        if closed and (self.rate is not None or self.burst or self.wave):
+            raise ValueError("a closed loop has clients and think, no rate, burst or wave")
+        if not closed and (self.rate is None or self.clients or self.think is not None):
+            raise ValueError("an open loop needs a rate, and has no clients and no think")
+        return self
+
+
+class HeavyKeys(Keys):
+    """Requests that cost many times what the others do."""
+
+    ratio: Annotated[float, number(0, 0.5)]
+    factor: Annotated[float, number(1, 1000)] = 10.0
+
+
 class ServiceKeys(Keys):
     """A service: requests that wait `overhead`, then compute `work`."""
 
@@ -148,6 +194,20 @@ class ServiceKeys(Keys):
     arrivals: Annotated[float, number(0.0001, 1e6)] | None = Field(
         None, description="Requests a second; without it the next comes when one is answered."
     )
+    loop: LoopKeys | None = Field(None, description="Requests are played one by one.")
+    workers: Annotated[int, whole(1, 10_000)] = 1
+    heavy: HeavyKeys | None = None
+    report: Annotated[float, seconds(0.1, 3600.0)] = 1.0
+
+    @model_validator(mode="after")
+    def _is_played(self) -> ServiceKeys:
+        if self.loop is None:
+            more = self.workers != 1 or self.heavy is not None or self.report != 1.0
+            if more:
+                raise ValueError("workers, heavy and report need a loop")
+        elif self.arrivals is not None:
+            raise ValueError("has arrivals and a loop: leave one out")
+        return self
 
 
 class FaultKeys(Keys):
@@ -247,11 +307,20 @@ class TraceKeys(Keys):
     host: tuple[HostKeys, ...] = ()
     jobs: tuple[TraceJobKeys, ...]
 
+    @model_validator(mode="after")
+    def _can_be_played(self) -> TraceKeys:
+        loops = [job.service.loop for job in self.jobs if job.service and job.service.loop]
+        rate = sum((one.rate or 0.0) * (one.burst.factor if one.burst else 1.0) for one in loops)
+        if rate * self.duration > REQUESTS_MAX:
+            raise ValueError(f"its loops send more than {REQUESTS_MAX:,} requests")
+        return self
+
 
 _INNER: dict[str, type[Keys]] = {
     "node": NodeKeys, "host": HostKeys, "jobs": TraceJobKeys, "cpus": CpusKeys,
-    "target": TargetKeys, "service": ServiceKeys, "training": TrainingKeys, "curve": CurveKeys,
-    "faults": FaultKeys, "shifts": ShiftKeys,
+    "target": TargetKeys, "service": ServiceKeys, "loop": LoopKeys,
+    "burst": BurstKeys, "wave": WaveKeys, "heavy": HeavyKeys, "training": TrainingKeys,
+    "curve": CurveKeys, "faults": FaultKeys, "shifts": ShiftKeys,
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from dlsched.model.spec import Bounds, LatencyTarget, Target
 from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import Fault, Load, ServiceLoad, SimulatedJob, Trace
 
 
@@ -136,6 +137,21 @@ def _target_keys(target: Target | None) -> dict[str, Any] | None:
     )
 
 
+def _loop_keys(loop: Loop) -> dict[str, Any]:
+    if not loop.is_open:
+        return {"kind": loop.kind, "clients": loop.clients, "think": _seconds(loop.think_s)}
+    keys: dict[str, Any] = {"kind": loop.kind, "rate": loop.rate_per_s}
+    if loop.burst_factor != 1.0:
+        keys["burst"] = {
+            "factor": loop.burst_factor,
+            "for": _seconds(loop.burst_for_s),
+            "every": _seconds(loop.burst_every_s),
+        }
+    if loop.wave_ratio:
+        keys["wave"] = {"ratio": loop.wave_ratio, "every": _seconds(loop.wave_s)}
+    return keys
+
+
 def _load_keys(load: Load) -> dict[str, Any]:
     if isinstance(load, ServiceLoad):
         keys = {
@@ -144,8 +160,13 @@ def _load_keys(load: Load) -> dict[str, Any]:
             "threads": load.threads,
             "noise": load.noise,
             "arrivals": load.arrivals_per_s,
+            "loop": None if load.loop is None else _loop_keys(load.loop),
+            "workers": load.workers,
+            "report": _seconds(load.report_s),
         }
-        return {"service": _but(keys, overhead="0s", threads=1.0)}
+        if load.heavy_ratio:
+            keys["heavy"] = {"ratio": load.heavy_ratio, "factor": load.heavy_factor}
+        return {"service": _but(keys, overhead="0s", threads=1.0, workers=1, report="1s")}
     keys = {
         "steps": load.steps,
         "work": load.work_core_s,

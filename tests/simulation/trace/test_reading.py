@@ -10,6 +10,7 @@ import pytest
 import dlsched.simulation.trace
 from dlsched.model.spec import AccuracyTarget, Bounds, LatencyTarget
 from dlsched.simulation.node.curves import Curve, Measured
+from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,
@@ -43,7 +44,7 @@ def test_the_documented_example_means_what_it_says() -> None:
     assert (read.name, read.node.cores, read.node.memory_bytes) == ("small", 8.0, 64 << 30)
     assert (read.duration_s, read.cycle_s, read.window_s) == (3600.0, 1.0, 30.0)
     assert read.host == (HostLoad(600.0, 300.0, 2.0, 1024),)
-    detector, digits = read.jobs
+    browser, camera, detector, digits = read.jobs
     assert detector.name == "detector"
     assert (detector.arrives_s, detector.leaves_s, detector.start_up_s) == (0.0, 1800.0, 1.0)
     assert (detector.start_up_work_core_s, digits.start_up_work_core_s) == (2.5, 0.0)
@@ -51,6 +52,23 @@ def test_the_documented_example_means_what_it_says() -> None:
     assert detector.spec.bounds == Bounds(0.1, 4.0)
     assert detector.spec.container.restart.name == "on-failure"
     assert detector.load == ServiceLoad(0.02, 0.002, 2.0, 0.2, 12.0)
+    assert browser.load == ServiceLoad(0.01, loop=Loop("closed", clients=4, think_s=0.1))
+    assert camera.load == ServiceLoad(
+        0.01,
+        loop=Loop(
+            "periodic",
+            30.0,
+            burst_factor=3.0,
+            burst_for_s=5.0,
+            burst_every_s=60.0,
+            wave_ratio=0.5,
+            wave_s=86_400.0,
+        ),
+        workers=2,
+        heavy_ratio=0.1,
+        heavy_factor=10.0,
+        report_s=5.0,
+    )
     assert detector.shifts == (Shift(600.0, 2.0, 0.5),)
     assert detector.faults == (
         Fault("silent", 300.0, 60.0),
@@ -109,6 +127,19 @@ RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
     [
         ("at: 0s", "needs either service or training"),
         ("service: {work: 1}, leaves: 0s", "leaves at 0 s, but comes at 0 s"),
+        ("service: {work: 1, workers: 2}", "workers, heavy and report need a loop"),
+        (
+            "service: {work: 1, arrivals: 2, loop: {kind: poisson, rate: 2}}",
+            "has arrivals and a loop: leave one out",
+        ),
+        (
+            "service: {work: 1, loop: {kind: closed, rate: 2}}",
+            "a closed loop has clients and think, no rate, burst or wave",
+        ),
+        (
+            "service: {work: 1, loop: {kind: periodic}}",
+            "an open loop needs a rate, and has no clients and no think",
+        ),
         (
             "service: {work: 1}, target: {metric: accuracy, deliver: 0.5, finish: 0.6}",
             "a metric is not what a service is asked for",

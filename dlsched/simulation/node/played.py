@@ -1,0 +1,291 @@
+"""An inference service whose requests are played one by one, under the kernel's CPU periods.
+
+Owns one service's queue and what its requests took: the world's truth, whatever is reported of
+it. A request waits for a worker, then for what is not CPU (`overhead_s`), then computes. Under a
+quota it computes at full speed until the period's CPU time is used up, and stands still until the
+next period, which begins at a moment of its own in each service.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
+from dlsched.estimate.sliding import in_order
+from dlsched.model.facts import LatencySketch, Report
+from dlsched.model.spec import LatencyTarget, Target
+from dlsched.report.buckets import LONGEST_S, bucket_index
+from dlsched.simulation.node.loops import Arrivals, Work
+from dlsched.simulation.node.service import BAND_RATIO
+from dlsched.simulation.node.workloads import ServiceLoad
+
+PERIOD_S = 0.1
+"""The kernel's period of CPU bandwidth."""
+JUDGED_S = 30.0
+"""A target is held against the requests that came in so long, one stretch after the other."""
+_EPS = 1e-9
+
+
+@dataclass(slots=True)
+class _Request:
+    came_s: float
+    left_core_s: float
+
+
+class PlayedService:
+    """Answers requests for as long as it runs. Those that come while it does not run are lost."""
+
+    def __init__(self, load: ServiceLoad, target: Target | None, seed: str) -> None:
+        assert load.loop is not None
+        self.load = load
+        self.usage_core_s = 0.0
+        self.cores = 0.0
+        self.throttled = False
+        self.came_s = array("d")
+        self.took_s = array("d")
+        """Of each request that was answered, in the order of the answers."""
+        self._loop = load.loop
+        work = Work(load.work_core_s, load.noise, load.heavy_ratio, load.heavy_factor)
+        self._arrivals = Arrivals(self._loop, work, seed)
+        self._target = target if isinstance(target, LatencyTarget) else None
+        self._times_work = self._times_rate = 1.0
+        self._phase_s = Arrivals(self._loop, work, f"{seed}/phase").phase() * PERIOD_S
+        self._runs = False
+        self._now_s = 0.0
+        self._queue: deque[_Request] = deque()
+        self._waiting: list[tuple[float, int, _Request]] = []
+        self._computing: list[_Request] = []
+        self._thinking: list[float] = []
+        self._order = 0
+        self._next_s = self._arrivals.next_s() if self._loop.is_open else math.inf
+        self._quota_cores = math.inf
+        self._budget_core_s = math.inf
+        self._refill_s = math.inf
+        self._counted_s = math.inf
+        """When the period in which it was last throttled stops counting as such."""
+        self._last_line_s = -math.inf
+        self._count = 0
+        self._sum_s = 0.0
+        self._buckets: dict[int, int] = {}
+
+    # ------------------------------------------------------------------ what the world asks
+
+    @property
+    def changes_by_itself(self) -> bool:
+        """Only at the moments that it announces (`ends_in_s`)."""
+        return False
+
+    def begin(self, now_s: float) -> None:
+        """Its process is up: from now on requests are taken."""
+        self._runs, self._now_s = True, now_s
+        self._skip_missed()
+        if not self._loop.is_open:
+            self._thinking = sorted(
+                now_s + self._arrivals.think_s() for _ in range(self._loop.clients)
+            )
+        self._take(now_s)
+
+    def wants_cores(self, quota_cores: float) -> float:
+        """What its threads would use at this moment."""
+        self._set_quota(quota_cores)
+        most = self._most_cores
+        return 0.0 if self._is_bound and self._budget_core_s <= _EPS else most
+
+    def grant(self, cores: float, _quota_cores: float) -> None:
+        """From now on it has so many cores."""
+        self.cores = cores
+
+    def ends_in_s(self) -> float:
+        """Seconds until something happens in it."""
+        next_s = min(
+            self._next_s,
+            self._waiting[0][0] if self._waiting else math.inf,
+            self._thinking[0] if self._thinking else math.inf,
+            self._refill_s,
+            self._counted_s,
+        )
+        if self.cores > 0.0 and self._computing:
+            least = min(one.left_core_s for one in self._computing)
+            pace = self.cores / len(self._computing)
+            next_s = min(next_s, self._now_s + least / pace)
+            if self._is_bound:
+                next_s = min(next_s, self._now_s + self._budget_core_s / self.cores)
+        return max(next_s - self._now_s, 0.0)
+
+    def advance(self, now_s: float, elapsed_s: float) -> None:
+        """Let time pass; nothing happens on the way."""
+        self._now_s = now_s + elapsed_s
+        used = self.cores * elapsed_s
+        if used > 0.0:
+            self.usage_core_s += used
+            self._budget_core_s -= used
+            each = used / len(self._computing)
+            for one in self._computing:
+                one.left_core_s -= each
+
+    def happen(self, now_s: float) -> None:
+        """What is due now happens."""
+        self._now_s = now_s
+        self._answer(now_s)
+        while self._waiting and self._waiting[0][0] <= now_s + _EPS:
+            self._computing.append(heappop(self._waiting)[2])
+        self._take(now_s)
+        if self._refill_s <= now_s + _EPS:
+            self._refill_s = math.inf
+            self._budget_core_s = self._quota_cores * PERIOD_S
+        elif self._is_bound and self._budget_core_s <= _EPS:
+            self.throttled = True
+            self._counted_s = now_s + PERIOD_S
+        if self._counted_s <= now_s + _EPS:
+            self.throttled, self._counted_s = False, math.inf
+        self._plan_refill()
+
+    def crash(self) -> None:
+        """Its process is gone, and with it the queue and what was not reported yet."""
+        self._runs = False
+        self._queue.clear()
+        self._waiting.clear()
+        self._computing.clear()
+        self._thinking.clear()
+        self.cores = self._sum_s = 0.0
+        self._count = 0
+        self._buckets.clear()
+
+    def shift(self, work: float, arrivals: float) -> None:
+        """From now on so many times the work and the arrivals of its load."""
+        self._times_work, self._times_rate = work, arrivals
+
+    def lines(self, now_s: float) -> Sequence[Report]:
+        """The line that its reporter wrote, if it is time for one."""
+        if now_s - self._last_line_s < self.load.report_s - 1e-6:
+            return ()
+        self._last_line_s = now_s
+        latency = None
+        if self._count:
+            latency = LatencySketch(self._count, self._sum_s, in_order(self._buckets))
+            self._count, self._sum_s = 0, 0.0
+            self._buckets.clear()
+        there = [*self._queue, *self._computing, *(one for _, _, one in self._waiting)]
+        oldest_s = now_s - min(one.came_s for one in there) if there else 0.0
+        return (Report(now_s, latency=latency, in_flight=len(there), oldest_s=oldest_s),)
+
+    # ------------------------------------------------------------------ what a judge asks
+
+    @property
+    def true_latency_s(self) -> float:
+        """Of the last request that was answered."""
+        return self.took_s[-1] if self.took_s else math.inf
+
+    @property
+    def within_s(self) -> float:
+        """Seconds in which the latency was at the target, 10 % to either side."""
+        return self._judged_s(1.0 - BAND_RATIO, 1.0 + BAND_RATIO)
+
+    @property
+    def met_s(self) -> float:
+        """Seconds in which it was at most the target."""
+        return self._judged_s(0.0, 1.0)
+
+    def stretches(self) -> dict[int, list[float]]:
+        """What requests took, by the stretch of `JUDGED_S` in which they came; unanswered ones
+        count with the time that they have waited so far."""
+        found: dict[int, list[float]] = {}
+        for came_s, took_s in zip(self.came_s, self.took_s, strict=True):
+            found.setdefault(int(came_s / JUDGED_S), []).append(took_s)
+        there = [*self._queue, *self._computing, *(one for _, _, one in self._waiting)]
+        for one in there:
+            found.setdefault(int(one.came_s / JUDGED_S), []).append(self._now_s - one.came_s)
+        return found
+
+    def _judged_s(self, least: float, most: float) -> float:
+        if self._target is None:
+            return 0.0
+        asked_s, kept = self._target.seconds, 0
+        for took in self.stretches().values():
+            told = mean_or_quantile(took, self._target.quantile)
+            kept += least * asked_s - _EPS <= told <= most * asked_s + _EPS
+        return kept * JUDGED_S
+
+    # ------------------------------------------------------------------ queue and quota
+
+    @property
+    def _most_cores(self) -> float:
+        return len(self._computing) * self.load.threads
+
+    @property
+    def _is_bound(self) -> bool:
+        """Whether its quota holds its threads back at this moment, once it is used up."""
+        return self._quota_cores < self._most_cores
+
+    def _skip_missed(self) -> None:
+        while self._next_s < self._now_s:
+            self._arrivals.core_s()
+            self._next_s = self._arrivals.next_s(self._times_rate)
+
+    def _take(self, now_s: float) -> None:
+        """Requests that come now, and workers that take them up."""
+        while self._next_s <= now_s + _EPS:
+            self._come(now_s)
+            self._next_s = self._arrivals.next_s(self._times_rate)
+        while self._thinking and self._thinking[0] <= now_s + _EPS:
+            heappop(self._thinking)
+            self._come(now_s)
+        while self._queue and len(self._waiting) + len(self._computing) < self.load.workers:
+            one = self._queue.popleft()
+            if self.load.overhead_s:
+                self._order += 1
+                heappush(self._waiting, (now_s + self.load.overhead_s, self._order, one))
+            else:
+                self._computing.append(one)
+
+    def _come(self, now_s: float) -> None:
+        core_s = self._arrivals.core_s() * self._times_work
+        if self._runs:
+            self._queue.append(_Request(now_s, core_s))
+
+    def _answer(self, now_s: float) -> None:
+        done = [one for one in self._computing if one.left_core_s <= _EPS]
+        if not done:
+            return
+        self._computing = [one for one in self._computing if one.left_core_s > _EPS]
+        for one in done:
+            took_s = now_s - one.came_s
+            self.came_s.append(one.came_s)
+            self.took_s.append(took_s)
+            self._count += 1
+            told_s = min(took_s, LONGEST_S)
+            self._sum_s += told_s
+            bucket = bucket_index(told_s)
+            self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+            if not self._loop.is_open:
+                heappush(self._thinking, now_s + self._arrivals.think_s())
+
+    def _set_quota(self, quota_cores: float) -> None:
+        """A new quota begins with a whole period's CPU time, as in the kernel."""
+        if quota_cores != self._quota_cores:
+            self._quota_cores = quota_cores
+            self._budget_core_s = quota_cores * PERIOD_S
+            self._refill_s = math.inf
+        self._plan_refill()
+
+    def _plan_refill(self) -> None:
+        """Periods are followed only while the quota may hold its threads back."""
+        spent = self._budget_core_s < self._quota_cores * PERIOD_S
+        if (
+            self._refill_s == math.inf
+            and (self._is_bound or spent)
+            and self._quota_cores < math.inf
+        ):
+            periods = math.floor((self._now_s - self._phase_s) / PERIOD_S + 1e-6) + 1
+            self._refill_s = self._phase_s + periods * PERIOD_S
+
+
+def mean_or_quantile(values: Sequence[float], quantile: float | None) -> float:
+    """What a target is held against."""
+    if quantile is None:
+        return math.fsum(values) / len(values)
+    return sorted(values)[min(len(values) - 1, int(quantile * len(values)))]
