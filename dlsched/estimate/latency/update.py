@@ -9,11 +9,11 @@ from typing import NamedTuple
 from dlsched.estimate.latency.change import ALARM_BOUND, PageTest
 from dlsched.estimate.latency.lag import Lag
 from dlsched.estimate.latency.law import (
-    ALWAYS_ONE,
     LITTLE_OFF,
     NO_LAG,
     TAIL_PRIOR,
     LatencyModel,
+    one_client,
     remembered_requests,
 )
 from dlsched.estimate.latency.observed import Seen
@@ -79,6 +79,7 @@ def first(seen: Seen) -> LatencyModel | None:
         in_service_s=seen.sketch.sum_s,
         span_s=late * seen.elapsed_s,
         always_one=1.0 if seen.in_flight == 1 else 0.0,
+        bound=1.0 if seen.throttled else 0.0,
         measured_s=mean_s,
     )
 
@@ -152,6 +153,7 @@ def updated(
         said.in_service_s,
         said.span_s,
         said.always_one,
+        said.bound,
         *work_page,
         *law_page,
         model.measured_s + quick * (mean_s - model.measured_s),
@@ -176,6 +178,7 @@ class _Said(NamedTuple):
     in_service_s: float
     span_s: float
     always_one: float
+    bound: float
     claim_ratio: float
     sharing: float
     """How many requests share a ceiling."""
@@ -188,10 +191,11 @@ def _said(model: LatencyModel, seen: Seen) -> _Said:
         span_s = _LITTLE_DECAY * span_s + seen.elapsed_s
     at_once = in_service_s / span_s if span_s > 0.0 else 1.0
     always_one = 0.8 * model.always_one + (0.2 if seen.in_flight == 1 else 0.0)
-    if always_one <= ALWAYS_ONE:
-        return _Said(in_service_s, span_s, always_one, 1.0, max(1.0, at_once))
+    bound = 0.8 * model.bound + (0.2 if seen.throttled else 0.0)
+    if not one_client(always_one, at_once, bound):
+        return _Said(in_service_s, span_s, always_one, bound, 1.0, max(1.0, at_once))
     claim = at_once if abs(math.log(at_once)) > LITTLE_OFF else 1.0
-    return _Said(in_service_s, span_s, always_one, claim, 1.0)
+    return _Said(in_service_s, span_s, always_one, bound, claim, 1.0)
 
 
 def _worked(

@@ -21,6 +21,9 @@ class Placed(Generic[Known]):
     """Mean cores that each is expected to use under its ceiling."""
     weights: Mapping[str, float] = field(default_factory=dict)
     """Where jobs want more CPU than there is."""
+    open_loops: Mapping[str, float] = field(default_factory=dict)
+    """Services whose requests may come by themselves, where weights divide: how many even shares
+    each of them weighs."""
     why: Mapping[str, str] = field(default_factory=dict)
     outlooks: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
     memory: tuple[Known, ...] = ()

@@ -7,9 +7,9 @@ Owns the order in which a node is divided. It must not know how a service answer
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
@@ -27,6 +27,8 @@ from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 _PRIORITY = 16.0
 """How many times the weight of a core of training a service's core has, where there is no idle
 CPU: a service waits for its next request most of the time, a training never does."""
+_KEPT_RATIO = 0.1
+"""Part of an even share that jobs keep that nobody waits for, whatever services need."""
 _LEAST_WEIGHT = 1e-3
 """In cores: the kernel knows no weight of nothing."""
 _ROUNDING = 1e-6
@@ -88,11 +90,7 @@ class AdaptivePolicy:
             why={**services.why, **trainings.why, **rest.why},
             memory=AdaptiveMemory(services.memory, trainings.memory, parts.capacity.cores),
             next_s=rule.interval_s,
-            weights={
-                **_at_least_even(_weighed(services, _PRIORITY), snapshot),
-                **_weighed(trainings),
-                **_weighed(rest),
-            },
+            weights=_weights(parts, snapshot),
             outlooks={**services.outlooks, **trainings.outlooks},
         )
 
@@ -172,29 +170,34 @@ def _kept_cores(job: JobView) -> float:
     return max(job.spec.bounds.floor_cores, job.usage.cpu_cores or 0.0)
 
 
-def _weighed(placed: Placed[Any], priority: float = 1.0) -> dict[str, float]:
-    """The weights in proportion, with what the jobs are expected to use as their sum.
+def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
+    """What the jobs weigh where they want more than there is; an even share is the unit.
 
-    So those of one kind can stand beside those of another.
+    A closed loop weighs by what it uses, and at least as an even share: so one whose target cannot
+    be met is not left to starve beside trainings. A request that comes by itself wants whole cores
+    for a moment, however little its service uses in the mean, so an open loop weighs so many even
+    shares as its `open_loops` says. Jobs that nobody waits for have their even shares together,
+    divided by what they are worth, or more where open loops would leave them less than a part.
     """
-    whole, cores = math.fsum(placed.weights.values()), math.fsum(placed.uses.values())
-    if whole <= 0:
+    own = {job.name: job.spec.weight for job in snapshot.running}
+    each = snapshot.node.capacity_cores / max(math.fsum(own.values()), 1e-9)
+    services = parts.services
+    weights = _weighed(services.weights, _PRIORITY * math.fsum(services.uses.values()))
+    for name, weight in weights.items():
+        weights[name] = each * own[name] * services.open_loops.get(name, 1.0)
+        if name not in services.open_loops:
+            weights[name] = max(weight, weights[name])
+    theirs = math.fsum(own[name] for name in services.open_loops)
+    shares = math.fsum(own[name] * many for name, many in services.open_loops.items())
+    least = each * max(1.0, _KEPT_RATIO * shares / theirs if theirs > 0.0 else 0.0)
+    for group in (parts.trainings.weights, parts.rest.weights):
+        weights |= _weighed(group, least * math.fsum(own[name] for name in group))
+    return weights
+
+
+def _weighed(weights: Mapping[str, float], whole: float) -> dict[str, float]:
+    """The weights in proportion, with that sum: so those of one kind can stand beside others."""
+    before = math.fsum(weights.values())
+    if before <= 0:
         return {}
-    return {
-        name: max(priority * weight * cores / whole, _LEAST_WEIGHT)
-        for name, weight in placed.weights.items()
-    }
-
-
-def _at_least_even(weights: dict[str, float], snapshot: Snapshot) -> dict[str, float]:
-    """A service whose target cannot be met is not left to starve: it weighs as an even share.
-
-    Beside trainings, that is; one whose target can be met weighs many times that.
-    """
-    whole = math.fsum(job.spec.weight for job in snapshot.running)
-    each = snapshot.node.capacity_cores / whole if whole > 0 else 0.0
-    return {
-        job.name: max(weights[job.name], each * job.spec.weight)
-        for job in snapshot.running
-        if job.name in weights
-    }
+    return {name: max(whole * one / before, _LEAST_WEIGHT) for name, one in weights.items()}

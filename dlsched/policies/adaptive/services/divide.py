@@ -41,6 +41,12 @@ _FLOOR_RATIO = 0.02
 """Part of an even share that nobody goes below: who gets nothing tells nothing."""
 _FIRST = 20.0
 """Who is satisfied weighs so much more per core than who is not, where the host is full."""
+_AHEAD, _FIRST_AHEAD = 10.0, 100.0
+"""Even shares that an open loop weighs, so that it comes before jobs that nobody waits for, and
+where the services do not fit the node, one whose target can be met. One that cannot meet its
+target weighs as under plain Docker, unless it is small."""
+_SMALL_RATIO = 0.5
+"""Of an even share: an open loop that uses less takes little from anybody, whatever it weighs."""
 _FIT_RATIOS = (0.9, 1.0)
 """`slo`: the services fit the node, so that they have no ceilings, once what keeps them well below
 their targets is at most the first part of it, and then until it is more than the second."""
@@ -150,8 +156,8 @@ def place(
     for job in hopeless:
         one = memory[job.spec.name]
         told = hopeless_outlook(one, job, now_s, band=rule.mode == "band")
-        # The verdict may be due to others that compete, so it costs no weight.
-        weight = even if free else floor
+        # A closed loop would take whole cores from the others, and never be quick enough.
+        weight = even if free and one.may_be_open else floor
         placing.give(job.spec.name, None, floor, max(weight, 1e-6), told)
     for name, cores in blind.items():
         _give_blind(placing, views[name], cores, even if fits else None, floor)
@@ -159,13 +165,20 @@ def place(
     kept = _kept(placing, triage, views, memory, rule)
     elsewhere = {job.spec.name for job in snapshot.jobs} - memory.keys()
     kept += [one for one in known if one.name in elsewhere]
+    ahead = dict.fromkeys(placing.limits, _AHEAD)
+    ahead |= dict.fromkeys(blind, 1.0)
+    for job in hopeless:
+        used_cores = _used_cores(job, _model(memory[job.spec.name]))
+        ahead[job.spec.name] = _AHEAD if used_cores <= _SMALL_RATIO * even else 1.0
+    ahead |= {need.name: _AHEAD if fits else _FIRST_AHEAD for need in triage.met}
     return Placed(
-        placing.limits,
-        placing.uses,
-        placing.weights,
-        placing.why,
-        placing.outlooks,
-        tuple(sorted(kept, key=lambda one: one.name)),
+        limits=placing.limits,
+        uses=placing.uses,
+        weights=placing.weights,
+        open_loops={name: ahead[name] for name in views if free and memory[name].may_be_open},
+        why=placing.why,
+        outlooks=placing.outlooks,
+        memory=tuple(sorted(kept, key=lambda one: one.name)),
     )
 
 
@@ -181,7 +194,7 @@ def _need(
 ) -> Need:
     """What it has to use to meet its target, just so and well."""
     least_cores, best_cores = least.use_cores, best.use_cores
-    if free and not _model(one).is_one_client:
+    if free and one.may_be_open:
         least_cores = best_cores = _used_cores(job, _model(one))
     if now_s - one.at_s > _QUIET_S and job.usage.cpu_cores is not None:
         most = 1.2 * job.usage.cpu_cores + floor
@@ -320,7 +333,8 @@ def _give_short(
 ) -> None:
     """What is left, to those whose targets do not fit: in `band`, no more than meets them."""
     floor = _FLOOR_RATIO * even_cores
-    spare = max(triage.left_cores - wanted_cores, 0.0) / max(len(triage.short), 1)
+    count = max(len(triage.short), 1)
+    spare = max(triage.left_cores - wanted_cores, 0.0) / count
     largest = largest_first(triage.met) if triage.short else []
     for need in triage.short:
         one = memory[need.name]
@@ -331,8 +345,10 @@ def _give_short(
         lacks = fewest_givers(need.least_cores - floor - triage.left_cores, largest)
         needed = float(f"{need.least_cores:.3g}")
         told = crowded_outlook(one.target_s, one.quantile, needed, lacks)
-        use = min(floor + spare, even_cores, need.best_cores)
-        weight = even_cores if free and not _model(one).is_one_client else floor
+        use, weight = min(floor + spare, even_cores, need.best_cores), floor
+        if free and one.may_be_open:
+            # Its queue grows while others compute: it comes before all that nobody waits for.
+            use, weight = min(floor + triage.left_cores / count, need.best_cores), even_cores
         placing.give(need.name, limit, use, max(weight, 1e-6), told)
 
 

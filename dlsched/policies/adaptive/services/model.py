@@ -39,6 +39,9 @@ _TRIAL_REQUESTS = 10
 _TRIAL_SIGMAS = 4.0
 """The gain expected has to stand out of the noise by so much."""
 
+_UNQUEUED = 0.5
+"""Requests in service at once, in the mean of a look, up to which they hardly met each other."""
+
 _LEAST_CORES = 1e-6
 _MOST_USE = 1.5
 """No quota gives so many times its ceiling: latencies that say so are not what they claim."""
@@ -94,6 +97,13 @@ class ServiceMemory:
     trial: Trial | None = None
     kept: bool = True
     """Whether the last decision met its target."""
+    unqueued_s: float | None = None
+    """The least mean latency of a look whose requests hardly met each other, under this load."""
+
+    @property
+    def may_be_open(self) -> bool:
+        """Whether its requests may come by themselves, as far as is known."""
+        return self.model is None or not self.model.is_one_client
 
     @property
     def is_known(self) -> bool:
@@ -147,6 +157,7 @@ def learned(
         model = updated(
             known.model, seen, target.quantile, Learning(rule.trims, rule.forgets_loads)
         )
+    unqueued_s = _unqueued_s(known, model, seen)
     trial, useless_until_s = known.trial, known.useless_until_s
     if trial is not None and (seen.throttled or seen.free):
         trial, model, useless_until_s = _tried(trial, model, seen, useless_until_s, now_s, rule)
@@ -165,6 +176,7 @@ def learned(
         useless_until_s,
         trial,
         known.kept,
+        unqueued_s,
     )
     return _with_wants(told, job, snapshot, rule)
 
@@ -227,6 +239,9 @@ def _with_wants(
     width = model.widest_cores
     widest = room if width is None or room < width else width
     best_s = _reached_s(model, widest, quantile)
+    if rule.mode == "slo" and known.may_be_open:
+        # A queue says nothing of what its requests take alone.
+        best_s = 0.0 if known.unqueued_s is None else known.unqueued_s * model.factor(quantile)
     # Given up for good reason alone, and not taken up again by chance.
     slack = 1.0 + (0.02 if known.hopeless else 0.04 + 2.0 * error)
     if best_s > slack * most_s:
@@ -252,7 +267,18 @@ def _with_wants(
         known.useless_until_s,
         known.trial,
         known.kept,
+        known.unqueued_s,
     )
+
+
+def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float | None:
+    """`ServiceMemory.unqueued_s` after that look."""
+    same = known.model is not None and known.model.loads == model.loads
+    before_s = known.unqueued_s if same else None
+    if seen.sketch.sum_s > _UNQUEUED * seen.elapsed_s:
+        return before_s
+    mean_s = seen.sketch.sum_s / seen.sketch.count
+    return mean_s if before_s is None else min(mean_s, before_s)
 
 
 def _reached_s(model: LatencyModel, cores: float, quantile: float | None) -> float:
