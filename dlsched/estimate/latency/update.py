@@ -154,6 +154,7 @@ def updated(
         said.span_s,
         said.always_one,
         said.bound,
+        said.one_client,
         *work_page,
         *law_page,
         model.measured_s + quick * (mean_s - model.measured_s),
@@ -179,6 +180,7 @@ class _Said(NamedTuple):
     span_s: float
     always_one: float
     bound: float
+    one_client: bool
     claim_ratio: float
     sharing: float
     """How many requests share a ceiling."""
@@ -192,10 +194,10 @@ def _said(model: LatencyModel, seen: Seen) -> _Said:
     at_once = in_service_s / span_s if span_s > 0.0 else 1.0
     always_one = 0.8 * model.always_one + (0.2 if seen.in_flight == 1 else 0.0)
     bound = 0.8 * model.bound + (0.2 if seen.throttled else 0.0)
-    if not one_client(always_one, at_once, bound):
-        return _Said(in_service_s, span_s, always_one, bound, 1.0, max(1.0, at_once))
+    if not one_client(always_one, at_once, bound, model.is_one_client):
+        return _Said(in_service_s, span_s, always_one, bound, False, 1.0, max(1.0, at_once))
     claim = at_once if abs(math.log(at_once)) > LITTLE_OFF else 1.0
-    return _Said(in_service_s, span_s, always_one, bound, claim, 1.0)
+    return _Said(in_service_s, span_s, always_one, bound, True, claim, 1.0)
 
 
 def _worked(

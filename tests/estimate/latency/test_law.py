@@ -340,3 +340,23 @@ def test_after_a_gap_it_is_unknown_what_was_used_before() -> None:
     model = updated(model, gap, None)
     assert model.lag == Lag(0.5, 500.0, None)
     assert updated(model, look(50, 0.02, 0.5), None).work_core_s == pytest.approx(0.01)
+
+
+def test_a_closed_loop_stays_one_through_a_report_between_two_requests() -> None:
+    model = known()
+    model = updated(model, look(25, 0.04, 0.5), None)
+    assert model.is_one_client
+    for in_flight, still in ((0, True), (1, True), (0, True), (0, False), (1, False)):
+        model = updated(model, look(25, 0.04, 0.5, in_flight=in_flight), None)
+        assert model.is_one_client is still, (in_flight, model.always_one)
+
+
+def test_a_camera_whose_frame_comes_with_each_report_is_no_closed_loop() -> None:
+    seen = look(30, 0.005, 0.15, ceiling=None, throttled=False, free=True)
+    model = first(seen)
+    assert model is not None
+    for _ in range(20):
+        model = updated(model, seen, None)
+    assert model.always_one > 0.97
+    assert not model.is_one_client
+    assert model.claim_ratio == 1.0
