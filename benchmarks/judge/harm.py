@@ -1,4 +1,4 @@
-"""Who is worse off than under plain Docker, by what the world knows of played requests.
+"""Harm: a service slower than under plain Docker, judged by its played requests.
 
 Owns the judgement of one service in a pair of runs with the same seed. It must not run them, nor
 look at what was reported.
@@ -15,7 +15,7 @@ from dlsched.simulation.node.played import PlayedService, mean_or_quantile
 SLOWER_RATIO, SLOWER_S = 1.1, 0.002
 """Slower than by this factor and so much more is harm; less is not felt."""
 NEAR_RATIO = 0.8
-"""Of its target: whoever stays below that has no harm, however much slower it has become."""
+"""Fraction of the target: a service below it is not harmed, however much slower it has become."""
 P95_REQUESTS = 1000
 """A p95 of fewer requests is chance."""
 

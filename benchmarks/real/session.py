@@ -144,9 +144,8 @@ class Session:
         if self._capacity is None:
             return
         label = f"dlsched.instance={self.instance}"
-        for container in self.engine.containers.list(filters={"label": label}, ignore_removed=True)[
-            :1
-        ]:
+        own = self.engine.containers.list(filters={"label": label}, ignore_removed=True)
+        for container in own[:1]:
             confine_group(container.attrs["State"]["Pid"], self._capacity)
 
     def drop(self, name: str, text: str) -> None:

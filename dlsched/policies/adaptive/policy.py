@@ -28,7 +28,7 @@ _PRIORITY = 16.0
 """How many times the weight of a core of training a service's core has, where there is no idle
 CPU: a service waits for its next request most of the time, a training never does."""
 _KEPT_RATIO = 0.1
-"""Part of an even share that jobs keep that nobody waits for, whatever services need."""
+"""Minimum part of an even share for trainings and jobs without a target, whatever services need."""
 _LEAST_WEIGHT = 1e-3
 """In cores: the kernel knows no weight of nothing."""
 _ROUNDING = 1e-6
@@ -176,8 +176,8 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     A closed loop weighs by what it uses, and at least as an even share: so one whose target cannot
     be met is not left to starve beside trainings. A request that comes by itself wants whole cores
     for a moment, however little its service uses in the mean, so an open loop weighs so many even
-    shares as its `open_loops` says. Jobs that nobody waits for have their even shares together,
-    divided by what they are worth, or more where open loops would leave them less than a part.
+    shares as its `open_loops` says. Trainings, and jobs without a target, have their even shares
+    together, divided by marginal value, or more where that is less than their minimum part.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
     each = snapshot.node.capacity_cores / max(math.fsum(own.values()), 1e-9)

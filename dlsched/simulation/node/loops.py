@@ -107,10 +107,6 @@ class Arrivals:
                 factor *= self._work.heavy_factor
         return self._work.mean_core_s * factor
 
-    def phase(self) -> float:
-        """Where in a period its clock stands at the beginning, from 0 to 1."""
-        return self._times.random()
-
 
 @lru_cache(maxsize=64)
 def work_factors(noise: float) -> tuple[float, ...]:

@@ -9,18 +9,17 @@ next period, which begins at a moment of its own in each service.
 from __future__ import annotations
 
 import math
+import random
 from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from dlsched.estimate.sliding import in_order
-from dlsched.model.facts import LatencySketch, Report
+from dlsched.model.facts import Report
 from dlsched.model.spec import LatencyTarget, Target
-from dlsched.report.buckets import LONGEST_S, bucket_index
 from dlsched.simulation.node.loops import Arrivals, Work
-from dlsched.simulation.node.service import BAND_RATIO
+from dlsched.simulation.node.service import BAND_RATIO, Tally
 from dlsched.simulation.node.workloads import ServiceLoad
 
 PERIOD_S = 0.1
@@ -53,7 +52,7 @@ class PlayedService:
         self._arrivals = Arrivals(self._loop, work, seed)
         self._target = target if isinstance(target, LatencyTarget) else None
         self._times_work = self._times_rate = 1.0
-        self._phase_s = Arrivals(self._loop, work, f"{seed}/phase").phase() * PERIOD_S
+        self._phase_s = random.Random(f"{seed}/phase/arrivals").random() * PERIOD_S
         self._runs = False
         self._now_s = 0.0
         self._queue: deque[_Request] = deque()
@@ -68,9 +67,7 @@ class PlayedService:
         self._counted_s = math.inf
         """When the period in which it was last throttled stops counting as such."""
         self._last_line_s = -math.inf
-        self._count = 0
-        self._sum_s = 0.0
-        self._buckets: dict[int, int] = {}
+        self._tally = Tally()
 
     # ------------------------------------------------------------------ what the world asks
 
@@ -151,9 +148,8 @@ class PlayedService:
         self._waiting.clear()
         self._computing.clear()
         self._thinking.clear()
-        self.cores = self._sum_s = 0.0
-        self._count = 0
-        self._buckets.clear()
+        self.cores = 0.0
+        self._tally.take()
 
     def shift(self, work: float, arrivals: float) -> None:
         """From now on so many times the work and the arrivals of its load."""
@@ -164,12 +160,8 @@ class PlayedService:
         if now_s - self._last_line_s < self.load.report_s - 1e-6:
             return ()
         self._last_line_s = now_s
-        latency = None
-        if self._count:
-            latency = LatencySketch(self._count, self._sum_s, in_order(self._buckets))
-            self._count, self._sum_s = 0, 0.0
-            self._buckets.clear()
-        there = [*self._queue, *self._computing, *(one for _, _, one in self._waiting)]
+        latency = self._tally.take()
+        there = self._unanswered()
         oldest_s = now_s - min(one.came_s for one in there) if there else 0.0
         return (Report(now_s, latency=latency, in_flight=len(there), oldest_s=oldest_s),)
 
@@ -196,8 +188,7 @@ class PlayedService:
         found: dict[int, list[float]] = {}
         for came_s, took_s in zip(self.came_s, self.took_s, strict=True):
             found.setdefault(int(came_s / JUDGED_S), []).append(took_s)
-        there = [*self._queue, *self._computing, *(one for _, _, one in self._waiting)]
-        for one in there:
+        for one in self._unanswered():
             found.setdefault(int(one.came_s / JUDGED_S), []).append(self._now_s - one.came_s)
         return found
 
@@ -220,6 +211,9 @@ class PlayedService:
     def _is_bound(self) -> bool:
         """Whether its quota holds its threads back at this moment, once it is used up."""
         return self._quota_cores < self._most_cores
+
+    def _unanswered(self) -> list[_Request]:
+        return [*self._queue, *self._computing, *(one for _, _, one in self._waiting)]
 
     def _skip_missed(self) -> None:
         while self._next_s < self._now_s:
@@ -256,11 +250,7 @@ class PlayedService:
             took_s = now_s - one.came_s
             self.came_s.append(one.came_s)
             self.took_s.append(took_s)
-            self._count += 1
-            told_s = min(took_s, LONGEST_S)
-            self._sum_s += told_s
-            bucket = bucket_index(told_s)
-            self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
+            self._tally.add(took_s)
             if not self._loop.is_open:
                 heappush(self._thinking, now_s + self._arrivals.think_s())
 

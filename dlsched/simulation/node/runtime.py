@@ -15,15 +15,12 @@ from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
 from dlsched.model.facts import Begun, ContainerFact, ContainerState, Observation, Report
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.simulation.node.falsehood import falsified, repeated
-from dlsched.simulation.node.played import PlayedService
+from dlsched.simulation.node.played import PERIOD_S, PlayedService
 from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.starting import Computation, StartUp
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import Fault, ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.node.world import Process, World
-
-PERIOD_S = 0.1
-"""The kernel's period of CPU bandwidth."""
 
 
 @dataclass(slots=True)

@@ -32,6 +32,32 @@ _SATURATED = 0.98
 _EPS = 1e-9
 
 
+class Tally:
+    """Latencies that were not reported yet."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._sum_s = 0.0
+        self._buckets: dict[int, int] = {}
+
+    def add(self, latency_s: float, count: int = 1) -> None:
+        """So many requests that took so long each."""
+        latency_s = min(latency_s, LONGEST_S)
+        self._count += count
+        self._sum_s += count * latency_s
+        bucket = bucket_index(latency_s)
+        self._buckets[bucket] = self._buckets.get(bucket, 0) + count
+
+    def take(self) -> LatencySketch | None:
+        """All of them, and begin again; None: there are none."""
+        latency = None
+        if self._count:
+            latency = LatencySketch(self._count, self._sum_s, in_order(self._buckets))
+        self._count, self._sum_s = 0, 0.0
+        self._buckets.clear()
+        return latency
+
+
 class Service:
     """Answers requests for as long as it runs."""
 
@@ -56,9 +82,7 @@ class Service:
         self._busy = False
         self._answered = 0.0
         self._last_line_s = -math.inf
-        self._count = 0
-        self._sum_s = 0.0
-        self._buckets: dict[int, int] = {}
+        self._tally = Tally()
 
     @property
     def changes_by_itself(self) -> bool:
@@ -130,9 +154,8 @@ class Service:
 
     def crash(self) -> None:
         """Its process is gone, and with it the queue and what was not reported yet."""
-        self._backlog = self._answered = self._sum_s = 0.0
-        self._count = 0
-        self._buckets.clear()
+        self._backlog = self._answered = 0.0
+        self._tally.take()
 
     def lines(self, now_s: float) -> Sequence[Report]:
         """The line that its reporter wrote, if it is time for one."""
@@ -140,11 +163,7 @@ class Service:
             return ()
         self._last_line_s = now_s
         self._close()
-        latency = None
-        if self._count:
-            latency = LatencySketch(self._count, self._sum_s, in_order(self._buckets))
-            self._count, self._sum_s = 0, 0.0
-            self._buckets.clear()
+        latency = self._tally.take()
         oldest_s = self._answered * self._pace_s if self._pace_s < math.inf else 0.0
         in_flight = 1
         if self.arrivals_per_s is not None:
@@ -191,8 +210,7 @@ class Service:
         if not count:
             return
         self._answered = max(0.0, self._answered - count)
-        self._count += count
-        chance, factors, buckets = self._chance.random, self._factors, self._buckets
+        chance, factors, tally = self._chance.random, self._factors, self._tally
         a, busy_s = self.load.overhead_s, self._pace_s - self.load.overhead_s
         wait_s = self._backlog * self._pace_s
         draws = min(count, _DRAWS)
@@ -210,11 +228,8 @@ class Service:
             latency_s = a + busy_s * factors[int(part * TABLE)] + wait_s
             if self._wait_s:
                 latency_s += self._wait(chance())
-            latency_s = min(latency_s, LONGEST_S)
             upto = ((index + 1) * count + turn) // draws
-            self._sum_s += (upto - before) * latency_s
-            bucket = bucket_index(latency_s)
-            buckets[bucket] = buckets.get(bucket, 0) + upto - before
+            tally.add(latency_s, upto - before)
             before = upto
 
 

@@ -31,7 +31,7 @@ class ServiceLoad:
     """Who asks, where each request is played (`PlayedService`); `arrivals_per_s` is not used
     then, and the keys below are."""
     workers: int = 1
-    """Requests that it answers at once; the others queue."""
+    """Requests that it answers concurrently; the others queue."""
     heavy_ratio: float = 0.0
     """Part of the requests that cost `heavy_factor` times what the others do."""
     heavy_factor: float = 10.0

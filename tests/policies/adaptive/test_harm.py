@@ -15,29 +15,19 @@ from hypothesis import strategies as st
 from benchmarks.judge.harm import Served, harmed, served
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
-from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Target
+from dlsched.model.spec import LatencyTarget
 from dlsched.policies.registry import load
-from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.training import Training
-from dlsched.simulation.node.workloads import Load, ServiceLoad, SimulatedJob, Trace, TrainingLoad
+from dlsched.simulation.node.workloads import ServiceLoad, Trace
 from dlsched.simulation.run import simulate
+from tests.policies.adaptive.test_room import CORES, neighbours, simulated
 
-CORES = 2.0
 DURATION_S = 40.0
 FULL_RATIO = 0.85
 """Of the node: services that use more in any second may be in each other's way."""
-
-
-def simulated(name: str, target: Target, load: Load) -> SimulatedJob:
-    return SimulatedJob(JobSpec(name, ContainerSpec("model"), target=target), load)
-
-
-def training(name: str) -> SimulatedJob:
-    load = TrainingLoad(10_000_000, 0.02, 50, Curve(0.1, 0.97, 400.0), threads=2.0)
-    return simulated(name, AccuracyTarget("accuracy", 0.9, 0.95), load)
 
 
 @dataclass(frozen=True)
@@ -56,7 +46,7 @@ class World:
         """Services that use that part of the node in the mean, and what is beside them."""
         chance = random.Random(self.seed)
         parts = [chance.uniform(0.2, 1.0) for _ in self.kinds]
-        jobs = [training(f"training-{index}") for index in range(self.trainings)]
+        jobs = neighbours("two trainings")[: self.trainings]
         for index, (kind, part) in enumerate(zip(self.kinds, parts, strict=True)):
             use_cores = min(self.use_ratio * CORES * part / sum(parts), 0.7)
             rate = chance.choice((5.0, 10.0, 20.0, 30.0))
@@ -132,9 +122,7 @@ def test_a_burst_beside_trainings_is_answered_sooner_than_under_plain_docker() -
         simulated(f"service-{index}", LatencyTarget(0.05), ServiceLoad(0.005, loop=loop))
         for index in range(4)
     ]
-    trace = Trace(
-        NodeFact(CORES, 1 << 34), (*jobs, training("training-0"), training("training-1")), 90.0
-    )
+    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, *neighbours("two trainings")), 90.0)
     plain, own = (play(trace, policy, 1) for policy in ("none", "adaptive"))
     for job in jobs:
         before, after = plain[job.name], own[job.name]
@@ -148,8 +136,9 @@ def test_beside_services_that_do_not_fit_a_training_keeps_a_tenth_of_an_even_sha
         simulated(f"service-{index}", LatencyTarget(0.2), ServiceLoad(0.05, loop=loop))
         for index in range(5)
     ]
-    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, training("training")), 120.0)
-    own = play(trace, "adaptive", 1)["training"]
+    (training, _) = neighbours("two trainings")
+    trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, training), 120.0)
+    own = play(trace, "adaptive", 1)[training.name]
     assert isinstance(own, Training)
     assert own.usage_core_s >= 0.1 * CORES / 6 * 118.0
 

@@ -42,8 +42,8 @@ _FLOOR_RATIO = 0.02
 _FIRST = 20.0
 """Who is satisfied weighs so much more per core than who is not, where the host is full."""
 _AHEAD, _FIRST_AHEAD = 10.0, 100.0
-"""Even shares that an open loop weighs, so that it comes before jobs that nobody waits for, and
-where the services do not fit the node, one whose target can be met. One that cannot meet its
+"""Weights of an open loop in even shares: ahead of trainings and jobs without a target, and where
+the services do not fit the node, that of one whose target can be met. One that cannot meet its
 target weighs as under plain Docker, unless it is small."""
 _SMALL_RATIO = 0.5
 """Of an even share: an open loop that uses less takes little from anybody, whatever it weighs."""
@@ -273,7 +273,7 @@ def _give_met(
     the node, those loops have ceilings only while others want what they would take.
     """
     band, part = rule.mode == "band", triage.part
-    loops = [need for need in triage.met if _model(memory[need.name]).is_one_client]
+    loops = [need for need in triage.met if not memory[need.name].may_be_open]
     best = math.fsum([need.best_cores for need in triage.met])
     others = best - math.fsum([need.best_cores for need in loops]) + wanted_cores
     taken = not fits or not _fit(loops, views, capacity_cores, _TAKING_RATIOS, others)
@@ -292,7 +292,7 @@ def _give_met(
             use += part * (need.best_cores - need.least_cores)
         else:
             use *= 1.0 + part
-        loop = _model(one).is_one_client
+        loop = not one.may_be_open
         if not free or (taken and loop):
             limit = one.least.ceiling_cores
             if part >= 0.0:
@@ -347,7 +347,7 @@ def _give_short(
         told = crowded_outlook(one.target_s, one.quantile, needed, lacks)
         use, weight = min(floor + spare, even_cores, need.best_cores), floor
         if free and one.may_be_open:
-            # Its queue grows while others compute: it comes before all that nobody waits for.
+            # Its queue grows while others compute: it precedes trainings and jobs without a target.
             use, weight = min(floor + triage.left_cores / count, need.best_cores), even_cores
         placing.give(need.name, limit, use, max(weight, 1e-6), told)
 

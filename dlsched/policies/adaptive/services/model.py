@@ -40,7 +40,7 @@ _TRIAL_SIGMAS = 4.0
 """The gain expected has to stand out of the noise by so much."""
 
 _UNQUEUED = 0.5
-"""Requests in service at once, in the mean of a look, up to which they hardly met each other."""
+"""Mean number of requests in service, up to which requests hardly queue behind each other."""
 
 _LEAST_CORES = 1e-6
 _MOST_USE = 1.5
