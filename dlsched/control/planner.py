@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import median_low
 from types import MappingProxyType
 
 from dlsched.model.actions import Action, Move, Remove, Resize, Start
@@ -27,6 +28,8 @@ _HOLDS_CEILING = frozenset(
 _LEAST_SHARES, _MOST_SHARES = 2, 262144
 _SHARES_BAND_RATIO = 0.25
 """Shares follow a changed limit at once, and otherwise only when they are off by so much."""
+_SCALE_RATIO = 2.0
+"""The mean of all shares may be so many times the engine's default, or its inverse."""
 _IDLE_RATIO, _BACK_RATIO = 0.01, 0.02
 """A training that weighs less than this part of the heaviest goes to the idle class, and comes back
 from the second on. By weights alone it would hardly stay behind: the kernel counts a CPU as taken
@@ -288,16 +291,29 @@ def _shares(
     starts: Sequence[JobSpec],
     decided: Mapping[str, float],
 ) -> dict[str, int]:
-    """CPU shares by weights, or by ceilings, with the engine's default as their mean."""
+    """CPU shares by weights, or by ceilings, with the engine's default about as their mean.
+
+    The scale stays while the mean is near: one weight that changes does not change all shares.
+    """
     capacity = snapshot.node.capacity_cores
     weights: dict[str, float] = {}
     for job in snapshot.running:
         cores = limits.get(job.name, job.actual).cpu_cores
         weights[job.name] = decided.get(job.name, capacity if cores is None else cores)
     mean = sum(weights.values()) / len(weights) if weights else 0.0
+    if mean <= 0:
+        return {spec.name: DEFAULT_SHARES for spec in starts}
+    scale = DEFAULT_SHARES / mean
+    scales = [
+        job.cpu_shares / weights[job.name]
+        for job in snapshot.running
+        if job.cpu_shares is not None and weights[job.name] > 0
+    ]
+    now = median_low(scales) if scales else scale
+    if scale / _SCALE_RATIO <= now <= _SCALE_RATIO * scale:
+        scale = now
     shares = {
-        name: max(_LEAST_SHARES, min(_MOST_SHARES, round(DEFAULT_SHARES * weight / mean)))
+        name: max(_LEAST_SHARES, min(_MOST_SHARES, round(scale * weight)))
         for name, weight in weights.items()
-        if mean > 0
     }
     return {**{spec.name: DEFAULT_SHARES for spec in starts}, **shares}

@@ -98,13 +98,11 @@ class PlayedService:
 
     def ends_in_s(self) -> float:
         """Seconds until something happens in it."""
-        next_s = min(
-            self._next_s,
-            self._waiting[0][0] if self._waiting else math.inf,
-            self._thinking[0] if self._thinking else math.inf,
-            self._refill_s,
-            self._counted_s,
-        )
+        next_s = min(self._next_s, self._refill_s, self._counted_s)
+        if self._waiting:
+            next_s = min(next_s, self._waiting[0][0])
+        if self._thinking:
+            next_s = min(next_s, self._thinking[0])
         if self.cores > 0.0 and self._computing:
             least = min(one.left_core_s for one in self._computing)
             pace = self.cores / len(self._computing)

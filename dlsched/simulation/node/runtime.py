@@ -94,6 +94,7 @@ class SimulatedRuntime:
                 return Outcome(action, "done", "it is not there")
             return Outcome(action, "failed", "no such container")
         if isinstance(action, Resize):
+            container.process.idle = action.cpu_idle
             self._limit(container, action.limits, action.cpu_shares)
             return Outcome(action, "done")
         if isinstance(action, Move):
@@ -246,6 +247,7 @@ class SimulatedRuntime:
             exit_code=one.exit_code,
             actual=one.limits,
             cpu_shares=process.cpu_shares,
+            cpu_idle=process.idle if self._trace.idle_class else None,
             usage_core_s=process.load.usage_core_s - one.used_before_core_s,
             periods=int((process.ran_s - one.ran_before_s) / PERIOD_S),
             throttled_periods=int((process.throttled_s - one.throttled_before_s) / PERIOD_S),

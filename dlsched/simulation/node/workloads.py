@@ -135,3 +135,5 @@ class Trace:
     window_s: float = 30.0
     host: tuple[HostLoad, ...] = ()
     name: str = "trace"
+    idle_class: bool = False
+    """Whether the node's kernel has the idle class."""

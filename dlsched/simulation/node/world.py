@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from dlsched.simulation.node.cores import divide
+from dlsched.simulation.node.cores import Claim, divide
 from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.starting import Computation, StartUp
 from dlsched.simulation.node.workloads import HostLoad
@@ -29,9 +29,14 @@ class Process:
     on_end: Callable[[], None]
     quota_cores: float = math.inf
     cpu_shares: int = DEFAULT_SHARES
+    idle: bool = False
+    """In the kernel's idle class, where all weigh the same: it has what the others leave."""
     ran_s: float = 0.0
     throttled_s: float = 0.0
     ends_at_s: float = math.inf
+    wants_cores: float = 0.0
+    moved: bool = True
+    """Whether something happened in it since its wants were asked for."""
 
 
 class World:
@@ -64,6 +69,7 @@ class World:
         if isinstance(process.load, PlayedService):
             process.load.begin(self.now_s)
         self._running[process.name] = process
+        process.moved = True
         # The order of arrival must not show, not even in the last digit of a sum.
         self._running = dict(sorted(self._running.items()))
         self.changed()
@@ -74,8 +80,10 @@ class World:
             self.changed()
 
     def changed(self) -> None:
-        """Limits or wants are others than before: divide the cores anew."""
+        """Limits are others than before: divide the cores anew."""
         self._stale = True
+        for process in self._running.values():
+            process.moved = True
 
     def tell(self) -> None:
         """What happens now is news that would wake an agent."""
@@ -120,7 +128,7 @@ class World:
                 if process.ends_at_s <= self.now_s + _SAME_MOMENT_S:
                     if isinstance(process.load, PlayedService):
                         process.load.happen(self.now_s)
-                        self.changed()
+                        process.moved = self._stale = True
                         continue
                     process.load.finish(self.now_s)
                     self.end(process.name)
@@ -130,16 +138,33 @@ class World:
             heapq.heappop(self._agenda)[2]()
 
     def _share(self) -> None:
-        running = list(self._running.values())
-        claims = [(float(one.cpu_shares), one.load.wants_cores(one.quota_cores)) for one in running]
-        claims += [(float(host.cpu_shares), host.cores) for host in self._host.values()]
+        ahead, behind = [], []
+        claims: list[Claim] = [(float(one.cpu_shares), one.cores) for one in self._host.values()]
+        idle_claims: list[Claim] = []
+        for process in self._running.values():
+            load = process.load
+            # Between its own moments nothing changes in a service whose requests are played.
+            if process.moved or not isinstance(load, PlayedService):
+                process.wants_cores = load.wants_cores(process.quota_cores)
+            elif not process.wants_cores:
+                continue
+            if process.idle:
+                behind.append(process)
+                idle_claims.append((1.0, process.wants_cores))
+            else:
+                ahead.append(process)
+                claims.append((float(process.cpu_shares), process.wants_cores))
         given = divide(self._cores, claims)
+        if behind:
+            given += divide(max(self._cores - math.fsum(given), 0.0), idle_claims)
         self._used_cores = math.fsum(given)
-        self._ends_at_s = math.inf
-        for process, cores in zip(running, given, strict=False):
-            process.load.grant(cores, process.quota_cores)
-            process.ends_at_s = self.now_s + process.load.ends_in_s()
-            self._ends_at_s = min(self._ends_at_s, process.ends_at_s)
+        for process, cores in zip((*ahead, *behind), given[len(self._host) :], strict=True):
+            load = process.load
+            if process.moved or not isinstance(load, PlayedService) or load.cores != cores:
+                load.grant(cores, process.quota_cores)
+                process.ends_at_s = self.now_s + load.ends_in_s()
+                process.moved = False
+        self._ends_at_s = min((one.ends_at_s for one in self._running.values()), default=math.inf)
         self._stale = False
 
     def _host_begins(self, key: int, load: HostLoad) -> None:

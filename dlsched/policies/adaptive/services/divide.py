@@ -10,7 +10,7 @@ part of its time does not use its ceiling then.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.latency.law import LatencyModel
@@ -41,10 +41,10 @@ _FLOOR_RATIO = 0.02
 """Part of an even share that nobody goes below: who gets nothing tells nothing."""
 _FIRST = 20.0
 """Who is satisfied weighs so much more per core than who is not, where the host is full."""
-_AHEAD, _FIRST_AHEAD = 10.0, 100.0
-"""Weights of an open loop in even shares: ahead of trainings and jobs without a target, and where
-the services do not fit the node, that of one whose target can be met. One that cannot meet its
-target weighs as under plain Docker, unless it is small."""
+_AHEAD = 10.0
+"""Weight in even shares of an open loop with much slack: ahead of trainings, of jobs without a
+target, and of services for which there is no room. One that cannot meet its target weighs as under
+plain Docker, unless it is small."""
 _SMALL_RATIO = 0.5
 """Of an even share: an open loop that uses less takes little from anybody, whatever it weighs."""
 _FIT_RATIOS = (0.9, 1.0)
@@ -53,6 +53,11 @@ their targets is at most the first part of it, and then until it is more than th
 _TAKING_RATIOS = (0.7, 0.8)
 """`slo`: closed loops of one client would use all that there is. Once services need, and others
 want, more than the second part of it together, those loops have ceilings; below the first, none."""
+_QUEUE_RATIOS = (0.9, 0.97)
+"""What open loops use is at most so much of what they are promised, or their queues do not end:
+where there was no room for one, and where there was for all."""
+_DRAINED_S = 30.0
+"""What waits in a queue is to be answered within so long, beside what comes."""
 _HELD_RATIO, _HELD_TIGHT_RATIO = 0.03, 0.02
 """A ceiling stays when another would be as near as that; the second when there is no room."""
 _HELD_ROOM_RATIO = 0.1
@@ -119,6 +124,7 @@ def place(
     views = {job.spec.name: job for job in jobs}
     memory: dict[str, ServiceMemory] = {}
     needs: list[Need] = []
+    fitted = all(one.kept or one.hopeless for one in known if one.name in views)
     placing = _Placing()
     hopeless: list[JobView] = []
     room = capacity_cores
@@ -129,7 +135,7 @@ def place(
         memory[name] = one
         if name in blind:
             room -= blind[name]
-        elif not one.is_known:
+        elif not (one.is_known or (free and one.is_asked)):
             told = unknown_outlook(
                 target.seconds, target.quantile, "too few requests yet, it has no ceiling"
             )
@@ -142,9 +148,14 @@ def place(
             hopeless.append(job)
             room -= floor
         else:
-            needs.append(_need(job, one, one.least, one.best, now_s, floor, free=free))
+            needs.append(
+                _need(job, one, one.least, one.best, now_s, floor, free=free, fitted=fitted)
+            )
 
     triage = triaged(needs, max(room, 0.0), floor, rule)
+    if free and triage.short:
+        queued = [_queued(need, views[need.name], memory[need.name]) for need in needs]
+        triage = triaged(queued, max(room, 0.0), floor, rule)
     whole = node_cores or capacity_cores
     fits = free and not triage.short and _fit(triage.met, views, whole, _FIT_RATIOS)
     _give_met(
@@ -162,20 +173,14 @@ def place(
     for name, cores in blind.items():
         _give_blind(placing, views[name], cores, even if fits else None, floor)
 
-    kept = _kept(placing, triage, views, memory, rule)
+    kept = _kept(placing, triage, views, memory, rule, free=free)
     elsewhere = {job.spec.name for job in snapshot.jobs} - memory.keys()
     kept += [one for one in known if one.name in elsewhere]
-    ahead = dict.fromkeys(placing.limits, _AHEAD)
-    ahead |= dict.fromkeys(blind, 1.0)
-    for job in hopeless:
-        used_cores = _used_cores(job, _model(memory[job.spec.name]))
-        ahead[job.spec.name] = _AHEAD if used_cores <= _SMALL_RATIO * even else 1.0
-    ahead |= {need.name: _AHEAD if fits else _FIRST_AHEAD for need in triage.met}
     return Placed(
         limits=placing.limits,
         uses=placing.uses,
         weights=placing.weights,
-        open_loops={name: ahead[name] for name in views if free and memory[name].may_be_open},
+        open_loops=_open_loops(placing, triage, memory, hopeless, blind, even) if free else {},
         why=placing.why,
         outlooks=placing.outlooks,
         memory=tuple(sorted(kept, key=lambda one: one.name)),
@@ -191,16 +196,44 @@ def _need(
     floor: float,
     *,
     free: bool,
+    fitted: bool,
 ) -> Need:
     """What it has to use to meet its target, just so and well."""
     least_cores, best_cores = least.use_cores, best.use_cores
     if free and one.may_be_open:
-        least_cores = best_cores = _used_cores(job, _model(one))
-    if now_s - one.at_s > _QUIET_S and job.usage.cpu_cores is not None:
+        least_cores = best_cores = one.asked_cores / _QUEUE_RATIOS[fitted]
+    starved = one.may_be_open and job.progress.in_flight > 0
+    if not starved and now_s - one.at_s > _QUIET_S and job.usage.cpu_cores is not None:
         most = 1.2 * job.usage.cpu_cores + floor
         least_cores, best_cores = min(least_cores, most), min(best_cores, most)
     weight = job.spec.weight
     return Need(job.name, weight, least_cores, max(least_cores, best_cores), one.kept)
+
+
+def _queued(need: Need, job: JobView, one: ServiceMemory) -> Need:
+    """It, with what an open loop's queue costs: who is behind stays there, who is met goes on."""
+    if not one.may_be_open:
+        return need
+    cores = job.progress.in_flight * _model(one).work_core_s / _DRAINED_S
+    return need._replace(least_cores=need.least_cores + cores, best_cores=need.best_cores + cores)
+
+
+def _open_loops(
+    placing: _Placing,
+    triage: Triage,
+    memory: Mapping[str, ServiceMemory],
+    hopeless: Sequence[JobView],
+    blind: Collection[str],
+    even_cores: float,
+) -> dict[str, float]:
+    """`Placed.open_loops`: the weights of those that may be open loops, in even shares."""
+    ahead = dict.fromkeys(placing.limits, _AHEAD)
+    ahead |= {need.name: _AHEAD * memory[need.name].urgency for need in triage.met}
+    for job in hopeless:
+        small = memory[job.name].asked_cores <= _SMALL_RATIO * even_cores
+        ahead[job.name] = _AHEAD if small else 1.0
+    ahead |= dict.fromkeys((*(need.name for need in triage.short), *blind), 1.0)
+    return {name: shares for name, shares in ahead.items() if memory[name].may_be_open}
 
 
 def _kept(
@@ -209,11 +242,13 @@ def _kept(
     views: Mapping[str, JobView],
     memory: Mapping[str, ServiceMemory],
     rule: AdaptiveParameters,
+    *,
+    free: bool,
 ) -> list[ServiceMemory]:
     """What is remembered of the jobs that were placed."""
     met = {need.name for need in triage.met}
     return [
-        _after(one, views[name], placing.limits[name], name in met, rule)
+        _after(one, views[name], placing.limits[name], name in met, rule, free=free)
         for name, one in memory.items()
     ]
 
@@ -314,12 +349,6 @@ def _model(one: ServiceMemory) -> LatencyModel:
     return one.model
 
 
-def _used_cores(job: JobView, model: LatencyModel) -> float:
-    """Mean use of a service that may be an open loop: it needs what it uses, however slow it is."""
-    window = job.usage.window_cores
-    return model.work_core_s * model.rate_per_s if window is None else window
-
-
 def _give_short(
     placing: _Placing,
     triage: Triage,
@@ -365,9 +394,11 @@ def _after(
     limit: float | None,
     met: bool,
     rule: AdaptiveParameters,
+    *,
+    free: bool,
 ) -> ServiceMemory:
     """Its memory after the decision; the same object where nothing changes."""
-    kept = met or not one.is_known
+    kept = met or not (one.is_known or (free and one.is_asked))
     trial = one.trial
     if trial is None and met and rule.reverts:
         trial = begun_trial(one, job, limit)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from dlsched.estimate.latency.arrivals import NONE_SEEN, Arrivals
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.latency.observed import Seen
 from dlsched.estimate.latency.update import Learning, first, updated
@@ -41,6 +42,12 @@ _TRIAL_SIGMAS = 4.0
 
 _UNQUEUED = 0.5
 """Mean number of requests in service, up to which requests hardly queue behind each other."""
+
+_LEAST_SPARE, _MOST_SPARE = 0.75, 3.0
+"""Slack less one, within which urgency goes by its square: from 1 at four times what a request
+takes alone to 16 at 1.75 times."""
+_STEP = 4.0
+"""Urgency changes by powers of it, once it is off by as much."""
 
 _LEAST_CORES = 1e-6
 _MOST_USE = 1.5
@@ -99,6 +106,26 @@ class ServiceMemory:
     """Whether the last decision met its target."""
     unqueued_s: float | None = None
     """The least mean latency of a look whose requests hardly met each other, under this load."""
+    arrivals: Arrivals = NONE_SEEN
+    urgency: float = 1.0
+    """Weight beside other services that meet their targets: much where little slack is left."""
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether it may be an open loop, and enough is known to say what its requests need."""
+        return (
+            self.may_be_open
+            and self.model is not None
+            and self.arrivals.requests >= _KNOWN_REQUESTS
+        )
+
+    @property
+    def asked_cores(self) -> float:
+        """Cores that its requests need while it meets its target, if it may be an open loop."""
+        if self.model is None:
+            return 0.0
+        mean_s = self.target_s / self.model.factor(self.quantile)
+        return self.model.work_core_s * self.arrivals.rate_per_s(mean_s)
 
     @property
     def may_be_open(self) -> bool:
@@ -161,6 +188,8 @@ def learned(
     trial, useless_until_s = known.trial, known.useless_until_s
     if trial is not None and (seen.throttled or seen.free):
         trial, model, useless_until_s = _tried(trial, model, seen, useless_until_s, now_s, rule)
+    mean_s = fresh.sum_s / fresh.count
+    arrivals = known.arrivals.after(fresh.count, mean_s, seen.elapsed_s, seen.in_flight)
     told = ServiceMemory(
         known.name,
         known.target_s,
@@ -177,6 +206,8 @@ def learned(
         trial,
         known.kept,
         unqueued_s,
+        arrivals,
+        _urgency(known, model, unqueued_s),
     )
     return _with_wants(told, job, snapshot, rule)
 
@@ -268,14 +299,33 @@ def _with_wants(
         known.trial,
         known.kept,
         known.unqueued_s,
+        known.arrivals,
+        known.urgency,
     )
+
+
+def _urgency(known: ServiceMemory, model: LatencyModel, unqueued_s: float | None) -> float:
+    """`ServiceMemory.urgency`, in steps that do not follow every look.
+
+    Slack is the target as a multiple of what a request takes where nothing is in its way: as far as
+    that was seen, else of its work.
+    """
+    alone_s = model.work_core_s if unqueued_s is None else unqueued_s
+    slack = known.target_s / model.factor(known.quantile) / alone_s
+    spare = min(max(slack - 1.0, _LEAST_SPARE), _MOST_SPARE)
+    wanted = (_MOST_SPARE / spare) ** 2
+    steps = math.log(wanted / known.urgency, _STEP)
+    if known.model is None:
+        return _STEP ** round(steps)
+    return known.urgency * _STEP ** math.trunc(steps)
 
 
 def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float | None:
     """`ServiceMemory.unqueued_s` after that look."""
-    same = known.model is not None and known.model.loads == model.loads
-    before_s = known.unqueued_s if same else None
-    if seen.sketch.sum_s > _UNQUEUED * seen.elapsed_s:
+    before_s = known.unqueued_s
+    if before_s is not None and known.model is not None and known.model.loads != model.loads:
+        before_s *= model.work_core_s / known.model.work_core_s
+    if seen.sketch.sum_s > _UNQUEUED * seen.elapsed_s or not seen.free:
         return before_s
     mean_s = seen.sketch.sum_s / seen.sketch.count
     return mean_s if before_s is None else min(mean_s, before_s)

@@ -1,0 +1,245 @@
+"""Services whose requests come by themselves: `adaptive` beside plain Docker and its peers.
+
+Owns which policies play which worlds, and what is counted. Every policy plays the same requests,
+and is judged by what they took in the world from the second stretch of 30 s on.
+
+    python -m benchmarks run open-loop   writes benchmarks/results/open-loop.json
+
+While working on a policy, parts of it; they are printed and not written:
+
+    python -m benchmarks run open-loop --only light --seeds 2 --policies none,adaptive
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from rich.console import Console
+
+from benchmarks.judge.harm import Served, harmed, served
+from benchmarks.peers.fixed import FixedPolicy
+from benchmarks.publish import results
+from benchmarks.simulated.open_worlds import ARRIVING, CORES, Scenario, world
+from benchmarks.simulated.open_tables import Measured, headlines_of, tables_of
+from benchmarks.simulated.traces_pool import compare_all
+from dlsched.control.decider import NamedPolicy
+from dlsched.model.cycle import CycleReport
+from dlsched.model.spec import LatencyTarget
+from dlsched.policies.registry import load as load_policy
+from dlsched.simulation.node.played import JUDGED_S, PlayedService, mean_or_quantile
+from dlsched.simulation.node.service import BAND_RATIO
+from dlsched.simulation.node.starting import Computation
+from dlsched.simulation.node.training import Training
+from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
+from dlsched.simulation.run import simulate
+from dlsched.simulation.scoring import PLAIN
+
+NAME = "open-loop"
+SEEDS = 20
+SERVICES, FULL_SERVICES = 10, 20
+POLICIES = (
+    PLAIN,
+    "adaptive",
+    "dqoes",
+    "benchmarks.peers.proportional:ProportionalPolicy",
+    "benchmarks.peers.parties:PartiesPolicy",
+)
+FILLED = (0.75, 0.85, 0.95)
+"""How much of the node the clairvoyant's subset may use: each is played, the best one counts."""
+SETTLED_S = 60.0
+"""From then on updates are counted as those of a settled node, too."""
+
+LIGHT = tuple(
+    Scenario(arriving, use, hopeless)
+    for arriving in ARRIVING
+    for use in (0.1, 0.3, 0.5, 0.7)
+    for hopeless in (False, True)
+)
+BESIDE = tuple(
+    Scenario(arriving, use, trainings=2, idle_class=idle, minimum_cores=least)
+    for arriving in ARRIVING[:3]
+    for use in (0.3, 0.5, 0.7)
+    for idle, least in ((True, 0.0), (False, 0.0), (False, 0.4))
+)
+FULL = tuple(Scenario(arriving, use) for arriving in ("poisson", "closed") for use in (1.2, 1.4))
+GROUPS = {"light": LIGHT, "beside": BESIDE, "full": FULL}
+
+
+@dataclass
+class Played:
+    """One run, as the world had it."""
+
+    loads: Mapping[str, Computation]
+    updates_per_min: float
+    settled_per_min: float
+
+    def services(self) -> dict[str, PlayedService]:
+        """By name."""
+        return {name: one for name, one in self.loads.items() if isinstance(one, PlayedService)}
+
+    def training_cores(self, duration_s: float) -> float:
+        """What all trainings used in the mean."""
+        used = [one.usage_core_s for one in self.loads.values() if isinstance(one, Training)]
+        return sum(used) / duration_s
+
+
+def play(trace: Trace, named: NamedPolicy, seed: int) -> Played:
+    """That world under that policy. Raises RuntimeError where a policy fails."""
+    found: dict[str, Computation] = {}
+    settled = 0
+
+    def publish(report: CycleReport) -> None:
+        nonlocal settled
+        settled += len(report.outcomes) if report.snapshot.now_s >= SETTLED_S else 0
+
+    run = simulate(trace, named, seed, publish=publish, look=lambda _, loads: found.update(loads))
+    if run.alarms:
+        raise RuntimeError(f"{trace.name}, {named.name}, seed {seed}: {run.alarms}")
+    of_settled = settled / max(trace.duration_s - SETTLED_S, 1e-9)
+    return Played(found, 60.0 * run.updates / trace.duration_s, 60.0 * of_settled)
+
+
+def kept(service: PlayedService, target: LatencyTarget, least: float, most: float) -> float:
+    """Part of the judged stretches in which it was within these parts of its target."""
+    stretches = {at: took for at, took in service.stretches().items() if at > 0}
+    told = [mean_or_quantile(took, target.quantile) for took in stretches.values()]
+    within = [least * target.seconds <= one <= most * target.seconds for one in told]
+    return sum(within) / max(len(within), 1)
+
+
+def met_jobs(trace: Trace, played: Played, least: float = 0.0, most: float = 1.0) -> float:
+    """How many services are not slower than their targets, in the mean of the stretches."""
+    targets = {job.name: job.spec.target for job in trace.jobs}
+    found = 0.0
+    for name, one in played.services().items():
+        target = targets[name]
+        assert isinstance(target, LatencyTarget)
+        found += kept(one, target, least, most)
+    return found
+
+
+def clairvoyant(trace: Trace, seed: int) -> Played:
+    """The best of some fixed subsets, chosen knowing rates and work: the cheapest come first."""
+    needs = sorted((_need_cores(job), job.name) for job in trace.jobs if _may_be_met(job))
+    best: tuple[float, Played] | None = None
+    chosen_before: set[str] = set()
+    for filled in FILLED:
+        left, weights = filled * CORES, {}
+        for cores, name in needs:
+            if cores <= left:
+                left -= cores
+                weights[name] = max(cores, 0.1)
+        if set(weights) == chosen_before:
+            continue
+        chosen_before = set(weights)
+        played = play(trace, NamedPolicy("clairvoyant", FixedPolicy(weights)), seed)
+        jobs = met_jobs(trace, played)
+        if best is None or jobs > best[0]:
+            best = jobs, played
+    assert best is not None
+    return best[1]
+
+
+def _may_be_met(job: SimulatedJob) -> bool:
+    target = job.spec.target
+    return (
+        isinstance(job.load, ServiceLoad)
+        and isinstance(target, LatencyTarget)
+        and target.seconds > job.load.work_core_s
+    )
+
+
+def _need_cores(job: SimulatedJob) -> float:
+    load, target = job.load, job.spec.target
+    assert isinstance(load, ServiceLoad) and load.loop is not None
+    assert isinstance(target, LatencyTarget)
+    if load.loop.is_open:
+        return load.loop.rate_per_s * load.work_core_s
+    return load.loop.clients * load.work_core_s / (load.loop.think_s + target.seconds)
+
+
+def compare(
+    scenario: Scenario, services: int, seed: int, policies: Sequence[str] = POLICIES
+) -> list[Measured]:
+    """Every policy on that world; plain Docker is the first, the clairvoyant the last of them."""
+    trace = world(scenario, services, seed)
+    found: list[Measured] = []
+    plain: dict[str, Served] = {}
+    runs = [(policy, play(trace, NamedPolicy(policy, load_policy(policy)), seed)) for policy in policies]
+    runs.append(("clairvoyant", clairvoyant(trace, seed)))
+    if scenario.trainings:
+        alone = replace(trace, jobs=tuple(job for job in trace.jobs if _serves(job)))
+        runs.append(("without trainings", play(alone, NamedPolicy(PLAIN, load_policy(PLAIN)), seed)))
+    plain = {name: served(one) for name, one in runs[0][1].services().items()}
+    met = {policy: met_jobs(trace, played) for policy, played in runs}
+    for policy, played in runs:
+        worse = sum(
+            harmed(plain[name], served(one), _target_s(trace, name))
+            for name, one in played.services().items()
+        )
+        found.append(
+            Measured(
+                scenario=scenario.name,
+                loop=scenario.arriving,
+                n=services,
+                policy=policy,
+                seed=seed,
+                satisfied_jobs=round(met_jobs(trace, played, 1 - BAND_RATIO, 1 + BAND_RATIO), 4),
+                met_jobs=round(met[policy], 4),
+                best_jobs=round(met["clairvoyant"], 4),
+                plain_jobs=round(met[PLAIN], 4),
+                worse_jobs=worse,
+                updates_per_min=round(played.updates_per_min, 2),
+                settled_updates_per_min=round(played.settled_per_min, 2),
+                training_cores=round(played.training_cores(trace.duration_s), 4),
+            )
+        )
+    return found
+
+
+def _serves(job: SimulatedJob) -> bool:
+    return isinstance(job.spec.target, LatencyTarget)
+
+
+def _target_s(trace: Trace, name: str) -> float:
+    target = next(job.spec.target for job in trace.jobs if job.name == name)
+    assert isinstance(target, LatencyTarget)
+    return target.seconds
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what is asked for; saved is only the whole. Returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", default=",".join(GROUPS), help=f"groups, of {','.join(GROUPS)}")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (101, 102, ...)")
+    parser.add_argument("--first", type=int, default=101, help="the first seed")
+    parser.add_argument("--policies", default=",".join(POLICIES), help="plain Docker goes first")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    chosen = parser.parse_args(arguments)
+    groups = chosen.only.split(",")
+    if not set(groups) <= set(GROUPS):
+        parser.error(f"--only {chosen.only}: there are {', '.join(GROUPS)}")
+    policies = tuple(dict.fromkeys((PLAIN, *chosen.policies.split(","))))
+    seeds = range(chosen.first, chosen.first + chosen.seeds)
+    console = Console(stderr=False)
+    found: list[Measured] = []
+    for group in groups:
+        services = FULL_SERVICES if group == "full" else SERVICES
+        found += compare_all(
+            console, compare, GROUPS[group], (services,), seeds, chosen.processes, policies
+        )
+    tables, headlines = tables_of(found), headlines_of(found)
+    whole = (tuple(groups), policies, chosen.seeds, chosen.first)
+    if whole == (tuple(GROUPS), POLICIES, SEEDS, 101):
+        rows = [asdict(row) for row in found]
+        facts = results.host_facts("none")
+        results.save(NAME, facts, list(seeds), rows, tables=tables, headlines=headlines)
+    for title, table in tables.items():
+        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
+        console.print(results.markdown(table), markup=False, soft_wrap=True)
+    for line in headlines:
+        console.print(f"\n{line}", markup=False, soft_wrap=True)
+    return 0

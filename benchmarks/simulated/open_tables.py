@@ -1,0 +1,181 @@
+"""What was measured of services with played requests, and the tables and sentences made of it.
+
+Owns how a row is called and counted. It must not run or judge anything.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from dlsched.simulation.scoring import PLAIN
+
+OURS = "adaptive"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One policy in one world."""
+
+    scenario: str
+    loop: str
+    n: int
+    policy: str
+    seed: int
+    satisfied_jobs: float
+    """Within 10 % of the target, in the mean of the judged stretches."""
+    met_jobs: float
+    """Not slower than it."""
+    best_jobs: float
+    """The clairvoyant's `met_jobs`."""
+    plain_jobs: float
+    worse_jobs: int
+    """Harmed: clearly slower than under plain Docker, and near their targets."""
+    updates_per_min: float
+    settled_updates_per_min: float
+    """From the second minute on."""
+    training_cores: float
+
+
+Line = dict[str, object]
+
+
+def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
+    """By title; a line for each kind of world."""
+    titles: dict[str, Callable[[Measured], float]] = {
+        "Services not slower than their targets": lambda row: row.met_jobs,
+        "Services harmed": lambda row: float(row.worse_jobs),
+        "Updates a minute": lambda row: row.updates_per_min,
+        "Updates a minute, settled": lambda row: row.settled_updates_per_min,
+        "Cores of trainings": lambda row: row.training_cores,
+    }
+    return {title: _table(found, value) for title, value in titles.items()}
+
+
+def _table(found: Sequence[Measured], value: Callable[[Measured], float]) -> list[Line]:
+    lines: dict[tuple[str, str, int], Line] = {}
+    cells: dict[tuple[tuple[str, str, int], str], list[float]] = {}
+    for row in found:
+        kind = (row.scenario, row.loop, row.n)
+        lines.setdefault(kind, {"world": row.scenario, "loops": row.loop, "n": row.n})
+        cells.setdefault((kind, row.policy), []).append(value(row))
+    for (kind, policy), values in cells.items():
+        lines[kind][called(policy)] = round(statistics.fmean(values), 3)
+    return list(lines.values())
+
+
+def called(policy: str) -> str:
+    """What a policy is called in tables."""
+    return policy.rpartition(":")[2].removesuffix("Policy").lower() or policy
+
+
+def headlines_of(found: Sequence[Measured]) -> list[str]:
+    """One sentence a figure, ending in whether it was reached."""
+    ours = [row for row in found if row.policy == OURS]
+    light = [row for row in ours if "training" not in row.scenario and _use(row) <= 0.7]
+    open_light = [row for row in light if row.loop != "closed"]
+    return [
+        *_least(
+            "On open loops at .1 to .7 of the node, the services not slower than their targets are "
+            "at least .99 of the larger of plain Docker's and the clairvoyant's count",
+            open_light,
+            lambda row: row.met_jobs / max(row.plain_jobs, row.best_jobs, 1e-9),
+            0.99,
+        ),
+        *_most(
+            "Ten services have at most 6 updates a minute",
+            light,
+            lambda row: row.updates_per_min,
+            6.0,
+        ),
+        *_most(
+            "Nobody is harmed where the services fit the node",
+            [row for row in ours if _use(row) <= 0.7],
+            lambda row: float(row.worse_jobs),
+            0.0,
+        ),
+        *_least(
+            "Beside trainings, the services not slower than their targets are at least .98 of those "
+            "without the trainings",
+            _paired(found, "without trainings"),
+            lambda row: row.met_jobs / max(row.plain_jobs, 1e-9),
+            0.98,
+        ),
+        *_least(
+            "Beside services, trainings have at least .95 of the CPU that the clairvoyant leaves "
+            "them",
+            _paired(found, "clairvoyant"),
+            lambda row: row.training_cores,
+            0.95,
+        ),
+        *_least(
+            "Above capacity, the services not slower than their targets are at least .93 of the "
+            "clairvoyant's",
+            [row for row in ours if _use(row) > 1.0],
+            lambda row: row.met_jobs / max(row.best_jobs, 1e-9),
+            0.93,
+        ),
+    ]
+
+
+def _use(row: Measured) -> float:
+    return float(row.scenario.partition(" ")[0])
+
+
+def _paired(found: Sequence[Measured], other: str) -> list[Measured]:
+    """Ours beside trainings; what that other run had stands in `plain_jobs`, and the CPU of
+    trainings is a part of what they had in it."""
+    key = {(row.scenario, row.loop, row.n, row.seed): row for row in found if row.policy == other}
+    pairs = []
+    for row in found:
+        beside = key.get((row.scenario, row.loop, row.n, row.seed))
+        if row.policy == OURS and beside is not None and "training" in row.scenario:
+            ratio = row.training_cores / beside.training_cores if beside.training_cores else 1.0
+            pairs.append((row, beside.met_jobs, ratio))
+    return [_with(row, met_jobs, ratio) for row, met_jobs, ratio in pairs]
+
+
+def _with(row: Measured, plain_jobs: float, training_cores: float) -> Measured:
+    from dataclasses import replace
+
+    return replace(row, plain_jobs=plain_jobs, training_cores=training_cores)
+
+
+def _least(
+    claim: str, rows: Sequence[Measured], value: Callable[[Measured], float], least: float
+) -> list[str]:
+    kinds = _means(rows, value)
+    worst = min(kinds, key=lambda one: one[0], default=None)
+    return _told(claim, kinds, worst, lambda one: one >= least - 5e-4)
+
+
+def _most(
+    claim: str, rows: Sequence[Measured], value: Callable[[Measured], float], most: float
+) -> list[str]:
+    kinds = _means(rows, value)
+    worst = max(kinds, key=lambda one: one[0], default=None)
+    return _told(claim, kinds, worst, lambda one: one <= most + 5e-4)
+
+
+def _told(
+    claim: str,
+    kinds: Sequence[tuple[float, str]],
+    worst: tuple[float, str] | None,
+    keeps: Callable[[float], bool],
+) -> list[str]:
+    if worst is None:
+        return []
+    kept = sum(keeps(one) for one, _ in kinds)
+    verdict = "reached" if kept == len(kinds) else "not reached"
+    return [f"{claim}: in {kept} of {len(kinds)} rows, the worst {worst[0]:.3f} ({worst[1]}): {verdict}"]
+
+
+def _means(
+    rows: Iterable[Measured], value: Callable[[Measured], float]
+) -> list[tuple[float, str]]:
+    """The mean over the seeds, by kind of world."""
+    kinds: dict[str, list[float]] = {}
+    for row in rows:
+        kinds.setdefault(f"{row.loop}, {row.scenario}, n = {row.n}", []).append(value(row))
+    return [(statistics.fmean(values), kind) for kind, values in kinds.items()]
