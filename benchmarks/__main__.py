@@ -93,6 +93,13 @@ BENCHES = {
         "no",
         "adaptive on services beside its peers and a clairvoyant",
     ),
+    "open-loop": Bench(
+        "benchmarks.simulated.open_loop",
+        "simulated",
+        "60 min",
+        "no",
+        "services whose requests are played one by one, beside plain Docker and a clairvoyant",
+    ),
     "adaptive-training": Bench(
         "benchmarks.simulated.adaptive_training",
         "simulated",

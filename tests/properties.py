@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 VARIABLE = "DLSCHED_PROPERTIES"
 DEFAULT = "dev"
@@ -40,6 +40,7 @@ def load_profile(environment: Mapping[str, str]) -> None:
     settings.register_profile(
         f"dlsched-{name}",
         deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
         max_examples=examples(USUAL_EXAMPLES),
         derandomize=name == "ci",
     )

@@ -1,6 +1,6 @@
 """Harm: a service slower than under plain Docker, judged by its played requests.
 
-Owns the judgement of one service in a pair of runs with the same seed. It must not run them, nor
+Owns the judgement of services in a pair of runs with the same seed. It must not run them, nor
 look at what was reported.
 """
 
@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.played import PlayedService, mean_or_quantile
+from dlsched.simulation.node.starting import Computation
+from dlsched.simulation.node.workloads import Trace
 
 SLOWER_RATIO, SLOWER_S = 1.1, 0.002
 """Slower than by this factor and so much more is harm; less is not felt."""
 NEAR_RATIO = 0.8
 """Fraction of the target: a service below it is not harmed, however much slower it has become."""
+FULL_RATIO = 0.85
+"""Of the node: services that need more in any second may be in each other's way."""
 P95_REQUESTS = 1000
 """A p95 of fewer requests is chance."""
 
@@ -48,3 +54,54 @@ def harmed(plain: Served, own: Served, target_s: float | None) -> bool:
         after_s > SLOWER_RATIO * before_s + SLOWER_S and after_s > near_s
         for before_s, after_s in pairs
     )
+
+
+def busiest_ratio(trace: Trace, loads: Mapping[str, Computation]) -> float:
+    """Part of the node that the requests of played services need which came in any one second."""
+    seconds: dict[int, float] = {}
+    for job in trace.jobs:
+        one = loads[job.name]
+        if isinstance(one, PlayedService):
+            for came_s in one.came_s:
+                at = int(came_s)
+                seconds[at] = seconds.get(at, 0.0) + one.load.work_core_s
+    return max(seconds.values(), default=0.0) / trace.node.cores
+
+
+def worse_jobs(
+    trace: Trace, plain: Mapping[str, Computation], own: Mapping[str, Computation]
+) -> int:
+    """How many services are worse off than under plain Docker.
+
+    Where the services fit the node in every second: those that are harmed. Elsewhere: those that
+    meet their targets under plain Docker and miss them now, for whom no other one of at least
+    their weight is met that was not.
+    """
+    pairs = []
+    for job in trace.jobs:
+        before, after = plain[job.name], own[job.name]
+        if isinstance(before, PlayedService) and isinstance(after, PlayedService):
+            assert isinstance(job.spec.target, LatencyTarget)
+            pairs.append((job.spec, job.spec.target, before, after))
+    if busiest_ratio(trace, plain) <= FULL_RATIO:
+        return sum(
+            harmed(served(before), served(after), target.seconds)
+            for _, target, before, after in pairs
+        )
+    changed = [
+        (spec.weight, _meets(before, target), _meets(after, target))
+        for spec, target, before, after in pairs
+    ]
+    won = sorted(weight for weight, was, now in changed if now and not was)
+    lost = 0
+    for weight in sorted((weight for weight, was, now in changed if was and not now), reverse=True):
+        if won and won[-1] >= weight:
+            won.pop()
+        else:
+            lost += 1
+    return lost
+
+
+def _meets(service: PlayedService, target: LatencyTarget) -> bool:
+    took = [one for stretch in service.stretches().values() for one in stretch]
+    return bool(took) and mean_or_quantile(took, target.quantile) <= target.seconds

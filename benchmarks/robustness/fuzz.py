@@ -295,7 +295,7 @@ def _follow(
         while not _stopped.is_set():
             if not select.select([worker.stdout], [], [], LOOK_S)[0]:
                 waited_s += LOOK_S
-                if waited_s > silent_s:
+                if waited_s > (silent_s if begun else SILENT_S):
                     return False
                 continue
             waited_s = 0.0

@@ -19,17 +19,17 @@ from dataclasses import asdict, dataclass, replace
 
 from rich.console import Console
 
-from benchmarks.judge.harm import Served, harmed, served
+from benchmarks.judge.harm import worse_jobs
 from benchmarks.peers.fixed import FixedPolicy
 from benchmarks.publish import results
-from benchmarks.simulated.open_worlds import ARRIVING, CORES, Scenario, world
 from benchmarks.simulated.open_tables import Measured, headlines_of, tables_of
+from benchmarks.simulated.open_worlds import ARRIVING, CORES, Scenario, world
 from benchmarks.simulated.traces_pool import compare_all
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget
 from dlsched.policies.registry import load as load_policy
-from dlsched.simulation.node.played import JUDGED_S, PlayedService, mean_or_quantile
+from dlsched.simulation.node.played import PlayedService, mean_or_quantile
 from dlsched.simulation.node.service import BAND_RATIO
 from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.training import Training
@@ -167,19 +167,17 @@ def compare(
     """Every policy on that world; plain Docker is the first, the clairvoyant the last of them."""
     trace = world(scenario, services, seed)
     found: list[Measured] = []
-    plain: dict[str, Served] = {}
-    runs = [(policy, play(trace, NamedPolicy(policy, load_policy(policy)), seed)) for policy in policies]
+    runs = [
+        (policy, play(trace, NamedPolicy(policy, load_policy(policy)), seed)) for policy in policies
+    ]
     runs.append(("clairvoyant", clairvoyant(trace, seed)))
     if scenario.trainings:
         alone = replace(trace, jobs=tuple(job for job in trace.jobs if _serves(job)))
-        runs.append(("without trainings", play(alone, NamedPolicy(PLAIN, load_policy(PLAIN)), seed)))
-    plain = {name: served(one) for name, one in runs[0][1].services().items()}
+        runs.append(
+            ("without trainings", play(alone, NamedPolicy(PLAIN, load_policy(PLAIN)), seed))
+        )
     met = {policy: met_jobs(trace, played) for policy, played in runs}
     for policy, played in runs:
-        worse = sum(
-            harmed(plain[name], served(one), _target_s(trace, name))
-            for name, one in played.services().items()
-        )
         found.append(
             Measured(
                 scenario=scenario.name,
@@ -191,7 +189,9 @@ def compare(
                 met_jobs=round(met[policy], 4),
                 best_jobs=round(met["clairvoyant"], 4),
                 plain_jobs=round(met[PLAIN], 4),
-                worse_jobs=worse,
+                worse_jobs=worse_jobs(trace, runs[0][1].loads, played.loads)
+                if played.loads.keys() == runs[0][1].loads.keys()
+                else 0,
                 updates_per_min=round(played.updates_per_min, 2),
                 settled_updates_per_min=round(played.settled_per_min, 2),
                 training_cores=round(played.training_cores(trace.duration_s), 4),
@@ -202,12 +202,6 @@ def compare(
 
 def _serves(job: SimulatedJob) -> bool:
     return isinstance(job.spec.target, LatencyTarget)
-
-
-def _target_s(trace: Trace, name: str) -> float:
-    target = next(job.spec.target for job in trace.jobs if job.name == name)
-    assert isinstance(target, LatencyTarget)
-    return target.seconds
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-
-from dlsched.simulation.scoring import PLAIN
+from dataclasses import dataclass, replace
 
 OURS = "adaptive"
 
@@ -31,7 +29,7 @@ class Measured:
     """The clairvoyant's `met_jobs`."""
     plain_jobs: float
     worse_jobs: int
-    """Harmed: clearly slower than under plain Docker, and near their targets."""
+    """Worse off than under plain Docker, as `judge.harm` has it."""
     updates_per_min: float
     settled_updates_per_min: float
     """From the second minute on."""
@@ -45,7 +43,7 @@ def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
     """By title; a line for each kind of world."""
     titles: dict[str, Callable[[Measured], float]] = {
         "Services not slower than their targets": lambda row: row.met_jobs,
-        "Services harmed": lambda row: float(row.worse_jobs),
+        "Services worse off than under plain Docker": lambda row: float(row.worse_jobs),
         "Updates a minute": lambda row: row.updates_per_min,
         "Updates a minute, settled": lambda row: row.settled_updates_per_min,
         "Cores of trainings": lambda row: row.training_cores,
@@ -90,8 +88,9 @@ def headlines_of(found: Sequence[Measured]) -> list[str]:
             6.0,
         ),
         *_most(
-            "Nobody is harmed where the services fit the node",
-            [row for row in ours if _use(row) <= 0.7],
+            "Nobody is worse off than under plain Docker (where the services fit the node in every "
+            "second: slower by 10 % + 2 ms near a target; elsewhere: a target missed for nobody's)",
+            ours,
             lambda row: float(row.worse_jobs),
             0.0,
         ),
@@ -137,8 +136,6 @@ def _paired(found: Sequence[Measured], other: str) -> list[Measured]:
 
 
 def _with(row: Measured, plain_jobs: float, training_cores: float) -> Measured:
-    from dataclasses import replace
-
     return replace(row, plain_jobs=plain_jobs, training_cores=training_cores)
 
 
@@ -168,12 +165,12 @@ def _told(
         return []
     kept = sum(keeps(one) for one, _ in kinds)
     verdict = "reached" if kept == len(kinds) else "not reached"
-    return [f"{claim}: in {kept} of {len(kinds)} rows, the worst {worst[0]:.3f} ({worst[1]}): {verdict}"]
+    return [
+        f"{claim}: in {kept} of {len(kinds)} rows, the worst {worst[0]:.3f} ({worst[1]}): {verdict}"
+    ]
 
 
-def _means(
-    rows: Iterable[Measured], value: Callable[[Measured], float]
-) -> list[tuple[float, str]]:
+def _means(rows: Iterable[Measured], value: Callable[[Measured], float]) -> list[tuple[float, str]]:
     """The mean over the seeds, by kind of world."""
     kinds: dict[str, list[float]] = {}
     for row in rows:

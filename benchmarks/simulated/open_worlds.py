@@ -90,9 +90,7 @@ def world(scenario: Scenario, services: int, seed: int) -> Trace:
     return Trace(node, tuple(jobs), DURATION_S, name=scenario.name, idle_class=scenario.idle_class)
 
 
-def _load(
-    arriving: Arriving, use_cores: float, chance: random.Random
-) -> tuple[ServiceLoad, float]:
+def _load(arriving: Arriving, use_cores: float, chance: random.Random) -> tuple[ServiceLoad, float]:
     """A service that uses so much, and the mean latency that it has where nobody else computes."""
     rate, noise = chance.choice(_RATES_PER_S), chance.choice((0.2, 0.5, 1.0))
     work_core_s = use_cores / rate

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.judge.harm import Served, harmed, served
+from benchmarks.judge.harm import FULL_RATIO, Served, busiest_ratio, harmed, served
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
@@ -26,8 +26,6 @@ from dlsched.simulation.run import simulate
 from tests.policies.adaptive.test_room import CORES, neighbours, simulated
 
 DURATION_S = 40.0
-FULL_RATIO = 0.85
-"""Of the node: services that use more in any second may be in each other's way."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +69,6 @@ def play(trace: Trace, policy: str, seed: int) -> dict[str, Computation]:
     named = NamedPolicy(policy, load(policy))
     simulate(trace, named, seed, look=lambda _, loads: found.update(loads))
     return found
-
-
-def busiest_ratio(trace: Trace, loads: dict[str, Computation]) -> float:
-    """Of the node, what the requests that came in any one second need."""
-    seconds: dict[int, float] = {}
-    for job in trace.jobs:
-        one = loads[job.name]
-        if isinstance(one, PlayedService):
-            for came_s in one.came_s:
-                at = int(came_s)
-                seconds[at] = seconds.get(at, 0.0) + one.load.work_core_s
-    return max(seconds.values(), default=0.0) / trace.node.cores
 
 
 WORLDS = st.builds(

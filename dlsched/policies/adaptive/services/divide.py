@@ -47,6 +47,8 @@ target, and of services for which there is no room. One that cannot meet its tar
 plain Docker, unless it is small."""
 _SMALL_RATIO = 0.5
 """Of an even share: an open loop that uses less takes little from anybody, whatever it weighs."""
+_ROOM_RATIO = 0.85
+"""Of the node: while all services together need less, no open loop is in another one's way."""
 _FIT_RATIOS = (0.9, 1.0)
 """`slo`: the services fit the node, so that they have no ceilings, once what keeps them well below
 their targets is at most the first part of it, and then until it is more than the second."""
@@ -180,7 +182,9 @@ def place(
         limits=placing.limits,
         uses=placing.uses,
         weights=placing.weights,
-        open_loops=_open_loops(placing, triage, memory, hopeless, blind, even) if free else {},
+        open_loops=_open_loops(placing, triage, memory, hopeless, blind, even, whole)
+        if free
+        else {},
         why=placing.why,
         outlooks=placing.outlooks,
         memory=tuple(sorted(kept, key=lambda one: one.name)),
@@ -225,13 +229,16 @@ def _open_loops(
     hopeless: Sequence[JobView],
     blind: Collection[str],
     even_cores: float,
+    room_cores: float,
 ) -> dict[str, float]:
     """`Placed.open_loops`: the weights of those that may be open loops, in even shares."""
     ahead = dict.fromkeys(placing.limits, _AHEAD)
     ahead |= {need.name: _AHEAD * memory[need.name].urgency for need in triage.met}
-    for job in hopeless:
-        small = memory[job.name].asked_cores <= _SMALL_RATIO * even_cores
-        ahead[job.name] = _AHEAD if small else 1.0
+    asked = {job.name: memory[job.name].asked_cores for job in hopeless}
+    needed = math.fsum([need.least_cores for need in triage.met]) + math.fsum(asked.values())
+    for name, cores in asked.items():
+        small = cores <= _SMALL_RATIO * even_cores or needed <= _ROOM_RATIO * room_cores
+        ahead[name] = _AHEAD if small else 1.0
     ahead |= dict.fromkeys((*(need.name for need in triage.short), *blind), 1.0)
     return {name: shares for name, shares in ahead.items() if memory[name].may_be_open}
 
