@@ -191,11 +191,11 @@ def _ranked(
     open_tiers = (job.tiers.delivered is None, job.tiers.finished is None)
     told = heeded_steps(known, rule)
     end = told if told is not None else rule.end_over_finish * tiers.steps[1]
+    end = max(end, known.step + 1.0)
     sure = 1.0
     if known.learnt is not None:
         # No shape may fit: then a tier is as likely to be anywhere on the rest of the way.
-        sure -= rule.doubt_ratio * max(1.0 - known.step / end, 0.0)
-    end = max(end, known.step + 1.0)
+        sure -= rule.doubt_ratio * (1.0 - known.step / end)
     least = max(_LEAST_RATIO * end, 1.0)
     step_core_s = max(step_core_s, _LEAST_CORE_S)
     least_core_s = max(step_core_s * least, _LEAST_OF_DONE * job.attained_core_s)

@@ -344,6 +344,11 @@ def test_a_tier_out_of_reach_no_longer_counts_and_is_told() -> None:
     assert "to 0.8" not in placed.why["flat"]
 
 
+def test_a_curve_that_begins_beyond_its_tiers_is_placed_without_its_steps_told() -> None:
+    tuned = training("tuned", 300, told=None, value=lambda step: 0.9 - 1e-3 * math.exp(-step / 200))
+    assert decided([tuned]).uses["tuned"] > FLOOR
+
+
 def test_a_curve_that_rests_early_is_not_called_impossible() -> None:
     rests = training("rests", 600, value=lambda step: 0.75 - 0.5 * math.exp(-step / 60), every=25)
     finish = decided([rests]).outlooks["rests"][1]
