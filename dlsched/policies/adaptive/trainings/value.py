@@ -58,6 +58,8 @@ class Worth:
     why: str
     tiers_core_s: tuple[float | None, float | None] = (None, None)
     """Work left to each tier; None: reached, or given up."""
+    chances: tuple[float, float] = (1.0, 1.0)
+    """That each tier is reached before the end, also where no shape fits the curve."""
     tiers_done: int = 0
     """How many of its two tiers it has behind it: reached, or given up."""
     silent: bool = False
@@ -202,8 +204,9 @@ def _ranked(
     weights = (rule.deliver_weight, rule.finish_weight)
     value, fitted_value, index, parts = 0.0, 0.0, 0.0, []
     left: list[float | None] = []
+    chances = tuple(sure * chance + 1.0 - sure for chance in tiers.chances)
     for tier in (0, 1):
-        chance = sure * tiers.chances[tier] + 1.0 - sure
+        chance = chances[tier]
         if not open_tiers[tier] or chance < rule.give_up_chance:
             left.append(None)
             continue
@@ -234,6 +237,7 @@ def _ranked(
         _late(job, known),
         ", ".join(parts),
         (left[0], left[1]),
+        (chances[0], chances[1]),
         tiers_done=0 if left[0] is not None else 1 if left[1] is not None else 2,
     )
 
