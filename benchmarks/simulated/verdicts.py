@@ -39,7 +39,7 @@ NAME = "verdicts"
 POLICIES = {"told": "adaptive", "untold": "adaptive?heeds_total_steps=false"}
 """Whether the training's word on how many steps it takes in all counts."""
 
-JUDGED = range(1001, 1061)
+JUDGED = range(2001, 2041)
 LOOKED_AT = range(1, 41)
 """Seeds of `--shown`."""
 
@@ -167,8 +167,10 @@ Counts = Counter[tuple[str, str, str, str, str, str]]
 def _held(word: Word, true_s: float | None, met_s: float | None) -> bool:
     if word.kind is ForecastKind.MET:
         return true_s is not None
-    # Noise may reach a tier that the curve does not, and the curve one too late to be told.
-    by_s = [one for one in (true_s, met_s) if one is not None]
+    # It is of what is to come: noise may be reported to be there, the curve may come too late for
+    # that, and where it was there too shortly to be reported it is past.
+    ahead_s = true_s if true_s is not None and true_s >= word.now_s else None
+    by_s = [one for one in (ahead_s, met_s) if one is not None]
     reached = bool(by_s) and (word.due_s is None or min(by_s) <= word.due_s)
     return reached is (word.kind is ForecastKind.EXPECTED)
 
