@@ -272,6 +272,20 @@ def run(families: Iterable[str], seeds: Sequence[int], processes: int) -> list[R
     return rows_of(counts)
 
 
+def save(rows: Sequence[Row]) -> None:
+    """The result file of the judged draws."""
+    results.save(
+        NAME,
+        results.host_facts("none"),
+        JUDGED,
+        [asdict(row) for row in rows],
+        title=f"What `adaptive` said of {2 * len(FAMILIES) * len(JUDGED)} trainings' tiers",
+        table=table_of(rows),
+        headlines=figures(rows),
+        shown={"families": list(SHOWN), "seeds": list(LOOKED_AT)},
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run all and save it, or what a policy is worked on with; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -283,14 +297,5 @@ def main(arguments: list[str] | None = None) -> int:
     table, headlines = table_of(rows), figures(rows)
     Console().print(results.markdown(table), *headlines, sep="\n", markup=False, soft_wrap=True)
     if not chosen.shown:
-        results.save(
-            NAME,
-            results.host_facts("none"),
-            seeds,
-            [asdict(row) for row in rows],
-            title=f"What `adaptive` said of {2 * len(families) * len(seeds)} trainings' tiers",
-            table=table,
-            headlines=headlines,
-            shown={"families": list(SHOWN), "seeds": list(LOOKED_AT)},
-        )
+        save(rows)
     return 0
