@@ -107,6 +107,13 @@ BENCHES = {
         "no",
         "adaptive on trainings beside its peers and a clairvoyant",
     ),
+    "verdicts": Bench(
+        "benchmarks.simulated.verdicts",
+        "simulated",
+        "10 min",
+        "no",
+        "how often what adaptive says of a training's tiers held",
+    ),
     "mixed": Bench(
         "benchmarks.simulated.mixed",
         "simulated",

@@ -31,6 +31,8 @@ from benchmarks.simulated import (
     mixed,
     sim_vs_real,
     simulated,
+    verdict_curves,
+    verdicts,
 )
 
 PUBLISHED = tuple(
@@ -230,6 +232,13 @@ def part_adaptive_training(console: Console, _: argparse.Namespace) -> None:
     adaptive_training.save(found, seeds)
 
 
+def part_verdicts(console: Console, _: argparse.Namespace) -> None:
+    """What `adaptive` says of trainings' tiers, held against the truth."""
+    rows = verdicts.run(verdict_curves.FAMILIES, verdicts.JUDGED, len(os.sched_getaffinity(0)))
+    console.print(*verdicts.figures(rows), sep="\n", markup=False, soft_wrap=True)
+    verdicts.save(rows)
+
+
 def part_adaptive_inference(console: Console, _: argparse.Namespace) -> None:
     """`adaptive`, its peers and the clairvoyant on generated services."""
     found = adaptive_inference.run(
@@ -330,6 +339,7 @@ PARTS = {
     "simulated": part_simulated,
     adaptive_inference.NAME: part_adaptive_inference,
     adaptive_training.NAME: part_adaptive_training,
+    verdicts.NAME: part_verdicts,
     mixed.NAME: part_mixed,
     ablation.NAME: part_ablation,
     "sim-vs-real": part_sim_vs_real,

@@ -22,6 +22,7 @@ _STYLE = {
     "expected": "",
     "crowded": "yellow",
     "impossible": "bold red",
+    "unlikely": "yellow",
     "unknown": "dim",
 }
 

@@ -24,6 +24,8 @@ class ForecastKind(StrEnum):
     """Not beside these others; with less for some of them it would be."""
     IMPOSSIBLE = "impossible"
     """Not on this node, whoever else is on it."""
+    UNLIKELY = "unlikely"
+    """Not expected, but nothing rules it out."""
     UNKNOWN = "unknown"
     """There is not enough to tell by yet."""
 
@@ -90,6 +92,8 @@ def in_short(outlook: Forecast, now_s: float) -> str:
             return f"lacks {render_cores(lacking)}" if lacking > 0 else "crowded"
         case ForecastKind.IMPOSSIBLE:
             return "impossible" if outlook.best is None else f"at best {_best(outlook)}"
+        case ForecastKind.UNLIKELY:
+            return "not expected"
         case ForecastKind.UNKNOWN:
             return "?"
 
@@ -130,6 +134,8 @@ def _sentence(outlook: Forecast, now_s: float) -> str:
         case ForecastKind.IMPOSSIBLE:
             told = outlook.best is None or _best(outlook) in outlook.why
             return "not on this node" + ("" if told else f", at best {_best(outlook)}")
+        case ForecastKind.UNLIKELY:
+            return "not expected"
         case ForecastKind.UNKNOWN:
             return "cannot be told yet"
 
@@ -202,7 +208,7 @@ def turned(
 ) -> tuple[Standings, tuple[tuple[Word, Forecast], ...]]:
     """How one job's targets stand, and the turns to be told now: each once, and none that flaps.
 
-    What is unknown turns nothing.
+    What is unknown, or not expected but not ruled out either, turns nothing.
     """
     if not before and not any(one.kind in _OUT_OF_REACH for one in outlooks):
         return before, ()

@@ -62,6 +62,7 @@ def expected(in_s: float, low_s: float | None = None, high_s: float | None = Non
         (IMPOSSIBLE, "at best 64 ms"),
         (Forecast(ForecastKind.IMPOSSIBLE, "finish", best=0.87123), "at best 0.8712"),
         (Forecast(ForecastKind.IMPOSSIBLE, "finish"), "impossible"),
+        (replace(IMPOSSIBLE, kind=ForecastKind.UNLIKELY), "not expected"),
         (UNKNOWN, "?"),
     ],
 )
@@ -103,6 +104,7 @@ def test_in_short(outlook: Forecast, words: str) -> None:
             "not beside these others: it would be met if vgg-2 gave 0.8",
         ),
         (Forecast(ForecastKind.IMPOSSIBLE, "finish", why="it falls"), "not on this node: it falls"),
+        (Forecast(ForecastKind.UNLIKELY, "finish", why="it falls"), "not expected: it falls"),
         (UNKNOWN, "cannot be told yet"),
     ],
 )

@@ -116,7 +116,8 @@ def _tier_doubts(
 ) -> Iterator[str]:
     best, tier = outlook["best"], outlook["tier"]
     asked = {"deliver": target.deliver, "finish": target.finish}.get(tier)
-    if before.get("metric") != target.metric or outlook["kind"] != "impossible" or best is None:
+    short = outlook["kind"] in ("impossible", "unlikely")
+    if before.get("metric") != target.metric or not short or best is None:
         return
     if asked is not None and not reaches(target, asked, best):
         yield f"target.{tier}: {asked:g}, at best {best:.4g} is expected as it runs now"

@@ -149,6 +149,11 @@ LEARNS = "target: {metric: accuracy, deliver: 0.9, finish: %s}"
         (ASKS, GREEDY, []),
         ("target: {latency: 80ms, quantile: p95}\ncpus: {max: 1}", GREEDY, []),
         (LEARNS % 0.97, FLAT, ["target.finish: 0.97, at best 0.952 is expected as it runs now"]),
+        (
+            LEARNS % 0.97,
+            row(UNTIL_97, "finish", "unlikely", 0.952, None),
+            ["target.finish: 0.97, at best 0.952 is expected as it runs now"],
+        ),
         (LEARNS % 0.95, FLAT, []),
         (LEARNS % 0.97, {**FLAT, "name": "job-b"}, []),
         (LEARNS % 0.97, {**FLAT, "target": None}, []),

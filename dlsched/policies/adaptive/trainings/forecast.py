@@ -17,7 +17,7 @@ from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView, Reached
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
-from dlsched.policies.adaptive.trainings.model import TrainingMemory
+from dlsched.policies.adaptive.trainings.model import TrainingMemory, heeded_steps
 from dlsched.policies.adaptive.trainings.value import Worth, deadline_at_s
 
 Tier = Literal["deliver", "finish", "end"]
@@ -25,6 +25,9 @@ TIERS: tuple[Tier, ...] = ("deliver", "finish", "end")
 
 _LIKELY = 0.5
 """Chance from which on a tier is expected."""
+_NEARLY_NEVER = 0.01
+"""Chance below which a tier is impossible. What is doubted of the curve counts, so that the run is
+all but over then: curves rise late, where the learning rate drops."""
 _WAIT_SPREAD = 0.9
 """Of the time that a training waits for others, so much is added to either side: they may take
 longer, or less."""
@@ -180,14 +183,17 @@ def _of_job(
             told.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
             continue
         reach = getattr(known.learnt, tier)
-        if left is None:  # given up: the fit alone may see an end where a curve only rests
-            level = known.learnt.level
+        chance, level = worth.chances[place], known.learnt.level
+        # Where nothing tells the end, the fit looks far beyond what was seen: it may say never.
+        never = heeded_steps(known, rule) is None and reach.chance < rule.give_up_chance
+        if left is None or chance < _LIKELY or never:
+            kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
             why = f"{target.metric} levels off at {level:.4g}, short of {goal}"
-            told.append(Forecast(ForecastKind.IMPOSSIBLE, tier, best=level, why=why))
+            told.append(Forecast(kind, tier, best=level, why=why))
             continue
         if reach.chance < _LIKELY:
             why = f"{goal} is reached with a chance of {reach.chance:.0%}"
-            told.append(Forecast(ForecastKind.UNKNOWN, tier, best=known.learnt.level, why=why))
+            told.append(Forecast(ForecastKind.UNKNOWN, tier, best=level, why=why))
             continue
         at_s = in_s[place]
         assert at_s is not None
@@ -267,9 +273,11 @@ def _in_time(
     needs = left_core_s / there_s if there_s > 0 else math.inf
     late_s = now_s + in_s - due_s
     if needs > cores:
+        # What is left is known too badly to rule it out before that.
+        kind = ForecastKind.UNLIKELY if there_s > 0 else ForecastKind.IMPOSSIBLE
         when = f"is in {there_s:.0f} s" if there_s > 0 else "has passed"
         return Forecast(
-            ForecastKind.IMPOSSIBLE,
+            kind,
             outlook.tier,
             why=f"its deadline {when}, alone it takes {left_core_s / cores:.0f} s",
         )

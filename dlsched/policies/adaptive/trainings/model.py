@@ -157,7 +157,7 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
         points=thinned(points),
         read_s=samples[-1].received_s,
         step=step,
-        told_steps=told if told is None or told > step else step,
+        told_steps=told if told is None or told >= step else None,  # what it said was wrong
         due_s=was.due_s if not evaluated or was.due_s is not None else now_s,
     )
     if last is None:

@@ -58,6 +58,8 @@ class Worth:
     why: str
     tiers_core_s: tuple[float | None, float | None] = (None, None)
     """Work left to each tier; None: reached, or given up."""
+    chances: tuple[float, float] = (1.0, 1.0)
+    """That each tier is reached before the end, also where no shape fits the curve."""
     tiers_done: int = 0
     """How many of its two tiers it has behind it: reached, or given up."""
     silent: bool = False
@@ -191,19 +193,20 @@ def _ranked(
     open_tiers = (job.tiers.delivered is None, job.tiers.finished is None)
     told = heeded_steps(known, rule)
     end = told if told is not None else rule.end_over_finish * tiers.steps[1]
+    end = max(end, known.step + 1.0)
     sure = 1.0
     if known.learnt is not None:
         # No shape may fit: then a tier is as likely to be anywhere on the rest of the way.
-        sure -= rule.doubt_ratio * max(1.0 - known.step / end, 0.0)
-    end = max(end, known.step + 1.0)
+        sure -= rule.doubt_ratio * (1.0 - known.step / end)
     least = max(_LEAST_RATIO * end, 1.0)
     step_core_s = max(step_core_s, _LEAST_CORE_S)
     least_core_s = max(step_core_s * least, _LEAST_OF_DONE * job.attained_core_s)
     weights = (rule.deliver_weight, rule.finish_weight)
     value, fitted_value, index, parts = 0.0, 0.0, 0.0, []
     left: list[float | None] = []
+    chances = tuple(sure * chance + 1.0 - sure for chance in tiers.chances)
     for tier in (0, 1):
-        chance = sure * tiers.chances[tier] + 1.0 - sure
+        chance = chances[tier]
         if not open_tiers[tier] or chance < rule.give_up_chance:
             left.append(None)
             continue
@@ -234,6 +237,7 @@ def _ranked(
         _late(job, known),
         ", ".join(parts),
         (left[0], left[1]),
+        (chances[0], chances[1]),
         tiers_done=0 if left[0] is not None else 1 if left[1] is not None else 2,
     )
 

@@ -337,11 +337,52 @@ def test_a_tier_out_of_reach_no_longer_counts_and_is_told() -> None:
     placed = decided([flat])
     deliver, finish, end = placed.outlooks["flat"]
     assert deliver.kind is ForecastKind.MET
-    assert finish.kind is ForecastKind.IMPOSSIBLE
+    assert finish.kind is ForecastKind.UNLIKELY
     assert finish.best == pytest.approx(0.75, abs=0.01)
     assert "levels off" in finish.why
     assert end.kind is ForecastKind.EXPECTED
     assert "to 0.8" not in placed.why["flat"]
+
+
+@pytest.mark.parametrize(
+    ("steps", "told", "kind"),
+    [
+        (1000, 2000, ForecastKind.UNLIKELY),
+        (1900, 2000, ForecastKind.UNLIKELY),
+        (2000, 2000, ForecastKind.IMPOSSIBLE),
+        (2000, None, ForecastKind.UNLIKELY),
+    ],
+)
+def test_a_flat_curve_rules_nothing_out_while_steps_are_left(
+    steps: int, told: int | None, kind: ForecastKind
+) -> None:
+    # A drop of the learning rate may still lift it.
+    flat = training(
+        "flat", steps, told=told, value=lambda step: 0.75 - 0.5 * math.exp(-step / 200), every=25
+    )
+    assert decided([flat]).outlooks["flat"][1].kind is kind
+
+
+def test_a_training_that_goes_on_past_the_steps_that_it_told_has_not_ended() -> None:
+    flat = training(
+        "flat", 2000, told=500, value=lambda step: 0.75 - 0.5 * math.exp(-step / 200), every=25
+    )
+    placed = decided([flat])
+    assert placed.memory[0].told_steps is None
+    assert placed.outlooks["flat"][1].kind is ForecastKind.UNLIKELY
+
+
+def test_a_late_take_off_keeps_its_part_while_it_is_flat() -> None:
+    late = training("late", 1600, value=lambda step: 0.1 + 1e-3 * math.sin(step), every=40)
+    others = [training("near", 380, every=20, told=3000), training("past", 1000)]
+    placed = decided([late, *others])
+    assert "to 0.7" in placed.why["late"]
+    assert "to 0.8" in placed.why["late"]
+
+
+def test_a_curve_that_begins_beyond_its_tiers_is_placed_without_its_steps_told() -> None:
+    tuned = training("tuned", 300, told=None, value=lambda step: 0.9 - 1e-3 * math.exp(-step / 200))
+    assert decided([tuned]).uses["tuned"] > FLOOR
 
 
 def test_a_curve_that_rests_early_is_not_called_impossible() -> None:
@@ -417,7 +458,7 @@ def test_a_deadline_that_nothing_can_meet_moves_nobody() -> None:
     late = training("late", 350, step_core_s=40.0, target=due)
     other = training("other", 350)
     told = decided([late, other])
-    assert told.outlooks["late"][0].kind is ForecastKind.IMPOSSIBLE
+    assert told.outlooks["late"][0].kind is ForecastKind.UNLIKELY
     assert first(decided([late, other], told.memory, now_s=101.0)) == "other"
 
 
