@@ -71,7 +71,7 @@ def table(found: Sequence[Measured]) -> Table:
         title_justify="left",
         caption=f"slower than under plain Docker by more than 10 % + 2 ms: "
         f"{', '.join(slower) or 'none'} of {len(plain)}; requests that failed: {failed}; "
-        f"CPU of the training in {JUDGE_S:g} s: {plain[0].trainings_core_s:g} s and "
+        f"CPU of the training meanwhile: {plain[0].trainings_core_s:g} s and "
         f"{own[0].trainings_core_s:g} s; updates a minute: {plain[0].updates_per_min:g} and "
         f"{own[0].updates_per_min:g}",
         caption_justify="left",
