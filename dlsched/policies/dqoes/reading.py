@@ -104,7 +104,9 @@ def clients(job: JobView, reading: Reading, before: Clients | None) -> Clients |
     """Who sends the job's requests, as far as its reports have told; None: they have not."""
     if reading.standing is None:
         return before
-    in_flight, periods = job.progress.in_flight, job.usage.throttled_ratio
+    # Many reporters tell none in flight, ever: then Little's law says how many there are.
+    in_flight = job.progress.in_flight or round(reading.in_service)
+    periods = job.usage.throttled_ratio
     held = reading.binds if periods is None else periods > MOSTLY
     known = before or Clients(float(in_flight == 1), float(held))
     return known.after(in_flight, throttled=held, in_service=reading.in_service)

@@ -300,7 +300,7 @@ def test_open_loops_on_an_idle_node_have_a_steady_hand() -> None:
     plant.run(40)
     before = sum(service.changes for service in services)
     plant.run(60)
-    assert sum(service.changes for service in services) - before <= 6  # 38 to 58 without it
+    assert sum(service.changes for service in services) - before <= 15  # 38 to 58 without
 
 
 @pytest.mark.parametrize(("in_flight", "open_loop"), [(1, False), (0, True), (7, True)])
