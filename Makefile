@@ -14,8 +14,8 @@ IMAGES := $(PYTHON) -m tools.images
 help:  ## what can be made
 	@awk -F ':.*##' '/^[a-z0-9-]+:.*##/ { printf "make %-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: environment  ## eight inference containers under plain Docker and under dlsched
-	@$(ENGINE) -- $(IMAGES) inference -- $(PYTHON) -m benchmarks run demo
+demo: environment  ## inference containers under plain Docker and under dlsched, real traffic too
+	@$(ENGINE) -- $(IMAGES) inference training -- $(PYTHON) -m benchmarks run demo
 
 # LANES=--slow: the slow lane, too, as .ci/run does.
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had

@@ -31,9 +31,9 @@ BENCHES = {
     "demo": Bench(
         "benchmarks.real.demo",
         "real",
-        "10 min",
+        "13 min",
         "yes",
-        "eight models under plain Docker, published DQoES and dlsched, live (make demo)",
+        "eight models, and real traffic, under plain Docker and dlsched, live (make demo)",
     ),
     "satisfied": Bench(
         BENCH,

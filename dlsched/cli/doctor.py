@@ -92,12 +92,20 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
 
 
 def _policy(settings: Settings) -> Finding:
+    from dlsched.policies.protocol import holds_at_target
     from dlsched.policies.registry import load
 
     try:
-        load(settings.policy, settings.policy_options)
+        policy = load(settings.policy, settings.policy_options)
     except DlschedError as error:
         return Finding("policy", "fail", str(error), "see `dlsched policies --verbose`")
+    if holds_at_target(policy):
+        line = (
+            f"{settings.policy} holds every service at its target by a ceiling: where requests do "
+            "not wait for answers (open loops: web clients, cameras) they queue up without bound"
+        )
+        remedy = "for such services policy adaptive in mode slo; `dlsched why JOB` tells which"
+        return Finding("policy", "warn", line, remedy)
     return Finding("policy", "ok", f"{settings.policy} loads")
 
 

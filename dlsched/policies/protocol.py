@@ -21,6 +21,9 @@ class Policy(Protocol):
     It decides cores alone. Where jobs share a GPU it is asked once more for each, with a snapshot
     in which the GPU is a node of capacity 1 and cores are its time (see `gpu_node`); a policy
     that is not to be asked so says it by a class variable `per_device` that is False.
+
+    One that keeps services from being faster than their targets says it by a class variable
+    `holds_at_target` that is True: requests that do not wait for answers queue up under it.
     """
 
     Parameters: ClassVar[type[Any]]
@@ -37,3 +40,8 @@ class Policy(Protocol):
 def heeds_progress(policy: Policy) -> bool:
     """Whether what it decides for a job hangs on that job's progress."""
     return bool(getattr(policy, "heeds_progress", True))
+
+
+def holds_at_target(policy: Policy) -> bool:
+    """Whether it slows down services that are faster than their targets."""
+    return bool(getattr(policy, "holds_at_target", False))

@@ -48,6 +48,18 @@ def test_a_policy_that_does_not_load_fails(
     assert findings(program)["policy"][0] == "fail"
 
 
+@pytest.mark.parametrize(
+    ("policy", "state"), [("adaptive", "ok"), ("dqoes", "warn"), ("dqoes-published", "warn")]
+)
+def test_a_policy_that_open_loops_queue_up_under_says_so(
+    program: Program, monkeypatch: pytest.MonkeyPatch, policy: str, state: str
+) -> None:
+    monkeypatch.setenv("DLSCHED_POLICY", policy)
+    found, line = findings(program)["policy"]
+    assert found == state
+    assert ("queue up without bound" in line and "mode slo" in line) is (state == "warn")
+
+
 def test_folders(program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert findings(program)["watch"] == ("ok", f"{folders}/jobs.d: 0 entries ")
     monkeypatch.setenv("DLSCHED_WATCH", str(folders / "absent"))

@@ -35,6 +35,7 @@ def job(
     changed_at_s: float | None = 0.0,
     bounds: Bounds = UNBOUNDED,
     weight: float = 1.0,
+    in_flight: int = 1,
 ) -> JobView:
     """A running job as a policy sees it; it uses all of its quota unless told otherwise."""
     window = from_latencies(latencies_s or [])
@@ -54,7 +55,7 @@ def job(
             window_cores=cores if used is None else used,
             throttled_ratio=throttled,
         ),
-        progress=Progress(window=window, recent=window, oldest_s=oldest_s),
+        progress=Progress(window=window, recent=window, in_flight=in_flight, oldest_s=oldest_s),
         started_at_s=0.0,
         changed_at_s=changed_at_s,
     )
@@ -138,6 +139,12 @@ class Service:
         self.next_arrival_s += chance.expovariate(self.arrivals_per_s)
         return arrived_s
 
+    def in_flight(self, now_s: float) -> int:
+        """Requests in service then; of a queue the first."""
+        if self.arrivals_per_s is None:
+            return 1
+        return (self.begun_s is not None) + (self.next_arrival_s < now_s)
+
     def view(self, now_s: float) -> JobView:
         """What the agent would know now."""
         since_s = max(self.changed_at_s, now_s - WINDOW_S)
@@ -157,6 +164,7 @@ class Service:
             progress=Progress(
                 window=view.progress.window,
                 recent=from_latencies([end - begun for begun, end in self.answered]),
+                in_flight=self.in_flight(now_s),
                 oldest_s=0.0 if self.begun_s is None else now_s - self.begun_s,
             ),
         )

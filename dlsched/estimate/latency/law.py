@@ -222,6 +222,25 @@ class LatencyModel:
         return self.law_core_s * self.factor(quantile) / latency_s
 
 
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What a service's reports say of who sends its requests."""
+
+    always_one: float
+    """Part of its reports, faded, with exactly one request in flight."""
+    bound: float
+    """Part of the looks, faded, in which its ceiling set the pace."""
+    are_one: bool = False
+    """Whether it is a closed loop of one client; else requests may come by themselves."""
+
+    def after(self, in_flight: int, *, throttled: bool, in_service: float) -> Clients:
+        """The same after one more report."""
+        always_one = 0.8 * self.always_one + (0.2 if in_flight == 1 else 0.0)
+        bound = 0.8 * self.bound + (0.2 if throttled else 0.0)
+        are_one = one_client(always_one, in_service, bound, self.are_one)
+        return Clients(always_one, bound, are_one)
+
+
 def one_client(always_one: float, in_service: float, bound: float, was_one: bool) -> bool:
     """Whether reports with one request in flight mean that there is one all the time."""
     least = STILL_ONE if was_one else ALWAYS_ONE

@@ -12,8 +12,8 @@ from dlsched.estimate.latency.law import (
     LITTLE_OFF,
     NO_LAG,
     TAIL_PRIOR,
+    Clients,
     LatencyModel,
-    one_client,
     remembered_requests,
 )
 from dlsched.estimate.latency.observed import Seen
@@ -152,9 +152,9 @@ def updated(
         tail_requests,
         said.in_service_s,
         said.span_s,
-        said.always_one,
-        said.bound,
-        said.one_client,
+        said.clients.always_one,
+        said.clients.bound,
+        said.clients.are_one,
         *work_page,
         *law_page,
         model.measured_s + quick * (mean_s - model.measured_s),
@@ -178,9 +178,7 @@ class _Said(NamedTuple):
 
     in_service_s: float
     span_s: float
-    always_one: float
-    bound: float
-    one_client: bool
+    clients: Clients
     claim_ratio: float
     sharing: float
     """How many requests share a ceiling."""
@@ -192,12 +190,13 @@ def _said(model: LatencyModel, seen: Seen) -> _Said:
         in_service_s = _LITTLE_DECAY * in_service_s + seen.sketch.sum_s
         span_s = _LITTLE_DECAY * span_s + seen.elapsed_s
     at_once = in_service_s / span_s if span_s > 0.0 else 1.0
-    always_one = 0.8 * model.always_one + (0.2 if seen.in_flight == 1 else 0.0)
-    bound = 0.8 * model.bound + (0.2 if seen.throttled else 0.0)
-    if not one_client(always_one, at_once, bound, model.is_one_client):
-        return _Said(in_service_s, span_s, always_one, bound, False, 1.0, max(1.0, at_once))
+    clients = Clients(model.always_one, model.bound, model.is_one_client).after(
+        seen.in_flight, throttled=seen.throttled, in_service=at_once
+    )
+    if not clients.are_one:
+        return _Said(in_service_s, span_s, clients, 1.0, max(1.0, at_once))
     claim = at_once if abs(math.log(at_once)) > LITTLE_OFF else 1.0
-    return _Said(in_service_s, span_s, always_one, bound, True, claim, 1.0)
+    return _Said(in_service_s, span_s, clients, claim, 1.0)
 
 
 def _worked(

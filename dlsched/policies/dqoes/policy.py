@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from dlsched.estimate.latency.law import Clients
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.dqoes.parameters import DqoesParameters
-from dlsched.policies.dqoes.reading import Reading, is_saturated, read
+from dlsched.policies.dqoes.reading import Reading, clients, is_saturated, read
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 from dlsched.policies.published.dqoes import Standing
 
@@ -34,6 +35,21 @@ class DqoesJob:
     """Whether the last decision gave it what it wants."""
     hopeless_until_s: float = 0.0
     """Until when more CPU is held not to help it."""
+    clients: Clients | None = None
+    """Who sends its requests; None: unknown yet."""
+    late_cores: float = 0.0
+    """The widest ceiling lately under which requests of an open loop began to queue up."""
+    late_until_s: float = 0.0
+    """Until when nothing is tried near it."""
+    late_wait_s: float = 0.0
+    """How long that was, from the beginning."""
+    is_late: bool = False
+    """Whether it was late when it last told enough."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests may come whether or not it has answered, as far as is known."""
+        return self.clients is not None and not self.clients.are_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +81,20 @@ class DqoesPolicy:
       impossible target drains everybody.
     - While the host is saturated by others, no more is divided than can be had
       (`saturated_ratio`): published, the largest limit becomes a promise that nobody keeps.
+    - A ceiling under which requests of an open loop began to queue up is not come near again for
+      `retry_s`, and each time for twice as long: otherwise it would go to and fro for ever.
     - The interval backs off only while all are satisfied (`interval_s`, `backoff`).
 
     Jobs without a latency target get their fair share, and what the others leave.
+
+    Open loops, whose requests do not wait for answers, are seldom within the band under any
+    ceiling: `adaptive` in its mode `slo` suits them better.
     """
 
     Parameters: ClassVar[type[DqoesParameters]] = DqoesParameters
     Memory: ClassVar[type[DqoesMemory]] = DqoesMemory
     reserves: ClassVar[bool] = True
+    holds_at_target: ClassVar[bool] = True
 
     def __init__(self, parameters: DqoesParameters) -> None:
         self.parameters = parameters
@@ -123,6 +145,7 @@ class DqoesPolicy:
                 why[job.name] += "; more does not help it"
             elif not kept:
                 why[job.name] += f"; it needs {want.wanted_cores:.3f}, too dear while CPU is short"
+            why[job.name] += _of_open_loop(want, snapshot.now_s)
 
         limits |= fair_shares(others, capacity - math.fsum(limits.values()))
         for job in others:
@@ -183,9 +206,10 @@ class DqoesPolicy:
         bounds = claim(job, snapshot.node.capacity_cores)
         if known.target_s != target_s:
             wanted = known.wanted_cores * known.target_s / target_s
-            known = DqoesJob(job.name, target_s, wanted)
+            known = DqoesJob(job.name, target_s, wanted, clients=known.clients)
         if reading.base_cores <= 0:
             return known
+        known = self._queued(job, reading, known, snapshot.now_s, full)
         if reading.standing is not Standing.WORSE:
             known = replace(known, hopeless_until_s=0.0)
         elif known.hopeless_until_s > snapshot.now_s:
@@ -203,8 +227,36 @@ class DqoesPolicy:
             step = math.log(rule.step_ratio)
             if abs(pull) > reading.slack:
                 wanted *= math.exp(min(max(gain * pull, -step), step))
+                if pull < 0.0 and known.is_open and snapshot.now_s < known.late_until_s:
+                    # No lower than a step above what it was late with, where it is there.
+                    least = min(rule.step_ratio * known.late_cores, known.wanted_cores)
+                    wanted = max(wanted, least)
         wanted = min(max(wanted, bounds.floor_cores), bounds.ceiling_cores)
         return replace(known, wanted_cores=wanted, hopeless_until_s=until_s)
+
+    def _queued(
+        self, job: JobView, reading: Reading, known: DqoesJob, now_s: float, full: bool
+    ) -> DqoesJob:
+        """What is known of its clients, and of the ceiling that made an open loop queue up.
+
+        While a queue drains, it is late under wider ceilings too: the first one counts. On a full
+        host it may be late for what others take.
+        """
+        is_late = reading.standing is Standing.WORSE
+        known = replace(known, clients=clients(job, reading, known.clients))
+        queues = is_late and not known.is_late and reading.binds and not full
+        if known.is_open and queues:
+            late_cores, wait_s = reading.base_cores, known.late_wait_s
+            if now_s < known.late_until_s:
+                late_cores = max(late_cores, known.late_cores)
+            elif now_s < known.late_until_s + wait_s:
+                wait_s *= 2.0
+            else:
+                wait_s = self.parameters.retry_s
+            known = replace(
+                known, late_cores=late_cores, late_until_s=now_s + wait_s, late_wait_s=wait_s
+            )
+        return replace(known, is_late=is_late)
 
     def _pack(
         self,
@@ -252,6 +304,18 @@ class DqoesPolicy:
             )
             left -= math.fsum(limits[name] for name in group) - had
         return limits
+
+
+def _of_open_loop(want: DqoesJob, now_s: float) -> str:
+    """What to expect of a job whose requests may come by themselves."""
+    if not want.is_open:
+        return ""
+    queued = f", as they did under {want.late_cores:.3f}" if now_s < want.late_until_s else ""
+    return (
+        "; it may be an open loop, whose requests do not wait for answers: under a ceiling near "
+        f"what it needs they queue up without bound{queued}; policy adaptive in mode slo sets "
+        "none while there is room"
+    )
 
 
 def _cores(job: JobView) -> str:

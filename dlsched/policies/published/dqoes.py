@@ -87,6 +87,7 @@ class DqoesPublishedPolicy:
     Parameters: ClassVar[type[DqoesPublishedParameters]] = DqoesPublishedParameters
     Memory: ClassVar[type[DqoesPublishedMemory]] = DqoesPublishedMemory
     reserves: ClassVar[bool] = False
+    holds_at_target: ClassVar[bool] = True
 
     def __init__(self, parameters: DqoesPublishedParameters) -> None:
         self.parameters = parameters

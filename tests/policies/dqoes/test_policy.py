@@ -33,7 +33,8 @@ def after_first(seen: Snapshot, **wanted: float) -> Decision:
 
 def late(count: int = 40, **changes: object) -> JobView:
     """A job at 1.4 of its target, with its quota in full use."""
-    return replace(job("a", 0.05, [0.07] * count), **changes)  # type: ignore[arg-type]
+    options = {name: changes.pop(name) for name in ("cores", "in_flight") if name in changes}
+    return replace(job("a", 0.05, [0.07] * count, **options), **changes)  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------- one job: give, take, stay
@@ -291,6 +292,34 @@ def test_open_loop_queues_do_not_set_it_swinging() -> None:
         latencies = [end - begun for begun, end in service.answered]
         assert 0.6 < statistics.fmean(latencies) / 0.06 < 1.4
         assert service.changes - changes <= 4
+
+
+def test_open_loops_on_an_idle_node_have_a_steady_hand() -> None:
+    services = [Service(f"at-{rate}", 0.1, arrivals_per_s=rate) for rate in (5.0, 10.0, 20.0)]
+    plant = Plant(services, load("dqoes"), seed=2)
+    plant.run(40)
+    before = sum(service.changes for service in services)
+    plant.run(60)
+    assert sum(service.changes for service in services) - before <= 15  # 38 to 58 without
+
+
+@pytest.mark.parametrize(("in_flight", "open_loop"), [(1, False), (0, True), (7, True)])
+def test_an_open_loop_is_told_what_to_expect(in_flight: int, open_loop: bool) -> None:
+    why = after_first(snapshot(late(in_flight=in_flight)), a=0.25).why["a"]
+    assert ("may be an open loop" in why and "mode slo" in why) is open_loop
+
+
+def held(now_s: float, *, in_flight: int = 0) -> float:
+    """The ceiling of a fast job that was late under 0.2 cores at 10 s, and now has 0.3."""
+    first = after_first(snapshot(late(in_flight=in_flight, cores=0.2)), a=0.2)
+    fast = job("a", 0.05, [0.02] * 40, cores=0.3, in_flight=in_flight)
+    return cores(load("dqoes").decide(snapshot(fast, now_s=now_s), first.memory))
+
+
+def test_an_open_loop_gives_nothing_near_what_it_was_late_with_until_it_is_tried_again() -> None:
+    assert held(20.0) == pytest.approx(0.2 * 1.4**0.7)
+    assert held(131.0) < 0.2
+    assert held(20.0, in_flight=1) < 0.2  # a closed loop gives at once
 
 
 @pytest.mark.parametrize(

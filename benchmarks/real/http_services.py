@@ -1,0 +1,260 @@
+"""HTTP services under Poisson clients on real containers, beside trainings: what their clients saw.
+
+Owns their start, the clients, what is counted while a policy has them, and who is worse off for it.
+It must not choose the services: whoever compares does. Latencies are the clients', counted from the
+moment that a request was due.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.judge.harm import SLOWER_RATIO, SLOWER_S
+from benchmarks.places import ROOT
+from benchmarks.real import training_set
+from benchmarks.real.session import Session, wait_for
+from dlsched.model.actions import Resize
+from dlsched.simulation.scoring import PLAIN
+
+POLICIES = (PLAIN, "adaptive")
+MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
+CLIENT = ROOT / "examples" / "images" / "inference"
+ENDLESS_STEPS = 1_000_000
+IMAGES = 8
+"""A request: 2 to 7 ms of CPU."""
+
+Look = Callable[[float, Mapping[str, Any]], None]
+"""Called about once a second with the seconds that are left and the daemon's status."""
+
+
+@dataclass(frozen=True)
+class Service:
+    """One HTTP service and its client."""
+
+    name: str
+    model: str
+    rate_per_s: float
+    target_s: float
+
+    def spec(self, sockets: Path) -> str:
+        """Its job file; JSON is YAML."""
+        return json.dumps(
+            {
+                "name": self.name,
+                "image": "dlsched-examples/inference",
+                "command": [
+                    *("python", "serve.py", "--model", self.model),
+                    *("--uds", f"/sockets/{self.name}"),
+                ],
+                "volumes": [f"{sockets}:/sockets"],
+                "network": "none",
+                "memory": "512MiB",
+                "target": {"latency": f"{1000 * self.target_s:g}ms"},
+                "stop": {"grace": "1s"},
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Services, and trainings beside them."""
+
+    words: str
+    services: tuple[Service, ...]
+    trainings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the client of one service saw under one policy."""
+
+    scenario: str
+    policy: str
+    run: int
+    service: str
+    target_ms: float
+    requests: int
+    failed: int
+    """Answered with an error, or never sent since too many waited."""
+    mean_ms: float | None
+    p95_ms: float | None
+    ceilings: int
+    """Cycles in which the policy wanted a ceiling for it."""
+    updates_per_min: float
+    """Of all jobs together, while it was measured."""
+    trainings_core_s: float
+    """CPU time of the trainings meanwhile, in core-seconds."""
+
+
+def begin(one: Session, scenario: Scenario) -> None:
+    """Start everything under plain Docker, so that no policy begins with start-ups.
+
+    No daemon runs after it.
+    """
+    sockets = _sockets(one)
+    sockets.mkdir()
+    sockets.chmod(0o777)
+    one.start(PLAIN)
+    for service in scenario.services:
+        one.drop(service.name, service.spec(sockets))
+    for name in scenario.trainings:
+        model = replace(training_set.MODELS[name], steps=ENDLESS_STEPS)
+        one.drop(name, training_set.spec_text(training_set.TrainingJob(name, model, 0.0), 1))
+    jobs = len(scenario.services) + len(scenario.trainings)
+    try:
+        wait_for(lambda: one.running() == jobs, 120, f"{jobs} jobs to run")
+    except RuntimeError as error:
+        raise RuntimeError(f"{error} ({one.why_not_running()})") from error
+    names = [service.name for service in scenario.services]
+    wait_for(lambda: all((sockets / name).exists() for name in names), 120, "every socket")
+    rows = one.client.jobs
+    wait_for(
+        lambda: all(
+            row["blind"] is None for row in rows()["jobs"] if row["name"] in scenario.trainings
+        ),
+        120,
+        "every training's first report",
+    )
+    one.confine()
+    one.stop()
+
+
+def measure(
+    one: Session,
+    scenario: Scenario,
+    policy: str,
+    number: int,
+    *,
+    settle_s: float,
+    judge_s: float,
+    look: Look | None = None,
+) -> list[Measured]:
+    """The clients' latencies after the policy has settled; the same arrivals for each policy."""
+    one.forget()
+    one.start(policy)
+    for row in _clients(one, scenario, settle_s, 1000 * number, look).values():
+        if not row["sent"]:
+            raise RuntimeError(f"a client sent nothing: {row}")
+    first = one.cycle()
+    told = _clients(one, scenario, judge_s, 1000 * number + 500, look)
+    one.stop()
+    ceilings = dict.fromkeys(told, 0)
+    updates = 0
+    attained: dict[str, list[float]] = {name: [] for name in scenario.trainings}
+    for report in one.reports(first):
+        updates += sum(
+            isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
+            for outcome in report.outcomes
+        )
+        limits = {} if report.decision is None else report.decision.limits
+        for name in ceilings:
+            ceilings[name] += name in limits and limits[name].cpu_cores is not None
+        for job in report.snapshot.jobs:
+            if job.name in attained:
+                attained[job.name].append(job.attained_core_s)
+    return [
+        Measured(
+            scenario.words,
+            policy,
+            number,
+            service.name,
+            1000 * service.target_s,
+            int(row["answered"] or 0),
+            int((row["errors"] or 0) + (row["dropped"] or 0)),
+            _ms(row["mean_s"]),
+            _ms(row["p95_s"]),
+            ceilings[service.name],
+            round(updates / judge_s * 60, 1),
+            round(sum(core_s[-1] - core_s[0] for core_s in attained.values()), 1),
+        )
+        for service in scenario.services
+        for row in [told[service.name]]
+    ]
+
+
+def _sockets(one: Session) -> Path:
+    return one.root / "sockets"
+
+
+def _clients(
+    one: Session, scenario: Scenario, seconds: float, seed: int, look: Look | None
+) -> dict[str, Mapping[str, float | None]]:
+    """Every service's client, all together, for so long; what each counted."""
+    end_s = time.monotonic() + seconds
+    clients = {
+        service.name: subprocess.Popen(
+            [
+                *(sys.executable, "client.py", f"unix:{_sockets(one) / service.name}"),
+                *("--rate", str(service.rate_per_s), "--seconds", str(seconds)),
+                *("--seed", str(seed + index), "--count", str(IMAGES)),
+                *("--timeout", "60", "--in-flight", "256"),
+            ],
+            cwd=CLIENT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for index, service in enumerate(scenario.services)
+    }
+    told = {}
+    try:
+        while (left_s := end_s - time.monotonic()) > 0.0:
+            if look is not None:
+                look(left_s, one.client.jobs())
+            time.sleep(min(1.0, left_s))
+        for name, client in clients.items():
+            output, _ = client.communicate(timeout=90)
+            if client.returncode:
+                raise RuntimeError(f"the client of {name} ended with {client.returncode}")
+            told[name] = json.loads(output.splitlines()[-1])
+    finally:
+        for client in clients.values():
+            client.kill()
+    return told
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else round(1000 * seconds, 1)
+
+
+def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
+    """One row a service: its mean and p95 in the median of the runs, under each policy."""
+    table = []
+    for scenario in dict.fromkeys(row.scenario for row in found):
+        for service in dict.fromkeys(row.service for row in found if row.scenario == scenario):
+            mine = [row for row in found if (row.scenario, row.service) == (scenario, service)]
+            line: dict[str, object] = {
+                "beside": scenario,
+                "service": service,
+                "target, ms": mine[0].target_ms,
+            }
+            for policy in POLICIES:
+                rows = [row for row in mine if row.policy == policy]
+                line[f"mean, {policy}"] = _median([row.mean_ms for row in rows])
+                line[f"p95, {policy}"] = _median([row.p95_ms for row in rows])
+            line["cycles with a ceiling"] = sum(row.ceilings for row in mine)
+            table.append(line)
+    return table
+
+
+def _median(values: Sequence[float | None]) -> float:
+    return statistics.median(math.inf if value is None else value for value in values)
+
+
+def harmed(table: Sequence[Mapping[str, object]]) -> list[str]:
+    """The services that are slower than under plain Docker, in the mean or in p95."""
+    found = []
+    for row in table:
+        for measure in ("mean", "p95"):
+            plain, own = (float(str(row[f"{measure}, {policy}"])) for policy in POLICIES)
+            if own > SLOWER_RATIO * plain + 1000 * SLOWER_S:
+                found.append(f"{row['service']} ({measure} {own:g} ms, plain {plain:g} ms)")
+    return found

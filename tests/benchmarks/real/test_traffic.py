@@ -1,0 +1,64 @@
+"""The demo's scene of real traffic: what its table and its picture say."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from benchmarks.publish import traffic_plot
+from benchmarks.real.demo import main
+from benchmarks.real.http_services import Measured
+from benchmarks.real.traffic import SCENE, table
+
+PLAIN = [
+    Measured(
+        "real traffic", "none", 1, one.name, 1000 * one.target_s, 912, 0, 9.0, 21.0, 0, 0.0, 64.2
+    )
+    for one in SCENE.services
+]
+OWN = [replace(row, policy="adaptive", updates_per_min=3.0, trainings_core_s=61.0) for row in PLAIN]
+
+
+def shown(*rows: Measured) -> str:
+    told = io.StringIO()
+    Console(width=80, file=told).print(table(rows))
+    return " ".join(told.getvalue().split())
+
+
+def test_the_scene_has_a_hopeless_service_and_a_training() -> None:
+    assert SCENE.services[-1].target_s == 0.001
+    assert SCENE.trainings
+
+
+def test_it_says_that_nobody_is_slower_and_what_it_cost() -> None:
+    text = shown(*PLAIN, *OWN)
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text  # it fits an ordinary terminal
+    assert "10 % + 2 ms: none of 6" in text
+    assert "64.2 s and 61 s" in text
+    assert "updates a minute: 0 and 3" in text
+
+
+def test_who_is_slower_and_what_was_never_answered_are_named() -> None:
+    slow = replace(OWN[0], mean_ms=12.1)
+    lost = replace(OWN[1], requests=0, failed=912, mean_ms=None, p95_ms=None)
+    text = shown(*PLAIN, slow, lost, *OWN[2:])
+    assert f"{slow.service} (mean 12.1 ms, plain 9 ms)" in text
+    assert "912 / 0" in text and "never" in text
+    assert "requests that failed: 912" in text
+
+
+def test_the_picture_is_drawn_also_where_nothing_was_answered(tmp_path: Path) -> None:
+    lost = replace(OWN[1], requests=0, mean_ms=None, p95_ms=None)
+    traffic_plot.draw([*PLAIN, OWN[0], lost, *OWN[2:]], tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_an_unknown_scene_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--scenes", "opera"])
+    assert ended.value.code == 2
+    assert "models, traffic" in capsys.readouterr().err
