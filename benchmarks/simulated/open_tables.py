@@ -95,8 +95,8 @@ def headlines_of(found: Sequence[Measured]) -> list[str]:
             0.0,
         ),
         *_least(
-            "Beside trainings, the services not slower than their targets are at least .98 of those "
-            "without the trainings",
+            "Beside trainings, the services not slower than their targets are at least .98 of "
+            "those without the trainings",
             _paired(found, "without trainings"),
             lambda row: row.met_jobs / max(row.plain_jobs, 1e-9),
             0.98,

@@ -54,7 +54,7 @@ camera sends the next one whenever a report is due, so that it seems to have one
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dlsched.estimate.latency.lag import Lag
 from dlsched.estimate.latency.mean_noise import MeanNoise
@@ -78,6 +78,10 @@ loops of the demo lost their ceilings for ten seconds, and the other six missed 
 BUSY = 0.7
 """Fewer in service in the mean, and its requests do not follow each other. At .87 lines that come
 late already made closed loops seem open (40 services, 1.4 of the node: 32 instead of 34 met)."""
+SEVERAL, SEVERAL_KEPT = 2.0, 0.999
+"""So many reports of more than one request in flight, and it is no closed loop of one client; and
+what is left of that evidence a report later. A camera that queued up under a ceiling was taken for
+one again within ten seconds, without end. A health check beside a request is seen now and then."""
 MOSTLY = 0.5
 """Beyond that part of the looks its ceiling kept it busy all the time."""
 _IDLE_RATIO = 0.85
@@ -112,6 +116,8 @@ class LatencyModel:
     """Part of the looks, faded, in which its ceiling set the pace."""
     was_one: bool = False
     """Whether it was a closed loop of one client until now."""
+    several: float = 0.0
+    """Its reports, faded slowly, with more than one request in flight."""
     work_drift: float = 0.0
     """Page's sum of the work, with the sign, and what was seen since it began."""
     work_drift_core_s: float = 0.0
@@ -143,7 +149,8 @@ class LatencyModel:
     @property
     def is_one_client(self) -> bool:
         """Whether it is a closed loop of one client: that computes all the time, however fast."""
-        return one_client(self.always_one, self.in_service, self.bound, self.was_one)
+        clients = Clients(self.always_one, self.bound, self.was_one, self.several)
+        return clients.follow_each_other(self.in_service)
 
     @property
     def is_open(self) -> bool:
@@ -233,18 +240,24 @@ class Clients:
     are_one: bool = False
     """Whether it is a closed loop of one client; else requests may come by themselves."""
 
+    several: float = 0.0
+    """Reports, faded slowly, with more than one request in flight: one client never has two."""
+
     def after(self, in_flight: int, *, throttled: bool, in_service: float) -> Clients:
         """The same after one more report."""
-        always_one = 0.8 * self.always_one + (0.2 if in_flight == 1 else 0.0)
-        bound = 0.8 * self.bound + (0.2 if throttled else 0.0)
-        are_one = one_client(always_one, in_service, bound, self.are_one)
-        return Clients(always_one, bound, are_one)
+        said = Clients(
+            0.8 * self.always_one + (0.2 if in_flight == 1 else 0.0),
+            0.8 * self.bound + (0.2 if throttled else 0.0),
+            self.are_one,
+            SEVERAL_KEPT * self.several + (in_flight > 1),
+        )
+        return replace(said, are_one=said.follow_each_other(in_service))
 
-
-def one_client(always_one: float, in_service: float, bound: float, was_one: bool) -> bool:
-    """Whether reports with one request in flight mean that there is one all the time."""
-    least = STILL_ONE if was_one else ALWAYS_ONE
-    return always_one > least and (in_service > BUSY or bound > MOSTLY)
+    def follow_each_other(self, in_service: float) -> bool:
+        """Whether reports with one request in flight mean that there is one all the time."""
+        least = STILL_ONE if self.are_one else ALWAYS_ONE
+        busy = in_service > BUSY or self.bound > MOSTLY
+        return self.always_one > least and busy and self.several < SEVERAL
 
 
 def remembered_requests(noise: float) -> float:

@@ -155,6 +155,7 @@ def updated(
         said.clients.always_one,
         said.clients.bound,
         said.clients.are_one,
+        said.clients.several,
         *work_page,
         *law_page,
         model.measured_s + quick * (mean_s - model.measured_s),
@@ -190,9 +191,8 @@ def _said(model: LatencyModel, seen: Seen) -> _Said:
         in_service_s = _LITTLE_DECAY * in_service_s + seen.sketch.sum_s
         span_s = _LITTLE_DECAY * span_s + seen.elapsed_s
     at_once = in_service_s / span_s if span_s > 0.0 else 1.0
-    clients = Clients(model.always_one, model.bound, model.is_one_client).after(
-        seen.in_flight, throttled=seen.throttled, in_service=at_once
-    )
+    before = Clients(model.always_one, model.bound, model.is_one_client, model.several)
+    clients = before.after(seen.in_flight, throttled=seen.throttled, in_service=at_once)
     if not clients.are_one:
         return _Said(in_service_s, span_s, clients, 1.0, max(1.0, at_once))
     claim = at_once if abs(math.log(at_once)) > LITTLE_OFF else 1.0
