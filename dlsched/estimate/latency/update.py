@@ -192,7 +192,10 @@ def _said(model: LatencyModel, seen: Seen) -> _Said:
         span_s = _LITTLE_DECAY * span_s + seen.elapsed_s
     at_once = in_service_s / span_s if span_s > 0.0 else 1.0
     before = Clients(model.always_one, model.bound, model.is_one_client, model.several)
-    clients = before.after(seen.in_flight, throttled=seen.throttled, in_service=at_once)
+    requests = in_service_s * seen.sketch.count / seen.sketch.sum_s
+    clients = before.after(
+        seen.in_flight, throttled=seen.throttled, in_service=at_once, requests=requests
+    )
     if not clients.are_one:
         return _Said(in_service_s, span_s, clients, 1.0, max(1.0, at_once))
     claim = at_once if abs(math.log(at_once)) > LITTLE_OFF else 1.0

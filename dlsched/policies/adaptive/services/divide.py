@@ -206,7 +206,7 @@ def _need(
     least_cores, best_cores = least.use_cores, best.use_cores
     if free and one.may_be_open:
         least_cores = best_cores = one.asked_cores / _QUEUE_RATIOS[fitted]
-    starved = one.may_be_open and job.progress.in_flight > 0
+    starved = free and one.may_be_open and job.progress.in_flight > 0
     if not starved and now_s - one.at_s > _QUIET_S and job.usage.cpu_cores is not None:
         most = 1.2 * job.usage.cpu_cores + floor
         least_cores, best_cores = min(least_cores, most), min(best_cores, most)
