@@ -96,7 +96,7 @@ BENCHES = {
     "open-loop": Bench(
         "benchmarks.simulated.open_loop",
         "simulated",
-        "60 min",
+        "20 min",
         "no",
         "services whose requests are played one by one, beside plain Docker and a clairvoyant",
     ),

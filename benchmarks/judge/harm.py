@@ -79,7 +79,7 @@ def worse_jobs(
     """
     pairs = []
     for job in trace.jobs:
-        before, after = plain[job.name], own[job.name]
+        before, after = plain[job.name], own.get(job.name)
         if isinstance(before, PlayedService) and isinstance(after, PlayedService):
             assert isinstance(job.spec.target, LatencyTarget)
             pairs.append((job.spec, job.spec.target, before, after))

@@ -132,6 +132,20 @@ def test_whoever_needs_no_burst_is_left_as_it_came(change, cores, ratio):
 TRAINING = AccuracyTarget("accuracy", 0.9, 0.95)
 
 
+def test_one_weight_that_changes_does_not_change_all_shares():
+    jobs = [replace(view(name, actual=None), cpu_shares=1024) for name in ("a", "b", "c", "d")]
+    weights = dict.fromkeys(("a", "b", "c"), 1.0)
+    limits = {job.name: Limits(None) for job in jobs}
+
+    def changed(last):
+        actions = plan(snapshot(*jobs), limits, {}, weights={**weights, "d": last})
+        return {one.job: one.cpu_shares for one in actions if isinstance(one, Resize)}
+
+    assert changed(4.0) == {"d": 4096}
+    # The mean of all may not leave the engine's default far behind.
+    assert changed(16.0) == {**dict.fromkeys("abc", 216), "d": 3449}
+
+
 def training(name, *, idle=False, shares=1024, **changes):
     job = replace(view(name), cpu_idle=idle, can_idle=True, cpu_shares=shares)
     return replace(job, **{"spec": job_spec(name, target=TRAINING), **changes})

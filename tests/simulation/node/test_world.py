@@ -49,6 +49,20 @@ def test_weights_and_quotas_hold() -> None:
     assert (capped.throttled_s, light.throttled_s) == (pytest.approx(10.0), 0.0)
 
 
+def test_the_idle_class_has_what_the_others_leave_in_equal_parts() -> None:
+    world = World(4.0, [HostLoad(at_s=0.0, for_s=10.0, cores=1.0)])
+    first = training("first", 1e6, threads=2.0)
+    behind = [training(name, 1e6) for name in ("light", "heavy")]
+    behind[1].cpu_shares = 4096
+    for one in behind:
+        one.idle = True
+    for one in (first, *behind):
+        world.begin(one)
+    world.advance(10.0)
+    assert first.load.usage_core_s == pytest.approx(20.0)
+    assert [one.load.usage_core_s for one in behind] == [pytest.approx(5.0)] * 2
+
+
 def test_others_on_the_host_take_their_part_while_they_are_there() -> None:
     world = World(2.0, [HostLoad(at_s=5.0, for_s=10.0, cores=2.0)])
     one = training("one", 1e6)

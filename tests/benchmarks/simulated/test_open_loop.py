@@ -1,0 +1,72 @@
+"""The bench of played requests: its worlds, its judgement, and what it says."""
+
+from __future__ import annotations
+
+import copy
+from array import array
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.judge.harm import worse_jobs
+from benchmarks.simulated import open_loop
+from benchmarks.simulated.open_loop import GROUPS, compare
+from benchmarks.simulated.open_tables import Measured, headlines_of, tables_of
+from benchmarks.simulated.open_worlds import CORES, Scenario, world
+from dlsched.model.spec import LatencyTarget
+from dlsched.simulation.node.played import PlayedService
+from dlsched.simulation.node.workloads import ServiceLoad
+
+
+@pytest.fixture(scope="module")
+def full() -> list[Measured]:
+    """Poisson loops that want 1.3 times the node."""
+    return compare(Scenario("poisson", 1.3), 12, 202, ("none", "adaptive"))
+
+
+def test_services_use_the_part_of_the_node_that_is_asked_for() -> None:
+    for scenario in GROUPS["light"]:
+        trace = world(scenario, 10, 1)
+        used = 0.0
+        for job in trace.jobs:
+            assert isinstance(job.load, ServiceLoad) and job.load.loop is not None
+            if job.load.loop.kind == "closed":
+                continue
+            mean = sum(job.load.loop.rate_at(float(second)) for second in range(60)) / 60.0
+            used += mean * job.load.work_core_s
+        if scenario.arriving != "closed":
+            assert used == pytest.approx(scenario.use_ratio * CORES, rel=0.02), scenario
+
+
+def test_above_capacity_the_default_policy_chooses_whom_it_can_serve(full: list[Measured]) -> None:
+    plain, own, best = (row.met_jobs for row in full)
+    assert plain < 0.5 * best
+    assert own >= 0.8 * best
+    assert full[1].worse_jobs == 0
+
+
+def test_a_bench_says_how_far_each_figure_is(full: list[Measured]) -> None:
+    assert set(tables_of(full)) >= {"Services not slower than their targets", "Updates a minute"}
+    (line,) = [one for one in headlines_of(full) if one.startswith("Above capacity")]
+    assert line.endswith(": reached") or line.endswith(": not reached")
+    missed = [replace(row, met_jobs=0.0) for row in full]
+    (line,) = [one for one in headlines_of(missed) if one.startswith("Above capacity")]
+    assert line.endswith("the worst 0.000 (poisson, 1.3 of the cores, n = 12): not reached")
+
+
+@pytest.mark.parametrize(("weight", "worse"), [(1.0, 0), (0.5, 1)])
+def test_a_target_lost_is_harm_unless_another_of_its_weight_is_won(
+    weight: float, worse: int
+) -> None:
+    trace = world(Scenario("poisson", 0.95), 6, 1)
+    jobs = [replace(job, spec=replace(job.spec, target=LatencyTarget(60.0))) for job in trace.jobs]
+    jobs[1] = replace(jobs[1], spec=replace(jobs[1].spec, weight=weight))
+    trace = replace(trace, jobs=tuple(jobs))
+    plain = open_loop.play(trace, open_loop.named("none"), 1).loads
+    own = copy.deepcopy(plain)
+    assert worse_jobs(trace, plain, own) == 0
+    for loads, name in ((own, "service-00"), (plain, "service-01")):
+        slow = loads[name]
+        assert isinstance(slow, PlayedService)
+        slow.took_s = array("d", [120.0] * len(slow.took_s))
+    assert worse_jobs(trace, plain, own) == worse
