@@ -65,8 +65,8 @@ BENCHES = {
         "yes",
         "adaptive on trainings beside plain Docker, a clairvoyant and an oracle",
     ),
-    "open-loops": Bench(
-        "benchmarks.real.open_loops",
+    "open-loop-real": Bench(
+        "benchmarks.real.open_loop_real",
         "real",
         "20 min",
         "yes",

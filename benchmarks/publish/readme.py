@@ -233,10 +233,18 @@ def gpu_move() -> str:
     return f"{_table(saved['table'])}\n\n{_host(saved)}"
 
 
+def open_loop() -> str:
+    """How far each figure of services under open loops is; the tables are in the result file."""
+    saved = _saved("open-loop")
+    lines = "\n".join(f"- {line}" for line in saved["headlines"])
+    return f"{lines}\n\n{_host(saved)}"
+
+
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "adaptive-real": _all_of("adaptive-real"),
     "adaptive-schedules": _all_of("adaptive-schedules"),
-    "open-loops": _all_of("open-loops"),
+    "open-loop": open_loop,
+    "open-loop-real": _all_of("open-loop-real"),
     "adaptive-inference": lambda: readme_adaptive.services(_saved("adaptive-inference")),
     "adaptive-training": lambda: readme_adaptive.trainings(_saved("adaptive-training")),
     "mixed": _all_of("mixed"),

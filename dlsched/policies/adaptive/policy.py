@@ -177,7 +177,7 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     be met is not left to starve beside trainings. A request that comes by itself wants whole cores
     for a moment, however little its service uses in the mean, so an open loop weighs so many even
     shares as its `open_loops` says. Trainings, and jobs without a target, have their even shares
-    together, divided by marginal value, or more where that is less than their minimum part.
+    together, divided by marginal value, or more where they have had less than their minimum part.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
     each = snapshot.node.capacity_cores / max(math.fsum(own.values()), 1e-9)
@@ -187,9 +187,16 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
         weights[name] = each * own[name] * services.open_loops.get(name, 1.0)
         if name not in services.open_loops:
             weights[name] = max(weight, weights[name])
-    theirs = math.fsum(own[name] for name in services.open_loops)
-    shares = math.fsum(own[name] * many for name, many in services.open_loops.items())
-    least = each * max(1.0, _KEPT_RATIO * shares / theirs if theirs > 0.0 else 0.0)
+    behind = [job for job in snapshot.running if job.name not in services.weights]
+    had_cores = [
+        each * own[job.name] if job.usage.window_cores is None else job.usage.window_cores
+        for job in behind
+    ]
+    least, theirs = each, math.fsum(own[name] for name in services.open_loops)
+    starve = math.fsum(had_cores) < _KEPT_RATIO * each * math.fsum(own[job.name] for job in behind)
+    if starve and theirs > 0.0:
+        shares = math.fsum(own[name] * many for name, many in services.open_loops.items())
+        least *= max(1.0, _KEPT_RATIO * shares / theirs)
     for group in (parts.trainings.weights, parts.rest.weights):
         weights |= _weighed(group, least * math.fsum(own[name] for name in group))
     return weights

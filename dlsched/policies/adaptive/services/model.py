@@ -325,7 +325,8 @@ def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float 
     before_s = known.unqueued_s
     if before_s is not None and known.model is not None and known.model.loads != model.loads:
         before_s *= model.work_core_s / known.model.work_core_s
-    if seen.sketch.sum_s > _UNQUEUED * seen.elapsed_s or not seen.free:
+    # On a full host others are in its way, however few its requests are.
+    if not 0.0 < seen.sketch.sum_s <= _UNQUEUED * seen.elapsed_s or not seen.free:
         return before_s
     mean_s = seen.sketch.sum_s / seen.sketch.count
     return mean_s if before_s is None else min(mean_s, before_s)

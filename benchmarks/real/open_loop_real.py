@@ -5,8 +5,8 @@ example) under Poisson clients, beside a service whose target nothing can meet, 
 trainings. Simulated: ten such services beside a hopeless one, on seeds of their own. Latencies are
 the clients', counted from the moment that a request was due.
 
-    python -m benchmarks run open-loops                writes benchmarks/results/open-loops.json
-    python -m benchmarks run open-loops --simulated    prints the simulated half alone
+    python -m benchmarks run open-loop-real                writes its result file
+    python -m benchmarks run open-loop-real --simulated    prints the simulated half alone
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 
-NAME = "open-loops"
+NAME = "open-loop-real"
 SETTLE_S, JUDGE_S = 25.0, 40.0
 MOST_WORSE_S = 1.0
 """Simulated: the first seconds of a run differ by chance."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from benchmarks.real.http_services import Measured, harmed, real_table
-from benchmarks.real.open_loops import Simulated, headlines, simulated_table, trace_of
+from benchmarks.real.open_loop_real import Simulated, headlines, simulated_table, trace_of
 
 ROW = Measured("beside", "none", 1, "a", 25.0, 100, 0, 10.0, 20.0, 0, 0.0, 0.0)
 
