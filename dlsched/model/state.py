@@ -9,6 +9,11 @@ from typing import Literal
 from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, Sample
 from dlsched.model.spec import AccuracyTarget, Bounds, JobSpec, Limits
 
+OFTEN_S = 1.0
+"""The shortest time between two reports that is told apart."""
+MISSING_GAPS = 2.5
+"""Usual gaps between reports: one that comes late leaves two between a pair of cycles."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -35,6 +40,13 @@ class Progress:
     """Part of its GPUs' time that it used lately, by its own word; None: it is not paced."""
     trouble: str | None = None
     """Why the sidecar cannot be read, in one line."""
+    every_s: float = OFTEN_S
+    """Usual seconds between two reports of requests, at least `OFTEN_S`."""
+
+    @property
+    def missing_s(self) -> float:
+        """After a longer silence, reports of requests are missing."""
+        return MISSING_GAPS * self.every_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ it measures. Part of the ledger's state, and as mutable.
 
 from __future__ import annotations
 
+import statistics
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,13 +24,16 @@ from dlsched.model.facts import (
     Sample,
 )
 from dlsched.model.spec import Limits
-from dlsched.model.state import Progress, Usage
+from dlsched.model.state import MISSING_GAPS, OFTEN_S, Progress, Usage
 from dlsched.model.units import same_cores
 
 STALE_WRITER_S = 10.0
 """A writer silent for so long no longer vouches for its requests in flight."""
 
 _SAMPLES = 256
+_GAPS = 5
+"""Between reports of requests; the median of the last so many is the usual one, so that neither a
+silence nor a burst of lines counts as such."""
 _LINES_APART, _BUCKETS_APART = 64, 1024
 """More than that from one job in a cycle is kept as one line: a flood must cost no more."""
 _ENDED = frozenset({ContainerState.EXITED, ContainerState.DEAD})
@@ -111,6 +115,11 @@ class Measures:
     _checkpoint_at_s: float | None = None
     _gpu_ratio: float | None = None
     _as_of_s: float | None = None
+    _requests_s: float | None = None
+    """When it last reported requests."""
+    _gaps_s: deque[float] = field(default_factory=lambda: deque(maxlen=_GAPS))
+    """Between its reports of requests."""
+    _every_s: float = OFTEN_S
     idle: bool = False
     """Whether the last report said that nothing was in flight: then it may be silent."""
     _told: Progress | None = None
@@ -200,6 +209,7 @@ class Measures:
             oldest_s=oldest_s,
             samples=self._samples_told,
             as_of_s=self._as_of_s,
+            every_s=self._every_s,
             bad_lines=bad_lines,
             checkpoint=self._checkpoint,
             checkpoint_at_s=self._checkpoint_at_s,
@@ -332,15 +342,24 @@ class Measures:
                 self.resume_s = max(0.0, fact.reports[0].received_s - self._silent_since_s)
                 self._silent_since_s = None
         self._fresh = fresh[0] if len(fresh) == 1 else merge(*fresh)
+        if self._fresh.count:
+            self._note_gap(fact.reports[-1].received_s)
         buckets = sum(len(one.buckets) for one in fresh)
         if len(fresh) > _LINES_APART or buckets > _BUCKETS_APART:
             span_s = max(one.span_s for one in fact.reports)
             self._slide([Report(now_s, latency=self._fresh, span_s=span_s)], now_s, window_s)
         else:
             self._slide(fact.reports, now_s, window_s)
-        stale_s = now_s - STALE_WRITER_S
+        stale_s = now_s - max(STALE_WRITER_S, MISSING_GAPS * self._every_s)
         for writer in [key for key, (at_s, _, _) in self._writers.items() if at_s < stale_s]:
             del self._writers[writer]
+
+    def _note_gap(self, at_s: float) -> None:
+        """It reports requests now."""
+        if self._requests_s is not None and at_s > self._requests_s:
+            self._gaps_s.append(at_s - self._requests_s)
+            self._every_s = max(statistics.median_low(self._gaps_s), OFTEN_S)
+        self._requests_s = at_s
 
     def _slide(self, told: Sequence[Report], now_s: float, window_s: float) -> None:
         """Take these lines in, and let go of what is too old or of before the last change."""
@@ -351,7 +370,7 @@ class Measures:
             latency = report.latency
             if latency is None:
                 continue
-            counts = _began_s(report, latency) >= since_s
+            counts = _began_s(report, latency, self._every_s) >= since_s
             if self._window is None and not counts:
                 self._window = self._recent.copy()
             self._recent.add(latency, report.received_s)
@@ -374,6 +393,6 @@ def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:
     return min(1.0, max(0.0, hit / periods)) if periods > 0 else 0.0
 
 
-def _began_s(report: Report, latency: LatencySketch) -> float:
+def _began_s(report: Report, latency: LatencySketch, every_s: float) -> float:
     """When the average request that a report tells of began, at the earliest."""
-    return report.received_s - report.span_s - (latency.mean_s or 0.0)
+    return report.received_s - max(report.span_s, every_s) - (latency.mean_s or 0.0)

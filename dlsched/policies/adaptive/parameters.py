@@ -49,7 +49,7 @@ class AdaptiveParameters:
     real ones stand still or drop where the fit sees their end. It fades along the way."""
     blind_s: float = 120.0
     """A training without a word for so long, while it has CPU, is served like one that never told
-    anything; a service keeps its ceiling so long, and then falls to its floor."""
+    anything; a service keeps its ceiling so long, and then has none until it reports."""
     slo_aim: float = 0.85
     """`slo`: where there is room, a service is held so far below its target: noise comes too."""
     band_aim: float = 0.95

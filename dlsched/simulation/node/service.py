@@ -19,7 +19,6 @@ from dlsched.model.facts import LatencySketch, Report
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.report.buckets import LONGEST_S, bucket_index
 from dlsched.simulation.node.loops import TABLE, work_factors
-from dlsched.simulation.node.training import LINE_INTERVAL_S
 from dlsched.simulation.node.workloads import ServiceLoad
 
 BAND_RATIO = 0.1
@@ -159,7 +158,7 @@ class Service:
 
     def lines(self, now_s: float) -> Sequence[Report]:
         """The line that its reporter wrote, if it is time for one."""
-        if now_s - self._last_line_s < LINE_INTERVAL_S - 1e-6:
+        if now_s - self._last_line_s < self.load.report_s - 1e-6:
             return ()
         self._last_line_s = now_s
         self._close()

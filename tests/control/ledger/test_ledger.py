@@ -69,12 +69,51 @@ def test_a_line_whose_requests_began_before_the_change_does_not_count():
     assert job.progress.fresh.count == 4
 
 
+def test_a_line_of_a_rare_reporter_tells_of_all_the_time_since_the_last():
+    ledger = Ledger(LedgerOptions())
+    for now_s in (10.0, 20.0, 30.0):
+        fold(ledger, now_s, reports=(line(now_s, 0.1),))
+    resized(ledger, 35.0, 0.5)
+    early = fold(ledger, 40.0, actual=Limits(0.5), reports=(line(40.0, 0.1),)).jobs[0]
+    assert early.progress.every_s == 10.0
+    assert early.progress.window.count == 0
+    late = fold(ledger, 50.0, actual=Limits(0.5), reports=(line(50.0, 0.1),)).jobs[0]
+    assert late.progress.window.count == 1
+
+
+def test_a_silence_or_a_burst_of_lines_is_not_the_usual_gap():
+    ledger = Ledger(LedgerOptions())
+    times = (1.0, 2.0, 3.0, 4.0, 60.0, 61.0, 61.1, 62.0)
+    told = [fold(ledger, at_s, reports=(line(at_s, 0.1),)).jobs[0].progress for at_s in times]
+    assert [one.every_s for one in told] == [1.0] * len(times)
+
+
+def test_lines_without_requests_are_no_reports_of_requests():
+    ledger = Ledger(LedgerOptions())
+    fold(ledger, 10.0, reports=(line(10.0, 0.1),))
+    for now_s in range(11, 20):
+        fold(ledger, float(now_s), reports=(Report(float(now_s), in_flight=1, oldest_s=1.0),))
+    assert fold(ledger, 20.0, reports=(line(20.0, 0.1),)).jobs[0].progress.every_s == 10.0
+
+
+@pytest.mark.parametrize(("every_s", "vouches"), [(1.0, False), (10.0, True)])
+def test_a_writer_vouches_for_its_requests_until_it_is_late(every_s: float, vouches: bool):
+    ledger = Ledger(LedgerOptions())
+    for look in range(4):
+        now_s = 100.0 + look * every_s
+        told = (line(now_s, 0.1, in_flight=2, oldest_s=0.1),)
+        fold(ledger, now_s, reports=told)
+    job = fold(ledger, now_s + 15.0, reports=(Report(now_s + 15.0, writer="other"),)).jobs[0]
+    assert (job.progress.in_flight == 2) is vouches
+
+
 def test_a_changed_target_keeps_the_window_that_was_measured_under_the_present_limit():
     ledger = Ledger(LedgerOptions())
     fold(ledger, 10.0)
     fold(ledger, 20.0, reports=(line(20.0, 9.0),))
     resized(ledger, 20.0, 0.5)
-    fold(ledger, 23.0, actual=Limits(0.5), reports=(line(23.0, 0.1),))
+    fold(ledger, 21.0, actual=Limits(0.5), reports=(line(21.0, 9.0),))
+    fold(ledger, 22.5, actual=Limits(0.5), reports=(line(22.5, 0.1),))
     changed = job_spec("a", target=LatencyTarget(0.2))
     fact = running("a", actual=Limits(0.5))
     seen = Observation(24.0, engine_ok=True, containers=(fact,), node=NodeFact(4.0, 2**33))

@@ -139,6 +139,7 @@ class Wild:
                 oldest_s=self.of(0.0, (1e-3, 1e7)),
                 samples=self.samples(now_s),
                 as_of_s=self.ago(now_s),
+                every_s=self.of(1.0, (1.0, 30.0), (1.0, 1e6)),
             ),
             attained_core_s=self.of(0.0, (1e-6, 1e9)),
             started_at_s=self.ago(now_s),

@@ -108,6 +108,18 @@ def test_a_line_a_second_at_most() -> None:
     assert line.latency is not None and line.latency.count == 20
 
 
+def test_lines_come_as_seldom_as_asked_and_tell_of_all_between() -> None:
+    often, rare = (service(ServiceLoad(0.01, report_s=report_s)) for report_s in (1.0, 5.0))
+    for one in (often, rare):
+        one.grant(1.0, math.inf)
+    assert run(rare, 21).count == run(often, 21).count > 0
+    lines = 0
+    for second in range(21, 41):
+        rare.advance(second, 1.0)
+        lines += len(rare.lines(second + 1.0))
+    assert lines == 4
+
+
 def test_a_request_of_many_seconds_shows_as_unanswered() -> None:
     one = service(replace(CLOSED, noise=0.0))
     one.grant(0.01, 8.0)  # 4 s a request

@@ -10,7 +10,7 @@ part of its time does not use its ceiling then.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.latency.law import LatencyModel
@@ -25,7 +25,13 @@ from dlsched.policies.adaptive.services.forecast import (
     met_outlook,
     unknown_outlook,
 )
-from dlsched.policies.adaptive.services.model import ServiceMemory, Want, begun_trial, learned
+from dlsched.policies.adaptive.services.model import (
+    ServiceMemory,
+    Want,
+    begun_trial,
+    distrust,
+    learned,
+)
 from dlsched.policies.adaptive.services.select import (
     Need,
     Triage,
@@ -115,36 +121,31 @@ def place(
     now_s, count = snapshot.now_s, max(len(jobs), 1)
     even = capacity_cores / count
     floor = _FLOOR_RATIO * even
-    blind = {
-        job.name: max(floor, job.spec.bounds.floor_cores)
-        for job in jobs
-        if job.blind is not None and now_s - _told_s(job) > rule.blind_s
-    }
-    # Floors may be more than even shares, and more than there is.
-    others = max(capacity_cores - math.fsum(blind.values()), 0.0)
-    each = min(even, others / max(count - len(blind), 1))
-    views = {job.spec.name: job for job in jobs}
     memory: dict[str, ServiceMemory] = {}
+    untrusted: dict[str, str] = {}
+    for job in jobs:
+        name, target = job.spec.name, job.spec.target
+        assert isinstance(target, LatencyTarget)
+        one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
+        memory[name] = one
+        trusted = one.is_known or (free and one.is_asked)
+        why = distrust(one, job, now_s, rule, is_known=trusted)
+        if why is not None:
+            untrusted[name] = why
+    views = {job.spec.name: job for job in jobs}
+    # Floors may be more than even shares, and more than there is.
+    floors = [views[name].spec.bounds.floor_cores for name in untrusted]
+    above = [cores for cores in floors if cores > even]
+    each = min(even, max(capacity_cores - math.fsum(above), 0.0) / max(count - len(above), 1))
     needs: list[Need] = []
     fitted = all(one.kept or one.hopeless for one in known if one.name in views)
     placing = _Placing()
     hopeless: list[JobView] = []
     room = capacity_cores
     for job in jobs:
-        name, target = job.spec.name, job.spec.target
-        assert isinstance(target, LatencyTarget)
-        one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
-        memory[name] = one
-        if name in blind:
-            room -= blind[name]
-        elif not (one.is_known or (free and one.is_asked)):
-            told = unknown_outlook(
-                target.seconds, target.quantile, "too few requests yet, it has no ceiling"
-            )
-            # Who is asked for nothing, or tells nonsense, must not keep CPU from the others.
-            begins = job.started_at_s is not None and now_s - job.started_at_s <= _QUIET_S
-            use = each if begins else expected_cores(job, each)
-            placing.give(name, None, use, max(even, 1e-6), told)
+        name, one = job.spec.name, memory[job.spec.name]
+        if name in untrusted:
+            use = _give_untrusted(placing, job, untrusted[name], now_s, even, each)
             room -= use
         elif one.least is None or one.best is None:
             hopeless.append(job)
@@ -172,8 +173,6 @@ def place(
         # A closed loop would take whole cores from the others, and never be quick enough.
         weight = even if free and one.may_be_open else floor
         placing.give(job.spec.name, None, floor, max(weight, 1e-6), told)
-    for name, cores in blind.items():
-        _give_blind(placing, views[name], cores, even if fits else None, floor)
 
     kept = _kept(placing, triage, views, memory, rule, free=free)
     elsewhere = {job.spec.name for job in snapshot.jobs} - memory.keys()
@@ -182,9 +181,7 @@ def place(
         limits=placing.limits,
         uses=placing.uses,
         weights=placing.weights,
-        open_loops=_open_loops(placing, triage, memory, hopeless, blind, even, whole)
-        if free
-        else {},
+        open_loops=_open_loops(placing, triage, memory, hopeless, even, whole) if free else {},
         why=placing.why,
         outlooks=placing.outlooks,
         memory=tuple(sorted(kept, key=lambda one: one.name)),
@@ -207,7 +204,8 @@ def _need(
     if free and one.may_be_open:
         least_cores = best_cores = one.asked_cores / _QUEUE_RATIOS[fitted]
     starved = free and one.may_be_open and job.progress.in_flight > 0
-    if not starved and now_s - one.at_s > _QUIET_S and job.usage.cpu_cores is not None:
+    quiet = now_s - one.at_s > max(_QUIET_S, job.progress.missing_s)
+    if quiet and not starved and job.usage.cpu_cores is not None:
         most = 1.2 * job.usage.cpu_cores + floor
         least_cores, best_cores = min(least_cores, most), min(best_cores, most)
     weight = job.spec.weight
@@ -227,7 +225,6 @@ def _open_loops(
     triage: Triage,
     memory: Mapping[str, ServiceMemory],
     hopeless: Sequence[JobView],
-    blind: Collection[str],
     even_cores: float,
     room_cores: float,
 ) -> dict[str, float]:
@@ -239,7 +236,7 @@ def _open_loops(
     for name, cores in asked.items():
         small = cores <= _SMALL_RATIO * even_cores or needed <= _ROOM_RATIO * room_cores
         ahead[name] = _AHEAD if small else 1.0
-    ahead |= dict.fromkeys((*(need.name for need in triage.short), *blind), 1.0)
+    ahead |= dict.fromkeys([need.name for need in triage.short], 1.0)
     return {name: shares for name, shares in ahead.items() if memory[name].may_be_open}
 
 
@@ -260,11 +257,6 @@ def _kept(
     ]
 
 
-def _told_s(job: JobView) -> float:
-    """When it last told anything, or began."""
-    return max(job.progress.as_of_s or 0.0, job.started_at_s or 0.0)
-
-
 def _fit(
     met: Sequence[Need],
     views: Mapping[str, JobView],
@@ -279,19 +271,20 @@ def _fit(
     return needed <= ratios[free] * cores
 
 
-def _give_blind(
-    placing: _Placing, job: JobView, cores: float, even_cores: float | None, floor: float
-) -> None:
-    """A service that has long been silent: no ceiling where the services fit the node, else its
-    floor (`even_cores` is None)."""
+def _give_untrusted(
+    placing: _Placing, job: JobView, why: str, now_s: float, even_cores: float, most_cores: float
+) -> float:
+    """A service of which nothing is known that a ceiling could rest on: it has none, and an even
+    share's weight. Returns what it is expected to use."""
     target = job.spec.target
     assert isinstance(target, LatencyTarget)
-    if even_cores is None:
-        state, limit, weight = "it has the floor, until it reports", cores, floor
-    else:
-        state, limit, weight = "it has no ceiling, since there is room", None, even_cores
-    told = unknown_outlook(target.seconds, target.quantile, f"blind, {job.blind}: {state}")
-    placing.give(job.spec.name, limit, cores, max(weight, 1e-6), told)
+    begins = job.started_at_s is not None and now_s - job.started_at_s <= _QUIET_S
+    # A service that is asked for nothing must not keep CPU from the others.
+    use = most_cores if begins else expected_cores(job, most_cores)
+    use = max(use, job.spec.bounds.floor_cores)
+    told = unknown_outlook(target.seconds, target.quantile, f"{why}, it has no ceiling")
+    placing.give(job.name, None, use, max(even_cores, 1e-6), told)
+    return use
 
 
 def _give_met(

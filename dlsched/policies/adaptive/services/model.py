@@ -14,7 +14,8 @@ from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.latency.observed import Seen
 from dlsched.estimate.latency.update import Learning, first, updated
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.state import JobView, Snapshot
+from dlsched.model.state import OFTEN_S, JobView, Snapshot
+from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
 _KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
@@ -26,8 +27,6 @@ _THROTTLED_RATIO, _FREE_RATIO = 0.7, 0.1
 in between it did a part of the time."""
 _BINDING_RATIO = 0.9
 """The same as use of the ceiling, where periods are not counted."""
-_MISSING_S = 2.5
-"""After a longer silence, requests are missing from what is told."""
 _OLD_PART = 0.2
 """More of the time than that under another ceiling, and it tells nothing of this one."""
 _FINEST = 0.01
@@ -48,6 +47,13 @@ _LEAST_SPARE, _MOST_SPARE = 0.75, 3.0
 takes alone to 16 at 1.75 times."""
 _STEP = 4.0
 """Urgency changes by powers of it, once it is off by as much."""
+_CONTRADICTED = 2.0
+"""Beyond so many times what is possible, reports are not believed; up to that it is lines that come
+late, and what else a service computes."""
+_CLAIMED = 3.0
+"""Latencies of one client that add up to more than so many times the time are none: a batch
+counted as requests, a wrong unit. Up to that, time over requests is believed instead."""
+_DISBELIEVED = "its reports are not believed"
 
 _LEAST_CORES = 1e-6
 _MOST_USE = 1.5
@@ -67,6 +73,14 @@ class Trial:
     requests: int = 0
     sum_s: float = 0.0
     """Of the requests since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Reports that cannot be true."""
+
+    since_s: float
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +123,8 @@ class ServiceMemory:
     arrivals: Arrivals = NONE_SEEN
     urgency: float = 1.0
     """Weight beside other services that meet their targets: much where little slack is left."""
+    doubt: Doubt | None = None
+    """Since the last report that was believed."""
 
     @property
     def is_asked(self) -> bool:
@@ -176,10 +192,16 @@ def learned(
         return known
 
     seen = _seen(job, known, now_s, saturated)
+    why = _contradiction(job, known, seen, snapshot)
+    if why is not None:
+        since_s = now_s if known.doubt is None else known.doubt.since_s
+        return replace(
+            known, at_s=now_s, attained_core_s=job.attained_core_s, doubt=Doubt(since_s, why)
+        )
     if known.model is None:
         model = first(seen)
         if model is None:
-            return replace(known, at_s=now_s, attained_core_s=job.attained_core_s)
+            return replace(known, at_s=now_s, attained_core_s=job.attained_core_s, doubt=None)
     else:
         model = updated(
             known.model, seen, target.quantile, Learning(rule.trims, rule.forgets_loads)
@@ -212,6 +234,43 @@ def learned(
     return _with_wants(told, job, snapshot, rule)
 
 
+def distrust(
+    one: ServiceMemory, job: JobView, now_s: float, rule: AdaptiveParameters, *, is_known: bool
+) -> str | None:
+    """Why no ceiling may rest on what is known of it; None: one may."""
+    progress, model, doubt = job.progress, one.model, one.doubt
+    told_s = max(progress.as_of_s or 0.0, job.started_at_s or 0.0)
+    if progress.every_s > rule.blind_s:
+        return f"requests reported every {render_seconds(progress.every_s)} are too rare to go by"
+    if job.blind is not None and now_s - told_s > rule.blind_s:
+        return f"blind, {job.blind}"
+    if doubt is not None and (not is_known or now_s - doubt.since_s > rule.blind_s):
+        return f"{_DISBELIEVED}: {doubt.why}"
+    if model is None or not is_known:
+        return "too few requests yet"
+    if model.claim_ratio > _CLAIMED:
+        return f"{_DISBELIEVED}: one at a time, its requests add up to more than the time"
+    return None
+
+
+def _contradiction(
+    job: JobView, known: ServiceMemory, seen: Seen, snapshot: Snapshot
+) -> str | None:
+    """What cannot be true of these reports; None: nothing."""
+    sketch, cores = seen.sketch, snapshot.node.cores
+    mean_s = sketch.sum_s / sketch.count
+    if job.started_at_s is not None:
+        age_s = snapshot.now_s - job.started_at_s
+        if mean_s > _CONTRADICTED * max(age_s, OFTEN_S):
+            return "a request cannot take longer than its service runs"
+    idle = job.usage.cpu_cores is not None and job.attained_core_s <= known.attained_core_s
+    if idle and known.model is None:
+        return "a request cannot be answered without CPU time"
+    if (seen.cpu_core_s or 0.0) > _CONTRADICTED * cores * sketch.sum_s:
+        return "a request cannot take less than its CPU time, on all cores"
+    return None
+
+
 def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> Seen:
     """What it told since it last did, and whether it was under one ceiling all the time."""
     fresh, usage, ceiling = job.progress.fresh, job.usage, job.actual.cpu_cores
@@ -230,7 +289,11 @@ def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> 
         throttled = usage.throttled_ratio > _THROTTLED_RATIO
         free = usage.throttled_ratio < _FREE_RATIO
         cpu_core_s = job.attained_core_s - known.attained_core_s
-    if elapsed_s > _MISSING_S + 2.0 * mean_s or elapsed_s <= 0.0 or (cpu_core_s or 0.0) <= 0.0:
+    if (
+        elapsed_s > job.progress.missing_s + 2.0 * mean_s
+        or elapsed_s <= 0.0
+        or (cpu_core_s or 0.0) <= 0.0
+    ):
         cpu_core_s = None
     # A request that began under another ceiling tells nothing of this one; nor is its line new.
     lag_s = 0.0 if known.model is None else known.model.lag.seconds
@@ -301,6 +364,7 @@ def _with_wants(
         known.unqueued_s,
         known.arrivals,
         known.urgency,
+        known.doubt,
     )
 
 

@@ -241,27 +241,30 @@ def test_who_tells_nothing_keeps_what_it_has_and_costs_nothing() -> None:
     assert again.limits == told.limits
 
 
-def test_a_blind_service_falls_to_its_floor_after_a_stated_time_and_says_so() -> None:
+def test_a_blind_service_loses_its_ceiling_after_a_stated_time_and_says_so() -> None:
     told = placed({"a": 0.02}, BAND, cores=1.0)
     job = service("a", cores=told.limits["a"], blind="no report for 60 s", told_s=99.0)
     held = place([job], seen([job], now_s=99.0 + 119.0), told.memory, 2.0, BAND)
     assert held.limits == told.limits
-    fallen = place([job], seen([job], now_s=99.0 + 121.0), told.memory, 2.0, BAND)
-    assert fallen.limits["a"] == pytest.approx(0.02 * 2.0)
-    assert fallen.outlooks["a"][0].kind is ForecastKind.UNKNOWN
-    assert "no report for 60 s" in fallen.why["a"]
+    lifted = place([job], seen([job], now_s=99.0 + 121.0), told.memory, 2.0, BAND)
+    assert lifted.limits == {"a": None}
+    assert lifted.outlooks["a"][0].kind is ForecastKind.UNKNOWN
+    assert "blind, no report for 60 s, it has no ceiling" in lifted.why["a"]
 
 
 @pytest.mark.parametrize("crowded", [False, True])
-def test_in_slo_a_blind_service_has_no_ceiling_but_where_others_do_not_fit(crowded: bool) -> None:
+@pytest.mark.parametrize("rule", [SLO, BAND])
+def test_a_blind_service_has_no_ceiling_and_the_weight_of_a_new_one(
+    crowded: bool, rule: AdaptiveParameters
+) -> None:
     blind = service("blind", cores=None, blind="no report for 60 s", told_s=0.0)
     loops = [service(f"loop-{n}", cores=0.4, count=20, changed_at_s=499.5) for n in "abcdef"]
-    jobs = [blind, *(loops if crowded else loops[:2])]
-    memory = [known(job.spec.name) for job in jobs]
-    got = place(jobs, seen(jobs, now_s=500.0), memory, 2.0, SLO)
-    assert got.limits["blind"] == (0.01 if crowded else None)
+    jobs = [blind, service("new"), *(loops if crowded else loops[:2])]
+    memory = [known(job.spec.name) for job in jobs if job.spec.name != "new"]
+    got = place(jobs, seen(jobs, now_s=500.0), memory, 2.0, rule)
+    assert got.limits["blind"] is None
+    assert got.weights["blind"] == got.weights["new"]
     assert got.outlooks["blind"][0].kind is ForecastKind.UNKNOWN
-    assert ("no ceiling" in got.why["blind"]) is not crowded
 
 
 @pytest.mark.parametrize("capacity", [2.0, 0.3])
