@@ -38,7 +38,7 @@ from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 
 NAME = "open-loop"
-SEEDS = 3
+SEEDS, FIRST_SEED = 3, 101
 SERVICES, FULL_SERVICES = 10, 20
 POLICIES = (
     PLAIN,
@@ -203,13 +203,21 @@ def _serves(job: SimulatedJob) -> bool:
     return isinstance(job.spec.target, LatencyTarget)
 
 
+def merged(found: Sequence[Measured]) -> list[Measured]:
+    """With the saved rows that were not run now, in their order."""
+    saved = [Measured(**row) for row in (results.load(NAME) or {"rows": []})["rows"]]
+    rows = {(one.scenario, one.loop, one.n, one.seed, one.policy): one for one in (*saved, *found)}
+    return list(rows.values())
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run what is asked for; saved is only the whole. Returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", default=",".join(GROUPS), help=f"groups, of {','.join(GROUPS)}")
-    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many (101, 102, ...)")
-    parser.add_argument("--first", type=int, default=101, help="the first seed")
+    parser.add_argument("--seeds", type=int, default=SEEDS, help="how many")
+    parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed")
     parser.add_argument("--policies", default=",".join(POLICIES), help="plain Docker goes first")
+    parser.add_argument("--merge", action="store_true", help="save, beside what was saved before")
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     chosen = parser.parse_args(arguments)
     groups = chosen.only.split(",")
@@ -224,9 +232,11 @@ def main(arguments: list[str] | None = None) -> int:
         found += compare_all(
             console, compare, GROUPS[group], (services,), seeds, chosen.processes, policies
         )
-    tables, headlines = tables_of(found), headlines_of(found)
     whole = (tuple(groups), policies, chosen.seeds, chosen.first)
-    if whole == (tuple(GROUPS), POLICIES, SEEDS, 101):
+    if chosen.merge:
+        found = merged(found)
+    tables, headlines = tables_of(found), headlines_of(found)
+    if chosen.merge or whole == (tuple(GROUPS), POLICIES, SEEDS, FIRST_SEED):
         rows = [asdict(row) for row in found]
         facts = results.host_facts("none")
         results.save(NAME, facts, list(seeds), rows, tables=tables, headlines=headlines)

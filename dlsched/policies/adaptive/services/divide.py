@@ -64,6 +64,9 @@ want, more than the second part of it together, those loops have ceilings; below
 _QUEUE_RATIOS = (0.9, 0.97)
 """What open loops use is at most so much of what they are promised, or their queues do not end:
 where there was no room for one, and where there was for all."""
+_QUEUE_EDGE = 0.05
+"""Part of the room that must be left when an open loop comes in again: its queue is long, and those
+of the others are to end first."""
 _DRAINED_S = 30.0
 """What waits in a queue is to be answered within so long, beside what comes."""
 _HELD_RATIO, _HELD_TIGHT_RATIO = 0.03, 0.02
@@ -158,7 +161,7 @@ def place(
     triage = triaged(needs, max(room, 0.0), floor, rule)
     if free and triage.short:
         queued = [_queued(need, views[need.name], memory[need.name]) for need in needs]
-        triage = triaged(queued, max(room, 0.0), floor, rule)
+        triage = triaged(queued, max(room, 0.0), floor, rule, _QUEUE_EDGE)
     whole = node_cores or capacity_cores
     fits = free and not triage.short and _fit(triage.met, views, whole, _FIT_RATIOS)
     _give_met(

@@ -49,14 +49,19 @@ class Triage(NamedTuple):
 
 
 def triaged(
-    needs: Sequence[Need], room_cores: float, floor_cores: float, rule: AdaptiveParameters
+    needs: Sequence[Need],
+    room_cores: float,
+    floor_cores: float,
+    rule: AdaptiveParameters,
+    edge_ratio: float = _EDGE,
 ) -> Triage:
     """The most weight satisfied in that room, the cheapest per weight first.
 
-    Who is left out has `floor_cores` of the room for itself.
+    Who is left out has `floor_cores` of the room for itself, and comes in again once it leaves
+    `edge_ratio` of the room.
     """
     least = math.fsum([need.least_cores for need in needs])
-    edge = _EDGE * room_cores
+    edge = edge_ratio * room_cores
     if least <= room_cores - (0.0 if all(need.kept for need in needs) else edge):
         return _toward_best(list(needs), [], room_cores - least)
     if not rule.triages:
@@ -66,7 +71,7 @@ def triaged(
     )
     met, short = _packed(steady, room_cores, floor_cores, edge)
     cheapest = sorted(needs, key=lambda one: (one.price, one.name))
-    others, _ = _packed(cheapest, _CLEARLY * room_cores, floor_cores)
+    others, _ = _packed(cheapest, min(_CLEARLY, 1.0 - edge_ratio) * room_cores, floor_cores)
     if _weight(others) > _weight(met) * (1.0 + 1e-9):
         met, short = _packed(cheapest, room_cores, floor_cores)
     taken = math.fsum([need.least_cores for need in met]) + floor_cores * len(short)
