@@ -30,6 +30,8 @@ _SHARES_BAND_RATIO = 0.25
 """Shares follow a changed limit at once, and otherwise only when they are off by so much."""
 _SCALE_RATIO = 2.0
 """The mean of all shares may be so many times the engine's default, or its inverse."""
+_SAME_SCALE = 0.05
+"""Weights whose shares are so near the scale have not changed: small shares are rounded."""
 _IDLE_RATIO, _BACK_RATIO = 0.01, 0.02
 """A training that weighs less than this part of the heaviest goes to the idle class, and comes back
 from the second on. By weights alone it would hardly stay behind: the kernel counts a CPU as taken
@@ -293,7 +295,8 @@ def _shares(
 ) -> dict[str, int]:
     """CPU shares by weights, or by ceilings, with the engine's default about as their mean.
 
-    The scale stays while the mean is near: one weight that changes does not change all shares.
+    The scale stays while most weights do and the mean is near: one weight that changes does not
+    change all shares.
     """
     capacity = snapshot.node.capacity_cores
     weights: dict[str, float] = {}
@@ -310,7 +313,8 @@ def _shares(
         if job.cpu_shares is not None and weights[job.name] > 0
     ]
     now = median_low(scales) if scales else scale
-    if scale / _SCALE_RATIO <= now <= _SCALE_RATIO * scale:
+    same = sum(abs(one - now) <= _SAME_SCALE * now for one in scales)
+    if decided and 2 * same > len(scales) and scale / _SCALE_RATIO <= now <= _SCALE_RATIO * scale:
         scale = now
     shares = {
         name: max(_LEAST_SHARES, min(_MOST_SHARES, round(scale * weight)))
