@@ -37,7 +37,7 @@ class Served:
 
 def served(service: PlayedService) -> Served:
     """All its requests, those that wait at the end too."""
-    took = [one for stretch in service.stretches().values() for one in stretch]
+    took = _took(service)
     if not took:
         return Served(math.inf, None)
     p95_s = mean_or_quantile(took, 0.95) if len(took) >= P95_REQUESTS else None
@@ -102,6 +102,11 @@ def worse_jobs(
     return lost
 
 
+def _took(service: PlayedService) -> list[float]:
+    """All its requests, in seconds, those that wait at the end too."""
+    return [one for stretch in service.stretches().values() for one in stretch]
+
+
 def _meets(service: PlayedService, target: LatencyTarget) -> bool:
-    took = [one for stretch in service.stretches().values() for one in stretch]
+    took = _took(service)
     return bool(took) and mean_or_quantile(took, target.quantile) <= target.seconds

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from rich.console import Console
 
 from benchmarks.places import RESULTS, ROOT
 from dlsched import __version__
@@ -69,6 +70,13 @@ def tables(names: Iterable[str]) -> list[str]:
         texts += ["\n\n".join(saved.get("headlines", ()))] if saved.get("headlines") else []
         texts.append(f"Host: {facts}.")
     return texts
+
+
+def show(console: Console, shown: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
+    """Print tables, by title."""
+    for title, table in shown.items():
+        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
+        console.print(markdown(table), markup=False, soft_wrap=True)
 
 
 def known(row: Mapping[str, object]) -> dict[str, object]:

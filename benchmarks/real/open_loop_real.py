@@ -231,9 +231,7 @@ def main(arguments: list[str] | None = None) -> int:
                 tables=tables,
                 headlines=told,
             )
-    for title, table in tables.items():
-        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
-        console.print(results.markdown(table), markup=False, soft_wrap=True)
+    results.show(console, tables)
     for line in told:
         console.print(f"- {line}", markup=False, soft_wrap=True)
     return 0

@@ -243,7 +243,5 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(stderr=False)
     found = run(console, range(1, chosen.seeds + 1), chosen.processes)
     tables = save(*found) if chosen.seeds == SEEDS else tables_of(*found)
-    for title, table in tables.items():
-        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
-        console.print(results.markdown(table), markup=False, soft_wrap=True)
+    results.show(console, tables)
     return 0

@@ -201,7 +201,5 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.merge:
         found = merged(found)
     saves = whole or chosen.merge
-    for title, table in (save(found) if saves else tables_of(found)).items():
-        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
-        console.print(results.markdown(table), markup=False, soft_wrap=True)
+    results.show(console, save(found) if saves else tables_of(found))
     return 0

@@ -240,9 +240,7 @@ def main(arguments: list[str] | None = None) -> int:
         rows = [asdict(row) for row in found]
         facts = results.host_facts("none")
         results.save(NAME, facts, list(seeds), rows, tables=tables, headlines=headlines)
-    for title, table in tables.items():
-        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
-        console.print(results.markdown(table), markup=False, soft_wrap=True)
+    results.show(console, tables)
     for line in headlines:
         console.print(f"\n{line}", markup=False, soft_wrap=True)
     return 0

@@ -185,7 +185,5 @@ def main(arguments: list[str] | None = None) -> int:
     console = Console(stderr=False)
     seeds = range(1, chosen.seeds + 1)
     found = run(console, [int(n) for n in chosen.counts.split(",")], seeds, chosen.processes)
-    for title, table in save(found, seeds).items():
-        console.print(f"\n{title}\n", markup=False, soft_wrap=True)
-        console.print(results.markdown(table), markup=False, soft_wrap=True)
+    results.show(console, save(found, seeds))
     return 0

@@ -131,8 +131,8 @@ def place(
         assert isinstance(target, LatencyTarget)
         one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
         memory[name] = one
-        trusted = one.is_known or (free and one.is_asked)
-        why = distrust(one, job, now_s, rule, is_known=trusted)
+        is_known = one.can_be_placed(free=free)
+        why = distrust(one, job, now_s, rule, is_known=is_known)
         if why is not None:
             untrusted[name] = why
     views = {job.spec.name: job for job in jobs}
@@ -401,7 +401,7 @@ def _after(
     free: bool,
 ) -> ServiceMemory:
     """Its memory after the decision; the same object where nothing changes."""
-    kept = met or not (one.is_known or (free and one.is_asked))
+    kept = met or not one.can_be_placed(free=free)
     trial = one.trial
     if trial is None and met and rule.reverts:
         trial = begun_trial(one, job, limit)

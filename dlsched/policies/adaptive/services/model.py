@@ -135,6 +135,10 @@ class ServiceMemory:
             and self.arrivals.requests >= _KNOWN_REQUESTS
         )
 
+    def can_be_placed(self, *, free: bool) -> bool:
+        """Whether enough is known to say what it needs; `free`: weights divide, not ceilings."""
+        return self.is_known or (free and self.is_asked)
+
     @property
     def asked_cores(self) -> float:
         """Cores that its requests need while it meets its target, if it may be an open loop."""
