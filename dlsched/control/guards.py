@@ -147,9 +147,9 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
         if not isinstance(outlooks, tuple) or not all(map(_is_plain, outlooks)):
             raise PolicyError(f"decided outlooks for {name} that are none: {shown(outlooks)}")
     for name, weight in decision.weights.items():
-        if not 0 < weight <= _MOST:
+        if not 0 <= weight <= _MOST:
             raise PolicyError(
-                f"decided weight {weight!r} for {name}; must be above 0, at most {_MOST:g}"
+                f"decided weight {weight!r} for {name}; must be 0 or more, at most {_MOST:g}"
             )
     for name, limits in decision.limits.items():
         if name not in names:

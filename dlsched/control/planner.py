@@ -60,7 +60,7 @@ def plan(
     but for what is not left of the other GPUs' time.
     A job with a latency target may burst by `burst_ratio` of its ceiling; 0: as it came.
     `weights` are relative: a job that they leave out weighs as its ceiling. The lightest of the
-    trainings are put into the idle class where they may be.
+    trainings, and those without a weight, are put into the idle class where they may be.
     """
     owners = owner_rooms(snapshot, starts, ceilings_of)
     shares = _shares(snapshot, limits, starts, weights)
@@ -76,7 +76,7 @@ def plan(
         share = shares[job.name]
         burst = _burst(job, wanted, burst_ratio)
         same = same_cores(wanted.cpu_cores, job.actual.cpu_cores)
-        idle = _idle(job, weights.get(job.name, heaviest), heaviest)
+        idle = _idle(job, weights.get(job.name), heaviest)
         weighs = job.cpu_shares is None or not _shares_differ(job.cpu_shares, share)
         if idle or job.cpu_idle:
             weighs = idle and job.cpu_idle
@@ -212,9 +212,11 @@ def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:
     return ratio * limits.cpu_cores
 
 
-def _idle(job: JobView, weight: float, heaviest: float) -> bool:
+def _idle(job: JobView, weight: float | None, heaviest: float) -> bool:
     """Whether it belongs to the idle class, where all are alike."""
-    return job.may_idle and weight < (_BACK_RATIO if job.cpu_idle else _IDLE_RATIO) * heaviest
+    if weight is None or not job.may_idle:
+        return False
+    return weight <= (_BACK_RATIO if job.cpu_idle else _IDLE_RATIO) * heaviest
 
 
 def _trains(job: JobView) -> bool:

@@ -24,7 +24,8 @@ class Decision:
     gpus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """UUIDs of the GPUs that a job should be on. Only one that declares `checkpoint` is moved."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Relative weights where jobs want more CPU than there is; one left out weighs as its ceiling.
-    They hold until the policy is asked again."""
+    """Relative weights where jobs want more CPU than there is; one left out weighs as its ceiling,
+    and a training with 0 runs on idle CPU alone where the kernel has a class for it. They hold
+    until the policy is asked again."""
     outlooks: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
     """What can be expected of each job's targets; they hold until the policy is asked again."""
