@@ -18,7 +18,7 @@ from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.facts import ContainerFact, GpuFact, NodeFact, Observation
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
-from dlsched.runtime.cgroup.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
+from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, GRAIN_CORES, SYSTEMD_GRAIN_CORES
 from dlsched.runtime.cgroup.read import PROC, CgroupReader
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.create.creation import Creation
@@ -90,7 +90,7 @@ class DockerRuntime:
         self._engine = engine or Engine(options.host, options.timeout_s)
         self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
         self._patience = Patience(options.call_wait_s)
-        self._group = ParentGroup(options.instance, options.cgroup_under, options.group_weight)
+        self._group = ParentGroup(options.instance, options.cgroup_under)
         self._originals = Originals(options.state_dir)
         self._listings = Listings(
             self._engine,
@@ -423,17 +423,24 @@ class DockerRuntime:
         return original.cpu_cores
 
     def _weigh_group(self) -> None:
-        if self._options.group_weight is None:
+        most = self._options.group_weight
+        if most is None:
             return
-        own = (watch for watch in self._watches.values() if watch.described.adopted is None)
+        own = [watch for watch in self._watches.values() if watch.described.adopted is None]
         readers = (watch.reader for watch in own)
         reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
-        if reader is not None:
-            begin(lambda: self._weigh(reader), "weight")
+        if reader is None:
+            return
+        weight = most
+        if len(own) < len(self._watches):
+            # Adopted containers lie beside the group: it weighs no more than what is in it.
+            shares = sum(watch.shares or 0 for watch in own)
+            weight = min(most, shares / DEFAULT_SHARES)
+        begin(lambda: self._weigh(reader, weight), "weight")
 
-    def _weigh(self, reader: CgroupReader) -> None:
+    def _weigh(self, reader: CgroupReader, weight: float) -> None:
         if reader.cpu_folder is not None:
-            trouble = self._group.weigh(reader.cpu_folder, v2=reader.v2)
+            trouble = self._group.weigh(reader.cpu_folder, weight, v2=reader.v2)
             if trouble is not None and trouble != self._weight_trouble:
                 _log.warning("%s", trouble)
             self._weight_trouble = trouble

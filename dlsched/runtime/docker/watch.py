@@ -194,14 +194,15 @@ class Watch:
             sidecar_trouble=self._trouble,
             has_source=bool(told.sources),
             operation=operation,
-            cpu_shares=self._shares() if runs else None,
+            cpu_shares=self.shares if runs else None,
             cpu_idle=idle,
             burst_cores=burst_cores,
             memory_bytes=seen.memory_bytes if runs else None,
             cpu_pressure_ratio=seen.cpu_pressure_ratio if runs else None,
         )
 
-    def _shares(self) -> int | None:
+    @property
+    def shares(self) -> int | None:
         """Its weight in shares: those it was given, as long as the weight stays; None: unknown."""
         weight = self._reading.weight
         if self._reading.idle:

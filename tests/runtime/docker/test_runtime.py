@@ -18,6 +18,7 @@ from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine
 from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Engine
 from tests.runtime.docker.rig import SPIN, Rig, cpu_files, fact, job_spec, options_for
+from tools.base_image import BASE
 
 pytestmark = pytest.mark.engine
 
@@ -221,6 +222,38 @@ def test_the_parent_group_has_its_weight_and_goes_with_the_last_container(
     finally:
         weighty.close()
     assert not group.exists()
+
+
+def test_beside_adopted_containers_the_group_weighs_no_more_than_what_is_in_it(
+    rig: Rig, docker_host: str, tmp_path: Path
+) -> None:
+    options = options_for(docker_host, f"{rig.options.instance}b", tmp_path, group_weight=4.0)
+    light = Rig(options, docker_host)
+    labels = {
+        "dlsched.enable": "true",
+        "dlsched.instance": options.instance,
+        "dlsched.target.latency": "50ms",
+    }
+    stranger = ""
+    try:
+        found = light.start(job_spec("light"), shares=256)
+        reader = CgroupReader(light.client.inspect_container(found.container_id)["State"]["Pid"])
+        reader.close()
+        assert reader.cpu_folder is not None
+        file = reader.cpu_folder.parent / ("cpu.weight" if reader.v2 else "cpu.shares")
+        alone, beside = ("400", "25") if reader.v2 else ("4096", "256")
+        light.until(lambda _: file.read_text().strip() == alone)
+        host = light.client.create_host_config(network_mode="none", init=True)
+        made = light.client.create_container(
+            BASE, ["sleep", "600"], labels=labels, host_config=host
+        )
+        stranger = made["Id"]
+        light.client.start(stranger)
+        light.until(lambda _: file.read_text().strip() == beside)
+    finally:
+        if stranger:
+            light.client.remove_container(stranger, force=True)
+        light.close()
 
 
 def test_the_doctor_has_nothing_to_complain_of_here(rig: Rig) -> None:

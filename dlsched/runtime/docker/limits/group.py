@@ -26,16 +26,10 @@ class ParentGroup:
     """One instance's parent group."""
 
     def __init__(
-        self,
-        instance: str,
-        under: str,
-        weight: float | None,
-        run: Callable[..., object] = subprocess.run,
+        self, instance: str, under: str, run: Callable[..., object] = subprocess.run
     ) -> None:
-        """`weight` in multiples of a container's default; None: leave it as it is."""
         self._instance = instance
         self._under = under.rstrip("/")
-        self._weight = weight
         self._run = run
 
     def name(self, driver: str) -> str:
@@ -45,28 +39,28 @@ class ParentGroup:
         # To systemd a dash is a slash: `a-b.slice` lies within `a.slice`.
         return f"dlsched_{self._instance.replace('-', '_')}.slice"
 
-    def weigh(self, container_cpu_folder: Path, *, v2: bool) -> str | None:
-        """Give the group its weight, unless it has it; returns what went wrong, in one line.
+    def weigh(self, container_cpu_folder: Path, weight: float, *, v2: bool) -> str | None:
+        """Give the group that weight, unless it has it; returns what went wrong, in one line.
 
-        The group is found from one of its containers, and is only touched if it has our name.
+        `weight` is in multiples of a container's default. The group is found from one of its
+        containers, and is only touched if it has our name.
         """
         group = container_cpu_folder.parent
         driver = "systemd" if group.suffix == ".slice" else "cgroupfs"
-        if self._weight is None or group.name != Path(self.name(driver)).name:
+        if group.name != Path(self.name(driver)).name:
             return None
         file = group / ("cpu.weight" if v2 else "cpu.shares")
         value = str(
-            bounded_weight(self._weight * DEFAULT_WEIGHT)
+            bounded_weight(weight * DEFAULT_WEIGHT)
             if v2
-            else bounded_shares(self._weight * DEFAULT_SHARES)
+            else bounded_shares(weight * DEFAULT_SHARES)
         )
         try:
             if file.read_text(encoding="ascii").strip() == value:
                 return None
             if driver == "systemd":
                 # Written by hand it would last until systemd's next look at its units.
-                weight = bounded_weight(self._weight * DEFAULT_WEIGHT)
-                return self._set_property(group.name, weight)
+                return self._set_property(group.name, int(value))
             file.write_text(value, encoding="ascii")
         except OSError as error:
             return f"weight of the parent group {group}: {error.strerror}"

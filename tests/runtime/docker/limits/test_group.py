@@ -19,7 +19,7 @@ from dlsched.runtime.docker.limits.group import ParentGroup
     ],
 )
 def test_the_name_is_one_level_in_the_drivers_terms(driver: str, under: str, name: str) -> None:
-    assert ParentGroup("a-b", under, None).name(driver) == name
+    assert ParentGroup("a-b", under).name(driver) == name
 
 
 def group_folder(tmp_path: Path, name: str, file: str, value: str) -> Path:
@@ -42,17 +42,14 @@ def test_the_weight_is_in_multiples_of_a_containers_default(
     tmp_path: Path, v2: bool, file: str, before: str, weight: float, after: str
 ) -> None:
     container = group_folder(tmp_path, "dlsched-x", file, before)
-    assert ParentGroup("x", "", weight).weigh(container, v2=v2) is None
+    assert ParentGroup("x", "").weigh(container, weight, v2=v2) is None
     assert (tmp_path / "dlsched-x" / file).read_text() == after
 
 
-@pytest.mark.parametrize(("name", "weight"), [("docker", 4.0), ("dlsched-x", None)])
-def test_a_group_that_is_not_ours_or_needs_no_weight_is_left_alone(
-    tmp_path: Path, name: str, weight: float | None
-) -> None:
-    container = group_folder(tmp_path, name, "cpu.shares", "1024")
-    assert ParentGroup("x", "", weight).weigh(container, v2=False) is None
-    assert (tmp_path / name / "cpu.shares").read_text() == "1024\n"
+def test_a_group_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+    container = group_folder(tmp_path, "docker", "cpu.shares", "1024")
+    assert ParentGroup("x", "").weigh(container, 4.0, v2=False) is None
+    assert (tmp_path / "docker" / "cpu.shares").read_text() == "1024\n"
 
 
 def test_systemd_is_asked_only_where_the_weight_differs(tmp_path: Path) -> None:
@@ -62,11 +59,11 @@ def test_systemd_is_asked_only_where_the_weight_differs(tmp_path: Path) -> None:
         calls.append(command)
 
     container = group_folder(tmp_path, "dlsched_x.slice", "cpu.weight", "100")
-    group = ParentGroup("x", "", 4.0, run)
-    assert group.weigh(container, v2=True) is None
+    group = ParentGroup("x", "", run)
+    assert group.weigh(container, 4.0, v2=True) is None
     assert calls == [["systemctl", "set-property", "--runtime", "dlsched_x.slice", "CPUWeight=400"]]
     (tmp_path / "dlsched_x.slice" / "cpu.weight").write_text("400\n")
-    group.weigh(container, v2=True)
+    group.weigh(container, 4.0, v2=True)
     assert len(calls) == 1
 
 
@@ -74,10 +71,10 @@ def test_what_goes_wrong_is_one_line(tmp_path: Path) -> None:
     def run(command: list[str], **_: object) -> None:
         raise subprocess.CalledProcessError(1, command)
 
-    missing = ParentGroup("x", "", 2.0).weigh(tmp_path / "dlsched-x" / "c", v2=False)
+    missing = ParentGroup("x", "").weigh(tmp_path / "dlsched-x" / "c", 2.0, v2=False)
     assert missing is not None and "No such file" in missing
     container = group_folder(tmp_path, "dlsched_x.slice", "cpu.weight", "100")
-    refused = ParentGroup("x", "", 2.0, run).weigh(container, v2=True)
+    refused = ParentGroup("x", "", run).weigh(container, 2.0, v2=True)
     assert refused is not None and "exit status 1" in refused and "\n" not in refused
 
 
