@@ -52,7 +52,13 @@ def simulate(
         clock=clock,
         inbox=wishes,
         records=EndedInMemory(),
-        ledger=Ledger(LedgerOptions(max_jobs=max(1, len(trace.jobs)), window_s=trace.window_s)),
+        ledger=Ledger(
+            LedgerOptions(
+                max_jobs=max(1, len(trace.jobs)),
+                window_s=trace.window_s,
+                idle_class=trace.idle_class,
+            )
+        ),
         policy=policy,
         check_memory=memory_size_check,
         guards=guards or GuardOptions(),
