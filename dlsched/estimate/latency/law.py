@@ -70,6 +70,9 @@ TAIL_PRIOR = 600.0
 """Requests that the log-normal is worth in the tail (n0)."""
 LITTLE_OFF = 0.13
 """Logarithm by which Little's law must be off before a service contradicts itself."""
+UNDECIDED = 0.8
+"""What the first such report counts: it takes nine seconds of them to be believed. A camera that
+uses .7 of a core seemed a closed loop in its first seconds beside a training."""
 ALWAYS_ONE = 0.97
 """Beyond that part of its reports with one request in flight it is a closed loop of one client."""
 STILL_ONE = 0.6
@@ -88,6 +91,57 @@ MOSTLY = 0.5
 """Beyond that part of the looks its ceiling kept it busy all the time."""
 _IDLE_RATIO = 0.85
 """Fewer in service in the mean, and it waits for requests: being faster brings no more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Clients:
+    """What a service's reports say of who sends its requests."""
+
+    always_one: float = 0.0
+    """Part of its reports, faded, with exactly one request in flight."""
+    bound: float = 0.0
+    """Part of the looks, faded, in which its ceiling set the pace."""
+    are_one: bool = False
+    """Whether it is a closed loop of one client; else requests may come by themselves."""
+    several: float = 0.0
+    """Requests in flight but for one, over reports, faded slowly: one client never has two."""
+
+    def after(
+        self,
+        in_flight: int,
+        elapsed_s: float,
+        *,
+        throttled: bool,
+        in_service: float,
+        requests: float,
+    ) -> Clients:
+        """The same after one more report; of so many requests `in_service` is the mean."""
+        one = in_flight == 1
+        kept = 0.8 ** max(elapsed_s, 1.0) if one else 0.8
+        said = Clients(
+            kept * self.always_one + (1.0 - kept if one else 0.0),
+            0.8 * self.bound + (0.2 if throttled else 0.0),
+            self.are_one,
+            SEVERAL_KEPT * self.several + max(in_flight - 1, 0),
+        )
+        return replace(said, are_one=said.follow_each_other(in_service, requests))
+
+    @property
+    def say_one(self) -> bool:
+        """Whether most reports tell of one request at a time, decided or not."""
+        return self.always_one > STILL_ONE and self.several < SEVERAL
+
+    def follow_each_other(self, in_service: float, requests: float) -> bool:
+        """Whether reports with one request in flight mean that there is one all the time."""
+        least = STILL_ONE if self.are_one else ALWAYS_ONE
+        lowest, highest = BUSY
+        if not self.are_one:
+            lowest = min(max(1.0 - 1.0 / math.sqrt(max(requests, 1.0)), lowest), highest)
+        busy = in_service > lowest or self.bound > MOSTLY
+        return self.always_one > least and busy and self.several < SEVERAL
+
+
+UNSEEN = Clients()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +166,7 @@ class LatencyModel:
     in_service_s: float = 0.0
     """Sum of latencies, faded; over `span_s` it is Little's L."""
     span_s: float = 0.0
-    always_one: float = 0.0
-    """Part of its reports, faded, with exactly one request in flight."""
-    bound: float = 0.0
-    """Part of the looks, faded, in which its ceiling set the pace."""
-    was_one: bool = False
-    """Whether it was a closed loop of one client until now."""
-    several: float = 0.0
-    """Requests in flight but for one, summed over reports and faded slowly."""
+    clients: Clients = UNSEEN
     work_drift: float = 0.0
     """Page's sum of the work, with the sign, and what was seen since it began."""
     work_drift_core_s: float = 0.0
@@ -151,14 +198,13 @@ class LatencyModel:
     @property
     def is_one_client(self) -> bool:
         """Whether it is a closed loop of one client: that computes all the time, however fast."""
-        clients = Clients(self.always_one, self.bound, self.was_one, self.several)
         requests = self.in_service_s / max(self.measured_s, 1e-9)
-        return clients.follow_each_other(self.in_service, requests)
+        return self.clients.follow_each_other(self.in_service, requests)
 
     @property
     def is_open(self) -> bool:
         """Whether requests come by themselves: being faster does not bring more of them."""
-        return self.always_one < 0.9 and self.in_service < _IDLE_RATIO
+        return self.clients.always_one < 0.9 and self.in_service < _IDLE_RATIO
 
     @property
     def rate_per_s(self) -> float:
@@ -230,42 +276,6 @@ class LatencyModel:
         if self.is_open:
             return self.work_core_s * self.rate_per_s
         return self.law_core_s * self.factor(quantile) / latency_s
-
-
-@dataclass(frozen=True, slots=True)
-class Clients:
-    """What a service's reports say of who sends its requests."""
-
-    always_one: float
-    """Part of its reports, faded, with exactly one request in flight."""
-    bound: float
-    """Part of the looks, faded, in which its ceiling set the pace."""
-    are_one: bool = False
-    """Whether it is a closed loop of one client; else requests may come by themselves."""
-
-    several: float = 0.0
-    """Requests in flight but for one, over reports, faded slowly: one client never has two."""
-
-    def after(
-        self, in_flight: int, *, throttled: bool, in_service: float, requests: float
-    ) -> Clients:
-        """The same after one more report; of so many requests `in_service` is the mean."""
-        said = Clients(
-            0.8 * self.always_one + (0.2 if in_flight == 1 else 0.0),
-            0.8 * self.bound + (0.2 if throttled else 0.0),
-            self.are_one,
-            SEVERAL_KEPT * self.several + max(in_flight - 1, 0),
-        )
-        return replace(said, are_one=said.follow_each_other(in_service, requests))
-
-    def follow_each_other(self, in_service: float, requests: float) -> bool:
-        """Whether reports with one request in flight mean that there is one all the time."""
-        least = STILL_ONE if self.are_one else ALWAYS_ONE
-        lowest, highest = BUSY
-        if not self.are_one:
-            lowest = min(max(1.0 - 1.0 / math.sqrt(max(requests, 1.0)), lowest), highest)
-        busy = in_service > lowest or self.bound > MOSTLY
-        return self.always_one > least and busy and self.several < SEVERAL
 
 
 def remembered_requests(noise: float) -> float:

@@ -12,6 +12,7 @@ from dlsched.estimate.latency.law import (
     LITTLE_OFF,
     NO_LAG,
     TAIL_PRIOR,
+    UNDECIDED,
     Clients,
     LatencyModel,
     remembered_requests,
@@ -78,8 +79,7 @@ def first(seen: Seen) -> LatencyModel | None:
         requests=min(seen.sketch.count, _FIRST_REQUESTS),
         in_service_s=seen.sketch.sum_s,
         span_s=late * seen.elapsed_s,
-        always_one=1.0 if seen.in_flight == 1 else 0.0,
-        bound=1.0 if seen.throttled else 0.0,
+        clients=Clients(UNDECIDED if seen.in_flight == 1 else 0.0, 1.0 if seen.throttled else 0.0),
         measured_s=mean_s,
     )
 
@@ -152,10 +152,7 @@ def updated(
         tail_requests,
         said.in_service_s,
         said.span_s,
-        said.clients.always_one,
-        said.clients.bound,
-        said.clients.are_one,
-        said.clients.several,
+        said.clients,
         *work_page,
         *law_page,
         model.measured_s + quick * (mean_s - model.measured_s),
@@ -191,10 +188,14 @@ def _said(model: LatencyModel, seen: Seen) -> _Said:
         in_service_s = _LITTLE_DECAY * in_service_s + seen.sketch.sum_s
         span_s = _LITTLE_DECAY * span_s + seen.elapsed_s
     at_once = in_service_s / span_s if span_s > 0.0 else 1.0
-    before = Clients(model.always_one, model.bound, model.is_one_client, model.several)
+    before = replace(model.clients, are_one=model.is_one_client)
     requests = in_service_s * seen.sketch.count / seen.sketch.sum_s
     clients = before.after(
-        seen.in_flight, throttled=seen.throttled, in_service=at_once, requests=requests
+        seen.in_flight,
+        seen.elapsed_s,
+        throttled=seen.throttled,
+        in_service=at_once,
+        requests=requests,
     )
     if not clients.are_one:
         return _Said(in_service_s, span_s, clients, 1.0, max(1.0, at_once))

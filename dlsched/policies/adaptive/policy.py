@@ -16,6 +16,16 @@ from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.adaptive import untargeted
 from dlsched.policies.adaptive.capacity import Capacity, believed
+from dlsched.policies.adaptive.holding import (
+    NOT_HELD,
+    Held,
+    Hold,
+    held,
+    lacking,
+    left_cores,
+    let_go,
+    stepped,
+)
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.services import divide as divide_services
@@ -42,6 +52,7 @@ class AdaptiveMemory:
     services: tuple[ServiceMemory, ...] = ()
     trainings: tuple[TrainingMemory, ...] = ()
     capacity_cores: float | None = None
+    hold: Hold = NOT_HELD
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +66,8 @@ class Divided:
     trainings: Placed[TrainingMemory]
     rest: Placed[None]
     """Jobs without a target."""
+    even_cores: float
+    """An even share of the node, for a job of weight 1."""
 
 
 class AdaptivePolicy:
@@ -83,14 +96,18 @@ class AdaptivePolicy:
         parts = divided(snapshot, before, rule)
         services, trainings, rest = parts.services, parts.trainings, parts.rest
         limits = {**services.limits, **trainings.limits, **rest.limits}
+        hold, back = NOT_HELD, Held()
         if not snapshot.node.weighs:
             limits = _ceilings_alone(snapshot, parts, rule)
+        elif rule.mode == "slo":
+            hold, back = _held_back(snapshot, parts, before.hold)
+        limits |= {name: min(cores, limits[name] or cores) for name, cores in back.ceilings.items()}
         return Decision(
             limits={job.name: Limits(limits[job.name]) for job in snapshot.running},
-            why={**services.why, **trainings.why, **rest.why},
-            memory=AdaptiveMemory(services.memory, trainings.memory, parts.capacity.cores),
+            why={**services.why, **trainings.why, **rest.why, **back.why},
+            memory=AdaptiveMemory(services.memory, trainings.memory, parts.capacity.cores, hold),
             next_s=rule.interval_s,
-            weights=_weights(parts, snapshot),
+            weights={**_weights(parts, snapshot), **dict.fromkeys(back.behind, 0.0)},
             outlooks={**services.outlooks, **trainings.outlooks},
         )
 
@@ -121,7 +138,44 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     rest = untargeted.place(others, {job.name: shares[job.name] for job in others})
     left = max(left - math.fsum(rest.uses.values()), 0.0)
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
-    return Divided(capacity, free, services, trainings, rest)
+    even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)
+    return Divided(capacity, free, services, trainings, rest, even)
+
+
+def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, Held]:
+    """Trainings that are held back for services that miss their targets beside them."""
+    trainings = [job for job in snapshot.running if job.name in parts.trainings.uses]
+    serving = [job for job in snapshot.running if job.name in parts.services.uses]
+    used = math.fsum(job.usage.cpu_cores or 0.0 for job in serving)
+    before = before.after(used, snapshot.now_s, snapshot.window_s)
+    explained = before.explains(parts.free_cores)
+    settled = [
+        job
+        for job in serving
+        if job.started_at_s is None or snapshot.now_s - job.started_at_s >= snapshot.window_s
+    ]
+    lacks = [] if explained else lacking(settled, parts.services.memory)
+    before_them = math.fsum(job.usage.window_cores or 0.0 for job in serving)
+    before_them += math.fsum(parts.rest.uses.values())
+    left = left_cores(parts.free_cores, before_them)
+    hold = stepped(before, lacks, trainings, left, snapshot.now_s, snapshot.window_s)
+    if hold.steps and _starve(trainings, parts.even_cores):
+        hold = let_go(hold, snapshot.now_s)
+    least = {
+        job.name: max(job.spec.bounds.floor_cores, _KEPT_RATIO * parts.even_cores * job.spec.weight)
+        for job in trainings
+    }
+    return hold, held(hold, trainings, least)
+
+
+def _starve(jobs: Sequence[JobView], even_cores: float) -> bool:
+    """Whether these jobs together have had less than their minimum part lately."""
+    shares = [even_cores * job.spec.weight for job in jobs]
+    had_cores = [
+        share if job.usage.window_cores is None else job.usage.window_cores
+        for job, share in zip(jobs, shares, strict=True)
+    ]
+    return math.fsum(had_cores) < _KEPT_RATIO * math.fsum(shares)
 
 
 def _ceilings_alone(
@@ -180,21 +234,15 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     together, divided by marginal value, or more where they have had less than their minimum part.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
-    each = snapshot.node.capacity_cores / max(math.fsum(own.values()), 1e-9)
-    services = parts.services
+    each, services = parts.even_cores, parts.services
     weights = _weighed(services.weights, _PRIORITY * math.fsum(services.uses.values()))
     for name, weight in weights.items():
         weights[name] = each * own[name] * services.open_loops.get(name, 1.0)
         if name not in services.open_loops:
             weights[name] = max(weight, weights[name])
     behind = [job for job in snapshot.running if job.name not in services.weights]
-    had_cores = [
-        each * own[job.name] if job.usage.window_cores is None else job.usage.window_cores
-        for job in behind
-    ]
     least, theirs = each, math.fsum(own[name] for name in services.open_loops)
-    starve = math.fsum(had_cores) < _KEPT_RATIO * each * math.fsum(own[job.name] for job in behind)
-    if starve and theirs > 0.0:
+    if _starve(behind, each) and theirs > 0.0:
         shares = math.fsum(own[name] * many for name, many in services.open_loops.items())
         least *= max(1.0, _KEPT_RATIO * shares / theirs)
     for group in (parts.trainings.weights, parts.rest.weights):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from dlsched.estimate.latency.law import MOSTLY, Clients
 from dlsched.estimate.sketch import cv, measured_s
 from dlsched.model.spec import LatencyTarget
-from dlsched.model.state import JobView, Snapshot
+from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_seconds
 from dlsched.policies.dqoes.parameters import DqoesParameters
 from dlsched.policies.published.dqoes import Standing, standing
@@ -110,7 +110,7 @@ def clients(job: JobView, reading: Reading, before: Clients | None) -> Clients |
     held = reading.binds if periods is None else periods > MOSTLY
     known = before or Clients(float(in_flight == 1), float(held))
     return known.after(
-        in_flight, throttled=held, in_service=reading.in_service, requests=reading.requests
+        in_flight, OFTEN_S, throttled=held, in_service=reading.in_service, requests=reading.requests
     )
 
 

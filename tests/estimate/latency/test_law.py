@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.estimate.latency.lag import Lag
-from dlsched.estimate.latency.law import LatencyModel
+from dlsched.estimate.latency.law import Clients, LatencyModel
 from dlsched.estimate.latency.observed import Seen
 from dlsched.estimate.latency.update import Learning, first, updated
 from dlsched.estimate.sketch import from_latencies
@@ -51,7 +51,7 @@ def known(**changes: object) -> LatencyModel:
         spread=0.1,
         in_service_s=5.0,
         span_s=5.0,
-        always_one=1.0,
+        clients=Clients(always_one=1.0),
         measured_s=0.04,
     )
     return replace(model, **changes)  # type: ignore[arg-type]
@@ -198,7 +198,7 @@ def test_one_at_a_time_cannot_take_half_of_the_time() -> None:
 
 def test_requests_that_share_a_ceiling_share_its_cores() -> None:
     # Four in flight, 25 a second: 160 ms each by Little's law; the w of the law is 4 x .02.
-    model = known(always_one=0.0, in_service_s=20.0, span_s=5.0, measured_s=0.16)
+    model = known(clients=Clients(), in_service_s=20.0, span_s=5.0, measured_s=0.16)
     assert model.law_core_s == pytest.approx(0.08)
     assert model.mean_s(0.5) == pytest.approx(0.16)
     assert not model.is_open
@@ -206,7 +206,7 @@ def test_requests_that_share_a_ceiling_share_its_cores() -> None:
 
 def test_an_open_loop_uses_what_its_requests_need_however_fast_it_is() -> None:
     # Ten requests a second of 40 ms: .4 in service; 10 x .02 = .2 cores at any target.
-    model = known(always_one=0.0, in_service_s=2.0, span_s=5.0, measured_s=0.04)
+    model = known(clients=Clients(), in_service_s=2.0, span_s=5.0, measured_s=0.04)
     assert model.is_open
     assert model.use_at(0.03, None) == model.use_at(0.3, None) == pytest.approx(0.2)
 
@@ -305,7 +305,7 @@ def test_where_means_vary_much_much_is_remembered() -> None:
 
 
 def test_requests_side_by_side_tell_nothing_of_what_means_vary_by() -> None:
-    model = known(always_one=0.0)
+    model = known(clients=Clients())
     for _ in range(30):
         model = updated(model, look(12, 0.04, 0.24, in_flight=4), None)
     assert model.noise == model.cv
@@ -348,7 +348,7 @@ def test_a_closed_loop_stays_one_through_a_report_between_two_requests() -> None
     assert model.is_one_client
     for in_flight, still in ((0, True), (1, True), (0, True), (0, False), (1, False)):
         model = updated(model, look(25, 0.04, 0.5, in_flight=in_flight), None)
-        assert model.is_one_client is still, (in_flight, model.always_one)
+        assert model.is_one_client is still, (in_flight, model.clients.always_one)
 
 
 def test_a_camera_whose_frame_comes_with_each_report_is_no_closed_loop() -> None:
@@ -357,6 +357,6 @@ def test_a_camera_whose_frame_comes_with_each_report_is_no_closed_loop() -> None
     assert model is not None
     for _ in range(20):
         model = updated(model, seen, None)
-    assert model.always_one > 0.97
+    assert model.clients.always_one > 0.97
     assert not model.is_one_client
     assert model.claim_ratio == 1.0

@@ -5,14 +5,13 @@ Both runs play the same requests; a service is judged by what they took in the w
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from benchmarks.judge.harm import FULL_RATIO, Served, busiest_ratio, harmed, served
+from benchmarks.judge.harm import FULL_RATIO, Served, harmed, served
+from benchmarks.simulated.harm_worlds import KINDS, World
+from benchmarks.simulated.no_harm import row_of
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
@@ -24,44 +23,9 @@ from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
 from dlsched.simulation.run import simulate
 from tests.policies.adaptive.test_room import CORES, neighbours, simulated
+from tests.properties import profile
 
-DURATION_S = 40.0
-
-
-@dataclass(frozen=True)
-class World:
-    """What is drawn."""
-
-    seed: int
-    use_ratio: float
-    kinds: tuple[str, ...]
-    """Of loops, a service each."""
-    hopeless: bool
-    trainings: int
-    heavy_ratio: float = 0.0
-
-    def trace(self) -> Trace:
-        """Services that use that part of the node in the mean, and what is beside them."""
-        chance = random.Random(self.seed)
-        parts = [chance.uniform(0.2, 1.0) for _ in self.kinds]
-        jobs = neighbours("two trainings")[: self.trainings]
-        for index, (kind, part) in enumerate(zip(self.kinds, parts, strict=True)):
-            use_cores = min(self.use_ratio * CORES * part / sum(parts), 0.7)
-            rate = chance.choice((5.0, 10.0, 20.0, 30.0))
-            load = ServiceLoad(
-                use_cores / rate,
-                noise=chance.choice((0.1, 0.5)),
-                loop=Loop(kind, rate),  # type: ignore[arg-type]
-                heavy_ratio=self.heavy_ratio,
-            )
-            slack = chance.choice((2.0, 5.0, 20.0))
-            target = LatencyTarget(slack * load.work_core_s / (1.0 - use_cores))
-            jobs.append(simulated(f"service-{index}", target, load))
-        if self.hopeless:
-            load = ServiceLoad(0.01, loop=Loop("poisson", 5.0))
-            jobs.append(simulated("hopeless", LatencyTarget(0.001), load))
-        ordered = tuple(sorted(jobs, key=lambda job: job.name))
-        return Trace(NodeFact(CORES, 1 << 34), ordered, DURATION_S)
+FRESH = profile() == "nightly"
 
 
 def play(trace: Trace, policy: str, seed: int) -> dict[str, Computation]:
@@ -75,31 +39,27 @@ WORLDS = st.builds(
     World,
     seed=st.integers(0, 2**32),
     use_ratio=st.floats(0.02, 0.6),
-    kinds=st.lists(st.sampled_from(("poisson", "periodic")), min_size=1, max_size=5).map(tuple),
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=5).map(tuple),
     hopeless=st.booleans(),
     trainings=st.integers(0, 2),
     heavy_ratio=st.sampled_from((0.0, 0.1)),
+    idle_class=st.booleans(),
+    foreign_cores=st.sampled_from((0.0, 0.5)),
 )
 
 
-@settings(max_examples=40)
+# The same worlds each time, or many fresh ones: who is harmed in one is the fault of the change.
+@settings(max_examples=2000 if FRESH else 40, derandomize=not FRESH)
 @given(world=WORLDS)
 # A camera's next frame comes whenever a report is due: it seemed a closed loop of one client.
 @example(world=World(1, 0.1, ("periodic",) * 5, False, 2))
+# A camera that uses most of a core had a ceiling in its first seconds.
+@example(world=World(1, 0.5, ("periodic", "periodic"), False, 1))
 # Light services weighed little, so that trainings were in the way of each of their requests.
 @example(world=World(1, 0.1, ("poisson",) * 5, True, 2))
 def test_no_service_is_harmed_where_the_services_fit(world: World) -> None:
-    trace = world.trace()
-    plain, own = (play(trace, policy, world.seed) for policy in ("none", "adaptive"))
-    if busiest_ratio(trace, plain) > FULL_RATIO:
-        return
-    for job in trace.jobs:
-        before, after = plain[job.name], own[job.name]
-        if isinstance(before, PlayedService) and isinstance(after, PlayedService):
-            target = job.spec.target
-            assert isinstance(target, LatencyTarget)
-            was, now = served(before), served(after)
-            assert not harmed(was, now, target.seconds), (job.name, was, now, target)
+    row = row_of(world)
+    assert row.busiest_ratio > FULL_RATIO or not row.harmed
 
 
 def test_a_burst_beside_trainings_is_answered_sooner_than_under_plain_docker() -> None:

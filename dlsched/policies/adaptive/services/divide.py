@@ -31,6 +31,7 @@ from dlsched.policies.adaptive.services.model import (
     begun_trial,
     distrust,
     learned,
+    urged,
 )
 from dlsched.policies.adaptive.services.select import (
     Need,
@@ -135,6 +136,7 @@ def place(
         why = distrust(one, job, now_s, rule, is_known=is_known)
         if why is not None:
             untrusted[name] = why
+    memory = _urged(memory)
     views = {job.spec.name: job for job in jobs}
     # Floors may be more than even shares, and more than there is.
     floors = [views[name].spec.bounds.floor_cores for name in untrusted]
@@ -189,6 +191,14 @@ def place(
         outlooks=placing.outlooks,
         memory=tuple(sorted(kept, key=lambda one: one.name)),
     )
+
+
+def _urged(memory: dict[str, ServiceMemory]) -> dict[str, ServiceMemory]:
+    """Who has come near its target weighs by its slack from then on; the others, all the same."""
+    return {
+        name: urged(one) if one.urgency > 1.0 or one.is_near_target else one
+        for name, one in memory.items()
+    }
 
 
 def _need(

@@ -42,6 +42,8 @@ _TRIAL_SIGMAS = 4.0
 _UNQUEUED = 0.5
 """Mean number of requests in service, up to which requests hardly queue behind each other."""
 
+_NEAR_RATIO = 0.8
+"""Latency over target from which on a service has little to spare."""
 _LEAST_SPARE, _MOST_SPARE = 0.75, 3.0
 """Slack less one, within which urgency goes by its square: from 1 at four times what a request
 takes alone to 16 at 1.75 times."""
@@ -122,7 +124,8 @@ class ServiceMemory:
     """The least mean latency of a look whose requests hardly met each other, under this load."""
     arrivals: Arrivals = NONE_SEEN
     urgency: float = 1.0
-    """Weight beside other services that meet their targets: much where little slack is left."""
+    """Weight beside other services that meet their targets: much where little slack is left, once
+    it has come near its target."""
     doubt: Doubt | None = None
     """Since the last report that was believed."""
 
@@ -146,6 +149,14 @@ class ServiceMemory:
             return 0.0
         mean_s = self.target_s / self.model.factor(self.quantile)
         return self.model.work_core_s * self.arrivals.rate_per_s(mean_s)
+
+    @property
+    def is_near_target(self) -> bool:
+        """Whether it lately had little to spare of a target that can be met."""
+        if self.model is None or self.hopeless:
+            return False
+        lately_s = self.model.measured_s * self.model.factor(self.quantile)
+        return lately_s > _NEAR_RATIO * self.target_s
 
     @property
     def may_be_open(self) -> bool:
@@ -233,7 +244,7 @@ def learned(
         known.kept,
         unqueued_s,
         arrivals,
-        _urgency(known, model, unqueued_s),
+        known.urgency,
     )
     return _with_wants(told, job, snapshot, rule)
 
@@ -252,7 +263,7 @@ def distrust(
         return f"{_DISBELIEVED}: {doubt.why}"
     if model is None or not is_known:
         return "too few requests yet"
-    if model.claim_ratio > _CLAIMED:
+    if model.clients.say_one and model.in_service > _CLAIMED:
         return f"{_DISBELIEVED}: one at a time, its requests add up to more than the time"
     return None
 
@@ -372,20 +383,21 @@ def _with_wants(
     )
 
 
-def _urgency(known: ServiceMemory, model: LatencyModel, unqueued_s: float | None) -> float:
-    """`ServiceMemory.urgency`, in steps that do not follow every look.
+def urged(one: ServiceMemory) -> ServiceMemory:
+    """It, with an urgency by its slack, in steps that do not follow every look.
 
     Slack is the target as a multiple of what a request takes where nothing is in its way: as far as
     that was seen, else of its work.
     """
-    alone_s = model.work_core_s if unqueued_s is None else unqueued_s
-    slack = known.target_s / model.factor(known.quantile) / alone_s
+    model = one.model
+    if model is None:
+        return one
+    alone_s = model.work_core_s if one.unqueued_s is None else one.unqueued_s
+    slack = one.target_s / model.factor(one.quantile) / alone_s
     spare = min(max(slack - 1.0, _LEAST_SPARE), _MOST_SPARE)
-    wanted = (_MOST_SPARE / spare) ** 2
-    steps = math.log(wanted / known.urgency, _STEP)
-    if known.model is None:
-        return _STEP ** round(steps)
-    return known.urgency * _STEP ** math.trunc(steps)
+    steps = math.log((_MOST_SPARE / spare) ** 2 / one.urgency, _STEP)
+    whole = round(steps) if one.urgency == 1.0 else math.trunc(steps)
+    return replace(one, urgency=one.urgency * _STEP**whole) if whole else one
 
 
 def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float | None:

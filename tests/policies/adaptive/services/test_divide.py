@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.estimate.latency.law import LatencyModel
+from dlsched.estimate.latency.law import Clients, LatencyModel
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Bounds, LatencyTarget
@@ -67,7 +67,7 @@ def known(
         spread=0.1,
         in_service_s=5.0,
         span_s=5.0,
-        always_one=1.0,
+        clients=Clients(always_one=1.0),
         measured_s=target_s,
     )
     model = replace(model, **changes)  # type: ignore[arg-type]
@@ -274,7 +274,7 @@ def test_in_slo_what_may_be_an_open_loop_never_has_a_ceiling(capacity: float) ->
     for name, queue in (("quick", 0.5), ("queued", 40.0)):
         view = service(name, cores=None, count=20, mean_s=0.02, changed_at_s=99.5)
         jobs.append(replace(view, usage=Usage(cpu_cores=0.4, window_cores=0.4)))
-        memory.append(known(name, always_one=0.0, in_service_s=queue, span_s=5.0))
+        memory.append(known(name, clients=Clients(), in_service_s=queue, span_s=5.0))
     got = place(jobs, seen(jobs, capacity=capacity), memory, capacity, SLO)
     assert got.limits == {"quick": None, "queued": None}
     assert min(got.weights.values()) >= capacity / 2
@@ -468,7 +468,7 @@ def test_no_count_makes_an_expectation_of_no_time() -> None:
     job = service("a", cores=0.3)
     one = learned_of(job, known("a"))
     assert one.model is not None
-    model = replace(one.model, in_service_s=1e9, always_one=0.0, measured_s=0.08)
+    model = replace(one.model, in_service_s=1e9, clients=Clients(), measured_s=0.08)
     one = replace(one, model=model)
     why, outlook = met_outlook(one, job, 100.0, 0.4, 0.4, band=False)
     assert outlook.kind is ForecastKind.EXPECTED

@@ -1,0 +1,202 @@
+"""Trainings held back while a service misses its target and weights do not help it.
+
+Weights compare containers under one parent control group only, and say nothing of caches, memory
+bandwidth and shared cores. So a service can miss its target beside trainings although it comes
+first. Owns when trainings are held for it, by how much, and when that ends. It must not divide
+cores between services, nor rank trainings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlsched.estimate.sketch import measured_s
+from dlsched.model.spec import LatencyTarget
+from dlsched.model.state import JobView
+from dlsched.model.units import render_seconds
+from dlsched.policies.adaptive.services.model import ServiceMemory
+
+_LEAST_REQUESTS = 20
+"""A latency of fewer requests is chance."""
+_MISSED_RATIO = 1.1
+"""Latency over target from which on a service misses it by more than chance."""
+_HELPED_RATIO = 0.9
+"""Held trainings have helped when that ratio has fallen to this part of what it was."""
+_LEFT_RATIO = 0.85
+"""Trainings under a ceiling leave the services so much more than their mean use that those use this
+part of it: open loops queue."""
+_EXPLAINED_RATIO = 0.85
+"""Services that used this part of the node together in one look were in each other's way."""
+_STEP_RATIO, _MOST_STEPS = 0.5, 3
+"""Each further step leaves trainings this part of what they had, and there are so many steps."""
+_CALM_S = 120.0
+"""Without a miss for so long, trainings are held by a step less; in vain, not again for so long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """A service that misses a target which it should meet."""
+
+    name: str
+    adopted: bool
+    latency_s: float
+    target_s: float
+
+    @property
+    def ratio(self) -> float:
+        """Latency over target."""
+        return self.latency_s / self.target_s
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """How far trainings are held back, and what that has brought."""
+
+    steps: int = 0
+    """0: not at all."""
+    since_s: float = 0.0
+    """When the last step was taken."""
+    ratio: float = 0.0
+    """Latency over target of the worst service then; 0: none lacked."""
+    lacks: tuple[Lack, ...] = ()
+    """For whom: the worst of own and of adopted services."""
+    left_cores: float = 0.0
+    """What the services left to trainings when it began, all ceilings together."""
+    again_s: float = 0.0
+    """Not before then: it was in vain."""
+    busiest_cores: float = 0.0
+    """The most that services used together in one look of the last window."""
+    busiest_s: float = 0.0
+    """When that was."""
+
+    def after(self, services_cores: float, now_s: float, window_s: float) -> Hold:
+        """It, with what the services use now."""
+        if services_cores < self.busiest_cores and now_s - self.busiest_s < window_s:
+            return self
+        return replace(self, busiest_cores=services_cores, busiest_s=now_s)
+
+    def explains(self, cores: float) -> bool:
+        """Whether services that miss their targets on so many cores were in each other's way."""
+        return self.busiest_cores > _EXPLAINED_RATIO * cores
+
+
+NOT_HELD = Hold()
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What holds trainings back; mappings are by job."""
+
+    ceilings: Mapping[str, float] = field(default_factory=dict)
+    """In cores."""
+    behind: Collection[str] = ()
+    """Those that go to the kernel's idle class."""
+    why: Mapping[str, str] = field(default_factory=dict)
+
+
+def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[Lack]:
+    """The services that miss targets which there is room for, the worst first."""
+    memory = {one.name: one for one in known}
+    found = []
+    for job in serving:
+        one, target, window = memory.get(job.name), job.spec.target, job.progress.window
+        assert isinstance(target, LatencyTarget)
+        if one is None or not one.can_be_placed(free=True) or not one.kept or one.hopeless:
+            continue
+        told_s = measured_s(window, target.quantile)
+        if one.doubt is not None or told_s is None or window.count < _LEAST_REQUESTS:
+            continue
+        # Where the kernel counts how long it waits for CPU, a service that never waits lacks none.
+        if job.actual.cpu_cores is None and job.usage.cpu_pressure_ratio != 0.0:
+            found.append(Lack(job.name, job.adopted, told_s, target.seconds))
+    missed = [one for one in found if one.ratio > _MISSED_RATIO]
+    return sorted(missed, key=lambda one: (-one.ratio, one.name))
+
+
+def stepped(
+    hold: Hold,
+    lacks: Sequence[Lack],
+    training: Sequence[JobView],
+    left_cores: float,
+    now_s: float,
+    window_s: float,
+) -> Hold:
+    """The hold after another look. `left_cores`: the node's without what its services use in the
+    mean; `window_s`: how far back the latencies reach."""
+    ratio = max((one.ratio for one in lacks), default=0.0)
+    worst = {one.adopted: one for one in (*hold.lacks, *reversed(lacks))}
+    if not hold.steps:
+        begins = lacks and training and now_s >= hold.again_s
+        if not begins:
+            return hold
+        lacks = tuple(worst.values())
+        return replace(
+            hold, steps=1, since_s=now_s, ratio=ratio, lacks=lacks, left_cores=left_cores
+        )
+    held_s = now_s - hold.since_s
+    if not training:
+        return let_go(hold)
+    if held_s < window_s:
+        return hold
+    if not lacks:
+        if held_s < _CALM_S:
+            return hold
+        return replace(hold, steps=hold.steps - 1, since_s=now_s, ratio=0.0)
+    if hold.ratio and ratio > _HELPED_RATIO * hold.ratio:
+        return let_go(hold, now_s)
+    # Behind all others there is no further step.
+    most = 1 if all(_goes_behind(hold, job) for job in training) else _MOST_STEPS
+    if hold.steps == most:
+        return hold
+    return replace(
+        hold, steps=hold.steps + 1, since_s=now_s, ratio=ratio, lacks=tuple(worst.values())
+    )
+
+
+def _goes_behind(hold: Hold, job: JobView) -> bool:
+    """Whether the idle class is enough: it may be there, and that reaches all who lack."""
+    return job.may_idle and all(one.adopted is job.adopted for one in hold.lacks)
+
+
+def let_go(hold: Hold, now_s: float | None = None) -> Hold:
+    """No training is held any more; since it was in vain `now_s`, not again soon."""
+    again_s = 0.0 if now_s is None else now_s + _CALM_S
+    return Hold(again_s=again_s, busiest_cores=hold.busiest_cores, busiest_s=hold.busiest_s)
+
+
+def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, float]) -> Held:
+    """What that hold means for each training.
+
+    Those go to the idle class that may be there, if that reaches the services that lack: all under
+    one parent. Any other takes a ceiling: its part of what the services leave, but never less than
+    `least_cores`.
+    """
+    if not hold.steps:
+        return Held()
+    left = hold.left_cores * _STEP_RATIO ** (hold.steps - 1)
+    weight = math.fsum(job.spec.weight for job in training)
+    ceilings, behind, why = {}, [], {}
+    for job in training:
+        apart = [one for one in hold.lacks if one.adopted is not job.adopted]
+        if _goes_behind(hold, job):
+            behind.append(job.name)
+            told = "runs on idle CPU alone"
+        else:
+            ceilings[job.name] = max(left * job.spec.weight / weight, least_cores[job.name])
+            told = f"limited to {ceilings[job.name]:.2f} cores"
+        first = (*apart, *hold.lacks)[0]
+        told += (
+            f": {first.name} was at {render_seconds(first.latency_s)} of "
+            f"{render_seconds(first.target_s)}"
+        )
+        if apart:
+            told += ", and weights do not reach its control group"
+        why[job.name] = told
+    return Held(ceilings, behind, why)
+
+
+def left_cores(free_cores: float, services_cores: float) -> float:
+    """What trainings may have together where services are to keep their mean use with headroom."""
+    return max(free_cores - services_cores / _LEFT_RATIO, 0.0)
