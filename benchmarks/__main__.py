@@ -100,6 +100,20 @@ BENCHES = {
         "no",
         "services whose requests are played one by one, beside plain Docker and a clairvoyant",
     ),
+    "no-harm": Bench(
+        "benchmarks.simulated.no_harm",
+        "simulated",
+        "15 min",
+        "no",
+        "2,000 drawn worlds under adaptive and plain Docker: in how many a service is worse off",
+    ),
+    "cfs-periods": Bench(
+        "benchmarks.simulated.cfs_periods",
+        "simulated",
+        "3 min",
+        "no",
+        "closed loops under the kernel's CPU periods, with and without a fixed wait",
+    ),
     "adaptive-training": Bench(
         "benchmarks.simulated.adaptive_training",
         "simulated",

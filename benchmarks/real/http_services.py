@@ -20,12 +20,15 @@ from typing import Any
 
 from benchmarks.judge.harm import SLOWER_RATIO, SLOWER_S
 from benchmarks.places import ROOT
-from benchmarks.real import training_set
-from benchmarks.real.session import Session, wait_for
+from benchmarks.real import strangers, training_set
+from benchmarks.real.session import Session, idle_group, wait_for
 from dlsched.model.actions import Resize
+from dlsched.runtime.docker.identity.labels import container_name
 from dlsched.simulation.scoring import PLAIN
 
 POLICIES = (PLAIN, "adaptive")
+BY_HAND = "by hand"
+"""Plain Docker, with the trainings put into the kernel's idle class."""
 MODELS = ("mobilenet", "xception", "inception", "resnet", "vgg")
 CLIENT = ROOT / "examples" / "images" / "inference"
 ENDLESS_STEPS = 1_000_000
@@ -71,6 +74,15 @@ class Scenario:
     words: str
     services: tuple[Service, ...]
     trainings: tuple[str, ...] = ()
+    adopted: tuple[str, ...] = ()
+    """Of both, those that somebody else starts, with labels."""
+    unmanaged: tuple[str, ...] = ()
+    """Trainings that somebody else starts without labels."""
+
+    @property
+    def own(self) -> int:
+        """How many dlsched starts."""
+        return len(self.services) + len(self.trainings) - len(self.adopted)
 
 
 @dataclass(frozen=True)
@@ -93,6 +105,7 @@ class Measured:
     """Of all jobs together, while it was measured."""
     trainings_core_s: float
     """CPU time of the trainings meanwhile, in core-seconds."""
+    trainings_steps: int
 
 
 def begin(one: Session, scenario: Scenario) -> None:
@@ -104,11 +117,15 @@ def begin(one: Session, scenario: Scenario) -> None:
     sockets.mkdir()
     sockets.chmod(0o777)
     one.start(PLAIN)
-    for service in scenario.services:
-        one.drop(service.name, service.spec(sockets))
-    for name in scenario.trainings:
+    files = {service.name: service.spec(sockets) for service in scenario.services}
+    for name in (*scenario.trainings, *scenario.unmanaged):
         model = replace(training_set.MODELS[name], steps=ENDLESS_STEPS)
-        one.drop(name, training_set.spec_text(training_set.TrainingJob(name, model, 0.0), 1))
+        files[name] = training_set.spec_text(training_set.TrainingJob(name, model, 0.0), 1)
+    for name, text in files.items():
+        if name in scenario.adopted or name in scenario.unmanaged:
+            strangers.run(one, text, adopted=name in scenario.adopted)
+        else:
+            one.drop(name, text)
     jobs = len(scenario.services) + len(scenario.trainings)
     try:
         wait_for(lambda: one.running() == jobs, 120, f"{jobs} jobs to run")
@@ -140,16 +157,21 @@ def measure(
 ) -> list[Measured]:
     """The clients' latencies after the policy has settled; the same arrivals for each policy."""
     one.forget()
-    one.start(policy)
+    _idle_by_hand(one, scenario.trainings, idle=policy == BY_HAND)
+    plain = policy in (PLAIN, BY_HAND)
+    # Under plain Docker all containers are siblings, whoever started them.
+    flat = {"group_weight": max(scenario.own, 1)} if scenario.adopted or scenario.unmanaged else {}
+    one.start(PLAIN if plain else policy, more=flat if plain else {})
     for row in _clients(one, scenario, settle_s, 1000 * number, look).values():
         if not row["sent"]:
             raise RuntimeError(f"a client sent nothing: {row}")
     first = one.cycle()
-    told = _clients(one, scenario, judge_s, 1000 * number + 500, look)
+    answered = _clients(one, scenario, judge_s, 1000 * number + 500, look)
     one.stop()
-    ceilings = dict.fromkeys(told, 0)
+    ceilings = dict.fromkeys(answered, 0)
     updates = 0
     attained: dict[str, list[float]] = {name: [] for name in scenario.trainings}
+    steps: dict[str, list[int]] = {name: [0] for name in scenario.trainings}
     for report in one.reports(first):
         updates += sum(
             isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
@@ -161,6 +183,8 @@ def measure(
         for job in report.snapshot.jobs:
             if job.name in attained:
                 attained[job.name].append(job.attained_core_s)
+                told = [sample.step for sample in job.progress.samples if sample.step is not None]
+                steps[job.name] += told[-1:]
     return [
         Measured(
             scenario.words,
@@ -175,10 +199,20 @@ def measure(
             ceilings[service.name],
             round(updates / judge_s * 60, 1),
             round(sum(core_s[-1] - core_s[0] for core_s in attained.values()), 1),
+            sum(max(told) - min(told[1:], default=0) for told in steps.values()),
         )
         for service in scenario.services
-        for row in [told[service.name]]
+        for row in [answered[service.name]]
     ]
+
+
+def _idle_by_hand(one: Session, names: Sequence[str], *, idle: bool) -> None:
+    found = one.engine.containers.list(ignore_removed=True)
+    for name in names:
+        (container,) = [
+            each for each in found if each.name in (name, container_name(one.instance, name))
+        ]
+        idle_group(container.attrs["State"]["Pid"], idle=idle)
 
 
 def _sockets(one: Session) -> Path:
@@ -242,6 +276,20 @@ def real_table(found: Sequence[Measured]) -> list[dict[str, object]]:
                 line[f"p95, {policy}"] = _median([row.p95_ms for row in rows])
             line["cycles with a ceiling"] = sum(row.ceilings for row in mine)
             table.append(line)
+    return table
+
+
+def trainings_table(found: Sequence[Measured]) -> list[dict[str, object]]:
+    """One row a scenario with trainings: their steps, and what was changed, in the median."""
+    table = []
+    for scenario in dict.fromkeys(row.scenario for row in found if row.trainings_steps):
+        line: dict[str, object] = {"scenario": scenario}
+        for policy in (PLAIN, BY_HAND, POLICIES[1]):
+            rows = [row for row in found if (row.scenario, row.policy) == (scenario, policy)]
+            if rows:
+                line[f"steps, {policy}"] = _median([row.trainings_steps for row in rows])
+                line[f"updates/min, {policy}"] = _median([row.updates_per_min for row in rows])
+        table.append(line)
     return table
 
 

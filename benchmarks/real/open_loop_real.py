@@ -22,6 +22,7 @@ from rich.console import Console
 
 from benchmarks.publish import results
 from benchmarks.real.http_services import (
+    BY_HAND,
     MODELS,
     POLICIES,
     Measured,
@@ -31,6 +32,7 @@ from benchmarks.real.http_services import (
     harmed,
     measure,
     real_table,
+    trainings_table,
 )
 from benchmarks.real.session import session
 from dlsched.control.decider import NamedPolicy
@@ -43,9 +45,11 @@ from dlsched.simulation.scoring import PLAIN
 
 NAME = "open-loop-real"
 SETTLE_S, JUDGE_S = 25.0, 40.0
+TRAININGS = "Real: the trainings' steps meanwhile"
 MOST_WORSE_S = 1.0
 """Simulated: the first seconds of a run differ by chance."""
 
+WEB = tuple(Service(f"{model}-1", model, 30.0, 0.025) for model in ("resnet", "inception", "vgg"))
 SCENARIOS = (
     Scenario(
         "five services beside one with a target of 1 ms",
@@ -65,20 +69,35 @@ SCENARIOS = (
         ),
         trainings=("cnn", "lstm"),
     ),
+    Scenario(
+        "adopted services beside an own training",
+        WEB,
+        trainings=("cnn",),
+        adopted=tuple(service.name for service in WEB),
+    ),
+    Scenario("own services beside an adopted training", WEB, trainings=("cnn",), adopted=("cnn",)),
+    Scenario(
+        "an own and an adopted service beside an own and an unmanaged training",
+        WEB[:2],
+        trainings=("cnn",),
+        adopted=(WEB[0].name,),
+        unmanaged=("lstm",),
+    ),
 )
 
 
 # ---------------------------------------------------------------------- real
 
 
-def real(console: Console, runs: int) -> tuple[str, list[Measured]]:
-    """Every scenario under every policy, `runs` times: the engine's version and the rows."""
+def real(console: Console, runs: int, scenarios: Sequence[Scenario]) -> tuple[str, list[Measured]]:
+    """These scenarios under every policy, `runs` times: the engine's version and the rows."""
     found = []
-    for scenario in SCENARIOS:
+    for scenario in scenarios:
         for number in range(1, runs + 1):
             with session() as one:
                 begin(one, scenario)
-                for policy in POLICIES:
+                by_hand = (BY_HAND,) if scenario.trainings and not scenario.adopted else ()
+                for policy in (PLAIN, *by_hand, *POLICIES[1:]):
                     console.print(f"{scenario.words}: {policy}, run {number} of {runs}")
                     found += measure(
                         one, scenario, policy, number, settle_s=SETTLE_S, judge_s=JUDGE_S
@@ -89,6 +108,7 @@ def real(console: Console, runs: int) -> tuple[str, list[Measured]]:
 
 # ---------------------------------------------------------------------- simulated
 
+LEAST_STEPS_RATIO = 0.9
 SEEDS = range(201, 221)
 LOADS = (0.1, 0.3, 0.5, 0.7)
 CORES = 2.0
@@ -202,27 +222,47 @@ def headlines(real_rows: Sequence[Mapping[str, object]], worse: int, pairs: int)
     ]
 
 
+def of_trainings(table: Sequence[Mapping[str, object]]) -> list[str]:
+    """What trainings keep of the steps that they make in the idle class, put there by hand."""
+    told = []
+    for row in table:
+        if f"steps, {BY_HAND}" in row:
+            ratio = float(str(row["steps, adaptive"])) / float(str(row[f"steps, {BY_HAND}"]))
+            verdict = "reached" if ratio >= LEAST_STEPS_RATIO else "not reached"
+            told.append(
+                f"Real, {row['scenario']}: the trainings make {ratio:.2f} of the steps that they "
+                f"make in the idle class by hand (asked: {LEAST_STEPS_RATIO:g}): {verdict}."
+            )
+    return told
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print and save; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--runs", type=int, default=3, help="real runs of each scenario")
+    parser.add_argument("--only", default="", help="real scenarios with these words, not saved")
     parser.add_argument("--simulated", action="store_true", help="the simulated half alone")
     parser.add_argument("--dry", action="store_true", help="print, but do not save")
     chosen = parser.parse_args(arguments)
     console = Console()
-    rows = simulated()
-    tables = {"Simulated: ten Poisson services on two cores, 20 seeds": simulated_table(rows)}
+    rows = [] if chosen.only else simulated()
+    tables = (
+        {}
+        if chosen.only
+        else {"Simulated: ten Poisson services on two cores, 20 seeds": simulated_table(rows)}
+    )
     plain = {(r.load_ratio, r.hopeless, r.seed): r.met_ratio for r in rows if r.policy == PLAIN}
     own = [row for row in rows if row.policy != PLAIN]
     worse = sum(row.met_ratio < plain[row.load_ratio, row.hopeless, row.seed] - 1e-9 for row in own)
     told: list[str] = []
     if not chosen.simulated:
-        version, measured = real(console, chosen.runs)
+        scenarios = [one for one in SCENARIOS if chosen.only in one.words]
+        version, measured = real(console, chosen.runs, scenarios)
         real_rows = real_table(measured)
         title = f"Real HTTP services under Poisson clients, ms, median of {chosen.runs} runs"
-        tables = {title: real_rows, **tables}
-        told = headlines(real_rows, worse, len(own))
-        if not chosen.dry:
+        tables = {title: real_rows, TRAININGS: trainings_table(measured), **tables}
+        told = [*headlines(real_rows, worse, len(own)), *of_trainings(tables[TRAININGS])]
+        if not (chosen.dry or chosen.only):
             results.save(
                 NAME,
                 results.host_facts(version),

@@ -36,6 +36,8 @@ _CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"
 
 JOURNAL = "journal.db"
+STRANGER = "dlsched-bench"
+"""Label of containers that a bench starts without dlsched; its value is the session's instance."""
 
 
 class Process(Protocol):
@@ -249,11 +251,11 @@ class Session:
     def close(self) -> None:
         """Stop the daemon, remove this instance's containers, close."""
         self.stop()
-        label = f"dlsched.instance={self.instance}"
-        for container in self.engine.containers.list(
-            all=True, filters={"label": label}, ignore_removed=True
-        ):
-            container.remove(force=True, v=True)
+        for label in ("dlsched.instance", STRANGER):
+            for container in self.engine.containers.list(
+                all=True, filters={"label": f"{label}={self.instance}"}, ignore_removed=True
+            ):
+                container.remove(force=True, v=True)
         self.engine.close()
         self._log.close()
         for mount in cgroup_mounts():
@@ -292,21 +294,38 @@ def weigh_group(path: str, weight: float) -> None:
                 file.write_text(str(round(weight * default)))
 
 
+def idle_group(pid: int, *, idle: bool) -> None:
+    """Put the control group of that process into the kernel's idle class, or out of it."""
+    for mount in cgroup_mounts():
+        file = Path(f"{mount}{_cpu_group(pid)}") / "cpu.idle"
+        if file.exists():
+            if bool(int(file.read_text())) is not idle:
+                file.write_text(str(int(idle)))
+            return
+    if idle:
+        raise RuntimeError("this kernel has no idle class of control groups")
+
+
 def confine_group(pid: int, cores: float, proc: Path = Path("/proc")) -> Path:
     """Put a CPU quota on the group above the process's own; returns the file written."""
-    fields = [line.split(":", 2) for line in (proc / f"{pid}/cgroup").read_text().splitlines()]
-    v1 = next((path for _, names, path in fields if "cpu" in names.split(",")), None)
-    path = v1 or next(path for _, names, path in fields if not names)
+    path = _cpu_group(pid, proc)
     for mount in cgroup_mounts():
         group = Path(f"{mount}{path}").parent
-        if v1 is not None and (group / "cpu.cfs_quota_us").exists():
+        if (group / "cpu.cfs_quota_us").exists():
             period_us = int((group / "cpu.cfs_period_us").read_text())
             (group / "cpu.cfs_quota_us").write_text(str(round(cores * period_us)))
             return group / "cpu.cfs_quota_us"
-        if v1 is None and (group / "cpu.max").exists():
+        if (group / "cpu.max").exists():
             (group / "cpu.max").write_text(f"{round(cores * 100_000)} 100000")
             return group / "cpu.max"
     raise RuntimeError("the containers' common control group cannot be found, so not be bounded")
+
+
+def _cpu_group(pid: int, proc: Path = Path("/proc")) -> str:
+    """The control group of a process that has its CPU limits, below its hierarchy's mount."""
+    fields = [line.split(":", 2) for line in (proc / f"{pid}/cgroup").read_text().splitlines()]
+    v1 = next((path for _, names, path in fields if "cpu" in names.split(",")), None)
+    return v1 or next(path for _, names, path in fields if not names)
 
 
 def _is(process: psutil.Process, name: str) -> bool:

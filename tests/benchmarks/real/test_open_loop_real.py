@@ -7,7 +7,7 @@ from dataclasses import replace
 from benchmarks.real.http_services import Measured, harmed, real_table
 from benchmarks.real.open_loop_real import Simulated, headlines, simulated_table, trace_of
 
-ROW = Measured("beside", "none", 1, "a", 25.0, 100, 0, 10.0, 20.0, 0, 0.0, 0.0)
+ROW = Measured("beside", "none", 1, "a", 25.0, 100, 0, 10.0, 20.0, 0, 0.0, 0.0, 0)
 
 
 def test_harm_is_more_than_a_tenth_and_two_milliseconds() -> None:

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from benchmarks.places import ROOT
 from benchmarks.robustness.torture import by_act, by_action
 from tests.torture.play import Run
 from tests.torture.points import Phase, Point
@@ -38,3 +46,31 @@ def test_deaths_and_answers_are_counted_apart_and_losses_told_once():
     assert everything["action"] == "all"
     assert (everything["points"], everything["deaths"], everything["survived"]) == (3, 3, 3)
     assert [(row["act"], row["points"]) for row in by_act(runs)] == [("one", 2), ("two", 1)]
+
+
+PARENT = """
+import os, time
+from benchmarks.robustness.torture import workers
+if __name__ == "__main__":
+    with workers(1) as play:
+        print(play(os.getpgid, [(0,)])[0], flush=True)
+        time.sleep(600)
+"""
+
+
+@pytest.mark.process
+def test_a_worker_ends_with_a_parent_that_was_killed(tmp_path):
+    file = tmp_path / "parent.py"
+    file.write_text(PARENT)
+    parent = subprocess.Popen(
+        [sys.executable, file],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with parent:
+        assert parent.stdout is not None
+        worker = psutil.Process(int(parent.stdout.readline()))
+        assert worker.is_running()
+        parent.kill()
+        worker.wait(60)

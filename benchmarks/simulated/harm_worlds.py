@@ -1,0 +1,104 @@
+"""Drawn nodes on which nobody may be worse off for a policy: services, trainings, others.
+
+Owns which worlds there are. It must not run or judge them: the property in the tests and the bench
+`no-harm` do.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from dlsched.model.facts import NodeFact
+from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Target
+from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.loops import Loop
+from dlsched.simulation.node.workloads import (
+    HostLoad,
+    Load,
+    ServiceLoad,
+    SimulatedJob,
+    Trace,
+    TrainingLoad,
+)
+
+CORES = 2.0
+DURATION_S = 40.0
+KINDS = ("poisson", "periodic", "bursty")
+
+
+@dataclass(frozen=True)
+class World:
+    """What is drawn of a node; the seed draws the rest."""
+
+    seed: int
+    use_ratio: float
+    """Of the node, by all services in the mean."""
+    kinds: tuple[str, ...]
+    """Of loops, a service each."""
+    hopeless: bool
+    trainings: int
+    heavy_ratio: float = 0.0
+    idle_class: bool = False
+    foreign_cores: float = 0.0
+    """What others on the host use from the tenth second to the thirtieth."""
+
+    def trace(self) -> Trace:
+        """Services that use that part of the node in the mean, and what is beside them."""
+        chance = random.Random(self.seed)
+        parts = [chance.uniform(0.2, 1.0) for _ in self.kinds]
+        jobs = [_training(index) for index in range(self.trainings)]
+        for index, (kind, part) in enumerate(zip(self.kinds, parts, strict=True)):
+            use_cores = min(self.use_ratio * CORES * part / sum(parts), 0.7)
+            rate = chance.choice((5.0, 10.0, 20.0, 30.0))
+            load = ServiceLoad(
+                use_cores / rate,
+                noise=chance.choice((0.1, 0.5)),
+                loop=_loop(kind, rate),
+                heavy_ratio=self.heavy_ratio,
+            )
+            slack = chance.choice((2.0, 5.0, 20.0))
+            target = LatencyTarget(slack * load.work_core_s / (1.0 - use_cores))
+            jobs.append(_job(f"service-{index}", target, load))
+        if self.hopeless:
+            load = ServiceLoad(0.01, loop=Loop("poisson", 5.0))
+            jobs.append(_job("hopeless", LatencyTarget(0.001), load))
+        host = (HostLoad(10.0, 20.0, self.foreign_cores),) if self.foreign_cores else ()
+        return Trace(
+            NodeFact(CORES, 1 << 34),
+            tuple(sorted(jobs, key=lambda job: job.name)),
+            DURATION_S,
+            host=host,
+            idle_class=self.idle_class,
+        )
+
+
+def drawn(seed: int) -> World:
+    """The world that this seed draws."""
+    chance = random.Random(seed)
+    return World(
+        seed,
+        chance.uniform(0.02, 0.6),
+        tuple(chance.choice(KINDS) for _ in range(chance.randint(1, 5))),
+        hopeless=chance.random() < 0.5,
+        trainings=chance.randint(0, 2),
+        heavy_ratio=chance.choice((0.0, 0.1)),
+        idle_class=chance.random() < 0.5,
+        foreign_cores=chance.choice((0.0, 0.0, 0.5)),
+    )
+
+
+def _loop(kind: str, rate_per_s: float) -> Loop:
+    if kind != "bursty":
+        return Loop(kind, rate_per_s)  # type: ignore[arg-type]
+    # Three times as many for 5 s of every 20: as many in the mean.
+    return Loop("poisson", rate_per_s / 1.5, burst_factor=3.0, burst_every_s=20.0)
+
+
+def _training(index: int) -> SimulatedJob:
+    load = TrainingLoad(1_000_000, 0.02, 50, Curve(0.1, 0.97, 400.0), threads=CORES)
+    return _job(f"training-{index + 1}", AccuracyTarget("accuracy", 0.9, 0.95), load)
+
+
+def _job(name: str, target: Target, load: Load) -> SimulatedJob:
+    return SimulatedJob(JobSpec(name, ContainerSpec("model"), target=target), load)

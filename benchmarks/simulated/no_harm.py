@@ -1,0 +1,144 @@
+"""Nobody is worse off for `adaptive` than under plain Docker: many drawn worlds, paired.
+
+Owns the count. Both runs of a world play the same requests, and a service is judged by what they
+took. Worlds whose services and others need over 85 % of the node in some second are told apart.
+
+    python -m benchmarks run no-harm                writes benchmarks/results/no-harm.json
+    python -m benchmarks run no-harm --worlds 100   prints alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+from rich.console import Console
+
+from benchmarks.judge.harm import FULL_RATIO, busiest_ratio, harmed, served
+from benchmarks.publish import results
+from benchmarks.simulated.harm_worlds import CORES, DURATION_S, World, drawn
+from dlsched.control.decider import NamedPolicy
+from dlsched.model.spec import LatencyTarget
+from dlsched.policies.registry import load
+from dlsched.simulation.node.played import PlayedService
+from dlsched.simulation.node.starting import Computation
+from dlsched.simulation.run import simulate
+from dlsched.simulation.scoring import PLAIN
+
+NAME = "no-harm"
+OURS = "adaptive"
+WORLDS, FIRST_SEED = 2000, 10_001
+MOST_OPEN = 1 / 1000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One world."""
+
+    seed: int
+    busiest_ratio: float
+    """Part of the node that services and others need in the busiest second."""
+    services: int
+    harmed: tuple[str, ...]
+    """What each harmed service took: mean and p95 under plain Docker, and under ours, in ms."""
+    updates_per_min: float
+
+
+def play(world: World, policy: str) -> tuple[dict[str, Computation], int]:
+    """What each job truly did, and how many updates were made."""
+    found: dict[str, Computation] = {}
+    named = NamedPolicy(policy, load(policy))
+    run = simulate(
+        world.trace(), named, world.seed % 1000, look=lambda _, loads: found.update(loads)
+    )
+    return found, run.updates
+
+
+def row_of(world: World) -> Row:
+    """That world under both."""
+    trace = world.trace()
+    plain, _ = play(world, PLAIN)
+    own, updates = play(world, OURS)
+    told, services = [], 0
+    for job in trace.jobs:
+        before, after = plain[job.name], own[job.name]
+        if isinstance(before, PlayedService) and isinstance(after, PlayedService):
+            assert isinstance(job.spec.target, LatencyTarget)
+            services += 1
+            was, now = served(before), served(after)
+            if harmed(was, now, job.spec.target.seconds):
+                times = (was.mean_s, was.p95_s, now.mean_s, now.p95_s)
+                cells = ["-" if one is None else f"{1000 * one:.1f}" for one in times]
+                told.append(f"{job.name}: {' '.join(cells)}")
+    busiest = busiest_ratio(trace, plain) + world.foreign_cores / CORES
+    per_min = 60.0 * updates / DURATION_S
+    return Row(world.seed, round(busiest, 3), services, tuple(told), round(per_min, 1))
+
+
+def _row(seed: int) -> Row:
+    return row_of(drawn(seed))
+
+
+def table_of(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """One line for the worlds with room, one for the others."""
+    table: list[dict[str, object]] = []
+    for title, fits in (("at most 85 % in every second", True), ("more in some second", False)):
+        mine = [row for row in rows if (row.busiest_ratio <= FULL_RATIO) is fits]
+        table.append(
+            {
+                "services and others need": title,
+                "worlds": len(mine),
+                "services": sum(row.services for row in mine),
+                "worlds with a harmed service": sum(bool(row.harmed) for row in mine),
+                "harmed services": sum(len(row.harmed) for row in mine),
+            }
+        )
+    return table
+
+
+def headline(rows: Sequence[Row]) -> str:
+    """What the property asks for, and what came of it."""
+    fits = [row for row in rows if row.busiest_ratio <= FULL_RATIO]
+    open_ = [row for row in fits if row.harmed]
+    reached = "reached" if len(open_) <= MOST_OPEN * len(fits) else "not reached"
+    seeds = ", ".join(f"{row.seed} ({'; '.join(row.harmed)})" for row in open_[:10])
+    return (
+        f"Where services and others stay under 85 % of the node in every second, some service is "
+        f"harmed in {len(open_)} of {len(fits)} worlds{f': {seeds}' if seeds else ''} (asked: at "
+        f"most 1 in 1000): {reached}"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Draw, count and save; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--worlds", type=int, default=WORLDS, help="how many")
+    parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first seed")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    chosen = parser.parse_args(arguments)
+    seeds = range(chosen.first, chosen.first + chosen.worlds)
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(chosen.processes, logging.disable, (logging.WARNING,)) as pool:
+        rows = pool.map(_row, seeds, chunksize=4)
+    table, told = table_of(rows), headline(rows)
+    if (chosen.worlds, chosen.first) == (WORLDS, FIRST_SEED):
+        results.save(
+            NAME,
+            results.host_facts("none"),
+            [seeds.start, seeds.stop - 1],
+            [asdict(row) for row in rows if row.harmed],
+            title=f"{OURS} beside plain Docker in {WORLDS} drawn worlds; rows: those with harm",
+            table=table,
+            headlines=[told],
+        )
+    console = Console()
+    results.show(console, {NAME: table})
+    for row in rows:
+        if row.harmed:
+            console.print(asdict(row), soft_wrap=True, markup=False)
+    console.print(f"\n{told}", markup=False, soft_wrap=True)
+    return 0

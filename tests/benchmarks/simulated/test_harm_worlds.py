@@ -1,0 +1,50 @@
+"""The drawn worlds of `no-harm`, its rows, and what the benches of CPU periods say of theirs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from benchmarks.simulated import cfs_periods
+from benchmarks.simulated.harm_worlds import CORES, drawn
+from benchmarks.simulated.no_harm import Row, headline, row_of, table_of
+from dlsched.simulation.node.workloads import ServiceLoad
+
+WELL = Row(1, 0.5, 3, (), 0.0)
+HARM = replace(WELL, seed=2, harmed=("a: 10.0 - 13.0 -",))
+
+
+def test_a_seed_draws_one_world_that_uses_what_it_says() -> None:
+    for seed in range(20):
+        world = drawn(seed)
+        assert world == drawn(seed)
+        loads = [job.load for job in world.trace().jobs if job.name.startswith("service")]
+        used = sum(
+            one.work_core_s * one.loop.rate_at(10.0)
+            for one in loads
+            if isinstance(one, ServiceLoad) and one.loop is not None
+        )
+        assert len(loads) == len(world.kinds)
+        assert used <= world.use_ratio * CORES * 1.001
+
+
+def test_a_world_is_played_alike_twice() -> None:
+    assert row_of(drawn(3)) == row_of(drawn(3))
+
+
+def test_worlds_with_and_without_room_are_told_apart() -> None:
+    full = replace(HARM, seed=3, busiest_ratio=0.9)
+    with_room, without = table_of([WELL, HARM, full])
+    assert (with_room["worlds"], with_room["harmed services"]) == (2, 1)
+    assert (without["worlds"], without["harmed services"]) == (1, 1)
+    assert headline([WELL, full]).endswith(": reached")
+    assert "1 of 2 worlds: 2 (a: 10.0 - 13.0 -)" in headline([WELL, HARM, full])
+    assert headline([WELL, HARM]).endswith("not reached")
+
+
+def test_a_slow_service_under_periods_is_told() -> None:
+    row = cfs_periods.Row("adaptive?mode=band", 3.0, 0.2, 1, 0.5, 1.05)
+    assert cfs_periods.headline([row]).endswith("none): reached")
+    slow = replace(row, of_target=1.2)
+    assert cfs_periods.headline([row, slow]).endswith("not reached")
+    (line,) = cfs_periods.table_of([row, slow])
+    assert (line["within 10 %"], line["slowest"]) == ("1 of 2", 1.2)
