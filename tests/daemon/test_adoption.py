@@ -298,7 +298,8 @@ def test_the_compose_example_is_adopted_measured_and_left_as_compose_made_it(
     project("up", "-d", "--force-recreate", "-t", "1")
     wait_for(lambda: row(node, name)["container"] not in (None, container[:12]), 30, "the new one")
     reaches(node, name, "running")
-    assert node.client.jobs()["alarms"] == []
+    # A busy engine may just be late with an answer.
+    wait_for(lambda: node.client.jobs()["alarms"] == [], 30, "no alarm")
     node.stop()
     (anew,) = docker_client.containers(
         filters={"label": f"com.docker.compose.project={project.name}"}

@@ -112,11 +112,11 @@ import pytest
 
 @pytest.fixture
 def kept():
-    Path({begun!r}).touch()
     yield
     Path({cleaned!r}).touch()
 
 def test_long(kept):
+    Path({begun!r}).touch()
     time.sleep(100)
 """
 RUN = """
