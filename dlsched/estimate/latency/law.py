@@ -131,6 +131,11 @@ class Clients:
         """Whether most reports tell of one request at a time, decided or not."""
         return self.always_one > STILL_ONE and self.several < SEVERAL
 
+    @property
+    def undecided(self) -> bool:
+        """Whether they may yet turn out to be one client."""
+        return self.say_one and not self.are_one and self.always_one <= ALWAYS_ONE
+
     def follow_each_other(self, in_service: float, requests: float) -> bool:
         """Whether reports with one request in flight mean that there is one all the time."""
         least = STILL_ONE if self.are_one else ALWAYS_ONE

@@ -127,14 +127,12 @@ def stepped(
     mean; `window_s`: how far back the latencies reach."""
     ratio = max((one.ratio for one in lacks), default=0.0)
     worst = {one.adopted: one for one in (*hold.lacks, *reversed(lacks))}
+    further = replace(
+        hold, steps=hold.steps + 1, since_s=now_s, ratio=ratio, lacks=tuple(worst.values())
+    )
     if not hold.steps:
         begins = lacks and training and now_s >= hold.again_s
-        if not begins:
-            return hold
-        lacks = tuple(worst.values())
-        return replace(
-            hold, steps=1, since_s=now_s, ratio=ratio, lacks=lacks, left_cores=left_cores
-        )
+        return replace(further, left_cores=left_cores) if begins else hold
     held_s = now_s - hold.since_s
     if not training:
         return let_go(hold)
@@ -143,16 +141,14 @@ def stepped(
     if not lacks:
         if held_s < _CALM_S:
             return hold
+        if hold.steps == 1:
+            return let_go(hold)
         return replace(hold, steps=hold.steps - 1, since_s=now_s, ratio=0.0)
     if hold.ratio and ratio > _HELPED_RATIO * hold.ratio:
         return let_go(hold, now_s)
     # Behind all others there is no further step.
     most = 1 if all(_goes_behind(hold, job) for job in training) else _MOST_STEPS
-    if hold.steps == most:
-        return hold
-    return replace(
-        hold, steps=hold.steps + 1, since_s=now_s, ratio=ratio, lacks=tuple(worst.values())
-    )
+    return hold if hold.steps == most else further
 
 
 def _goes_behind(hold: Hold, job: JobView) -> bool:

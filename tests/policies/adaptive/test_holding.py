@@ -76,7 +76,10 @@ def test_what_helps_stays_and_is_given_back_after_a_while() -> None:
     assert (hold.steps, hold.lacks) == (1, (LACK,))
     assert after(hold, [LACK], 29.0) is hold
     assert after(hold, [], 119.0) is hold
-    assert after(hold, [], 120.0).steps == 0
+    calm = after(hold, [], 120.0)
+    assert calm == NOT_HELD
+    other = replace(LACK, name="b", adopted=True)
+    assert after(calm, [other], 121.0).lacks == (other,)
 
 
 def test_what_helps_too_little_goes_a_step_further() -> None:

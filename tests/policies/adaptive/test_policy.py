@@ -141,11 +141,17 @@ def test_without_weights_ceilings_sum_to_what_there_is() -> None:
     assert math.fsum(one.cpu_cores or math.inf for one in limits.values()) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize(("mode", "ratio"), [("slo", "met_ratio"), ("band", "satisfied_ratio")])
-def test_services_that_fit_are_satisfied_within_seconds(mode: str, ratio: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "ratio", "within_s"),
+    # `slo` believes a closed loop of one client after nine seconds alone.
+    [("slo", "met_ratio", 11.0), ("band", "satisfied_ratio", 8.0)],
+)
+def test_services_that_fit_are_satisfied_within_seconds(
+    mode: str, ratio: str, within_s: float
+) -> None:
     recipe = Recipe(jobs=5, kind="inference", schedule="burst", duration_s=90.0, cores=4.0, seed=2)
     policy = f"adaptive?mode={mode}"
     run = simulate(generate(recipe), NamedPolicy(policy, load(policy)), seed=1)
     assert not run.alarms
     for one in run.jobs:
-        assert getattr(one, ratio) > 1 - 11 / 90, one.name
+        assert getattr(one, ratio) > 1 - within_s / 90, one.name

@@ -72,8 +72,8 @@ _DRAINED_S = 30.0
 """What waits in a queue is to be answered within so long, beside what comes."""
 _HELD_RATIO, _HELD_TIGHT_RATIO = 0.03, 0.02
 """A ceiling stays when another would be as near as that; the second when there is no room."""
-_HELD_ROOM_RATIO = 0.1
-"""The same at most in `slo` where there is room, as long as all have more than they aim at."""
+_HELD_ROOM_RATIO = 0.25
+"""The same in `slo` where there is room, while it is at least what meets the target well."""
 _HELD_SHORT_RATIO = 0.3
 """The same for one that is not satisfied: it gets what is left, whatever its ceiling."""
 _QUIET_S = 3.0
@@ -130,13 +130,12 @@ def place(
     for job in jobs:
         name, target = job.spec.name, job.spec.target
         assert isinstance(target, LatencyTarget)
-        one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
+        one = urged(learned(job, target, before.get(name), snapshot, rule, saturated=saturated))
         memory[name] = one
         is_known = one.can_be_placed(free=free)
         why = distrust(one, job, now_s, rule, is_known=is_known)
         if why is not None:
             untrusted[name] = why
-    memory = _urged(memory)
     views = {job.spec.name: job for job in jobs}
     # Floors may be more than even shares, and more than there is.
     floors = [views[name].spec.bounds.floor_cores for name in untrusted]
@@ -191,14 +190,6 @@ def place(
         outlooks=placing.outlooks,
         memory=tuple(sorted(kept, key=lambda one: one.name)),
     )
-
-
-def _urged(memory: dict[str, ServiceMemory]) -> dict[str, ServiceMemory]:
-    """Who has come near its target weighs by its slack from then on; the others, all the same."""
-    return {
-        name: urged(one) if one.urgency > 1.0 or one.is_near_target else one
-        for name, one in memory.items()
-    }
 
 
 def _need(
@@ -329,7 +320,6 @@ def _give_met(
     if not band and not triage.short and triage.met:
         more += max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
     held = _HELD_RATIO if part >= 1.0 else _HELD_TIGHT_RATIO
-    held = max(held, min(_HELD_ROOM_RATIO, (more - 1.0) / 2.0))
     for need in triage.met:
         name = need.name
         job, one = views[name], memory[name]
@@ -347,7 +337,8 @@ def _give_met(
                 limit = more * (limit + part * (one.best.ceiling_cores - limit))
             else:
                 limit *= 1.0 + part
-            limit = _held(limit, job, held)
+            steady = more > 1.0 and (job.actual.cpu_cores or 0.0) >= one.best.ceiling_cores
+            limit = _held(limit, job, _HELD_ROOM_RATIO if steady else held)
         # A request of an open loop wants a whole core for a moment, whatever the mean use.
         weight = use if loop or not free else max(use, even_cores)
         if not fits:

@@ -384,13 +384,14 @@ def _with_wants(
 
 
 def urged(one: ServiceMemory) -> ServiceMemory:
-    """It, with an urgency by its slack, in steps that do not follow every look.
+    """It, with an urgency by its slack once it has come near its target; until then all weigh
+    the same. In steps, so that not every look changes it.
 
     Slack is the target as a multiple of what a request takes where nothing is in its way: as far as
     that was seen, else of its work.
     """
     model = one.model
-    if model is None:
+    if model is None or model.clients.undecided or not (one.urgency > 1.0 or one.is_near_target):
         return one
     alone_s = model.work_core_s if one.unqueued_s is None else one.unqueued_s
     slack = one.target_s / model.factor(one.quantile) / alone_s

@@ -130,9 +130,9 @@ def test_slo_gives_what_is_left_to_whoever_meets_its_target() -> None:
 def test_slo_changes_no_ceiling_for_a_little_of_what_nobody_needs() -> None:
     works = {"a": 0.02, "b": 0.02}
     # .55 each would be all of it, .47 is aimed at.
-    assert set(placed(works, SLO, capacity=1.1, cores=0.52).limits.values()) == {0.52}
-    assert set(placed(works, SLO, capacity=1.1, cores=0.48).limits.values()) != {0.48}
-    # With hardly more than is aimed at a ceiling follows.
+    assert set(placed(works, SLO, capacity=1.1, cores=0.48).limits.values()) == {0.48}
+    assert set(placed(works, SLO, capacity=1.1, cores=0.8).limits.values()) != {0.8}
+    # Below what is aimed at a ceiling follows.
     assert set(placed(works, SLO, capacity=0.98, cores=0.46).limits.values()) != {0.46}
 
 
