@@ -35,6 +35,30 @@ class Served:
     """None: of too few requests."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One service in both runs."""
+
+    name: str
+    weight: float
+    target: LatencyTarget
+    plain: PlayedService
+    own: PlayedService
+
+
+def pairs_of(
+    trace: Trace, plain: Mapping[str, Computation], own: Mapping[str, Computation]
+) -> list[Pair]:
+    """The played services of two runs of that trace."""
+    found = []
+    for job in trace.jobs:
+        before, after = plain[job.name], own.get(job.name)
+        if isinstance(before, PlayedService) and isinstance(after, PlayedService):
+            assert isinstance(job.spec.target, LatencyTarget)
+            found.append(Pair(job.name, job.spec.weight, job.spec.target, before, after))
+    return found
+
+
 def served(service: PlayedService) -> Served:
     """All its requests, those that wait at the end too."""
     took = _took(service)
@@ -77,20 +101,11 @@ def worse_jobs(
     meet their targets under plain Docker and miss them now, for whom no other one of at least
     their weight is met that was not.
     """
-    pairs = []
-    for job in trace.jobs:
-        before, after = plain[job.name], own.get(job.name)
-        if isinstance(before, PlayedService) and isinstance(after, PlayedService):
-            assert isinstance(job.spec.target, LatencyTarget)
-            pairs.append((job.spec, job.spec.target, before, after))
+    pairs = pairs_of(trace, plain, own)
     if busiest_ratio(trace, plain) <= FULL_RATIO:
-        return sum(
-            harmed(served(before), served(after), target.seconds)
-            for _, target, before, after in pairs
-        )
+        return sum(harmed(served(one.plain), served(one.own), one.target.seconds) for one in pairs)
     changed = [
-        (spec.weight, _meets(before, target), _meets(after, target))
-        for spec, target, before, after in pairs
+        (one.weight, _meets(one.plain, one.target), _meets(one.own, one.target)) for one in pairs
     ]
     won = sorted(weight for weight, was, now in changed if now and not was)
     lost = 0

@@ -35,11 +35,12 @@ from benchmarks.real.http_services import (
     trainings_table,
 )
 from benchmarks.real.session import session
+from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
-from dlsched.model.spec import ContainerSpec, JobSpec, LatencyTarget
+from dlsched.model.spec import LatencyTarget
 from dlsched.policies.registry import load as load_policy
-from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace
+from dlsched.simulation.node.workloads import ServiceLoad, Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 
@@ -130,16 +131,14 @@ def trace_of(load_ratio: float, hopeless: int, seed: int) -> Trace:
         work_core_s = 10 ** chance.uniform(-2.3, -1.3)
         alone_s = work_core_s / (1.0 - use_cores)
         load = ServiceLoad(work_core_s, arrivals_per_s=use_cores / work_core_s, noise=0.3)
-        jobs.append(_job(f"service-{index}", TARGET_OVER_ALONE * alone_s, load))
+        target = LatencyTarget(TARGET_OVER_ALONE * alone_s)
+        jobs.append(simulated_job(f"service-{index}", target, load))
     hog = ServiceLoad(0.02, arrivals_per_s=5.0)
-    jobs += [_job(f"hopeless-{index}", 0.001, hog) for index in range(hopeless)]
+    jobs += [
+        simulated_job(f"hopeless-{index}", LatencyTarget(0.001), hog) for index in range(hopeless)
+    ]
     jobs.sort(key=lambda job: job.name)
     return Trace(NodeFact(CORES, 1 << 34), tuple(jobs), DURATION_S)
-
-
-def _job(name: str, target_s: float, load: ServiceLoad) -> SimulatedJob:
-    spec = JobSpec(name, ContainerSpec(image="model"), target=LatencyTarget(target_s))
-    return SimulatedJob(spec, load)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Drawn nodes on which nobody may be worse off for a policy: services, trainings, others.
+"""Drawn nodes on which no service may be worse off for a policy than under plain Docker.
 
 Owns which worlds there are. It must not run or judge them: the property in the tests and the bench
 `no-harm` do.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.model.facts import NodeFact
-from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Target
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.workloads import (
     HostLoad,
-    Load,
     ServiceLoad,
     SimulatedJob,
     Trace,
@@ -41,13 +41,13 @@ class World:
     heavy_ratio: float = 0.0
     idle_class: bool = False
     foreign_cores: float = 0.0
-    """What others on the host use from the tenth second to the thirtieth."""
+    """What processes outside dlsched use from the tenth second to the thirtieth."""
 
     def trace(self) -> Trace:
         """Services that use that part of the node in the mean, and what is beside them."""
         chance = random.Random(self.seed)
         parts = [chance.uniform(0.2, 1.0) for _ in self.kinds]
-        jobs = [_training(index) for index in range(self.trainings)]
+        jobs = [training(index) for index in range(1, self.trainings + 1)]
         for index, (kind, part) in enumerate(zip(self.kinds, parts, strict=True)):
             use_cores = min(self.use_ratio * CORES * part / sum(parts), 0.7)
             rate = chance.choice((5.0, 10.0, 20.0, 30.0))
@@ -59,10 +59,10 @@ class World:
             )
             slack = chance.choice((2.0, 5.0, 20.0))
             target = LatencyTarget(slack * load.work_core_s / (1.0 - use_cores))
-            jobs.append(_job(f"service-{index}", target, load))
+            jobs.append(simulated_job(f"service-{index}", target, load))
         if self.hopeless:
             load = ServiceLoad(0.01, loop=Loop("poisson", 5.0))
-            jobs.append(_job("hopeless", LatencyTarget(0.001), load))
+            jobs.append(simulated_job("hopeless", LatencyTarget(0.001), load))
         host = (HostLoad(10.0, 20.0, self.foreign_cores),) if self.foreign_cores else ()
         return Trace(
             NodeFact(CORES, 1 << 34),
@@ -95,10 +95,7 @@ def _loop(kind: str, rate_per_s: float) -> Loop:
     return Loop("poisson", rate_per_s / 1.5, burst_factor=3.0, burst_every_s=20.0)
 
 
-def _training(index: int) -> SimulatedJob:
+def training(number: int) -> SimulatedJob:
+    """One that wants the whole node and does not end while it is watched."""
     load = TrainingLoad(1_000_000, 0.02, 50, Curve(0.1, 0.97, 400.0), threads=CORES)
-    return _job(f"training-{index + 1}", AccuracyTarget("accuracy", 0.9, 0.95), load)
-
-
-def _job(name: str, target: Target, load: Load) -> SimulatedJob:
-    return SimulatedJob(JobSpec(name, ContainerSpec("model"), target=target), load)
+    return simulated_job(f"training-{number}", AccuracyTarget("accuracy", 0.9, 0.95), load)

@@ -1,7 +1,8 @@
-"""Nobody is worse off for `adaptive` than under plain Docker: many drawn worlds, paired.
+"""No service is worse off for `adaptive` than under plain Docker: many drawn worlds, paired.
 
 Owns the count. Both runs of a world play the same requests, and a service is judged by what they
-took. Worlds whose services and others need over 85 % of the node in some second are told apart.
+took. Worlds whose services and outside load need over 85 % of the node in some second are counted
+apart.
 
     python -m benchmarks run no-harm                writes benchmarks/results/no-harm.json
     python -m benchmarks run no-harm --worlds 100   prints alone
@@ -18,14 +19,13 @@ from dataclasses import asdict, dataclass
 
 from rich.console import Console
 
-from benchmarks.judge.harm import FULL_RATIO, busiest_ratio, harmed, served
+from benchmarks.judge.harm import FULL_RATIO, busiest_ratio, harmed, pairs_of, served
 from benchmarks.publish import results
 from benchmarks.simulated.harm_worlds import CORES, DURATION_S, World, drawn
 from dlsched.control.decider import NamedPolicy
-from dlsched.model.spec import LatencyTarget
 from dlsched.policies.registry import load
-from dlsched.simulation.node.played import PlayedService
 from dlsched.simulation.node.starting import Computation
+from dlsched.simulation.node.workloads import Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 
@@ -41,42 +41,37 @@ class Row:
 
     seed: int
     busiest_ratio: float
-    """Part of the node that services and others need in the busiest second."""
+    """Part of the node that services and outside load need in the busiest second."""
     services: int
     harmed: tuple[str, ...]
     """What each harmed service took: mean and p95 under plain Docker, and under ours, in ms."""
     updates_per_min: float
 
 
-def play(world: World, policy: str) -> tuple[dict[str, Computation], int]:
+def play(trace: Trace, policy: str, seed: int) -> tuple[dict[str, Computation], int]:
     """What each job truly did, and how many updates were made."""
     found: dict[str, Computation] = {}
     named = NamedPolicy(policy, load(policy))
-    run = simulate(
-        world.trace(), named, world.seed % 1000, look=lambda _, loads: found.update(loads)
-    )
+    run = simulate(trace, named, seed, look=lambda _, loads: found.update(loads))
     return found, run.updates
 
 
 def row_of(world: World) -> Row:
     """That world under both."""
     trace = world.trace()
-    plain, _ = play(world, PLAIN)
-    own, updates = play(world, OURS)
-    told, services = [], 0
-    for job in trace.jobs:
-        before, after = plain[job.name], own[job.name]
-        if isinstance(before, PlayedService) and isinstance(after, PlayedService):
-            assert isinstance(job.spec.target, LatencyTarget)
-            services += 1
-            was, now = served(before), served(after)
-            if harmed(was, now, job.spec.target.seconds):
-                times = (was.mean_s, was.p95_s, now.mean_s, now.p95_s)
-                cells = ["-" if one is None else f"{1000 * one:.1f}" for one in times]
-                told.append(f"{job.name}: {' '.join(cells)}")
+    seed = world.seed % 1000
+    plain, _ = play(trace, PLAIN, seed)
+    own, updates = play(trace, OURS, seed)
+    pairs, told = pairs_of(trace, plain, own), []
+    for pair in pairs:
+        was, now = served(pair.plain), served(pair.own)
+        if harmed(was, now, pair.target.seconds):
+            times = (was.mean_s, was.p95_s, now.mean_s, now.p95_s)
+            cells = ["-" if one is None else f"{1000 * one:.1f}" for one in times]
+            told.append(f"{pair.name}: {' '.join(cells)}")
     busiest = busiest_ratio(trace, plain) + world.foreign_cores / CORES
     per_min = 60.0 * updates / DURATION_S
-    return Row(world.seed, round(busiest, 3), services, tuple(told), round(per_min, 1))
+    return Row(world.seed, round(busiest, 3), len(pairs), tuple(told), round(per_min, 1))
 
 
 def _row(seed: int) -> Row:
@@ -84,13 +79,13 @@ def _row(seed: int) -> Row:
 
 
 def table_of(rows: Sequence[Row]) -> list[dict[str, object]]:
-    """One line for the worlds with room, one for the others."""
+    """One line for the worlds with room, one for those without."""
     table: list[dict[str, object]] = []
     for title, fits in (("at most 85 % in every second", True), ("more in some second", False)):
         mine = [row for row in rows if (row.busiest_ratio <= FULL_RATIO) is fits]
         table.append(
             {
-                "services and others need": title,
+                "services and outside load need": title,
                 "worlds": len(mine),
                 "services": sum(row.services for row in mine),
                 "worlds with a harmed service": sum(bool(row.harmed) for row in mine),
@@ -106,10 +101,10 @@ def headline(rows: Sequence[Row]) -> str:
     open_ = [row for row in fits if row.harmed]
     reached = "reached" if len(open_) <= MOST_OPEN * len(fits) else "not reached"
     seeds = ", ".join(f"{row.seed} ({'; '.join(row.harmed)})" for row in open_[:10])
+    worlds = f"{len(open_)} of {len(fits)} worlds{f': {seeds}' if seeds else ''}"
     return (
-        f"Where services and others stay under 85 % of the node in every second, some service is "
-        f"harmed in {len(open_)} of {len(fits)} worlds{f': {seeds}' if seeds else ''} (asked: at "
-        f"most 1 in 1000): {reached}"
+        f"Where services and outside load stay under 85 % of the node in every second, some "
+        f"service is harmed in {worlds} (asked: at most 1 in 1000): {reached}"
     )
 
 

@@ -79,13 +79,13 @@ def world(scenario: Scenario, services: int, seed: int) -> Trace:
         target = target or LatencyTarget(slack * alone_s)
         if scenario.hopeless and index == 0:
             target = LatencyTarget(0.5 * load.work_core_s)
-        jobs.append(_job(f"service-{index:02d}", target, load))
+        jobs.append(simulated_job(f"service-{index:02d}", target, load))
     for index in range(scenario.trainings):
         least = scenario.minimum_cores if index == 0 else 0.0
         curve = Curve(0.1, 0.97, chance.uniform(2_000.0, 20_000.0))
         training = TrainingLoad(WITHOUT_END, 0.02, 100, curve, threads=CORES)
         target = AccuracyTarget("accuracy", 0.8, 0.95)
-        jobs.append(_job(f"training-{index}", target, training, least))
+        jobs.append(simulated_job(f"training-{index}", target, training, least))
     node = NodeFact(CORES, 1 << 36)
     return Trace(node, tuple(jobs), DURATION_S, name=scenario.name, idle_class=scenario.idle_class)
 
@@ -110,6 +110,10 @@ def _load(arriving: Arriving, use_cores: float, chance: random.Random) -> tuple[
     return ServiceLoad(work_core_s, noise=noise, loop=loop), alone_s
 
 
-def _job(name: str, target: Target, load: Load, least_cores: float = 0.0) -> SimulatedJob:
+def simulated_job(
+    name: str, target: Target, load: Load, least_cores: float = 0.0, **more: object
+) -> SimulatedJob:
+    """A job with that target and load; `more` as SimulatedJob takes it."""
     bounds = Bounds(least_cores) if least_cores else Bounds()
-    return SimulatedJob(JobSpec(name, ContainerSpec("model"), bounds, target=target), load)
+    spec = JobSpec(name, ContainerSpec("model"), bounds, target=target)
+    return SimulatedJob(spec, load, **more)  # type: ignore[arg-type]

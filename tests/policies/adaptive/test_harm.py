@@ -1,4 +1,4 @@
-"""Nobody is worse off for `adaptive` than under plain Docker, where the services fit the node.
+"""No service is worse off for `adaptive` than under plain Docker, where the services fit the node.
 
 Both runs play the same requests; a service is judged by what they took in the world.
 """
@@ -11,28 +11,18 @@ from hypothesis import strategies as st
 
 from benchmarks.judge.harm import FULL_RATIO, Served, harmed, served
 from benchmarks.simulated.harm_worlds import KINDS, World
-from benchmarks.simulated.no_harm import row_of
-from dlsched.control.decider import NamedPolicy
+from benchmarks.simulated.no_harm import play, row_of
+from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
-from dlsched.policies.registry import load
 from dlsched.simulation.node.loops import Loop
 from dlsched.simulation.node.played import PlayedService
-from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import ServiceLoad, Trace
-from dlsched.simulation.run import simulate
-from tests.policies.adaptive.test_room import CORES, neighbours, simulated
+from tests.policies.adaptive.test_room import CORES, neighbours
 from tests.properties import profile
 
 FRESH = profile() == "nightly"
-
-
-def play(trace: Trace, policy: str, seed: int) -> dict[str, Computation]:
-    found: dict[str, Computation] = {}
-    named = NamedPolicy(policy, load(policy))
-    simulate(trace, named, seed, look=lambda _, loads: found.update(loads))
-    return found
 
 
 WORLDS = st.builds(
@@ -48,7 +38,7 @@ WORLDS = st.builds(
 )
 
 
-# The same worlds each time, or many fresh ones: who is harmed in one is the fault of the change.
+# The same worlds each time, or many fresh ones: a harmed service is the fault of the change.
 @settings(max_examples=2000 if FRESH else 40, derandomize=not FRESH)
 @given(world=WORLDS)
 # A camera's next frame comes whenever a report is due: it seemed a closed loop of one client.
@@ -65,11 +55,11 @@ def test_no_service_is_harmed_where_the_services_fit(world: World) -> None:
 def test_a_burst_beside_trainings_is_answered_sooner_than_under_plain_docker() -> None:
     loop = Loop("poisson", 30.0, burst_factor=3.0, burst_every_s=30.0)
     jobs = [
-        simulated(f"service-{index}", LatencyTarget(0.05), ServiceLoad(0.005, loop=loop))
+        simulated_job(f"service-{index}", LatencyTarget(0.05), ServiceLoad(0.005, loop=loop))
         for index in range(4)
     ]
     trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, *neighbours("two trainings")), 90.0)
-    plain, own = (play(trace, policy, 1) for policy in ("none", "adaptive"))
+    plain, own = (play(trace, policy, 1)[0] for policy in ("none", "adaptive"))
     for job in jobs:
         before, after = plain[job.name], own[job.name]
         assert isinstance(before, PlayedService) and isinstance(after, PlayedService)
@@ -79,12 +69,12 @@ def test_a_burst_beside_trainings_is_answered_sooner_than_under_plain_docker() -
 def test_beside_services_that_do_not_fit_a_training_keeps_a_tenth_of_an_even_share() -> None:
     loop = Loop("poisson", 10.0)
     jobs = [
-        simulated(f"service-{index}", LatencyTarget(0.2), ServiceLoad(0.05, loop=loop))
+        simulated_job(f"service-{index}", LatencyTarget(0.2), ServiceLoad(0.05, loop=loop))
         for index in range(5)
     ]
     (training, _) = neighbours("two trainings")
     trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, training), 120.0)
-    own = play(trace, "adaptive", 1)[training.name]
+    own = play(trace, "adaptive", 1)[0][training.name]
     assert isinstance(own, Training)
     assert own.usage_core_s >= 0.1 * CORES / 6 * 118.0
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
@@ -25,7 +26,7 @@ from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import RunResult
 from dlsched.simulation.trace import Recipe, generate
 from tests.policies import plant
-from tests.policies.adaptive.test_room import CORES, neighbours, simulated
+from tests.policies.adaptive.test_room import CORES, neighbours
 
 LINES = 40
 LOOPS = 5
@@ -87,7 +88,7 @@ def test_rare_reports_are_enough_for_closed_loops(mode: str, demand: float, ever
 
 def test_rare_reports_of_open_loops_bring_no_ceilings_where_they_fit() -> None:
     load_ = ServiceLoad(0.02, loop=Loop("poisson", 10.0), report_s=30.0)
-    jobs = [simulated(f"service-{n}", LatencyTarget(0.2), load_) for n in range(4)]
+    jobs = [simulated_job(f"service-{n}", LatencyTarget(0.2), load_) for n in range(4)]
     trace = Trace(NodeFact(CORES, 1 << 34), (*jobs, *neighbours("two trainings")), 300.0)
     _, decisions = played(trace, "adaptive", 1)
     for job in jobs:
@@ -104,17 +105,17 @@ def test_rare_reports_of_open_loops_bring_no_ceilings_where_they_fit() -> None:
 def crowd(mode: str) -> list[SimulatedJob]:
     """Closed loops that need more than there is."""
     loop = ServiceLoad(0.02)
-    return [simulated(f"loop-{n}", LatencyTarget(0.04), loop) for n in range(6)]
+    return [simulated_job(f"loop-{n}", LatencyTarget(0.04), loop) for n in range(6)]
 
 
 SILENT: Mapping[str, Callable[[], SimulatedJob]] = {
-    "loads for ten minutes": lambda: simulated(
+    "loads for ten minutes": lambda: simulated_job(
         "silent", LatencyTarget(0.1), ServiceLoad(0.02), start_up_work_core_s=600.0
     ),
-    "works while silent": lambda: simulated(
+    "works while silent": lambda: simulated_job(
         "silent", LatencyTarget(0.1), ServiceLoad(0.02), faults=(Fault("silent", 20.0),)
     ),
-    "asked for nothing": lambda: simulated(
+    "asked for nothing": lambda: simulated_job(
         "silent", LatencyTarget(0.1), ServiceLoad(0.02, arrivals_per_s=1e-9)
     ),
 }

@@ -12,19 +12,18 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.simulated.harm_worlds import training
+from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
-from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Target
+from dlsched.model.spec import LatencyTarget
 from dlsched.policies.registry import load
-from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import (
     Fault,
-    Load,
     ServiceLoad,
     SimulatedJob,
     Trace,
-    TrainingLoad,
 )
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN, RunResult
@@ -35,32 +34,18 @@ OFTEN = 8.0
 """Requests a second: enough to be known within seconds."""
 
 
-def simulated(name: str, target: Target, load: Load, **more: object) -> SimulatedJob:
-    spec = JobSpec(name, ContainerSpec(image="model"), target=target)
-    return SimulatedJob(spec, load, **more)  # type: ignore[arg-type]
-
-
 def service(name: str, use_cores: float, target_s: float = 10.0, **more: object) -> SimulatedJob:
     """An open loop that uses so much in the mean."""
     load = ServiceLoad(use_cores / OFTEN, arrivals_per_s=OFTEN, noise=0.3)
-    return simulated(name, LatencyTarget(target_s), load, **more)
+    return simulated_job(name, LatencyTarget(target_s), load, **more)
 
 
 NEIGHBOURS = {
     "hopeless": service("hopeless", 0.1, 0.001),
-    "hopeless loop": simulated("hopeless", LatencyTarget(0.001), ServiceLoad(0.02)),
+    "hopeless loop": simulated_job("hopeless", LatencyTarget(0.001), ServiceLoad(0.02)),
     "silent": service("silent", 0.1, faults=(Fault("silent", 5.0),)),
     "never reported": service("loading", 0.1, start_up_s=40.0, start_up_work_core_s=20.0),
-    "two trainings": (
-        *(
-            simulated(
-                f"training-{index}",
-                AccuracyTarget("accuracy", 0.9, 0.95),
-                TrainingLoad(1_000_000, 0.02, 50, Curve(0.1, 0.97, 400.0), threads=2.0),
-            )
-            for index in (1, 2)
-        ),
-    ),
+    "two trainings": (training(1), training(2)),
 }
 
 
@@ -112,7 +97,7 @@ def test_no_neighbour_brings_a_ceiling_upon_services_that_fit(kind: str) -> None
 
 def test_services_that_do_not_fit_have_ceilings() -> None:
     loops = [
-        simulated(f"loop-{index}", LatencyTarget(0.05), ServiceLoad(0.02)) for index in range(6)
+        simulated_job(f"loop-{index}", LatencyTarget(0.05), ServiceLoad(0.02)) for index in range(6)
     ]
     found = play(loops, "adaptive")
     assert any(one is not None for ceilings in found.ceilings.values() for one in ceilings)
@@ -120,7 +105,9 @@ def test_services_that_do_not_fit_have_ceilings() -> None:
 
 def test_a_closed_loop_leaves_to_a_training_what_it_does_not_need() -> None:
     # It needs .4 of the cores for its target, and would take a whole one.
-    loops = [simulated(f"loop-{index}", LatencyTarget(0.1), ServiceLoad(0.02)) for index in "ab"]
+    loops = [
+        simulated_job(f"loop-{index}", LatencyTarget(0.1), ServiceLoad(0.02)) for index in "ab"
+    ]
     trainings = neighbours("two trainings")
     found = play([*loops, *trainings], "adaptive")
     assert all(any(found.ceilings[loop.name] - {None}) for loop in loops)
@@ -146,7 +133,7 @@ def test_services_that_fit_are_as_good_as_under_plain_docker(
         # Three times what a core of its own would bring.
         target = LatencyTarget(3.0 * work_core_s / (1.0 - use_cores))
         load = ServiceLoad(work_core_s, arrivals_per_s=use_cores / work_core_s, noise=0.3)
-        jobs.append(simulated(f"service-{index}", target, load))
+        jobs.append(simulated_job(f"service-{index}", target, load))
     beside = {job.name: job for kind in kinds for job in neighbours(kind)}
     everybody = [*jobs, *beside.values()]
     plain, own = (play(everybody, policy, seed) for policy in (PLAIN, "adaptive"))
