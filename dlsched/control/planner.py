@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from statistics import median_low
+from statistics import fmean, median_high, median_low
 from types import MappingProxyType
 
 from dlsched.model.actions import Action, Move, Remove, Resize, Start
@@ -29,7 +29,7 @@ _LEAST_SHARES, _MOST_SHARES = 2, 262144
 _SHARES_BAND_RATIO = 0.25
 """Shares follow a changed limit at once, and otherwise only when they are off by so much."""
 _SCALE_RATIO = 2.0
-"""The mean of all shares may be so many times the engine's default, or its inverse."""
+"""The scale of shares may be so many times what it would be now, or its inverse."""
 _SAME_SCALE = 0.05
 """Weights whose shares are so near the scale have not changed: small shares are rounded."""
 _IDLE_RATIO, _BACK_RATIO = 0.01, 0.02
@@ -295,20 +295,22 @@ def _shares(
     starts: Sequence[JobSpec],
     decided: Mapping[str, float],
 ) -> dict[str, int]:
-    """CPU shares by weights, or by ceilings, with the engine's default about as their mean.
+    """CPU shares by ceilings, with the engine's default about as their mean, or by weights.
 
-    The scale stays while most weights do and the mean is near: one weight that changes does not
-    change all shares.
+    With weights the engine's default is the median of the jobs that do not train, so that most of
+    them stand beside other containers as they did without dlsched. The scale stays while most
+    weights do and it is near: one weight that changes does not change all shares.
     """
     capacity = snapshot.node.capacity_cores
     weights: dict[str, float] = {}
     for job in snapshot.running:
         cores = limits.get(job.name, job.actual).cpu_cores
         weights[job.name] = decided.get(job.name, capacity if cores is None else cores)
-    mean = sum(weights.values()) / len(weights) if weights else 0.0
-    if mean <= 0:
+    first = [weights[job.name] for job in snapshot.running if not _trains(job)]
+    usual = median_high(first) if decided and first else fmean(weights.values() or (0.0,))
+    if usual <= 0:
         return {spec.name: DEFAULT_SHARES for spec in starts}
-    scale = DEFAULT_SHARES / mean
+    scale = DEFAULT_SHARES / usual
     scales = [
         job.cpu_shares / weights[job.name]
         for job in snapshot.running

@@ -70,9 +70,6 @@ TAIL_PRIOR = 600.0
 """Requests that the log-normal is worth in the tail (n0)."""
 LITTLE_OFF = 0.13
 """Logarithm by which Little's law must be off before a service contradicts itself."""
-UNDECIDED = 0.8
-"""What the first such report counts: it takes nine seconds of them to be believed. A camera that
-uses .7 of a core seemed a closed loop in its first seconds beside a training."""
 ALWAYS_ONE = 0.97
 """Beyond that part of its reports with one request in flight it is a closed loop of one client."""
 STILL_ONE = 0.6
@@ -130,11 +127,6 @@ class Clients:
     def say_one(self) -> bool:
         """Whether most reports tell of one request at a time, decided or not."""
         return self.always_one > STILL_ONE and self.several < SEVERAL
-
-    @property
-    def undecided(self) -> bool:
-        """Whether they may yet turn out to be one client."""
-        return self.say_one and not self.are_one and self.always_one <= ALWAYS_ONE
 
     def follow_each_other(self, in_service: float, requests: float) -> bool:
         """Whether reports with one request in flight mean that there is one all the time."""

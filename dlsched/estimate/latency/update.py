@@ -12,7 +12,6 @@ from dlsched.estimate.latency.law import (
     LITTLE_OFF,
     NO_LAG,
     TAIL_PRIOR,
-    UNDECIDED,
     Clients,
     LatencyModel,
     remembered_requests,
@@ -79,7 +78,7 @@ def first(seen: Seen) -> LatencyModel | None:
         requests=min(seen.sketch.count, _FIRST_REQUESTS),
         in_service_s=seen.sketch.sum_s,
         span_s=late * seen.elapsed_s,
-        clients=Clients(UNDECIDED if seen.in_flight == 1 else 0.0, 1.0 if seen.throttled else 0.0),
+        clients=Clients(1.0 if seen.in_flight == 1 else 0.0, 1.0 if seen.throttled else 0.0),
         measured_s=mean_s,
     )
 

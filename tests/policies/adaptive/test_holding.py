@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.estimate.latency.arrivals import Arrivals
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.decision import Decision
@@ -37,7 +38,8 @@ def service(name: str = "a", latency_s: float = 0.081, count: int = 40) -> JobVi
 
 def known(name: str = "a", **changes: object) -> ServiceMemory:
     model = LatencyModel(0.02, requests=100.0, span_s=5.0, measured_s=0.08)
-    return replace(ServiceMemory(name, 0.05, None, 9.0, 1.0, 1, model), **changes)  # type: ignore[arg-type]
+    one = ServiceMemory(name, 0.05, None, 9.0, 1.0, 1, model, arrivals=Arrivals(span_s=60.0))
+    return replace(one, **changes)  # type: ignore[arg-type]
 
 
 def training(name: str = "t", *, idle: bool = True, floor: float = 0.01, **more: object) -> JobView:

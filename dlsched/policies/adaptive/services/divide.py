@@ -10,7 +10,7 @@ part of its time does not use its ceiling then.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.latency.law import LatencyModel
@@ -178,14 +178,16 @@ def place(
         weight = even if free and one.may_be_open else floor
         placing.give(job.spec.name, None, floor, max(weight, 1e-6), told)
 
-    kept = _kept(placing, triage, views, memory, rule, free=free)
     elsewhere = {job.spec.name for job in snapshot.jobs} - memory.keys()
-    kept += [one for one in known if one.name in elsewhere]
+    kept = [one for one in known if one.name in elsewhere]
+    kept += _kept(placing, triage, views, memory, rule, free=free)
     return Placed(
         limits=placing.limits,
         uses=placing.uses,
         weights=placing.weights,
-        open_loops=_open_loops(placing, triage, memory, hopeless, even, whole) if free else {},
+        open_loops=(
+            _open_loops(placing, triage, memory, hopeless, untrusted, even, whole) if free else {}
+        ),
         why=placing.why,
         outlooks=placing.outlooks,
         memory=tuple(sorted(kept, key=lambda one: one.name)),
@@ -229,6 +231,7 @@ def _open_loops(
     triage: Triage,
     memory: Mapping[str, ServiceMemory],
     hopeless: Sequence[JobView],
+    untrusted: Collection[str],
     even_cores: float,
     room_cores: float,
 ) -> dict[str, float]:
@@ -241,7 +244,11 @@ def _open_loops(
         small = cores <= _SMALL_RATIO * even_cores or needed <= _ROOM_RATIO * room_cores
         ahead[name] = _AHEAD if small else 1.0
     ahead |= dict.fromkeys([need.name for need in triage.short], 1.0)
-    return {name: shares for name, shares in ahead.items() if memory[name].may_be_open}
+    return {
+        name: shares
+        for name, shares in ahead.items()
+        if memory[name].may_be_open or name in untrusted
+    }
 
 
 def _kept(

@@ -20,6 +20,10 @@ from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
 _KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
 """From so many in so long on a ceiling may be derived from what was seen."""
+_SETTLED_S = 10.0
+"""Where weights divide, a service weighs as under plain Docker until it has reported for so long:
+what the first requests say of a load, and of who sends them, is wrong too often. Bursts in the
+first seconds made ten services change weights two to five times each."""
 _MANY_REQUESTS = 50.0
 """Or from so many on: looks that follow each other at once do not add up to so long."""
 _THROTTLED_RATIO, _FREE_RATIO = 0.7, 0.1
@@ -48,7 +52,7 @@ _LEAST_SPARE, _MOST_SPARE = 0.75, 3.0
 """Slack less one, within which urgency goes by its square: from 1 at four times what a request
 takes alone to 16 at 1.75 times."""
 _STEP = 4.0
-"""Urgency changes by powers of it, once it is off by as much."""
+"""Urgency grows by powers of it: it does not follow every look."""
 _CONTRADICTED = 2.0
 """Beyond so many times what is possible, reports are not believed; up to that it is lines that come
 late, and what else a service computes."""
@@ -140,7 +144,9 @@ class ServiceMemory:
 
     def can_be_placed(self, *, free: bool) -> bool:
         """Whether enough is known to say what it needs; `free`: weights divide, not ceilings."""
-        return self.is_known or (free and self.is_asked)
+        if not free:
+            return self.is_known
+        return self.arrivals.span_s >= _SETTLED_S and (self.is_known or self.is_asked)
 
     @property
     def asked_cores(self) -> float:
@@ -196,7 +202,12 @@ def learned(
         return begun if model is None else _with_wants(begun, job, snapshot, rule)
     if known.target_s != target.seconds or known.quantile != target.quantile:
         known = replace(
-            known, target_s=target.seconds, quantile=target.quantile, hopeless=False, trial=None
+            known,
+            target_s=target.seconds,
+            quantile=target.quantile,
+            hopeless=False,
+            trial=None,
+            urgency=1.0,
         )
         if not fresh.count:
             return _with_wants(known, job, snapshot, rule)
@@ -227,6 +238,7 @@ def learned(
         trial, model, useless_until_s = _tried(trial, model, seen, useless_until_s, now_s, rule)
     mean_s = fresh.sum_s / fresh.count
     arrivals = known.arrivals.after(fresh.count, mean_s, seen.elapsed_s, seen.in_flight)
+    same_load = known.model is not None and known.model.loads == model.loads
     told = ServiceMemory(
         known.name,
         known.target_s,
@@ -238,13 +250,13 @@ def learned(
         None,
         None,
         None,
-        known.hopeless and known.model is not None and known.model.loads == model.loads,
+        known.hopeless and same_load,
         useless_until_s,
         trial,
         known.kept,
         unqueued_s,
         arrivals,
-        known.urgency,
+        known.urgency if same_load else 1.0,
     )
     return _with_wants(told, job, snapshot, rule)
 
@@ -385,20 +397,21 @@ def _with_wants(
 
 def urged(one: ServiceMemory) -> ServiceMemory:
     """It, with an urgency by its slack once it has come near its target; until then all weigh
-    the same. In steps, so that not every look changes it.
+    the same. It grows alone, until another load or target: what a request takes alone is seen now
+    and then, and each change of it would be an update.
 
     Slack is the target as a multiple of what a request takes where nothing is in its way: as far as
     that was seen, else of its work.
     """
     model = one.model
-    if model is None or model.clients.undecided or not (one.urgency > 1.0 or one.is_near_target):
+    if model is None or not (one.urgency > 1.0 or one.is_near_target):
         return one
     alone_s = model.work_core_s if one.unqueued_s is None else one.unqueued_s
     slack = one.target_s / model.factor(one.quantile) / alone_s
     spare = min(max(slack - 1.0, _LEAST_SPARE), _MOST_SPARE)
     steps = math.log((_MOST_SPARE / spare) ** 2 / one.urgency, _STEP)
     whole = round(steps) if one.urgency == 1.0 else math.trunc(steps)
-    return replace(one, urgency=one.urgency * _STEP**whole) if whole else one
+    return replace(one, urgency=one.urgency * _STEP**whole) if whole > 0 else one
 
 
 def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float | None:

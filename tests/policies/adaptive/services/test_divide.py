@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dlsched.estimate.latency.arrivals import Arrivals
 from dlsched.estimate.latency.law import Clients, LatencyModel
 from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import ForecastKind
@@ -71,7 +72,8 @@ def known(
         measured_s=target_s,
     )
     model = replace(model, **changes)  # type: ignore[arg-type]
-    return ServiceMemory(name, target_s, quantile, 99.0, 0.0, 1, model)
+    settled = Arrivals(span_s=60.0)
+    return ServiceMemory(name, target_s, quantile, 99.0, 0.0, 1, model, arrivals=settled)
 
 
 def seen(jobs: list[JobView], now_s: float = 100.0, capacity: float = 2.0) -> Snapshot:
