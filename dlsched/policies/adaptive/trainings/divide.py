@@ -83,7 +83,7 @@ def place(
     for name, cores in given.items():
         memory, one = memories[name], worths[name]
         why[name] = f"{one.why}: {cores:.2f} cores"
-        first = cores > 0.5 * wides[name]
+        first = name == order[0] or cores > 0.5 * wides[name]
         known_as = (memory.given_cores, memory.first, memory.late)
         if anew or known_as != (cores, first, one.risks_deadline):
             memories[name] = replace(
