@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-_ALLOWANCE, ALARM_BOUND = 0.6, 4.5
+_ALLOWANCE, _ALARM_BOUND = 0.6, 4.5
 """Of Page's test, in standard errors: about one false alarm in 2,000 looks."""
 
 
@@ -18,7 +18,7 @@ class PageTest(NamedTuple):
     @property
     def alarms(self) -> bool:
         """Whether it tells of a change."""
-        return abs(self.drift) > ALARM_BOUND
+        return abs(self.drift) > _ALARM_BOUND
 
     def after(self, off: float, amount: float, count: int) -> PageTest:
         """It after a look that is off by so many standard errors, at so much in all requests."""

@@ -75,11 +75,10 @@ ALWAYS_ONE = 0.97
 STILL_ONE = 0.6
 """And stays one down to this part: a report between two requests tells of none. When one did, two
 loops of the demo lost their ceilings for ten seconds, and the other six missed their targets."""
-BUSY = (0.7, 0.9)
-"""Fewer in service in the mean, and its requests do not follow each other: the first of few
-requests or of one that did, the second of a hundred. At .87 lines that come late already made
-closed loops of slow requests seem open (40 services, 1.4 of the node: 32 instead of 34 met); at .7
-a camera of 15 Hz that uses .7 of a core seemed a closed loop."""
+BUSY = 0.7
+"""Fewer in service in the mean, and its requests do not follow each other. At .87 lines that come
+late already made closed loops of slow requests seem open (40 services, 1.4 of the node: 32 instead
+of 34 met)."""
 SEVERAL, SEVERAL_KEPT = 2.0, 0.999
 """So many requests in flight beside one, over reports, and it is no closed loop of one client; and
 what is left of that evidence a report later. A camera that queued up under a ceiling was taken for
@@ -104,15 +103,9 @@ class Clients:
     """Requests in flight but for one, over reports, faded slowly: one client never has two."""
 
     def after(
-        self,
-        in_flight: int,
-        elapsed_s: float,
-        *,
-        throttled: bool,
-        in_service: float,
-        requests: float,
+        self, in_flight: int, elapsed_s: float, *, throttled: bool, in_service: float
     ) -> Clients:
-        """The same after one more report; of so many requests `in_service` is the mean."""
+        """The same after one more report; `in_service` is Little's L."""
         one = in_flight == 1
         kept = 0.8 ** max(elapsed_s, 1.0) if one else 0.8
         said = Clients(
@@ -121,20 +114,17 @@ class Clients:
             self.are_one,
             SEVERAL_KEPT * self.several + max(in_flight - 1, 0),
         )
-        return replace(said, are_one=said.follow_each_other(in_service, requests))
+        return replace(said, are_one=said.follow_each_other(in_service))
 
     @property
     def say_one(self) -> bool:
         """Whether most reports tell of one request at a time, decided or not."""
         return self.always_one > STILL_ONE and self.several < SEVERAL
 
-    def follow_each_other(self, in_service: float, requests: float) -> bool:
+    def follow_each_other(self, in_service: float) -> bool:
         """Whether reports with one request in flight mean that there is one all the time."""
         least = STILL_ONE if self.are_one else ALWAYS_ONE
-        lowest, highest = BUSY
-        if not self.are_one:
-            lowest = min(max(1.0 - 1.0 / math.sqrt(max(requests, 1.0)), lowest), highest)
-        busy = in_service > lowest or self.bound > MOSTLY
+        busy = in_service > BUSY or self.bound > MOSTLY
         return self.always_one > least and busy and self.several < SEVERAL
 
 
@@ -195,8 +185,7 @@ class LatencyModel:
     @property
     def is_one_client(self) -> bool:
         """Whether it is a closed loop of one client: that computes all the time, however fast."""
-        requests = self.in_service_s / max(self.measured_s, 1e-9)
-        return self.clients.follow_each_other(self.in_service, requests)
+        return self.clients.follow_each_other(self.in_service)
 
     @property
     def is_open(self) -> bool:

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import NamedTuple
 
-from dlsched.estimate.latency.change import ALARM_BOUND, PageTest
+from dlsched.estimate.latency.change import PageTest
 from dlsched.estimate.latency.lag import Lag
 from dlsched.estimate.latency.law import (
     LITTLE_OFF,
@@ -21,10 +21,6 @@ from dlsched.estimate.latency.tail import LOG_GROWTH, tail_step
 from dlsched.estimate.latency.width import LEAST_CORE_S, effective_cores, wait_and_width
 from dlsched.model.facts import LatencySketch
 
-_CLEARLY = -2.0
-"""Standard errors from which on a latency is below the prediction, whatever others do."""
-_SIDE = 1.5
-"""Of the bound, what makes work the reason when latency is off."""
 _CARE = 1.2
 """Requests that follow each other are alike: their mean varies by so much more than chance has."""
 _FIXED_PRIOR, _FIXED_RATIO = 15.0, 0.06
@@ -109,11 +105,10 @@ def updated(
         off = math.log(mean_s / predicted) / error
         if not tells:
             off = min(off, 0.0)
-            tells = off < _CLEARLY
         law_page = law_page.after(off, (mean_s - computes_s) * count, count)
     changed = False
     if learning.forgetting and (work_page.alarms or law_page.alarms):
-        if work_page.alarms or work_page.drift * law_page.drift > _SIDE * ALARM_BOUND:
+        if work_page.alarms:
             changed, loads = True, loads + 1
             work, requests = work_page.total / work_page.requests, work_page.requests
             settled = min(settled, _CHANGED_REQUESTS)
@@ -188,13 +183,8 @@ def _said(model: LatencyModel, seen: Seen) -> _Said:
         span_s = _LITTLE_DECAY * span_s + seen.elapsed_s
     at_once = in_service_s / span_s if span_s > 0.0 else 1.0
     before = replace(model.clients, are_one=model.is_one_client)
-    requests = in_service_s * seen.sketch.count / seen.sketch.sum_s
     clients = before.after(
-        seen.in_flight,
-        seen.elapsed_s,
-        throttled=seen.throttled,
-        in_service=at_once,
-        requests=requests,
+        seen.in_flight, seen.elapsed_s, throttled=seen.throttled, in_service=at_once
     )
     if not clients.are_one:
         return _Said(in_service_s, span_s, clients, 1.0, max(1.0, at_once))

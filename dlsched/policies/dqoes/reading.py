@@ -109,9 +109,7 @@ def clients(job: JobView, reading: Reading, before: Clients | None) -> Clients |
     periods = job.usage.throttled_ratio
     held = reading.binds if periods is None else periods > MOSTLY
     known = before or Clients(float(in_flight == 1), float(held))
-    return known.after(
-        in_flight, OFTEN_S, throttled=held, in_service=reading.in_service, requests=reading.requests
-    )
+    return known.after(in_flight, OFTEN_S, throttled=held, in_service=reading.in_service)
 
 
 def is_saturated(snapshot: Snapshot, rule: DqoesParameters) -> bool:
