@@ -12,7 +12,7 @@ import os
 import signal
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
@@ -20,7 +20,14 @@ from benchmarks.cost import loop, loop_containers, loop_updates, reaction, simul
 from benchmarks.gpu import move, pacing, placement
 from benchmarks.kernel import bystander, idle_class, tail
 from benchmarks.publish import plot, results
-from benchmarks.real import adaptive_real, adaptive_schedules, mixed_real, training, training_set
+from benchmarks.real import (
+    adaptive_real,
+    adaptive_schedules,
+    mixed_real,
+    open_loop_real,
+    training,
+    training_set,
+)
 from benchmarks.real.comparison import Comparison, Plan, compare
 from benchmarks.real.demo import Screen, by_model, summary
 from benchmarks.real.session import session
@@ -28,7 +35,10 @@ from benchmarks.simulated import (
     ablation,
     adaptive_inference,
     adaptive_training,
+    cfs_periods,
     mixed,
+    no_harm,
+    open_loop,
     sim_vs_real,
     simulated,
     verdict_curves,
@@ -232,6 +242,11 @@ def part_adaptive_training(console: Console, _: argparse.Namespace) -> None:
     adaptive_training.save(found, seeds)
 
 
+def whole(main: Callable[[list[str]], int]) -> Callable[[Console, argparse.Namespace], None]:
+    """A bench that prints and saves all of itself when it is run without options."""
+    return lambda *_: None if main([]) == 0 else sys.exit(1)
+
+
 def part_verdicts(console: Console, _: argparse.Namespace) -> None:
     """What `adaptive` says of trainings' tiers, held against the truth."""
     rows = verdicts.run(verdict_curves.FAMILIES, verdicts.JUDGED, len(os.sched_getaffinity(0)))
@@ -339,6 +354,10 @@ PARTS = {
     "simulated": part_simulated,
     adaptive_inference.NAME: part_adaptive_inference,
     adaptive_training.NAME: part_adaptive_training,
+    open_loop.NAME: whole(open_loop.main),
+    open_loop_real.NAME: whole(open_loop_real.main),
+    no_harm.NAME: whole(no_harm.main),
+    cfs_periods.NAME: whole(cfs_periods.main),
     verdicts.NAME: part_verdicts,
     mixed.NAME: part_mixed,
     ablation.NAME: part_ablation,

@@ -233,9 +233,9 @@ def gpu_move() -> str:
     return f"{_table(saved['table'])}\n\n{_host(saved)}"
 
 
-def open_loop() -> str:
-    """How far each figure of services under open loops is; the tables are in the result file."""
-    saved = _saved("open-loop")
+def headlines(name: str) -> str:
+    """How far each figure of that bench is; its tables are in the result file."""
+    saved = _saved(name)
     lines = "\n".join(f"- {line}" for line in saved["headlines"])
     return f"{lines}\n\n{_host(saved)}"
 
@@ -243,7 +243,9 @@ def open_loop() -> str:
 BLOCKS: Mapping[str, Callable[[], str]] = {
     "adaptive-real": _all_of("adaptive-real"),
     "adaptive-schedules": _all_of("adaptive-schedules"),
-    "open-loop": open_loop,
+    "open-loop": lambda: headlines("open-loop"),
+    "no-harm": lambda: headlines("no-harm"),
+    "cfs-periods": lambda: headlines("cfs-periods"),
     "open-loop-real": _all_of("open-loop-real"),
     "adaptive-inference": lambda: readme_adaptive.services(_saved("adaptive-inference")),
     "adaptive-training": lambda: readme_adaptive.trainings(_saved("adaptive-training")),
