@@ -100,6 +100,13 @@ BENCHES = {
         "no",
         "services whose requests are played one by one, beside plain Docker and a clairvoyant",
     ),
+    "open-changes": Bench(
+        "benchmarks.simulated.open_changes",
+        "simulated",
+        "10 min",
+        "no",
+        "the same services when something changes, and when they report seldom",
+    ),
     "no-harm": Bench(
         "benchmarks.simulated.no_harm",
         "simulated",

@@ -11,8 +11,6 @@ apart.
 from __future__ import annotations
 
 import argparse
-import logging
-import multiprocessing
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +20,7 @@ from rich.console import Console
 from benchmarks.judge.harm import FULL_RATIO, busiest_ratio, harmed, pairs_of, served
 from benchmarks.publish import results
 from benchmarks.simulated.harm_worlds import CORES, DURATION_S, World, drawn
+from benchmarks.simulated.traces_pool import in_processes
 from dlsched.control.decider import NamedPolicy
 from dlsched.policies.registry import load
 from dlsched.simulation.node.starting import Computation
@@ -116,9 +115,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     chosen = parser.parse_args(arguments)
     seeds = range(chosen.first, chosen.first + chosen.worlds)
-    context = multiprocessing.get_context("spawn")
-    with context.Pool(chosen.processes, logging.disable, (logging.WARNING,)) as pool:
-        rows = pool.map(_row, seeds, chunksize=4)
+    rows = in_processes(_row, seeds, chosen.processes)
     table, told = table_of(rows), headline(rows)
     if (chosen.worlds, chosen.first) == (WORLDS, FIRST_SEED):
         results.save(

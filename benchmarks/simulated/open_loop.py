@@ -13,6 +13,7 @@ While working on a policy, parts of it; they are printed and not written:
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -107,27 +108,34 @@ def named(policy: str) -> NamedPolicy:
     return NamedPolicy(policy, load_policy(policy))
 
 
-def kept(service: PlayedService, target: LatencyTarget, least: float, most: float) -> float:
-    """Part of the judged stretches in which it was within these parts of its target."""
-    stretches = {at: took for at, took in service.stretches().items() if at > 0}
+def kept(
+    service: PlayedService, target: LatencyTarget, least: float, most: float, first: int = 1
+) -> float:
+    """Part of the stretches from the `first` on in which it keeps these parts of its target."""
+    stretches = {at: took for at, took in service.stretches().items() if at >= first}
     told = [mean_or_quantile(took, target.quantile) for took in stretches.values()]
     within = [least * target.seconds <= one <= most * target.seconds for one in told]
     return sum(within) / max(len(within), 1)
 
 
-def met_jobs(trace: Trace, played: Played, least: float = 0.0, most: float = 1.0) -> float:
-    """How many services are not slower than their targets, in the mean of the stretches."""
+def met_jobs(
+    trace: Trace, played: Played, least: float = 0.0, most: float = 1.0, first: int = 1
+) -> float:
+    """How many services are not slower than their targets, in the mean of the judged stretches."""
     targets = {job.name: job.spec.target for job in trace.jobs}
     found = 0.0
     for name, one in played.services().items():
         target = targets[name]
         assert isinstance(target, LatencyTarget)
-        found += kept(one, target, least, most)
+        found += kept(one, target, least, most, first)
     return found
 
 
-def clairvoyant(trace: Trace, seed: int) -> Played:
-    """The best of some fixed subsets, chosen knowing rates and work: the cheapest come first."""
+def clairvoyant(trace: Trace, seed: int, first: int = 1) -> Played:
+    """The best of some fixed subsets, chosen knowing rates and work: the cheapest come first.
+
+    Of a load that changes it knows what it changes to.
+    """
     needs = sorted((_need_cores(job), job.name) for job in trace.jobs if _may_be_met(job))
     best: tuple[float, Played] | None = None
     chosen_before: set[str] = set()
@@ -141,7 +149,7 @@ def clairvoyant(trace: Trace, seed: int) -> Played:
             continue
         chosen_before = set(weights)
         played = play(trace, NamedPolicy("clairvoyant", FixedPolicy(weights)), seed)
-        jobs = met_jobs(trace, played)
+        jobs = met_jobs(trace, played, first=first)
         if best is None or jobs > best[0]:
             best = jobs, played
     assert best is not None
@@ -162,7 +170,8 @@ def _need_cores(job: SimulatedJob) -> float:
     assert isinstance(load, ServiceLoad) and load.loop is not None
     assert isinstance(target, LatencyTarget)
     if load.loop.is_open:
-        return load.loop.rate_per_s * load.work_core_s
+        times = math.prod(shift.work * shift.arrivals for shift in job.shifts)
+        return times * load.loop.rate_per_s * load.work_core_s
     return load.loop.clients * load.work_core_s / (load.loop.think_s + target.seconds)
 
 

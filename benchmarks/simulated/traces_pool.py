@@ -1,4 +1,4 @@
-"""Simulated comparisons on several processes: every scenario at every n and seed.
+"""Simulated comparisons on several processes.
 
 Owns the pool and the order of what comes out of it. It must not know what is compared.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from rich.console import Console
 
 Row = TypeVar("Row")
+Task = TypeVar("Task")
 
 
 class Named(Protocol):
@@ -54,6 +56,16 @@ def compare_all(
             if seed == seeds[-1]:
                 console.print(f"   {scenario.name}, n = {n}: {len(seeds)} seeds", highlight=False)
     return found
+
+
+def in_processes(
+    run: Callable[[Task], Row], tasks: Sequence[Task], processes: int | None = None
+) -> list[Row]:
+    """`run`, a module's own function, of every task, in their order."""
+    context = multiprocessing.get_context("spawn")
+    count = processes or len(os.sched_getaffinity(0))
+    with context.Pool(count, logging.disable, (logging.WARNING,)) as pool:
+        return pool.map(run, tasks, chunksize=1)
 
 
 def _called(wanted: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
