@@ -16,7 +16,7 @@ from docker.errors import APIError
 
 from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command, session
-from tests.daemon.test_daemon import reaches, row
+from tests.daemon.test_daemon import alarms, reaches, row, shows
 from tools.base_image import BASE
 from tools.compose import ensure_compose
 from tools.steps import SetupError
@@ -128,7 +128,7 @@ def test_one_that_docker_started_is_kept_at_its_target_and_gets_back_what_it_had
     assert (job["cpu"]["floor_cores"], job["cpu"]["ceiling_cores"]) == (0.1, 0.9)
     wait_for(lambda: row(node, name)["requests"] > 20, 30, "its lines to be read")
     wait_for(lambda: (cores_of(node, name) or 1) < 0.6, 60, "its limit to follow its target")
-    wait_for(lambda: strangers.limits(name)[1] < 60_000, 5, "the engine to say the same")
+    wait_for(lambda: strangers.limits(name)[1] < 60_000, 30, "the engine to say the same")
     assert "adopted" in command(node, "ps").stdout
     assert "adopted by its labels" in command(node, "why", name).stdout
     refused = command(node, "stop", name)
@@ -138,7 +138,7 @@ def test_one_that_docker_started_is_kept_at_its_target_and_gets_back_what_it_had
 
     # A daemon that was killed gives nothing back: the next one still knows what it came with.
     node.kill()
-    assert strangers.limits(name)[1] < 60_000
+    assert strangers.limits(name) != before
     node.start("dqoes")
     job = reaches(node, name, "running")
     assert job["cpu"]["ceiling_cores"] == 0.9
@@ -153,7 +153,7 @@ def test_in_the_dialect_of_cpus_it_is_limited_too_and_found_again_as_it_was(
     light = strangers.run(SLEEP, ENABLED, nano_cpus=2_000_000_000)
     node.start("fair", more={"capacity": 2.0})
     for name, cores in ((heavy, 1.5), (light, 0.5)):
-        wait_for(lambda: cores_of(node, name) == cores, 20, f"{name} to have {cores}")  # noqa: B023
+        wait_for(lambda: cores_of(node, name) == cores, 30, f"{name} to have {cores}")  # noqa: B023
         assert strangers.limits(name)[:2] == (round(cores * 1e9), 0)
     node.stop()
     for name in (heavy, light):
@@ -196,10 +196,11 @@ def test_who_is_left_alone_is_not_touched_and_where_its_labels_are_wrong_that_is
         mine = strangers.run(SLEEP, {**ENABLED, "dlsched.weight": "7"}, image=BASE)
         before = {name: strangers.limits(name) for name in (wrong, foreign, unasked, vendors)}
         node.start("fair", more={"capacity": 1.0})
-        wait_for(lambda: cores_of(node, mine) == 1.0, 20, "the one that asks to be managed")
-        status = node.client.jobs()
-        assert [job["name"] for job in status["jobs"]] == [mine]
-        (alarm,) = status["alarms"]
+        wait_for(lambda: cores_of(node, mine) == 1.0, 30, "the one that asks to be managed")
+        alarm = alarms(node, "label dlsched.cpus.max: 'many' is not a number")
+        # A busy engine may just be late with an answer.
+        wait_for(lambda: node.client.jobs()["alarms"] == [alarm], 30, "no other alarm")
+        assert [job["name"] for job in node.client.jobs()["jobs"]] == [mine]
         assert alarm.startswith(f"container {wrong} (")
         assert alarm.endswith("label dlsched.cpus.max: 'many' is not a number")
         assert alarm in " ".join(command(node, "ps").stdout.split())
@@ -215,16 +216,16 @@ def test_a_job_file_of_its_name_comes_before_it_and_it_gets_back_what_it_had(
     name = strangers.run(SLEEP, ENABLED, cpu_period=100_000, cpu_quota=150_000)
     before = strangers.limits(name)
     node.start("fair", more={"capacity": 1.0})
-    wait_for(lambda: cores_of(node, name) == 1.0, 20, "it to be managed")
+    wait_for(lambda: cores_of(node, name) == 1.0, 30, "it to be managed")
     node.drop(
         "same",
         f"name: {name}\nimage: {BASE}\ncommand: [sleep, '600']\nnetwork: none\n"
         "stop: {grace: 1s}\n",
     )
-    wait_for(lambda: row(node, name).get("source") == "file", 20, "the file's job")
+    wait_for(lambda: row(node, name).get("source") == "file", 30, "the file's job")
     reaches(node, name, "running")
-    assert any("a job has its name" in alarm for alarm in node.client.jobs()["alarms"])
-    wait_for(lambda: strangers.limits(name) == before, 20, "its own limits to be back")
+    alarms(node, "a job has its name")
+    wait_for(lambda: strangers.limits(name) == before, 30, "its own limits to be back")
 
 
 def test_without_a_source_it_is_blind_and_gets_an_even_share(node: Session, strangers: Strangers):
@@ -232,12 +233,14 @@ def test_without_a_source_it_is_blind_and_gets_an_even_share(node: Session, stra
     seen = strangers.run(SERVE, {**ENABLED, **SOURCE, "dlsched.target.latency": "60ms"})
     node.start("dqoes", more={"capacity": 1.0})
     reaches(node, seen, "running")
-    wait_for(lambda: row(node, seen)["requests"] > 20, 30, "the other's lines to be read")
-    wait_for(lambda: (cores_of(node, blind) or 9) <= 0.5, 30, "its share")
-    job = row(node, blind)
-    assert job["blind"] == "no source of progress is given"
-    assert cores_of(node, blind) == pytest.approx(0.5, abs=0.02)
-    assert row(node, seen)["blind"] is None
+    wait_for(lambda: row(node, seen)["requests"] > 20, 60, "the other's lines to be read")
+
+    def halved(one: dict[str, Any]) -> bool:
+        even = one["cpu"]["actual_cores"] == pytest.approx(0.5, abs=0.02)
+        return even and one["blind"] == "no source of progress is given"
+
+    shows(node, blind, halved, "to have an even share, blind as it is")
+    shows(node, seen, lambda one: one["blind"] is None, "to be seen")
     assert "blind: no source of progress is given" in " ".join(command(node, "ps").stdout.split())
     why = " ".join(command(node, "why", blind).stdout.split())
     assert "guard: blind, no source of progress is given: an even share by weight instead" in why

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import session
-from tests.daemon.test_daemon import SERVE, reaches, row, spec
+from tests.daemon.test_daemon import SERVE, alarms, reaches, row, spec
 from tools.base_image import ensure_base
 from tools.private_engine import private_engine
 
@@ -52,7 +52,7 @@ def test_a_hung_engine_delays_no_cycle_and_its_return_is_noticed(
     node.start("dqoes")
     node.drop("alpha", spec("alpha", SERVE, target="{latency: 100ms}"))
     reaches(node, "alpha", "running")
-    wait_for(lambda: row(node, "alpha")["requests"] > 10, 30, "requests")
+    wait_for(lambda: row(node, "alpha")["requests"] > 10, 60, "requests")
 
     dockerd.send_signal(signal.SIGSTOP)
     node.drop("beta", spec("beta"))
@@ -60,10 +60,9 @@ def test_a_hung_engine_delays_no_cycle_and_its_return_is_noticed(
     cycle, began_s = node.cycle(), time.monotonic()
     wait_for(lambda: node.cycle() >= cycle + 8, 30, "eight cycles")
     elapsed_s = time.monotonic() - began_s
-    status = node.client.jobs()
     assert elapsed_s < 30  # and not eight times the engine's timeout of 10 s
     assert row(node, "alpha")["requests"] > 10  # sidecars are read without the engine
-    assert any("engine" in alarm for alarm in status["alarms"])
+    alarms(node, "engine")
     assert row(node, "beta")["state"] in ("waiting", "starting")
 
     dockerd.send_signal(signal.SIGCONT)

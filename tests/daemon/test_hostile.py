@@ -6,15 +6,16 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import session
-from tests.daemon.test_daemon import inspect, reaches, row, spec
+from tests.daemon.test_daemon import alarms, goes_on, inspect, reaches, row, shows, spec
 from tests.inside import run_inside
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
 
 METRICS = "/run/dlsched/out/metrics.jsonl"
 REPLACE = f"""
@@ -63,11 +64,6 @@ def inside(node: Session, job: str, program: str, *arguments: str) -> None:
     assert code == 0, said
 
 
-def goes_on(node: Session, cycles: int = 2) -> None:
-    first = node.cycle()
-    wait_for(lambda: node.cycle() >= first + cycles, 10, f"{cycles} more cycles")
-
-
 def test_whatever_stands_in_place_of_the_metrics_file_is_told_and_not_opened(node: Session):
     node.start("dqoes")
     node.drop("alpha", spec("alpha", target="{latency: 50ms}"))
@@ -77,12 +73,13 @@ def test_whatever_stands_in_place_of_the_metrics_file_is_told_and_not_opened(nod
     for kind in ("symbolic link", "FIFO", "device", "directory"):
         inside(node, "alpha", REPLACE, kind)
         wait_for(
-            lambda kind=kind: kind in (row(node, "alpha")["sidecar"]["trouble"] or ""), 10, kind
+            lambda kind=kind: kind in (row(node, "alpha")["sidecar"]["trouble"] or ""), 30, kind
         )
     inside(node, "alpha", REPLACE, "hundred gigabytes of nothing")
-    wait_for(lambda: row(node, "alpha")["sidecar"]["bad_lines"] > 0, 10, "the skip")
+    wait_for(lambda: row(node, "alpha")["sidecar"]["bad_lines"] > 0, 30, "the skip")
     goes_on(node)
-    assert node.process.num_fds() <= before + 4
+    # What stays open stays open; a question to the engine that is under way does not.
+    wait_for(lambda: node.process.num_fds() <= before + 4, 10, "no descriptor to be kept")
 
 
 def test_a_flood_of_writers_claims_and_nonsense_costs_nobody_anything(node: Session):
@@ -95,9 +92,11 @@ def test_a_flood_of_writers_claims_and_nonsense_costs_nobody_anything(node: Sess
     inside(node, "alpha", FLOOD)
     assert node.cycle() >= first + 3
     assert sum(node.process.cpu_times()[:2]) - spent_s < 2.0
-    told = row(node, "alpha")
-    assert told["sidecar"]["bad_lines"] > 0
-    assert 0 < told["in_flight"] <= 1024 * 1_000_000
+
+    def told(one: dict[str, Any]) -> bool:
+        return one["sidecar"]["bad_lines"] > 0 and 0 < one["in_flight"] <= 1024 * 1_000_000
+
+    shows(node, "alpha", told, "its bad lines, and no more in flight than can be", 10)
     assert row(node, "beta")["state"] == "running"
 
 
@@ -108,7 +107,7 @@ def test_what_others_do_to_a_container_is_followed_and_a_copy_of_it_left_alone(n
     container = node.engine.containers.get(f"dlsched-{node.instance}-alpha")
 
     container.restart(timeout=1)
-    wait_for(lambda: inspect(node, "alpha")["State"]["Running"], 10, "it to run again")
+    wait_for(lambda: inspect(node, "alpha")["State"]["Running"], 30, "it to run again")
     reaches(node, "alpha", "running")
     goes_on(node)
     assert row(node, "alpha")["state"] == "running", "a restart by hand is no end"
@@ -122,7 +121,7 @@ def test_what_others_do_to_a_container_is_followed_and_a_copy_of_it_left_alone(n
         network_mode="none",
         detach=True,
     )
-    wait_for(lambda: node.client.jobs()["alarms"], 10, "the alarm")
+    wait_for(lambda: node.client.jobs()["alarms"], 30, "the alarm")
     goes_on(node)
     copy.reload()
     assert copy.status == "running"
@@ -134,7 +133,7 @@ def test_what_others_do_to_a_container_is_followed_and_a_copy_of_it_left_alone(n
         lambda: (
             row(node, "alpha")["state"] == "running" and row(node, "alpha")["container"] != first
         ),
-        20,
+        30,
         "a new container",
     )
 
@@ -173,13 +172,13 @@ def test_a_folder_of_oddities_a_deleted_journal_and_broken_settings_stop_nothing
     node.watch.joinpath(os.fsdecode(b"caf\xe9\x1b[31m.yaml")).write_text("name: 3\n")
     node.drop("alpha", spec("alpha"))
     reaches(node, "alpha", "running")
+    wait_for(lambda: len(node.client.jobs()["rejected"]) >= 4, 30, "the others to be rejected")
     assert len(node.client.jobs()["rejected"]) == 4
 
     for part in node.state_dir.glob("journal.db*"):
         part.unlink()
-    wait_for(lambda: node.client.jobs()["alarms"], 10, "the alarm")
-    assert "journal was deleted" in node.client.jobs()["alarms"][0]
-    assert (node.state_dir / "journal.db").exists()
+    alarms(node, "journal was deleted")
+    wait_for((node.state_dir / "journal.db").exists, 30, "another journal")
 
     for broken in ("{", "policy: no_such_module:Policy", "period: never", "\x00"):
         (node.root / "dlsched.yaml").write_text(broken)
@@ -195,7 +194,7 @@ def test_a_kill_while_a_container_is_made_leaves_one_container(node: Session):
     label = {"label": f"dlsched.instance={node.instance}"}
     wait_for(
         lambda: node.engine.containers.list(all=True, filters=label, ignore_removed=True),
-        10,
+        30,
         "the create call",
     )
     node.kill()
@@ -265,10 +264,11 @@ def test_a_file_that_is_swapped_without_end_neither_hangs_nor_grows_nor_spins_th
     assert node.cycle() >= first + 3, "cycles go on"
     goes_on(node)
     assert sum(process.cpu_times()[:2]) - spent_s < 2.0
-    after = process.num_fds(), process.num_threads(), process.memory_info().rss
-    assert after[0] <= before[0] + 4
-    assert after[1] <= before[1] + 4
-    assert after[2] - before[2] < 8 << 20
+    after = process.memory_info().rss
+    # What stays open stays open; a question to the engine that is under way does not.
+    wait_for(lambda: process.num_fds() <= before[0] + 4, 10, "no descriptor to be kept")
+    wait_for(lambda: process.num_threads() <= before[1] + 4, 10, "no thread to be kept")
+    assert after - before[2] < 8 << 20
     grown = sum(file.stat().st_size for file in node.state_dir.rglob("*") if file.is_file())
     assert grown - state_bytes < 4 << 20
     assert row(node, "beta")["state"] == "running"

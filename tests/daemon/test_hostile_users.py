@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,12 +13,12 @@ import pytest
 
 from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command, session
-from tests.daemon.test_daemon import inspect, reaches, row, spec
+from tests.daemon.test_daemon import goes_on, inspect, reaches, row, spec, waits
 
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.engine,
-    pytest.mark.timeout(120),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(
         os.geteuid() != 0, reason="only root can act as other users, as these tests do"
     ),
@@ -83,14 +84,13 @@ def test_a_users_container_has_no_more_than_its_rules(node: Session) -> None:
     drop(node, "alice", "two", spec("two", SPIN, cpus="{max: 2}"))
     reaches(node, "two", "running")
     drop(node, "alice", "three", spec("three"))
-    reaches(node, "three", "waiting")
-    assert row(node, "three")["reason"] == f"2 jobs of uid {ALICE} are present, 2 may be"
+    waits(node, "three", f"2 jobs of uid {ALICE} are present, 2 may be")
     assert (row(node, "one")["owner"], row(node, "two")["owner"]) == (ALICE, ALICE)
 
     def cores() -> float:
         return sum(inspect(node, name)["HostConfig"]["CpuQuota"] for name in ("one", "two")) / 1e5
 
-    wait_for(lambda: cores() <= 0.5, 15, "both to have half a core together")
+    wait_for(lambda: cores() <= 0.5, 30, "both to have half a core together")
     host = inspect(node, "one")["HostConfig"]
     assert (host["PidsLimit"], host["SecurityOpt"]) == (64, ["no-new-privileges:true"])
     node.drop("theirs", spec("theirs", SPIN, cpus="{max: 1}"))
@@ -110,14 +110,13 @@ def test_nobody_takes_replaces_or_stops_anothers_job(node: Session) -> None:
         problems = [line for one in node.client.jobs()["rejected"] for line in one["problems"]]
         return problems == ["alice/a.yaml: the job shared is already that of bob/b.yaml"]
 
-    wait_for(refused, 10, "the second of that name to be rejected")
+    wait_for(refused, 30, "the second of that name to be rejected")
     node.kill()
     node.start("none", more={"tenants": {"everyone": {"images": ["**"], "run_as": "anybody"}}})
-    wait_for(refused, 10, "the same after a restart")
+    wait_for(refused, 30, "the same after a restart")
     (node.watch / "alice" / "a.yaml").unlink()
     (node.watch / "alice").rmdir()
-    first = node.cycle()
-    wait_for(lambda: node.cycle() >= first + 3, 10, "cycles")
+    goes_on(node, 3)
     assert row(node, "shared")["container"] == container
     (node.watch / "bob" / "b.yaml").unlink()
     reaches(node, "shared", "absent")
@@ -135,7 +134,7 @@ def test_a_mount_is_looked_at_when_the_container_starts(node: Session) -> None:
         f"the source '{data}/out' is not bound: {data}/out is a symbolic link" in failed["reason"]
     )
     drop(node, "bob", "sock", spec("sock", volumes="['/var/run/docker.sock:/s:ro']"))
-    wait_for(lambda: node.client.jobs()["rejected"], 10, "the rejection")
+    wait_for(lambda: node.client.jobs()["rejected"], 30, "the rejection")
     (rejected,) = node.client.jobs()["rejected"]
     assert "the source '/var/run/docker.sock' is not for uid 60002" in rejected["problems"][0]
 
@@ -144,7 +143,7 @@ def test_sockets_let_each_user_do_what_is_theirs(node: Session) -> None:
     talk = "[python, -uc, \"print('it is bobs'); import signal; signal.pause()\"]"
     drop(node, "bob", "b", spec("told", talk))
     reaches(node, "told", "running")
-    wait_for(lambda: "it is bobs" in command(node, "logs", "told").stdout, 10, "the output")
+    wait_for(lambda: "it is bobs" in command(node, "logs", "told").stdout, 30, "the output")
     (node.root / "run" / "status.sock").chmod(0o666)  # as members of its group are let in
 
     assert as_user(node, ALICE, "ps").returncode == 0
@@ -182,9 +181,12 @@ def test_a_user_who_churns_files_slows_nobody(node: Session) -> None:
         "    os.mkfifo('fifo.yaml'); os.unlink('fifo.yaml')\n"
     )
     spent_s, first = sum(node.process.cpu_times()[:2]), node.cycle()
+    began_s = time.monotonic()
     subprocess.run([sys.executable, "-c", churn], check=True, timeout=60)
+    # On a busy host its last round takes longer; a cycle a second would be made without it, too.
+    beyond_s = max(time.monotonic() - began_s - 6.0, 0.0)
     cycles = node.cycle() - first
-    assert 3 <= cycles <= 20, "neither held up nor driven"
-    assert sum(node.process.cpu_times()[:2]) - spent_s < 2.0
+    assert 3 <= cycles <= 20 + beyond_s, "neither held up nor driven"
+    assert sum(node.process.cpu_times()[:2]) - spent_s < 2.0 + beyond_s / 10
     node.drop("late", spec("late"))
     reaches(node, "late", "running")

@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks.real.session import Session, session, wait_for
 from dlsched.runtime.cgroup.group_limits import LimitFiles
+from tests.daemon.test_daemon import alarms
 from tools.base_image import BASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
@@ -149,8 +150,7 @@ def test_a_running_daemon_gives_back_and_holds_still_until_it_is_resumed(host: H
     cycle = host.node.cycle()
     wait_for(lambda: host.node.cycle() > cycle + 3, 30, "a few cycles")
     host.assert_given_back()
-    alarms = host.node.client.jobs()["alarms"]
-    assert any(alarm.startswith("released: nothing is changed until SIGHUP") for alarm in alarms)
+    alarms(host.node, "released: nothing is changed until SIGHUP")
 
     host.node.kill()  # it holds over a restart
     host.node.start(FIXED, {"cores": "own=0.2"})
@@ -160,7 +160,12 @@ def test_a_running_daemon_gives_back_and_holds_still_until_it_is_resumed(host: H
 
     assert host.command("release", "--resume").returncode == 0
     wait_for(lambda: host.quota(host.own) == 20_000, 30, "the limit again")
-    assert not any("released" in alarm for alarm in host.node.client.jobs()["alarms"])
+
+    def told() -> bool:
+        return any("released" in alarm for alarm in host.node.client.jobs()["alarms"])
+
+    # A limit is set within a cycle, and told at its end.
+    wait_for(lambda: not told(), 30, "no alarm of that any more")
 
 
 def test_what_another_agent_limited_and_this_one_does_not_manage_is_given_back_at_start(

@@ -16,7 +16,7 @@ from benchmarks.real.session import Session, wait_for
 from dlsched.config.job import env_file_reader, parse_spec
 from dlsched.model.errors import SpecError
 from tests.daemon.forked import command, session
-from tests.daemon.test_daemon import inspect, reaches, row, spec
+from tests.daemon.test_daemon import goes_on, inspect, reaches, row, spec
 
 CANARY = "canary-7d1f3e"
 STEERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -61,7 +61,7 @@ def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.e2e
 @pytest.mark.engine
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) -> None:
     """Every output there is: commands, API, log, journal and every other file of the daemon."""
     canary = secrets.token_hex(12)
@@ -82,8 +82,7 @@ def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) ->
     node.drop("good", spec("good", **more, target="{latency: 60ms}"))
     node.drop("changed", spec("changed", **{**more, "environment": f"{{NEW: {canary}-new}}"}))
     reaches(node, "changed", "running")
-    first = node.cycle()
-    wait_for(lambda: node.cycle() >= first + 3, 10, "frames of the journal")
+    goes_on(node, 3)  # frames of the journal
     assert f"FROM_SPEC={canary}-spec" in inspect(node, "good")["Config"]["Env"]
     assert f"FROM_FILE={canary}-file" in inspect(node, "good")["Config"]["Env"]
 
@@ -117,7 +116,7 @@ def test_a_canary_in_the_environment_is_in_its_container_alone(node: Session) ->
 
 @pytest.mark.e2e
 @pytest.mark.engine
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 def test_nothing_that_a_container_or_a_file_says_steers_a_terminal(node: Session) -> None:
     """Names, texts and labels; only JSON, which escapes, and `logs --raw` carry the bytes."""
     node.start("dqoes")
@@ -135,8 +134,8 @@ time.sleep(600)
     evil.write_text('name: "\\e[31m\\a"\nimage: "\\e[2J"\n')
     reaches(node, "talks", "running")
     reaches(node, "fails", "failed")
-    wait_for(lambda: row(node, "talks")["sidecar"]["bad_lines"] > 0, 15, "the bad line")
-    wait_for(lambda: "red" in command(node, "logs", "talks").stdout, 15, "the output")
+    wait_for(lambda: row(node, "talks")["sidecar"]["bad_lines"] > 0, 30, "the bad line")
+    wait_for(lambda: "red" in command(node, "logs", "talks").stdout, 30, "the output")
     asked = [("ps",), ("ps", "-o", "json"), ("why", "fails"), ("why", "talks"), ("logs", "talks"),
              ("why", "\x1b[31mnobody"), ("stop", "no\x07body")]  # fmt: skip
     for words in asked:
