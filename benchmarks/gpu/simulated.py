@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -151,8 +152,10 @@ class Process:
 
     def sleep(self, seconds: float) -> bool:
         """Let so much time pass; no signal comes."""
-        self.world.wake(self, self.world.now_s + max(0.0, seconds))
-        self.wait()
+        at_s = self.world.now_s + max(0.0, seconds)
+        if seconds <= 0 or not self.world.passes_alone(lambda: self.world.now_s >= at_s, at_s):
+            self.world.wake(self, at_s)
+            self.wait()
         return False
 
     def step(self, device_s: float, host_s: float = LAUNCH_S) -> None:
@@ -174,7 +177,7 @@ class Process:
 
     def wait_for(self, event: Event) -> None:
         """Wait for the device to come to a mark."""
-        if event.at_s is None:
+        if not self.world.passes_alone(lambda: event.at_s is not None):
             self.world.waiting.append((self, event))
             self.wait()
 
@@ -234,6 +237,7 @@ class World:
         self._processes: list[Process] = []
         self._wakes: list[tuple[float, int, Process]] = []
         self._numbers = itertools.count()
+        self._until_s = 0.0
 
     def start(self, body: Callable[[Process], None]) -> Process:
         """A process that runs this from now on."""
@@ -248,19 +252,35 @@ class World:
 
     def run(self, until_s: float) -> None:
         """Let time pass until then; raises what a process raised."""
+        self._until_s = until_s
         while self._wakes or self.waiting:
-            changes_s = self.device.next_s()
-            wakes_s = self._wakes[0][0] if self._wakes else None
-            next_s = min(each for each in (changes_s, wakes_s, until_s) if each is not None)
-            self.device.advance(next_s)
-            self.now_s = next_s
-            if next_s >= until_s:
-                return
-            for process, event in [one for one in self.waiting if one[1].at_s is not None]:
-                self.waiting.remove((process, event))
-                self._resume(process)
-            while self._wakes and self._wakes[0][0] <= self.now_s:
+            if (ready := self._ready()) is not None:
+                self.waiting.remove(ready)
+                self._resume(ready[0])
+            elif self._wakes and self._wakes[0][0] <= self.now_s:
                 self._resume(heapq.heappop(self._wakes)[2])
+            else:
+                wakes_s = self._wakes[0][0] if self._wakes else until_s
+                self._advance(min(self._changes_s(), wakes_s, until_s))
+                if self.now_s >= until_s:
+                    return
+
+    def passes_alone(self, done: Callable[[], bool], at_s: float = math.inf) -> bool:
+        """Let time pass until that is so, at `at_s` at the latest, in the thread that waits for it.
+
+        False: somebody else comes first, or the run ends. That a thread need not be changed for
+        each moment of a process that looks again and again is most of a run's speed.
+        """
+        if self.over:
+            return False
+        while not done():
+            next_s = min(self._changes_s(), at_s)
+            if next_s >= self._until_s or (self._wakes and self._wakes[0][0] <= next_s):
+                return False
+            if self._ready() is not None:
+                return False
+            self._advance(next_s)
+        return self._ready() is None
 
     def end(self) -> None:
         """End all processes, wherever they are."""
@@ -268,6 +288,19 @@ class World:
         for process in self._processes:
             process.resume()
             process.at_end()
+
+    def _changes_s(self) -> float:
+        """When the device changes something by itself."""
+        changes_s = self.device.next_s()
+        return math.inf if changes_s is None else changes_s
+
+    def _advance(self, to_s: float) -> None:
+        self.device.advance(to_s)
+        self.now_s = to_s
+
+    def _ready(self) -> tuple[Process, Event] | None:
+        """Who waits first for a mark that the device has come to."""
+        return next((one for one in self.waiting if one[1].at_s is not None), None)
 
     def _resume(self, process: Process) -> None:
         self.running = process
