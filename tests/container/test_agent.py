@@ -189,13 +189,17 @@ def test_it_manages_the_container_beside_it_and_never_itself(node: Node, base_im
         raise AssertionError(f"{error}: {node.rows()}\n{node.log()[-3000:]}") from error
     job = f"dlsched-{node.instance}-alpha"
     wait_for(lambda: node.quota(job) == held.CORES * 100_000, 30, "the job to be held")
-    assert list(node.rows()) == ["alpha"]
-    weights = [
-        int(file.read_text())
-        for mount in cgroup_mounts()
-        for file in Path(f"{mount}{group_for(node.instance)}").glob("cpu.shares")
-    ]
-    assert weights in ([2048], [])  # cgroup v1: its own group's weight, written by the agent
+    wait_for(lambda: list(node.rows()) == ["alpha"], 30, "the job alone to be told")
+
+    def weights() -> list[int]:
+        return [
+            int(file.read_text())
+            for mount in cgroup_mounts()
+            for file in Path(f"{mount}{group_for(node.instance)}").glob("cpu.shares")
+        ]
+
+    # Cgroup v1: its own group's weight, written by the agent.
+    wait_for(lambda: weights() in ([2048], []), 30, "its group's weight")
 
     node.client.stop(node.agent, timeout=60)
     assert node.quota(job) == 100_000, node.log()

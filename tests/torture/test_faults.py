@@ -171,8 +171,14 @@ def test_a_broken_journal_is_moved_aside_and_told_and_no_job_notices(
     assert world.agent.stop() == 0
     damage(world.session.state_dir / "journal.db")
     world.agent.start()
-    until(lambda: any("moved to" in alarm for alarm in alarms(world)), "the word of the journal")
-    (alarm,) = [alarm for alarm in alarms(world) if alarm.startswith("journal ")]
+    told: list[str] = []
+
+    def moved() -> bool:
+        told[:] = [alarm for alarm in alarms(world) if alarm.startswith("journal ")]
+        return any("moved to" in alarm for alarm in told)
+
+    until(moved, "the word of the journal")
+    (alarm,) = told
     assert alarm.endswith("a new one begun")
     until(lambda: world.wrongs(BOTH) == [f"alarm: {alarm}"], "everything else as before")
     assert identities(world) == before

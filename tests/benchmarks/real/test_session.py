@@ -25,7 +25,7 @@ def test_a_bound_on_all_containers_together_holds_also_under_plain_docker(
             node.drop(name, spec(name, SPIN, cpus="{min: 0.05}"))
             reaches(node, name, "running")
         node.confine()
-        wait_for(lambda: 0.2 < _used(node) < 0.65, 20, "two spinning jobs to use half a core")
+        wait_for(lambda: 0.2 < _used(node) < 0.65, 60, "two spinning jobs to use half a core")
 
 
 @pytest.mark.e2e

@@ -92,7 +92,7 @@ def test_a_process_that_dies_is_found_with_its_input_and_replaced() -> None:
 
 @pytest.mark.process
 def test_a_process_that_waits_for_ever_is_found() -> None:
-    tally = fuzzed("hangs", 400, silent_s=1.0)
+    tally = fuzzed("hangs", 400, silent_s=3.0)
     assert "hung" in whats(tally)[0]
     assert b"A" in tally.findings[0].data
 

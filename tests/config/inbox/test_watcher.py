@@ -12,7 +12,7 @@ import pytest
 
 from dlsched.config.inbox.watcher import FolderWatch
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 class Wakes:

@@ -110,7 +110,7 @@ def test_an_engine_that_is_gone_is_told_and_its_return_is_noticed(
     proxy.up()
     proxied.until(lambda _: "the Docker Engine answers again" in proxied.wakes)
     proxied.until(lambda s: s.engine_ok)
-    assert proxied.resize(found, 0.3).status == "done"
+    assert proxied.resized(found, 0.3).status == "done"
 
 
 def test_no_engine_at_all_is_no_exception(tmp_path: Path, docker_host: str) -> None:
@@ -129,10 +129,9 @@ def test_an_exit_is_seen_at_once(rig: Rig) -> None:
     found = rig.start(job_spec("dies"))
     rig.wakes.clear()
     rig.client.kill(found.container_id)
-    deadline_s = time.monotonic() + 5
+    deadline_s = time.monotonic() + 20
     while not any("die" in wake for wake in rig.wakes):
         assert time.monotonic() < deadline_s
         time.sleep(0.005)
-    ended = fact(rig.observe(), "dies")
-    assert ended is not None
-    assert (ended.state, ended.exit_code) == (ContainerState.EXITED, 137)
+    # Sooner than by looking every 5 s, though a busy engine may be asked twice.
+    assert rig.until_state("dies", ContainerState.EXITED, 4.0).exit_code == 137

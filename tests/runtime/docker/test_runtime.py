@@ -180,9 +180,15 @@ def test_what_was_left_by_an_agent_that_was_killed_is_released_from_the_records(
 
 
 def test_logs(rig: Rig) -> None:
-    script = "for i in 1 2 3 4; do echo line $i; done; sleep 0.2; echo last"
-    rig.start(job_spec("talks", ("sh", "-c", script)))
-    followed = b"".join(rig.runtime.logs("talks", 10, True)).decode()
+    waits = "trap 'echo last; exit' TERM; for i in 1 2 3 4; do echo line $i; done"
+    script = f"{waits}; while :; do sleep 0.1; done"
+    found = rig.start(job_spec("talks", ("sh", "-c", script)))
+    lines = rig.runtime.logs("talks", 10, True)
+    begun = b""
+    while b"line 4" not in begun:
+        begun += next(lines)
+    rig.client.kill(found.container_id, "TERM")
+    followed = (begun + b"".join(lines)).decode()
     assert followed.splitlines() == ["line 1", "line 2", "line 3", "line 4", "last"]
     assert b"".join(rig.runtime.logs("talks", 2, False)) == b"line 4\nlast\n"
     with pytest.raises(KeyError):

@@ -81,7 +81,7 @@ def ended(one: Inspected) -> Inspected:
 
 
 LOSS = LogPattern(r"loss (?P<loss>\S+)")
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 
 
 def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:

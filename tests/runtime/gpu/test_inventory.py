@@ -413,7 +413,7 @@ def test_a_driver_that_hangs_from_the_start_does_not_hold_up_the_loop(
     inventory = make(first_wait_s=0.05)
     began_s = time.monotonic()
     looks = [inventory.look(float(now_s)) for now_s in range(100)]
-    assert time.monotonic() - began_s < 2
+    assert time.monotonic() - began_s < 4  # and not a hundred waits of 0.05 s
     assert {(look.devices, look.trouble) for look in looks} == {
         ((), "the GPU driver has not answered yet")
     }

@@ -14,7 +14,7 @@ from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.log_pattern import LogReader, Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Reading
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 LATENCY = r"took (?P<latency_ms>\S+) ms"
 TRAINING = r"step (?P<step>\d+) loss (?P<loss>\S+)(?: acc (?P<accuracy>\S+))?"
 

@@ -21,7 +21,7 @@ from dlsched.runtime.progress.scrape import (
 )
 from dlsched.runtime.progress.sidecar import Reading
 
-DEADLINE_S = 10.0
+DEADLINE_S = 30.0
 Serve = Callable[[socket.socket], None]
 
 
@@ -193,7 +193,7 @@ def test_a_hostile_server_costs_half_a_second_and_is_said(
     reader = reader_of(server)
     began_s = time.monotonic()
     reading = answered(reader, 1.0)
-    assert time.monotonic() - began_s < ANSWER_S + 1.0
+    assert time.monotonic() - began_s < ANSWER_S + 5.0
     assert reading.reports == ()
     assert reading.trouble is not None and reading.trouble.isprintable()
     assert reading.trouble.startswith(f"http://127.0.0.1:{server.port}/metrics: {why}")

@@ -100,7 +100,7 @@ def test_jobs_of_one_image_share_its_pull() -> None:
         for _ in range(3)
     ]
     for _ in calls:
-        assert told.acquire(timeout=10)
+        assert told.acquire(timeout=30)
     waiting.wait(10)
     assert [call.result(10) for call in calls] == [{"Config": {}}] * 3
     assert len(engine.pulls) == 1

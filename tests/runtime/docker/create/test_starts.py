@@ -139,13 +139,15 @@ def test_what_a_container_is_given(rig: Rig) -> None:
 @on_engine
 def test_exit_code_and_last_lines(rig: Rig) -> None:
     tell = (
-        "import os, time; f = open(os.environ['DLSCHED_METRICS_FILE'], 'a');"
-        'f.write(\'{"t": 1, "step": 1, "loss": 0.5}\\n\'); f.flush(); time.sleep(1);'
+        "import os, signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15});"
+        "f = open(os.environ['DLSCHED_METRICS_FILE'], 'a');"
+        'f.write(\'{"t": 1, "step": 1, "loss": 0.5}\\n\'); f.flush(); signal.sigwait({15});'
         'f.write(\'{"t": 2, "step": 2, "loss": 0.25}\\nnonsense\\n\'); f.flush();'
         "raise SystemExit(7)"
     )
     rig.apply(Start(job_spec("tells", ("python", "-c", tell)), Limits(None), 1024))
     steps: list[int | None] = []
+    told: list[str] = []
     bad_lines = 0
 
     def ended(seen: object) -> bool:
@@ -154,6 +156,9 @@ def test_exit_code_and_last_lines(rig: Rig) -> None:
         if found is None:
             return False
         steps.extend(report.sample.step for report in found.reports if report.sample)
+        if steps == [1] and not told:
+            told.append("to end: its first report is read")
+            rig.client.kill(found.container_id, "SIGTERM")
         bad_lines = max(bad_lines, found.bad_lines)
         return found.state is ContainerState.EXITED
 
@@ -200,13 +205,14 @@ def test_removing_ends_a_crash_loop(rig: Rig) -> None:
 
 @on_engine
 def test_a_paused_container_can_be_removed(rig: Rig) -> None:
-    trap = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
+    trap = "trap 'exit 0' TERM; echo obeys; while :; do sleep 0.1; done"
     found = rig.start(job_spec("paused", ("sh", "-c", trap)))
+    rig.until(lambda _: b"obeys" in rig.client.logs(found.container_id))
     rig.client.pause(found.container_id)
     paused = rig.until_state("paused", ContainerState.PAUSED)
     assert paused.actual == Limits(0.5)
     rig.remove(paused, grace_s=30)
-    rig.until(lambda seen: fact(seen, "paused") is None, within_s=15)
+    rig.until(lambda seen: fact(seen, "paused") is None, within_s=20)
 
 
 @on_engine

@@ -74,7 +74,7 @@ class FakeEngine:
 
     def until(self, *names: str) -> None:
         """Wait until exactly these calls were made since the last time."""
-        deadline_s = time.monotonic() + 10
+        deadline_s = time.monotonic() + 30
         while [name for name, _ in self.calls] != list(names):
             assert time.monotonic() < deadline_s, f"{self.calls} instead of {names}"
             time.sleep(0.002)

@@ -47,7 +47,7 @@ def test_it_is_killed_at_its_deadline(host: FakeHost) -> None:
     before = time.monotonic()
     with pytest.raises(ProbeFailed, match=r"took longer than 0\.5 s"):
         probe(PID, CONTAINER, ["/dev/null"], host.proc, within_s=0.5)
-    assert time.monotonic() - before < 5
+    assert time.monotonic() - before < 10
 
 
 @pytest.mark.process
@@ -78,7 +78,7 @@ def test_it_ends_by_itself_where_nobody_is_left_to_kill_it(tmp_path: Path) -> No
         str(group),
         "/dev/null",
     ]
-    assert subprocess.run(command, timeout=10, check=False).returncode == -signal.SIGALRM
+    assert subprocess.run(command, timeout=60, check=False).returncode == -signal.SIGALRM
 
 
 @pytest.mark.process
