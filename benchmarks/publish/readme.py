@@ -244,6 +244,7 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "adaptive-real": _all_of("adaptive-real"),
     "adaptive-schedules": _all_of("adaptive-schedules"),
     "open-loop": lambda: headlines("open-loop"),
+    "open-changes": lambda: headlines("open-changes"),
     "no-harm": lambda: headlines("no-harm"),
     "cfs-periods": lambda: headlines("cfs-periods"),
     "open-loop-real": _all_of("open-loop-real"),
