@@ -43,8 +43,13 @@ http.server.HTTPServer(('', 8000), Page).serve_forever()
 """
 
 PRINTER = """
-import sys, time
+import signal, sys, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append("to step"))
 print("loading")
+while not asked:
+    print("GET / 9 ms", file=sys.stderr, flush=True)
+    time.sleep(0.05)
 for step in range(1000):
     print(f"step {step}: loss {1 / (1 + step)}", flush=True)
     print(f"GET / {step % 5 + 10} ms", file=sys.stderr, flush=True)
@@ -171,7 +176,6 @@ def test_another_status_and_no_address_are_said(rig: Rig, foreign: Callable[...,
     rig.until(said)
 
 
-@pytest.mark.quiet  # the first line must not be printed before the agent looks
 @pytest.mark.parametrize("tty", [False, True])
 @pytest.mark.parametrize("driver", ["json-file", "local"])
 def test_lines_that_it_prints(
@@ -180,7 +184,9 @@ def test_lines_that_it_prints(
     pattern = r"step (?P<step>\d+): loss (?P<loss>\S+)|GET / (?P<latency_ms>\d+) ms"
     logging = {"Type": driver, "Config": {}}
     job = foreign(PRINTER, {PATTERN: pattern}, log_config=logging, tty=tty)
-    reports, found = reports_until(rig, job, lambda all_: requests(all_) > 10)
+    reports_until(rig, job, requests)  # its log is followed
+    rig.client.kill(job, "SIGTERM")
+    reports, found = reports_until(rig, job, lambda all_: len(steps_of(all_)) > 10)
     samples = [report.sample for report in reports if report.sample]
     assert samples[0].step == 0 and samples[0].metrics == (("loss", 1.0),)
     assert [sample.step for sample in samples] == list(range(len(samples)))
