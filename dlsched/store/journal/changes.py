@@ -191,8 +191,12 @@ def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], d
             tell(name, kind, reason)
         for word, outlook in turns:
             tell(name, word, f"{outlook.tier}: {in_full(outlook, now_s)}")
-    for name in sorted(before.keys() - now.keys()):
-        tell(name, "left", None, before[name].state)
+    gone = {name: was for name, was in before.items() if name not in now}
+    if not report.engine_ok:  # nobody knows: after a restart, none of its jobs was seen yet
+        after |= gone
+        gone = {}
+    for name, was in sorted(gone.items()):
+        tell(name, "left", None, was.state)
     for run in report.hooks:
         tell(run.delivered.name, "hook", f"{run.status}: {run.detail}")
     return told, after

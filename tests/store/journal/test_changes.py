@@ -122,6 +122,16 @@ def test_events_tell_a_jobs_life() -> None:
     assert states == {"beta": Seen(JobState.RUNNING, Tiers())}
 
 
+def test_nobody_leaves_while_the_engine_does_not_answer() -> None:
+    _, states = events(report(1, job("alpha"), job("beta")), {})
+    away, states = events(replace(report(2, job("beta")), engine_ok=False), states)
+    back, states = events(report(3, job("alpha"), job("beta")), states)
+    left, _ = events(report(4, job("beta")), states)
+
+    assert (away, back) == ([], [])
+    assert [(e.job, e.kind) for e in left] == [("alpha", "left")]
+
+
 def test_an_adopted_one_arrives_as_such_and_who_becomes_blind_or_sees_again_is_told_once() -> None:
     blind = replace(job(), blind="no report for 1 min")
     over = replace(job(state=JobState.STOPPED))
