@@ -454,7 +454,8 @@ nobody
     assert again is not None
     assert (again["value"], again["step"]) == (0.92, 70)
     events = node.client.why("train", 100)["events"]
-    assert sorted(told_events(node, "train")) == ["deliverable", "hook"], events
+    told_of = [(one["cycle"], one["kind"], one["reason"]) for one in events]
+    assert sorted(told_events(node, "train")) == ["deliverable", "hook"], told_of
     assert (open_folder / "told").read_text() == told
     assert said() == ["deliverable: False", "deliverable: True"]
 

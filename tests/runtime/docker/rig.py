@@ -19,6 +19,7 @@ from dlsched.model.spec import ContainerSpec, JobSpec, Limits, Stop
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.docker.limits.resizes import NO_ANSWER
 from dlsched.runtime.gpu import Inventory
 from tools.base_image import BASE
 from tools.engine import CGROUP_PARENT
@@ -113,8 +114,21 @@ class Rig:
 
     def resized(self, found: ContainerFact, cores: float | None, **more: Any) -> Outcome:
         """Resize, and again where the engine of a busy machine was not waited for."""
+        return self._resize_until(lambda one: one.status == "done", found, cores, **more)
+
+    def answered(self, found: ContainerFact, cores: float | None) -> Outcome:
+        """What becomes of a resize that the engine of a busy machine was waited for."""
+        return self._resize_until(lambda one: one.detail != NO_ANSWER, found, cores)
+
+    def _resize_until(
+        self,
+        true: Callable[[Outcome], bool],
+        found: ContainerFact,
+        cores: float | None,
+        **more: Any,
+    ) -> Outcome:
         deadline_s = time.monotonic() + 20
-        while (outcome := self.resize(found, cores, **more)).status != "done":
+        while not true(outcome := self.resize(found, cores, **more)):
             assert time.monotonic() < deadline_s, outcome
             time.sleep(0.05)
         return outcome

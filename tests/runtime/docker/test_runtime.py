@@ -52,7 +52,7 @@ def test_a_resize_goes_down_up_and_to_no_limit(rig: Rig) -> None:
 
 def test_a_job_that_cannot_name_a_directory_is_a_failed_resize(rig: Rig) -> None:
     found = replace(rig.start(job_spec("named")), job="../named")
-    outcome = rig.resize(found, 0.25)
+    outcome = rig.answered(found, 0.25)
     assert (outcome.status, outcome.detail) == ("failed", "'../named' cannot name a directory")
 
 
@@ -84,7 +84,7 @@ def test_a_stop_with_long_grace_blocks_nothing(rig: Rig) -> None:
     assert rig.remove(found, grace_s=60).status == "begun"
     rig.observe()
     assert time.monotonic() - began_s < 10
-    assert rig.resize(found, 0.2).detail.startswith("operation under way: stopping")
+    assert rig.answered(found, 0.2).detail.startswith("operation under way: stopping")
 
 
 def test_a_container_past_its_grace_is_killed_and_removed(rig: Rig) -> None:

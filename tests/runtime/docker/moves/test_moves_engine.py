@@ -50,15 +50,19 @@ while not ended:
         {when_asked}
     time.sleep(0.02)
 note("ends", step)
+{at_end}
 sys.exit(143)
 """
 SAVES = 'tell(checkpoint={"step": step, "path": saved})'
 
 
-def trains(folder: Path, when_asked: str = SAVES, at_start: str = "", **more: Any) -> JobSpec:
+def trains(
+    folder: Path, when_asked: str = SAVES, at_start: str = "", at_end: str = "", **more: Any
+) -> JobSpec:
     """A job that makes steps, and when asked saves itself in that folder of the host."""
     folder.chmod(0o777)
     code = TRAINS.replace("{when_asked}", when_asked).replace("{at_start}", at_start)
+    code = code.replace("{at_end}", at_end)
     spec = job_spec(
         "trains", ("python3", "-c", code), volumes=(f"{folder}:/ckpt",), network="none", **more
     )
@@ -384,12 +388,18 @@ def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, w
     rig.until(gone)
 
 
-@pytest.mark.quiet  # the agent must end before the step that it was seen in does
-@pytest.mark.parametrize("words", ["saves itself", "ends", "its new container is made"])
+@pytest.mark.parametrize(
+    ("words", "slowly"),
+    [
+        ("saves itself", {"when_asked": f"time.sleep(3.0); {SAVES}"}),
+        ("ends", {"at_end": "time.sleep(3.0)"}),
+        ("its new container is made", {}),
+    ],
+)
 def test_an_agent_that_ends_leaves_no_job_between_two_containers(
-    rig: Rig, folder: Path, words: str
+    rig: Rig, folder: Path, words: str, slowly: dict[str, str]
 ) -> None:
-    spec = trains(folder)
+    spec = trains(folder, **slowly)  # the agent must end before the step that it was seen in does
     rig.apply(move_of(started(rig, spec, folder), spec))
     until_step(rig, words)
     rig.runtime.release({})
