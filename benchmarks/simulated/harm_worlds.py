@@ -42,6 +42,11 @@ class World:
     idle_class: bool = False
     foreign_cores: float = 0.0
     """What processes outside dlsched use from the tenth second to the thirtieth."""
+    threads: int = 1
+    """Of each request, after a part that one of them does alone."""
+    serial_ratio: float = 0.0
+    full_speed: float = 1.0
+    """Work in a core-second while all cores are busy."""
 
     def trace(self) -> Trace:
         """Services that use that part of the node in the mean, and what is beside them."""
@@ -56,6 +61,8 @@ class World:
                 noise=chance.choice((0.1, 0.5)),
                 loop=_loop(kind, rate),
                 heavy_ratio=self.heavy_ratio,
+                threads=float(self.threads),
+                serial_ratio=self.serial_ratio,
             )
             slack = chance.choice((2.0, 5.0, 20.0))
             target = LatencyTarget(slack * load.work_core_s / (1.0 - use_cores))
@@ -70,6 +77,7 @@ class World:
             DURATION_S,
             host=host,
             idle_class=self.idle_class,
+            full_speed=self.full_speed,
         )
 
 
@@ -85,6 +93,9 @@ def drawn(seed: int) -> World:
         heavy_ratio=chance.choice((0.0, 0.1)),
         idle_class=chance.random() < 0.5,
         foreign_cores=chance.choice((0.0, 0.0, 0.5)),
+        threads=chance.choice((1, 1, 2)),
+        serial_ratio=chance.choice((0.0, 0.3)),
+        full_speed=chance.choice((1.0, 0.75)),
     )
 
 

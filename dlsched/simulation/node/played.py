@@ -33,6 +33,8 @@ _EPS = 1e-9
 class _Request:
     came_s: float
     left_core_s: float
+    serial_core_s: float = 0.0
+    """What one thread has to do of that, before all do the rest."""
 
 
 class PlayedService:
@@ -43,6 +45,8 @@ class PlayedService:
         self.load = load
         self.usage_core_s = 0.0
         self.cores = 0.0
+        self.speed = 1.0
+        """Work done in a core-second."""
         self.throttled = False
         self.came_s = array("d")
         self.took_s = array("d")
@@ -104,9 +108,7 @@ class PlayedService:
         if self._thinking:
             next_s = min(next_s, self._thinking[0])
         if self.cores > 0.0 and self._computing:
-            least = min(one.left_core_s for one in self._computing)
-            pace = self.cores / len(self._computing)
-            next_s = min(next_s, self._now_s + least / pace)
+            next_s = min(next_s, self._now_s + self._done_in_s())
             if self._is_bound:
                 next_s = min(next_s, self._now_s + self._budget_core_s / self.cores)
         return max(next_s - self._now_s, 0.0)
@@ -118,9 +120,7 @@ class PlayedService:
         if used > 0.0:
             self.usage_core_s += used
             self._budget_core_s -= used
-            each = used / len(self._computing)
-            for one in self._computing:
-                one.left_core_s -= each
+            self._work(used * self.speed)
 
     def happen(self, now_s: float) -> None:
         """What is due now happens."""
@@ -203,7 +203,38 @@ class PlayedService:
 
     @property
     def _most_cores(self) -> float:
-        return len(self._computing) * self.load.threads
+        if not self.load.serial_ratio:
+            return len(self._computing) * self.load.threads
+        return math.fsum(self._width(one) for one in self._computing)
+
+    def _width(self, one: _Request) -> float:
+        """Cores that a request can use at this moment."""
+        return min(1.0, self.load.threads) if one.serial_core_s else self.load.threads
+
+    def _done_in_s(self) -> float:
+        """Seconds until a request is done, or its serial part."""
+        if not self.load.serial_ratio:
+            least = min(one.left_core_s for one in self._computing)
+            return least / (self.cores * self.speed / len(self._computing))
+        least = min(
+            (one.serial_core_s or one.left_core_s) / self._width(one) for one in self._computing
+        )
+        return least * self._most_cores / (self.cores * self.speed)
+
+    def _work(self, core_s: float) -> None:
+        """Do so much work, of all that are computing."""
+        if not self.load.serial_ratio:
+            each = core_s / len(self._computing)
+            for one in self._computing:
+                one.left_core_s -= each
+            return
+        most = self._most_cores
+        for one, width in [(one, self._width(one)) for one in self._computing]:
+            done = core_s * width / most
+            one.left_core_s -= done
+            one.serial_core_s -= min(done, one.serial_core_s)
+            if one.serial_core_s <= _EPS:
+                one.serial_core_s = 0.0
 
     @property
     def _is_bound(self) -> bool:
@@ -237,7 +268,7 @@ class PlayedService:
     def _come(self, now_s: float) -> None:
         core_s = self._arrivals.core_s() * self._times_work
         if self._runs:
-            self._queue.append(_Request(now_s, core_s))
+            self._queue.append(_Request(now_s, core_s, self.load.serial_ratio * core_s))
 
     def _answer(self, now_s: float) -> None:
         done = [one for one in self._computing if one.left_core_s <= _EPS]

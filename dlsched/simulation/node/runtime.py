@@ -55,7 +55,7 @@ class SimulatedRuntime:
     """A node that runs the jobs of a trace; the same seed gives the same noise to each job."""
 
     def __init__(self, trace: Trace, seed: int = 0) -> None:
-        self.world = World(trace.node.cores, trace.host)
+        self.world = World(trace.node.cores, trace.host, trace.full_speed)
         self.loads: dict[str, Computation] = {}
         """What each job computes, also before and after it has a container."""
         self._trace = trace

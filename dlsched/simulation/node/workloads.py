@@ -35,6 +35,8 @@ class ServiceLoad:
     heavy_ratio: float = 0.0
     """Part of the requests that cost `heavy_factor` times what the others do."""
     heavy_factor: float = 10.0
+    serial_ratio: float = 0.0
+    """Part of a request's work that one thread does before all `threads` do the rest."""
     report_s: float = 1.0
     """Seconds between two lines of its reporter."""
 
@@ -137,3 +139,6 @@ class Trace:
     name: str = "trace"
     idle_class: bool = False
     """Whether the node's kernel has the idle class."""
+    full_speed: float = 1.0
+    """Work that a played service does in a core-second while all cores are busy, as a part of what
+    it does beside idle ones: hardware threads and memory are shared, clocks are lower."""

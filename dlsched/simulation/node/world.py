@@ -42,11 +42,14 @@ class Process:
 class World:
     """Processes on a node of so many cores, at one moment of simulated time."""
 
-    def __init__(self, cores: float, host: Iterable[HostLoad] = ()) -> None:
+    def __init__(
+        self, cores: float, host: Iterable[HostLoad] = (), full_speed: float = 1.0
+    ) -> None:
         self.now_s = 0.0
         self.busy_core_s = 0.0
         """CPU time of everything on the node so far."""
         self._cores = cores
+        self._full_speed = full_speed
         self._running: dict[str, Process] = {}
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._planned = 0
@@ -158,8 +161,12 @@ class World:
         if behind:
             given += divide(max(self._cores - math.fsum(given), 0.0), idle_claims)
         self._used_cores = math.fsum(given)
+        full = self._used_cores >= self._cores * (1.0 - _SAME_MOMENT_S)
+        speed = self._full_speed if full else 1.0
         for process, cores in zip((*ahead, *behind), given[len(self._host) :], strict=True):
             load = process.load
+            if isinstance(load, PlayedService) and load.speed != speed:
+                load.speed, process.moved = speed, True
             if process.moved or not isinstance(load, PlayedService) or load.cores != cores:
                 load.grant(cores, process.quota_cores)
                 process.ends_at_s = self.now_s + load.ends_in_s()

@@ -6,7 +6,7 @@ The format, version 1 (durations with their unit; only what has no default must 
 
     trace: 1                         # this format's version
     name: small                      # goes into the result's rows; default: trace
-    node: {cores: 8, memory: 64GiB}
+    node: {cores: 8, memory: 64GiB, full_speed: 0.9}  # of played services, while all are busy
     duration: 1h                     # the run ends here, or when nothing is left to do
     cycle: 1s                        # the agent's period
     window: 30s                      # its measuring window
@@ -48,6 +48,7 @@ The format, version 1 (durations with their unit; only what has no default must 
             wave: {ratio: 0.5, every: 24h}     # a day's wave: half as much more, and less
           workers: 2                 # requests answered at once; the others queue
           heavy: {ratio: 0.1, factor: 10}      # a tenth cost ten times what the others do
+          serial: 0.3                # of its work one thread does, before all `threads` do the rest
           report: 5s                 # between two lines of its reporter
       - name: browser
         target: {latency: 50ms}

@@ -58,6 +58,7 @@ def parse_trace(text: str, file: str) -> Trace:
         raise TraceError(problems)
     return Trace(
         node=NodeFact(keys.node.cores, keys.node.memory),
+        full_speed=keys.node.full_speed,
         jobs=tuple(sorted((_job(one) for one in keys.jobs), key=lambda job: job.name)),
         duration_s=keys.duration,
         cycle_s=keys.cycle,
@@ -126,6 +127,7 @@ def _load(keys: TraceJobKeys) -> Load:
         report_s=one.report,
         heavy_ratio=heavy.ratio,
         heavy_factor=heavy.factor,
+        serial_ratio=one.serial,
     )
 
 

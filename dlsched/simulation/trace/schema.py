@@ -36,6 +36,9 @@ class NodeKeys(Keys):
 
     cores: Annotated[float, number(0.01, 4096)]
     memory: Annotated[int, size(1 << 20)] = 64 << 30
+    full_speed: Annotated[float, number(0.1, 1)] = Field(
+        1.0, description="Work in a core-second while all cores are busy: of played services."
+    )
 
 
 class HostKeys(Keys):
@@ -197,14 +200,17 @@ class ServiceKeys(Keys):
     loop: LoopKeys | None = Field(None, description="Requests are played one by one.")
     workers: Annotated[int, whole(1, 10_000)] = 1
     heavy: HeavyKeys | None = None
+    serial: Annotated[float, number(0, 1)] = Field(
+        0.0, description="Part of a request's work that one thread does, before all do the rest."
+    )
     report: Annotated[float, seconds(0.1, 3600.0)] = 1.0
 
     @model_validator(mode="after")
     def _is_played(self) -> ServiceKeys:
         if self.loop is None:
-            more = self.workers != 1 or self.heavy is not None or self.report != 1.0
+            more = (self.workers, self.heavy, self.report, self.serial) != (1, None, 1.0, 0.0)
             if more:
-                raise ValueError("workers, heavy and report need a loop")
+                raise ValueError("workers, heavy, serial and report need a loop")
         elif self.arrivals is not None:
             raise ValueError("has arrivals and a loop: leave one out")
         return self

@@ -21,7 +21,14 @@ def render_trace(trace: Trace) -> str:
     whole = {
         "trace": 1,
         "name": trace.name,
-        "node": {"cores": trace.node.cores, "memory": _bytes(trace.node.memory_bytes)},
+        "node": _but(
+            {
+                "cores": trace.node.cores,
+                "memory": _bytes(trace.node.memory_bytes),
+                "full_speed": trace.full_speed,
+            },
+            full_speed=1.0,
+        ),
         "duration": _seconds(trace.duration_s),
         "cycle": _seconds(trace.cycle_s),
         "window": _seconds(trace.window_s),
@@ -163,10 +170,13 @@ def _load_keys(load: Load) -> dict[str, Any]:
             "loop": None if load.loop is None else _loop_keys(load.loop),
             "workers": load.workers,
             "report": _seconds(load.report_s),
+            "serial": load.serial_ratio,
         }
         if load.heavy_ratio:
             keys["heavy"] = {"ratio": load.heavy_ratio, "factor": load.heavy_factor}
-        return {"service": _but(keys, overhead="0s", threads=1.0, workers=1, report="1s")}
+        return {
+            "service": _but(keys, overhead="0s", threads=1.0, workers=1, report="1s", serial=0.0)
+        }
     keys = {
         "steps": load.steps,
         "work": load.work_core_s,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 
@@ -26,9 +27,15 @@ def job(name: str, load: ServiceLoad, ceiling_cores: float | None = None, **more
     return SimulatedJob(spec, load, **more)  # type: ignore[arg-type]
 
 
-def play(*jobs: SimulatedJob, duration_s: float = 200.0, policy: str = "none", seed: int = 1):
+def play(
+    *jobs: SimulatedJob,
+    duration_s: float = 200.0,
+    policy: str = "none",
+    seed: int = 1,
+    full_speed: float = 1.0,
+):
     found: dict[str, Computation] = {}
-    trace = Trace(NodeFact(2.0, 1 << 34), tuple(jobs), duration_s)
+    trace = Trace(NodeFact(2.0, 1 << 34), tuple(jobs), duration_s, full_speed=full_speed)
     named = NamedPolicy(policy, load(policy))
     simulate(trace, named, seed, look=lambda _, loads: found.update(loads))
     services = [found[one.name] for one in jobs]
@@ -55,6 +62,33 @@ def test_a_camera_never_queues_and_clients_wait_for_their_answers() -> None:
     assert len(one.took_s) == pytest.approx(30 * 60, abs=1)
     assert other.took_s[-1] == pytest.approx(0.03, rel=0.01)
     assert len(other.took_s) == pytest.approx(60 / 0.03, rel=0.01)
+
+
+def test_what_one_thread_has_to_do_takes_as_long_with_many() -> None:
+    loop = Loop("periodic", 5.0)
+    wide = ServiceLoad(0.04, threads=2.0, noise=0.0001, loop=loop)
+    half, whole = (replace(wide, serial_ratio=ratio) for ratio in (0.5, 1.0))
+    for one_load, took_s in ((wide, 0.02), (half, 0.03), (whole, 0.04)):
+        (one,) = play(job("a", one_load), duration_s=20.0)
+        assert one.took_s[-1] == pytest.approx(took_s, rel=0.01)
+        assert one.usage_core_s == pytest.approx(0.04 * len(one.took_s), rel=0.02)
+
+
+def test_two_that_are_alike_share_a_quota_also_in_their_serial_parts() -> None:
+    loop = Loop("closed", clients=2)
+    load = ServiceLoad(0.02, threads=2.0, noise=0.0001, loop=loop, workers=2, serial_ratio=0.5)
+    (one,) = play(job("a", load, ceiling_cores=0.5), duration_s=60.0)
+    assert statistics.fmean(one.took_s[5:]) == pytest.approx(0.08, rel=0.03)
+
+
+def test_cores_are_slower_while_all_are_busy() -> None:
+    load = ServiceLoad(0.01, noise=0.0001, loop=Loop("closed", clients=1))
+    alone, both = (
+        play(job("a", load), duration_s=20.0, full_speed=0.8),
+        play(job("a", load), job("b", load), duration_s=20.0, full_speed=0.8),
+    )
+    assert alone[0].took_s[-1] == pytest.approx(0.01, rel=0.01)
+    assert both[0].took_s[-1] == pytest.approx(0.0125, rel=0.01)
 
 
 def test_clients_who_think_ask_less() -> None:

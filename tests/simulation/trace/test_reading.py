@@ -42,6 +42,7 @@ def documented() -> Trace:
 def test_the_documented_example_means_what_it_says() -> None:
     read = documented()
     assert (read.name, read.node.cores, read.node.memory_bytes) == ("small", 8.0, 64 << 30)
+    assert read.full_speed == 0.9
     assert (read.duration_s, read.cycle_s, read.window_s) == (3600.0, 1.0, 30.0)
     assert read.host == (HostLoad(600.0, 300.0, 2.0, 1024),)
     browser, camera, detector, digits = read.jobs
@@ -68,6 +69,7 @@ def test_the_documented_example_means_what_it_says() -> None:
         heavy_ratio=0.1,
         heavy_factor=10.0,
         report_s=5.0,
+        serial_ratio=0.3,
     )
     assert detector.shifts == (Shift(600.0, 2.0, 0.5),)
     assert detector.faults == (
@@ -127,7 +129,7 @@ RISING = TRAINING + "{family: exponential, start: 0, end: 1, scale: 3}}"
     [
         ("at: 0s", "needs either service or training"),
         ("service: {work: 1}, leaves: 0s", "leaves at 0 s, but comes at 0 s"),
-        ("service: {work: 1, workers: 2}", "workers, heavy and report need a loop"),
+        ("service: {work: 1, workers: 2}", "workers, heavy, serial and report need a loop"),
         (
             "service: {work: 1, arrivals: 2, loop: {kind: poisson, rate: 2}}",
             "has arrivals and a loop: leave one out",
