@@ -13,6 +13,7 @@ from enum import StrEnum
 from itertools import pairwise
 
 from dlsched.estimate.sketch import cv
+from dlsched.estimate.tuning import CLEARLY, LITTLE, MARGIN
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import render_seconds
@@ -20,14 +21,6 @@ from dlsched.model.units import render_seconds
 FLAT = 0.2
 """Elasticity of speed to cores, d ln speed / d ln cores, up to which more of them are of no use:
 twice the cores make it at most 15 % faster."""
-MOST_LOSS = 0.05
-"""What it may lose of its speed in all, by many flat steps, as a ratio."""
-APART = 1.1
-"""Least ratio between two limits that can be compared."""
-HEADROOM = 1.05
-"""What a job keeps beyond the fewest cores at which its speed held."""
-MARGIN = 1.15
-"""How far beyond that a policy may think."""
 TWICE = 2
 """Flat comparisons in a row that are believed."""
 STEP_DOWN, STEP_UP = 1.3, 1.5
@@ -35,10 +28,6 @@ STEP_DOWN, STEP_UP = 1.3, 1.5
 FIRST_S, AGAIN_S, TRIAL_S = 30.0, 600.0, 30.0
 """Seconds until the first trial, from one to the next, and until one that shows nothing ends."""
 _MIN_WINDOW_S, _MIN_REQUESTS, _MIN_STEPS = 2.0, 8, 4
-_MOST_NOISE = 0.05
-"""Standard error of a speed, as a ratio, from which it is not known well enough."""
-_BUSIER = 1.25
-"""So many times the requests a second make it another load, which may need more CPU."""
 
 
 class Phase(StrEnum):
@@ -96,7 +85,7 @@ class Response:
         """What it should have at most; None: nothing is known against more."""
         if self.phase is Phase.WATCHED:
             return None
-        step = {Phase.FEWER: 1 / STEP_DOWN, Phase.HELD: HEADROOM, Phase.MORE: STEP_UP}
+        step = {Phase.FEWER: 1 / STEP_DOWN, Phase.HELD: (1.0 + LITTLE), Phase.MORE: STEP_UP}
         return self.least.cores * step[self.phase]
 
     @property
@@ -108,7 +97,7 @@ class Response:
         """
         if self.flat < TWICE or self.ceiling_cores is None:
             return None
-        return MARGIN * max(self.ceiling_cores, HEADROOM * self.least.cores)
+        return MARGIN * max(self.ceiling_cores, (1.0 + LITTLE) * self.least.cores)
 
     @property
     def told(self) -> str:
@@ -168,7 +157,7 @@ def measured(job: JobView, snapshot: Snapshot) -> Level | None:
         level = Level(cores, *found)
     else:
         return None
-    return level if level.noise <= _MOST_NOISE else None
+    return level if level.noise <= LITTLE else None
 
 
 def _steps_per_s(job: JobView, since_s: float) -> tuple[float, float] | None:
@@ -199,7 +188,7 @@ def _fresh(job: JobView, level: Level, until_s: float) -> Response:
 
 def _near(a: Level, b: Level) -> bool:
     """Whether their cores are too much alike to be compared."""
-    return max(a.cores, b.cores) < APART * min(a.cores, b.cores)
+    return max(a.cores, b.cores) < MARGIN * min(a.cores, b.cores)
 
 
 def _same_share(a: float | None, b: float | None) -> bool:
@@ -218,14 +207,14 @@ def _is_other_work(known: Response, job: JobView, level: Level) -> bool:
         return not (held and shrunk)
     noise = math.hypot(least.noise, level.noise)
     faster = math.log(level.speed_per_s / least.speed_per_s)
-    if held and -faster > MOST_LOSS + 2 * noise:
+    if held and -faster > LITTLE + 2 * noise:
         return True
     if not least.requests:
         return False
     # A closed loop asks as fast as it is answered: that is speed, not load.
     busier = math.log(level.load_per_s / least.load_per_s) - max(faster, 0.0)
     by_chance = math.sqrt(1 / least.requests + 1 / level.requests)
-    return busier > math.log(_BUSIER) + 2 * by_chance
+    return busier > math.log(CLEARLY) + 2 * by_chance
 
 
 def _compared(known: Response, job: JobView, level: Level, now_s: float) -> Response:
@@ -239,7 +228,7 @@ def _compared(known: Response, job: JobView, level: Level, now_s: float) -> Resp
     way = math.log(more.cores / fewer.cores)
     gain = math.log(more.speed_per_s / fewer.speed_per_s)
     noise = math.hypot(fewer.noise, more.noise)
-    bound = min(FLAT * way, MOST_LOSS)
+    bound = min(FLAT * way, LITTLE)
     if gain + noise <= bound:
         return _found_flat(known, job, fewer, more, now_s)
     if gain - 2 * noise <= bound:

@@ -11,7 +11,6 @@ import pytest
 from dlsched.estimate.response import (
     AGAIN_S,
     FIRST_S,
-    HEADROOM,
     STEP_DOWN,
     STEP_UP,
     TRIAL_S,
@@ -21,6 +20,7 @@ from dlsched.estimate.response import (
     measured,
 )
 from dlsched.estimate.sketch import from_latencies
+from dlsched.estimate.tuning import LITTLE
 from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget, Bounds, Limits
 from dlsched.model.state import JobView, NodeView, Progress, Snapshot
@@ -126,7 +126,7 @@ def test_two_flat_changes_in_a_row_hold_it_and_say_so() -> None:
     assert once.ceiling_cores is None
     twice = follow([(30, serving(1.0, 0.101, changed_s=21))], once)
     assert twice.phase is Phase.HELD
-    assert twice.ceiling_cores == pytest.approx(0.5 * HEADROOM)
+    assert twice.ceiling_cores == pytest.approx(0.5 * (1.0 + LITTLE))
     assert twice.told == (
         "at most 0.525: more than 0.50 cores did not speed it up "
         "(0.50 -> 1.00 cores: 100 ms -> 101 ms)"
@@ -218,7 +218,7 @@ def test_fewer_and_fewer_are_tried_until_it_answers(seed: int) -> None:
     job = Job(useful_cores=0.5, seed=seed)
     job.run(0, int(FIRST_S) + 120)
     assert job.phase is Phase.HELD
-    assert 0.5 * 0.95 <= job.cores <= 0.5 * STEP_DOWN * HEADROOM * 1.05
+    assert 0.5 * 0.95 <= job.cores <= 0.5 * STEP_DOWN * (1.0 + LITTLE) * 1.05
 
 
 @pytest.mark.parametrize("seed", range(8))

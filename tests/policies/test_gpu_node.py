@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from dlsched.control.decider import Decider, NamedPolicy
 from dlsched.control.guards import GuardOptions, guard, refuse_nonsense
-from dlsched.estimate.response import MARGIN, STEP_DOWN, Level, Phase, Response
+from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
+from dlsched.estimate.tuning import MARGIN
 from dlsched.model.decision import Decision
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuProcess
@@ -286,7 +287,7 @@ def test_what_it_cannot_use_is_the_policys_to_give_to_others() -> None:
     assert decision.limits["a"].cpu_cores == pytest.approx(0.525)
     assert decision.limits["b"].cpu_cores == pytest.approx(4 - 0.525 * MARGIN)
     assert decision.why["a"] == (
-        "weight 1 of 2 on 4.00 cores: 0.604 cores; at most 0.525: more than 0.50 cores did not "
+        "weight 1 of 2 on 4.00 cores: 0.578 cores; at most 0.525: more than 0.50 cores did not "
         "speed it up (0.50 -> 1.00 cores: 100 ms -> 101 ms); "
         "weight 1 of 1 on 1.00 of GPU 0's time: 1.000 of GPU 0's time"
     )

@@ -14,12 +14,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dlsched.estimate.tuning import SIGMAS
+
 _REMEMBERED_S = 60.0
 """Older looks fade: offered load changes within minutes. Half or twice as much: see `open-loop`."""
-_LEVEL_SIGMAS = 4.0
-"""The line is level where its slope is not so many standard errors above it."""
-_NOISE = 1.0
-"""Variation of the time between two requests, as for Poisson arrivals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +57,10 @@ class Arrivals:
         if spread <= 1e-9 * self.latency_square:
             return 0.0
         slope = (self.product - self.span_s * mean_s) / spread
-        error = _NOISE * self.span_s / self.requests / math.sqrt(spread)
+        error = self.span_s / self.requests / math.sqrt(spread)
         # Clients that do not think at all make the steepest line that there can be.
         steepest = self.span_s / self.latency_s
-        return min(slope, steepest) if slope > _LEVEL_SIGMAS * error else 0.0
+        return min(slope, steepest) if slope > SIGMAS * error else 0.0
 
     def rate_per_s(self, latency_s: float) -> float:
         """Requests a second that come while it takes so long; 0: none is known."""

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-_ASSUMED_S, _ASSUMED = 0.5, 10.0
-"""Before anything is known: the middle, and the inverse variance of that."""
-_DECAY = 0.97
-"""What evidence is worth a look later."""
-_EDGE = 0.3
-"""Variance of a count of requests that begins and ends in midst of one."""
+from dlsched.estimate.tuning import LOOKS
+
+_ASSUMED_S, _ASSUMED = 0.5, 12.0
+"""Before anything is known: the mean of what may lie anywhere within a second, and the inverse
+variance of that."""
+EDGE = 2.0 / 12.0
+"""Variance of a count of requests that begins and ends in midst of one, anywhere."""
 _JITTER_S = 0.1
 """What it varies by from look to look."""
-_MOST_S = 1.2
-"""A second between lines, and somewhat for who writes late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +48,13 @@ class Lag:
         self, used_cores: float, core_s: float, count: int, work_core_s: float, noise: float
     ) -> Lag:
         """It after a look at so many requests, whose work is known and varies by `noise`."""
-        told = _DECAY * self.told
+        told = (1.0 - 1.0 / LOOKS) * self.told
         more = self.more_before(used_cores) / work_core_s
         if not more:
             return Lag(self.seconds, told, used_cores)
         # However many requests, a line comes when it comes.
-        evidence = 1.0 / ((noise * noise * count + _EDGE) / (more * more) + _JITTER_S**2)
+        evidence = 1.0 / ((noise * noise * count + EDGE) / (more * more) + _JITTER_S**2)
         seen_s = (count - core_s / work_core_s) / more
         gain = evidence / (told + evidence + _ASSUMED)
         seconds = self.seconds + gain * (seen_s - self.seconds)
-        return Lag(min(max(seconds, 0.0), _MOST_S), told + evidence, used_cores)
+        return Lag(min(max(seconds, 0.0), 1.0 + 2.0 * _JITTER_S), told + evidence, used_cores)

@@ -60,21 +60,17 @@ from dlsched.estimate.latency.lag import Lag
 from dlsched.estimate.latency.mean_noise import MeanNoise
 from dlsched.estimate.latency.tail import normal_quantile
 from dlsched.estimate.latency.width import effective_cores
+from dlsched.estimate.tuning import FINE, FULL_RATIO, LOOK_WEIGHT, MOSTLY, ROOM_RATIO
 
 NO_NOISE, NO_LAG = MeanNoise(), Lag()
-_LEAST_NOISE, _NOISE_KEPT = 0.01, 0.008
-"""No mean varies by less, whatever looks say; and how much of that may be left, as a ratio."""
-_LEAST_REMEMBERED, _REMEMBERED = 40.0, 1500.0
-"""Bounds of the requests after which older ones fade."""
+_NOISE_KEPT = 0.008
+"""How much of the noise may be left, as a ratio."""
 TAIL_PRIOR = 600.0
 """Requests that the log-normal is worth in the tail (n0)."""
 LITTLE_OFF = 0.13
 """Logarithm by which Little's law must be off before a service contradicts itself."""
-ALWAYS_ONE = 0.97
-"""Beyond that part of its reports with one request in flight it is a closed loop of one client."""
-STILL_ONE = 0.6
-"""And stays one down to this part: a report between two requests tells of none. When one did, two
-loops of the demo lost their ceilings for ten seconds, and the other six missed their targets."""
+_LEAST_REMEMBERED, REMEMBERED = 40.0, 1500.0
+"""Bounds of the requests after which older ones fade."""
 BUSY = 0.7
 """Fewer in service in the mean, and its requests do not follow each other. At .87 lines that come
 late already made closed loops of slow requests seem open (40 services, 1.4 of the node: 32 instead
@@ -83,10 +79,6 @@ SEVERAL, SEVERAL_KEPT = 2.0, 0.999
 """So many requests in flight beside one, over reports, and it is no closed loop of one client; and
 what is left of that evidence a report later. A camera that queued up under a ceiling was taken for
 one again within ten seconds, without end. A health check beside a request is seen now and then."""
-MOSTLY = 0.5
-"""Beyond that part of the looks its ceiling kept it busy all the time."""
-_IDLE_RATIO = 0.85
-"""Fewer in service in the mean, and it waits for requests: being faster brings no more of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +99,10 @@ class Clients:
     ) -> Clients:
         """The same after one more report; `in_service` is Little's L."""
         one = in_flight == 1
-        kept = 0.8 ** max(elapsed_s, 1.0) if one else 0.8
+        kept = (1.0 - LOOK_WEIGHT) ** max(elapsed_s, 1.0) if one else 1.0 - LOOK_WEIGHT
         said = Clients(
             kept * self.always_one + (1.0 - kept if one else 0.0),
-            0.8 * self.bound + (0.2 if throttled else 0.0),
+            (1.0 - LOOK_WEIGHT) * self.bound + (LOOK_WEIGHT if throttled else 0.0),
             self.are_one,
             SEVERAL_KEPT * self.several + max(in_flight - 1, 0),
         )
@@ -119,11 +111,13 @@ class Clients:
     @property
     def say_one(self) -> bool:
         """Whether most reports tell of one request at a time, decided or not."""
-        return self.always_one > STILL_ONE and self.several < SEVERAL
+        return self.always_one > MOSTLY and self.several < SEVERAL
 
     def follow_each_other(self, in_service: float) -> bool:
         """Whether reports with one request in flight mean that there is one all the time."""
-        least = STILL_ONE if self.are_one else ALWAYS_ONE
+        # A report between two requests tells of none: over one, two loops of the demo lost their
+        # ceilings for ten seconds, and the other six missed their targets.
+        least = MOSTLY if self.are_one else FULL_RATIO
         busy = in_service > BUSY or self.bound > MOSTLY
         return self.always_one > least and busy and self.several < SEVERAL
 
@@ -190,7 +184,7 @@ class LatencyModel:
     @property
     def is_open(self) -> bool:
         """Whether requests come by themselves: being faster does not bring more of them."""
-        return self.clients.always_one < 0.9 and self.in_service < _IDLE_RATIO
+        return self.clients.always_one < FULL_RATIO and self.in_service < ROOM_RATIO
 
     @property
     def rate_per_s(self) -> float:
@@ -213,7 +207,7 @@ class LatencyModel:
     def noise(self) -> float:
         """What a mean varies by, as a part of it and times the square root of its requests."""
         noise = self.means.believed(self.cv) if self.is_one_client else self.cv
-        return max(noise, _LEAST_NOISE)
+        return max(noise, FINE)
 
     @property
     def remembered(self) -> float:
@@ -255,7 +249,7 @@ class LatencyModel:
         """
         mean_s = latency_s / self.factor(quantile)
         spare_s = mean_s - self.fixed_s
-        return self.law_core_s / spare_s if spare_s > 0.02 * mean_s else None
+        return self.law_core_s / spare_s if spare_s > FINE * mean_s else None
 
     def use_at(self, latency_s: float, quantile: float | None) -> float:
         """Mean cores in use while it keeps that latency."""
@@ -265,4 +259,4 @@ class LatencyModel:
 
 
 def remembered_requests(noise: float) -> float:
-    return min(max((noise / _NOISE_KEPT) ** 2 / 2.0, _LEAST_REMEMBERED), _REMEMBERED)
+    return min(max((noise / _NOISE_KEPT) ** 2 / 2.0, _LEAST_REMEMBERED), REMEMBERED)

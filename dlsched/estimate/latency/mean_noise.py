@@ -13,12 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-_PRIOR_LOOKS = 6.0
-"""Until so many looks, what requests vary by stands in for it in part."""
-_LOOKS = 30.0
-"""After which older ones fade."""
-_JUMP = 9.0
-"""The most that one difference counts, squared and over what is believed: a pause is no noise."""
+from dlsched.estimate.tuning import LOOK_WEIGHT, LOOKS, SIGMAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +29,17 @@ class MeanNoise:
 
     def believed(self, variation: float) -> float:
         """s, where requests vary by that part of their mean."""
-        told = min(self.looks / _PRIOR_LOOKS, 1.0)
+        told = min(LOOK_WEIGHT * self.looks, 1.0)
         return math.sqrt(told * self.square + (1.0 - told) * variation * variation)
 
     def after(self, off: float, count: int, believed: float) -> MeanNoise:
         """It after a look at so many requests, off by so much, where that s is believed."""
         if not self.last_count:
             return MeanNoise(self.square, self.looks, off, count)
-        most = _JUMP * believed * believed
+        # A pause is no noise.
+        most = SIGMAS**2 * believed * believed
         drawn = (off - self.last_off) ** 2 / (1.0 / count + 1.0 / self.last_count)
-        looks = min(self.looks, _LOOKS) + 1.0
+        looks = min(self.looks, LOOKS) + 1.0
         return MeanNoise(self.square + (min(drawn, most) - self.square) / looks, looks, off, count)
 
     def interrupted(self) -> MeanNoise:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dlsched.estimate.latency.change import PageTest
-from dlsched.estimate.latency.lag import Lag
+from dlsched.estimate.latency.lag import EDGE, Lag
 from dlsched.estimate.latency.law import (
     LITTLE_OFF,
     NO_LAG,
+    REMEMBERED,
     TAIL_PRIOR,
     Clients,
     LatencyModel,
@@ -19,30 +20,10 @@ from dlsched.estimate.latency.law import (
 from dlsched.estimate.latency.observed import Seen
 from dlsched.estimate.latency.tail import LOG_GROWTH, tail_step
 from dlsched.estimate.latency.width import LEAST_CORE_S, effective_cores, wait_and_width
+from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS, FINE, LITTLE, LOOK_WEIGHT, MOSTLY
 from dlsched.model.facts import LatencySketch
 
-_CARE = 1.2
-"""Requests that follow each other are alike: their mean varies by so much more than chance has."""
-_FIXED_PRIOR, _FIXED_RATIO = 15.0, 0.06
-"""Requests that it takes at most to believe in a wait as much as in none, and about what it is, as
-a part of the latency: fewer do where means vary little."""
-_CHANGED_REQUESTS = 20.0
-"""What the wait rests on, at most, after the work has changed."""
-_SMALL = 0.02
-"""A relative error that is none: buckets and ceilings are no finer."""
-_FIRST_REQUESTS = 10.0
-"""The first look may hold what a service computed at its start: it counts as no more."""
-_LEAST_PART = 0.1
-"""Of the CPU time of a look, what its requests took at least, whatever the lag."""
-_AMISS = 0.35
-"""Logarithm by which the time that a look's requests took is off, where a line is amiss."""
-_BY_CHANCE = 1.2
-"""Requests by which a look may be off where no line is amiss."""
-_FIRST_LATE = 0.4
-"""Part of the time before the first look that its line must tell of, to be one begun late."""
-_TAIL_REMEMBERED = 6000.0
-_LITTLE_DECAY = 0.85
-_SPREAD_REMEMBERED, _MOST_SPREAD = 2000.0, 3.0
+_MOST_SPREAD = 3.0
 
 
 class Learning(NamedTuple):
@@ -68,10 +49,11 @@ def first(seen: Seen) -> LatencyModel | None:
     # Of a closed loop of one client it is known how long its requests took together; the first
     # line was perhaps begun late.
     late = seen.sketch.sum_s / seen.elapsed_s if seen.in_flight == 1 else 1.0
-    late = late if _FIRST_LATE < late < 1.0 else 1.0
+    late = late if MOSTLY <= late < 1.0 else 1.0
     return LatencyModel(
         work_core_s=max(late * seen.cpu_core_s / seen.sketch.count, LEAST_CORE_S),
-        requests=min(seen.sketch.count, _FIRST_REQUESTS),
+        # It may hold what a service computed at its start.
+        requests=min(seen.sketch.count, FEW_REQUESTS),
         in_service_s=seen.sketch.sum_s,
         span_s=late * seen.elapsed_s,
         clients=Clients(1.0 if seen.in_flight == 1 else 0.0, 1.0 if seen.throttled else 0.0),
@@ -91,8 +73,10 @@ def updated(
     mean_s /= said.claim_ratio
 
     noise = model.noise
-    varies, remembered = _CARE * noise, remembered_requests(noise)
-    prior = min(_FIXED_PRIOR, (noise / _FIXED_RATIO) ** 2)
+    # Requests that follow each other are alike: their mean varies by more than chance has.
+    varies, remembered = CLEARLY * noise, remembered_requests(noise)
+    # Requests that it takes to believe in a wait as much as in none.
+    prior = min(FEW_REQUESTS, (noise / LITTLE) ** 2)
     work, requests, loads, work_page, lag = _worked(model, seen, noise, remembered)
     fixed, settled, width = model.fixed_s, model.settled, model.widest_cores
     held = effective_cores(seen.ceiling_cores, width)
@@ -101,7 +85,7 @@ def updated(
     if seen.steady and held is not None:
         computes_s = work * said.sharing / held
         predicted = max(fixed + computes_s, 1e-9)
-        error = varies * math.sqrt(1.0 / count + 1.0 / (settled + prior)) + _SMALL
+        error = varies * math.sqrt(1.0 / count + 1.0 / (settled + prior)) + FINE
         off = math.log(mean_s / predicted) / error
         if not tells:
             off = min(off, 0.0)
@@ -111,7 +95,7 @@ def updated(
         if work_page.alarms:
             changed, loads = True, loads + 1
             work, requests = work_page.total / work_page.requests, work_page.requests
-            settled = min(settled, _CHANGED_REQUESTS)
+            settled = min(settled, FEW_REQUESTS)
         else:
             fixed, settled = law_page.total / law_page.requests, law_page.requests
         work_page = law_page = PageTest(0.0, 0.0, 0.0)
@@ -128,12 +112,12 @@ def updated(
         step = tail_step(sketch, predicted * said.claim_ratio, spread, tail_log, quantile)
         tail_log += step * evidence / (TAIL_PRIOR + tail_requests + evidence)
         tail_log = min(max(tail_log, -1.5), 1.5)
-        tail_requests = min(tail_requests + evidence, _TAIL_REMEMBERED)
+        tail_requests = min(tail_requests + evidence, REMEMBERED)
     if seen.steady and seen.throttled:
         means = model.means.after(math.log(mean_s / predicted), count, noise)
     else:
         means = model.means.interrupted()
-    quick = 1.0 if changed else max(0.2, min(1.0, count / 200.0))
+    quick = 1.0 if changed else LOOK_WEIGHT
     return LatencyModel(
         work,
         requests,
@@ -179,8 +163,8 @@ class _Said(NamedTuple):
 def _said(model: LatencyModel, seen: Seen) -> _Said:
     in_service_s, span_s = model.in_service_s, model.span_s
     if seen.cpu_core_s is not None:
-        in_service_s = _LITTLE_DECAY * in_service_s + seen.sketch.sum_s
-        span_s = _LITTLE_DECAY * span_s + seen.elapsed_s
+        in_service_s = (1.0 - LOOK_WEIGHT) * in_service_s + seen.sketch.sum_s
+        span_s = (1.0 - LOOK_WEIGHT) * span_s + seen.elapsed_s
     at_once = in_service_s / span_s if span_s > 0.0 else 1.0
     before = replace(model.clients, are_one=model.is_one_client)
     clients = before.after(
@@ -204,20 +188,20 @@ def _worked(
         return work, requests, loads, page, replace(lag, used_cores=None)
     if _line_amiss(model, seen, noise):
         return work, requests, loads, page, NO_LAG
-    square, unsure = (_CARE * noise) ** 2, 0.0
+    square, unsure = (CLEARLY * noise) ** 2, 0.0
     if seen.cpu_core_s is not None and seen.elapsed_s > 0.0:
         used = seen.cpu_core_s / seen.elapsed_s
         before = lag.more_before(used)
         lag = lag.after(used, seen.cpu_core_s, count, work, noise)
-        observed = max(observed + lag.seconds * before / count, _LEAST_PART * observed)
+        observed = max(observed + lag.seconds * before / count, LITTLE * observed)
         off = before / observed / count
         unsure = lag.variance * off * off
     else:
         lag = replace(lag, used_cores=None)
     observed = max(observed, LEAST_CORE_S)
     # A request that began before the look, or ends after it, computes partly outside of it.
-    error = math.sqrt(square * (1.0 / count + 1.0 / requests) + 0.04 / count**2 + unsure)
-    off = math.log(observed / work) / (error + 0.5 * _SMALL)
+    error = math.sqrt(square * (1.0 / count + 1.0 / requests) + EDGE / count**2 + unsure)
+    off = math.log(observed / work) / (error + 0.5 * FINE)
     page = page.after(off, observed * count, count)
     # A look of which little is sure neither adds much nor makes older ones fade much.
     counts = count * square / (square + unsure * count)
@@ -235,10 +219,10 @@ def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
     if not model.is_one_client or seen.cpu_core_s is None or usual_s <= 0.0:
         return False
     # One request more or less is in a look by chance.
-    if abs(sum_s - usual_s) <= _BY_CHANCE * sum_s / count:
+    if abs(sum_s - usual_s) <= CLEARLY * sum_s / count:
         return False
     off = math.log(max(sum_s / usual_s, LEAST_CORE_S))
-    return abs(off) > _AMISS + 2.0 * noise / math.sqrt(count)
+    return abs(off) > math.log(CLEARLY) + 2.0 * noise / math.sqrt(count)
 
 
 def _spread(model: LatencyModel, sketch: LatencySketch) -> tuple[float, float]:
@@ -252,7 +236,7 @@ def _spread(model: LatencyModel, sketch: LatencySketch) -> tuple[float, float]:
         squares += index * index * many
     seen = (squares - total * total / count) / (count - 1) * LOG_GROWTH * LOG_GROWTH
     evidence = min(count, 2 * len(sketch.buckets))
-    requests = min(requests, _SPREAD_REMEMBERED) + evidence
+    requests = min(requests, REMEMBERED) + evidence
     gain = evidence / requests
     variance = spread * spread * (1.0 - gain) + gain * seen
     return math.sqrt(min(max(variance, 1e-6), _MOST_SPREAD**2)), requests

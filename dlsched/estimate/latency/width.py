@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dlsched.estimate.latency.observed import Seen
+from dlsched.estimate.tuning import CLEARLY, FINE, LITTLE
 
 _LEAST_CORES, LEAST_CORE_S = 1e-4, 1e-9
 """No ceiling and no work of a request is reckoned with below these."""
-_WIDER = 1.3
-"""It is wider than believed where a ceiling binds at that width."""
 
 
 def effective_cores(ceiling: float | None, width: float | None) -> float | None:
@@ -33,8 +32,8 @@ def wait_and_width(
     held = effective_cores(ceiling, width)
     if not seen.free and held is not None:
         if seen.throttled and ceiling is not None:
-            if width is not None and ceiling >= 0.99 * width:
-                width *= _WIDER
+            if width is not None and ceiling >= (1.0 - FINE) * width:
+                width *= CLEARLY
             held = max(ceiling, _LEAST_CORES)
         fixed += gain * (mean_s - law / held - fixed)
         return fixed, min(settled + count, remembered), width
@@ -42,5 +41,5 @@ def wait_and_width(
     used = law / mean_s
     if seen.in_flight == 1 and seen.cpu_core_s is not None and seen.elapsed_s > 0.0:
         used = seen.cpu_core_s / seen.elapsed_s
-    now = max(used / max(1.0 - max(fixed, 0.0) * used / law, 0.1), _LEAST_CORES)
+    now = max(used / max(1.0 - max(fixed, 0.0) * used / law, LITTLE), _LEAST_CORES)
     return fixed, settled, now if width is None else width + gain * (now - width)

@@ -9,22 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from dlsched.estimate.tuning import FINE, FULL_RATIO, LITTLE, MARGIN, MOSTLY
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import Snapshot
-
-_FULL_RATIO = 0.96
-"""Use of the host from which on nothing more can be had: the rest is what the kernel cannot hand
-out at once."""
-_PROBE = 1.1
-"""Each look may believe in so many times what was had before: others may have gone."""
-_SYSTEM_RATIO = 0.05
-"""Part of the host that others keep whatever is tried, if they use so much: as a rule the system
-itself, the engine and the agent."""
-_GRAIN_RATIOS, _GRAIN_OF_BELIEF = (0.01, 0.025), 0.05
-"""Parts of the host by which the belief falls and rises at least, but no more than that part of
-itself: what others use is never the same, and each change of it is one of everybody's ceilings."""
-_TAKEN_AT_ONCE = 0.5
-"""Part of what is seen idle that is believed in at once: others may come back for the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +36,18 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     used_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.jobs)
     foreign_cores = node.foreign_cores or 0.0
     busy_cores = used_cores + foreign_cores
-    full_cores = _FULL_RATIO * node.cores
+    full_cores = FULL_RATIO * node.cores
     cores = node.capacity_cores
     if busy_cores > full_cores:
-        system_cores = min(foreign_cores, _SYSTEM_RATIO * node.cores)
-        cores = min(cores, _PROBE * used_cores, node.cores - system_cores)
+        system_cores = min(foreign_cores, LITTLE * node.cores)
+        cores = min(cores, MARGIN * used_cores, node.cores - system_cores)
     elif before_cores is not None:
         idle_cores = max(node.cores - busy_cores, 0.0)
-        cores = min(cores, max(_PROBE * before_cores, used_cores + _TAKEN_AT_ONCE * idle_cores))
-    if before_cores is not None:
-        less, more = (
-            min(ratio * node.cores, _GRAIN_OF_BELIEF * before_cores) for ratio in _GRAIN_RATIOS
-        )
-        if -less < cores - before_cores < more:
-            cores = min(before_cores, node.capacity_cores)
+        # Others may come back for the rest of what is idle.
+        cores = min(cores, max(MARGIN * before_cores, used_cores + MOSTLY * idle_cores))
+    # What others use is never the same, and each change of it is one of everybody's ceilings.
+    if before_cores is not None and abs(cores - before_cores) < FINE * before_cores:
+        cores = min(before_cores, node.capacity_cores)
     floors_cores = math.fsum(job.spec.bounds.floor_cores for job in snapshot.jobs if job.runs)
     making_way = math.fsum(
         job.usage.cpu_cores or 0.0

@@ -13,26 +13,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.sketch import measured_s
+from dlsched.estimate.tuning import AGAIN_S, FEW_REQUESTS, MARGIN, ROOM_RATIO
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.services.model import ServiceMemory
 
-_LEAST_REQUESTS = 20
-"""A latency of fewer requests is chance."""
-_MISSED_RATIO = 1.1
-"""Latency over target from which on a service misses it by more than chance."""
-_HELPED_RATIO = 0.9
-"""Held trainings have helped when that ratio has fallen to this part of what it was."""
-_LEFT_RATIO = 0.85
-"""Trainings under a ceiling leave the services so much more than their mean use that those use this
-part of it: open loops queue."""
-_EXPLAINED_RATIO = 0.85
-"""Services that used this part of the node together in one look were in each other's way."""
 _STEP_RATIO, _MOST_STEPS = 0.5, 3
 """Each further step leaves trainings this part of what they had, and there are so many steps."""
-_CALM_S = 120.0
-"""Without a miss for so long, trainings are held by a step less; in vain, not again for so long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +67,7 @@ class Hold:
 
     def explains(self, cores: float) -> bool:
         """Whether services that miss their targets on so many cores were in each other's way."""
-        return self.busiest_cores > _EXPLAINED_RATIO * cores
+        return self.busiest_cores > ROOM_RATIO * cores
 
 
 NOT_HELD = Hold()
@@ -106,12 +94,12 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
         if one is None or not one.can_be_placed(free=True) or not one.kept or one.hopeless:
             continue
         told_s = measured_s(window, target.quantile)
-        if one.doubt is not None or told_s is None or window.count < _LEAST_REQUESTS:
+        if one.doubt is not None or told_s is None or window.count < FEW_REQUESTS:
             continue
         # Where the kernel counts how long it waits for CPU, a service that never waits lacks none.
         if job.actual.cpu_cores is None and job.usage.cpu_pressure_ratio != 0.0:
             found.append(Lack(job.name, job.adopted, told_s, target.seconds))
-    missed = [one for one in found if one.ratio > _MISSED_RATIO]
+    missed = [one for one in found if one.ratio > MARGIN]
     return sorted(missed, key=lambda one: (-one.ratio, one.name))
 
 
@@ -139,12 +127,12 @@ def stepped(
     if held_s < window_s:
         return hold
     if not lacks:
-        if held_s < _CALM_S:
+        if held_s < AGAIN_S:
             return hold
         if hold.steps == 1:
             return let_go(hold)
         return replace(hold, steps=hold.steps - 1, since_s=now_s, ratio=0.0)
-    if hold.ratio and ratio > _HELPED_RATIO * hold.ratio:
+    if hold.ratio and MARGIN * ratio > hold.ratio:
         return let_go(hold, now_s)
     # Behind all others there is no further step.
     most = 1 if all(_goes_behind(hold, job) for job in training) else _MOST_STEPS
@@ -158,7 +146,7 @@ def _goes_behind(hold: Hold, job: JobView) -> bool:
 
 def let_go(hold: Hold, now_s: float | None = None) -> Hold:
     """No training is held any more; since it was in vain `now_s`, not again soon."""
-    again_s = 0.0 if now_s is None else now_s + _CALM_S
+    again_s = 0.0 if now_s is None else now_s + AGAIN_S
     return Hold(again_s=again_s, busiest_cores=hold.busiest_cores, busiest_s=hold.busiest_s)
 
 
@@ -195,4 +183,4 @@ def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, floa
 
 def left_cores(free_cores: float, services_cores: float) -> float:
     """What trainings may have together where services are to keep their mean use with headroom."""
-    return max(free_cores - services_cores / _LEFT_RATIO, 0.0)
+    return max(free_cores - services_cores / ROOM_RATIO, 0.0)

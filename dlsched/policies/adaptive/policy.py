@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dlsched.estimate.tuning import AHEAD
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
@@ -34,9 +35,6 @@ from dlsched.policies.adaptive.trainings import divide as divide_trainings
 from dlsched.policies.adaptive.trainings.divide import TrainingMemory
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 
-_PRIORITY = 16.0
-"""How many times the weight of a core of training a service's core has, where there is no idle
-CPU: a service waits for its next request most of the time, a training never does."""
 _KEPT_RATIO = 0.1
 """Minimum part of an even share for trainings and jobs without a target, whatever services need."""
 _LEAST_WEIGHT = 1e-3
@@ -235,7 +233,8 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
     each, services = parts.even_cores, parts.services
-    weights = _weighed(services.weights, _PRIORITY * math.fsum(services.uses.values()))
+    # A service waits for its next request most of the time, a training never does.
+    weights = _weighed(services.weights, AHEAD * math.fsum(services.uses.values()))
     for name, weight in weights.items():
         weights[name] = each * own[name] * services.open_loops.get(name, 1.0)
         if name not in services.open_loops:

@@ -8,13 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from dlsched.estimate.tuning import CLEARLY, FREE_RATIO
 from dlsched.model.state import JobView
 from dlsched.policies.adaptive.placed import Placed
-
-_GROWTH = 1.25
-"""A job that does not use its share is expected to use at most so many times what it uses now."""
-_THROTTLED_RATIO = 0.3
-"""Part of its periods from which on a job counts as held back by its ceiling."""
 
 
 def place(jobs: Sequence[JobView], shares: Mapping[str, float]) -> Placed[None]:
@@ -39,8 +35,8 @@ def place(jobs: Sequence[JobView], shares: Mapping[str, float]) -> Placed[None]:
 def expected_cores(job: JobView, share_cores: float) -> float:
     """Mean cores that it will use of its share."""
     used, limit = job.usage.cpu_cores, job.actual.cpu_cores
-    if used is None or (job.usage.throttled_ratio or 0.0) > _THROTTLED_RATIO:
+    if used is None or (job.usage.throttled_ratio or 0.0) > FREE_RATIO:
         return share_cores
-    if limit is not None and used >= limit / _GROWTH:
+    if limit is not None and used >= limit / CLEARLY:
         return share_cores
-    return min(share_cores, max(_GROWTH * used, job.spec.bounds.floor_cores))
+    return min(share_cores, max(CLEARLY * used, job.spec.bounds.floor_cores))

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dlsched.estimate.latency.law import MOSTLY, Clients
+from dlsched.estimate.latency.law import Clients
 from dlsched.estimate.sketch import cv, measured_s
+from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_seconds

@@ -97,7 +97,7 @@ def test_waiting_is_what_cpu_does_not_explain_where_the_ceiling_binds() -> None:
     # Under half a core 40 ms of CPU; 50 ms measured: 10 ms of wait, half believed at once.
     sure = known(settled=20.0, spread=0.001)
     model = updated(sure, look(20, 0.05, 0.4), None, Learning(forgetting=False))
-    assert model.fixed_s == pytest.approx(0.005, rel=0.001)
+    assert model.fixed_s == pytest.approx(0.005, rel=0.01)
 
 
 def test_a_wait_is_believed_in_sooner_where_means_vary_little() -> None:
@@ -106,9 +106,9 @@ def test_a_wait_is_believed_in_sooner_where_means_vary_little() -> None:
         updated(model, look(5, 0.05, 0.1, elapsed_s=0.25), None, Learning(forgetting=False))
         for model in (quiet, loud)
     )
-    # 2.8 requests stand against those five, and 15.
-    assert quiet.fixed_s == pytest.approx(0.01 * 5 / 7.8, rel=0.02)
-    assert loud.fixed_s == pytest.approx(0.01 * 5 / 20, rel=0.02)
+    # 4 requests stand against those five, and 20.
+    assert quiet.fixed_s == pytest.approx(0.01 * 5 / 9, rel=0.02)
+    assert loud.fixed_s == pytest.approx(0.01 * 5 / 25, rel=0.02)
 
 
 def test_waiting_follows_for_ever_unless_the_trim_is_off() -> None:
@@ -148,7 +148,7 @@ def test_width_shows_where_nothing_holds_it_back() -> None:
 
 def test_a_ceiling_that_binds_at_the_width_proves_it_wider() -> None:
     model = updated(known(widest_cores=0.5), look(25, 0.04, 0.5), None)
-    assert model.widest_cores == pytest.approx(0.65)
+    assert model.widest_cores == pytest.approx(0.625)
 
 
 def test_twice_the_work_is_noticed_at_once_and_the_wait_is_kept() -> None:
@@ -287,7 +287,7 @@ def test_a_host_that_becomes_faster_is_followed_within_some_dozens_of_requests()
     model = known(spread=1.0)  # as under a quota's periods
     for _ in range(30):
         model = updated(model, look(25, 0.04, 0.5), None)
-    assert model.noise < 0.02
+    assert model.noise == 0.02
     assert model.remembered == 40.0
     for _ in range(10):
         model = updated(model, look(27, 0.037, 0.5), None)
@@ -346,7 +346,7 @@ def test_a_closed_loop_stays_one_through_a_report_between_two_requests() -> None
     model = known()
     model = updated(model, look(25, 0.04, 0.5), None)
     assert model.is_one_client
-    for in_flight, still in ((0, True), (1, True), (0, True), (0, False), (1, False)):
+    for in_flight, still in ((0, True), (1, True), (0, True), (0, True), (0, False), (1, False)):
         model = updated(model, look(25, 0.04, 0.5, in_flight=in_flight), None)
         assert model.is_one_client is still, (in_flight, model.clients.always_one)
 

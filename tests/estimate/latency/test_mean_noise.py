@@ -19,9 +19,9 @@ def after(offs: list[float], count: int = 10, variation: float = 0.3) -> MeanNoi
 
 def test_what_requests_vary_by_stands_in_for_it_at_first() -> None:
     assert MeanNoise().believed(0.3) == pytest.approx(0.3)
-    # One difference of .1 between two looks at four: .01 / (1 / 4 + 1 / 4), a sixth of the belief.
+    # One difference of .1 between two looks at four: .01 / (1 / 4 + 1 / 4), a fifth of the belief.
     assert after([0.0, 0.1], count=4).believed(0.3) == pytest.approx(
-        math.sqrt(0.02 / 6 + 0.09 * 5 / 6)
+        math.sqrt(0.02 / 5 + 0.09 * 4 / 5)
     )
 
 
@@ -39,7 +39,7 @@ def test_a_slow_change_is_no_noise() -> None:
 def test_a_pause_counts_little() -> None:
     chance = random.Random(2)
     offs = [chance.gauss(0.0, 0.1 / math.sqrt(10)) for _ in range(60)]
-    assert after([*offs, 3.0]).believed(0.3) < 0.15
+    assert after([*offs, 3.0]).believed(0.3) < 0.16
 
 
 def test_looks_that_do_not_follow_each_other_are_not_held_against_each_other() -> None:

@@ -39,8 +39,8 @@ def test_what_the_system_itself_uses_is_not_divided() -> None:
     assert believed(full, 2.0).cores == pytest.approx(1.94)
     jitters = [snapshot(job("a", used=1.92), foreign=foreign) for foreign in (0.05, 0.06, 0.075)]
     assert {believed(one, 1.94).cores for one in jitters} == {1.94}
-    more = snapshot(job("a", used=1.9), foreign=0.09)
-    assert believed(more, 1.94).cores == pytest.approx(1.91)
+    more = snapshot(job("a", used=1.85), foreign=0.14)
+    assert believed(more, 1.94).cores == pytest.approx(1.9)
 
 
 def test_while_there_is_idle_cpu_what_others_use_changes_nothing() -> None:

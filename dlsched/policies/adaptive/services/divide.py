@@ -14,6 +14,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.latency.law import LatencyModel
+from dlsched.estimate.tuning import (
+    AHEAD,
+    CLEARLY,
+    FINE,
+    FULL_RATIO,
+    LITTLE,
+    MARGIN,
+    MOSTLY,
+    QUIET_S,
+    ROOM_RATIO,
+)
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView, Snapshot
@@ -44,40 +55,8 @@ from dlsched.policies.adaptive.untargeted import expected_cores
 
 __all__ = ["ServiceMemory", "place"]
 
-_FLOOR_RATIO = 0.02
-"""Part of an even share that nobody goes below: who gets nothing tells nothing."""
-_FIRST = 20.0
-"""Who is satisfied weighs so much more per core than who is not, where the host is full."""
-_AHEAD = 10.0
-"""Weight in even shares of an open loop with much slack: ahead of trainings, of jobs without a
-target, and of services for which there is no room. One that cannot meet its target weighs as under
-plain Docker, unless it is small."""
-_SMALL_RATIO = 0.5
-"""Of an even share: an open loop that uses less takes little from anybody, whatever it weighs."""
-_ROOM_RATIO = 0.85
-"""Of the node: while all services together need less, no open loop is in another one's way."""
-_FIT_RATIOS = (0.9, 1.0)
-"""`slo`: the services fit the node, so that they have no ceilings, once what keeps them well below
-their targets is at most the first part of it, and then until it is more than the second."""
-_TAKING_RATIOS = (0.7, 0.8)
-"""`slo`: closed loops of one client would use all that there is. Once services need, and others
-want, more than the second part of it together, those loops have ceilings; below the first, none."""
-_QUEUE_RATIOS = (0.9, 0.97)
-"""What open loops use is at most so much of what they are promised, or their queues do not end:
-where there was no room for one, and where there was for all."""
-_QUEUE_EDGE = 0.05
-"""Part of the room that must be left when an open loop comes in again: its queue is long, and those
-of the others are to end first."""
 _DRAINED_S = 30.0
 """What waits in a queue is to be answered within so long, beside what comes."""
-_HELD_RATIO, _HELD_TIGHT_RATIO = 0.03, 0.02
-"""A ceiling stays when another would be as near as that; the second when there is no room."""
-_HELD_ROOM_RATIO = 0.25
-"""The same in `slo` where there is room, while it is at least what meets the target well."""
-_HELD_SHORT_RATIO = 0.3
-"""The same for one that is not satisfied: it gets what is left, whatever its ceiling."""
-_QUIET_S = 3.0
-"""Without a request for so long, what it uses is what it needs."""
 
 
 @dataclass(slots=True)
@@ -124,7 +103,7 @@ def place(
     free = rule.mode == "slo" and snapshot.node.weighs
     now_s, count = snapshot.now_s, max(len(jobs), 1)
     even = capacity_cores / count
-    floor = _FLOOR_RATIO * even
+    floor = FINE * even  # a service without CPU cannot report
     memory: dict[str, ServiceMemory] = {}
     untrusted: dict[str, str] = {}
     for job in jobs:
@@ -161,10 +140,11 @@ def place(
 
     triage = triaged(needs, max(room, 0.0), floor, rule)
     if free and triage.short:
+        # Queues are long then, and those of the others are to end before another comes in.
         queued = [_queued(need, views[need.name], memory[need.name]) for need in needs]
-        triage = triaged(queued, max(room, 0.0), floor, rule, _QUEUE_EDGE)
+        triage = triaged(queued, max(room, 0.0), floor, rule, LITTLE)
     whole = node_cores or capacity_cores
-    fits = free and not triage.short and _fit(triage.met, views, whole, _FIT_RATIOS)
+    fits = free and not triage.short and _fit(triage.met, views, whole)
     _give_met(
         *(placing, triage, views, memory, capacity_cores, rule, now_s, wanted_cores, even),
         free=free,
@@ -208,11 +188,12 @@ def _need(
     """What it has to use to meet its target, just so and well."""
     least_cores, best_cores = least.use_cores, best.use_cores
     if free and one.may_be_open:
-        least_cores = best_cores = one.asked_cores / _QUEUE_RATIOS[fitted]
+        # Their queues do not end where all that is promised is used.
+        least_cores = best_cores = one.asked_cores / (FULL_RATIO if fitted else 1.0 / MARGIN)
     starved = free and one.may_be_open and job.progress.in_flight > 0
-    quiet = now_s - one.at_s > max(_QUIET_S, job.progress.missing_s)
+    quiet = now_s - one.at_s > max(QUIET_S, job.progress.missing_s)
     if quiet and not starved and job.usage.cpu_cores is not None:
-        most = 1.2 * job.usage.cpu_cores + floor
+        most = CLEARLY * job.usage.cpu_cores + floor
         least_cores, best_cores = min(least_cores, most), min(best_cores, most)
     weight = job.spec.weight
     return Need(job.name, weight, least_cores, max(least_cores, best_cores), one.kept)
@@ -235,14 +216,19 @@ def _open_loops(
     even_cores: float,
     room_cores: float,
 ) -> dict[str, float]:
-    """`Placed.open_loops`: the weights of those that may be open loops, in even shares."""
-    ahead = dict.fromkeys(placing.limits, _AHEAD)
-    ahead |= {need.name: _AHEAD * memory[need.name].urgency for need in triage.met}
+    """`Placed.open_loops`: the weights of those that may be open loops, in even shares.
+
+    They come ahead of trainings, of jobs without a target, and of services for which there is no
+    room. One that cannot meet its target weighs as under plain Docker, unless it is small or all
+    services have room: then it takes little from anybody, whatever it weighs.
+    """
+    ahead = dict.fromkeys(placing.limits, AHEAD)
+    ahead |= {need.name: AHEAD * memory[need.name].urgency for need in triage.met}
     asked = {job.name: memory[job.name].asked_cores for job in hopeless}
     needed = math.fsum([need.least_cores for need in triage.met]) + math.fsum(asked.values())
     for name, cores in asked.items():
-        small = cores <= _SMALL_RATIO * even_cores or needed <= _ROOM_RATIO * room_cores
-        ahead[name] = _AHEAD if small else 1.0
+        small = cores <= MOSTLY * even_cores or needed <= ROOM_RATIO * room_cores
+        ahead[name] = AHEAD if small else 1.0
     ahead |= dict.fromkeys([need.name for need in triage.short], 1.0)
     return {
         name: shares
@@ -272,14 +258,13 @@ def _fit(
     met: Sequence[Need],
     views: Mapping[str, JobView],
     cores: float,
-    ratios: tuple[float, float],
     others_cores: float = 0.0,
 ) -> bool:
-    """Whether what these services need, and others want, is at most the second ratio of the cores;
-    where some have ceilings, the first."""
+    """Whether what these services need, and others want, fits the cores; where some have ceilings,
+    with a margin."""
     free = all(views[need.name].actual.cpu_cores is None for need in met)
     needed = math.fsum([need.best_cores for need in met]) + others_cores
-    return needed <= ratios[free] * cores
+    return needed * (1.0 if free else MARGIN) <= cores
 
 
 def _give_untrusted(
@@ -289,7 +274,7 @@ def _give_untrusted(
     share's weight. Returns what it is expected to use."""
     target = job.spec.target
     assert isinstance(target, LatencyTarget)
-    begins = job.started_at_s is not None and now_s - job.started_at_s <= _QUIET_S
+    begins = job.started_at_s is not None and now_s - job.started_at_s <= QUIET_S
     # A service that is asked for nothing must not keep CPU from the others.
     use = most_cores if begins else expected_cores(job, most_cores)
     use = max(use, job.spec.bounds.floor_cores)
@@ -322,11 +307,11 @@ def _give_met(
     loops = [need for need in triage.met if not memory[need.name].may_be_open]
     best = math.fsum([need.best_cores for need in triage.met])
     others = best - math.fsum([need.best_cores for need in loops]) + wanted_cores
-    taken = not fits or not _fit(loops, views, capacity_cores, _TAKING_RATIOS, others)
+    # Closed loops of one client would use all that there is.
+    taken = not fits or not _fit(loops, views, capacity_cores / CLEARLY, others)
     more = 1.0
     if not band and not triage.short and triage.met:
         more += max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
-    held = _HELD_RATIO if part >= 1.0 else _HELD_TIGHT_RATIO
     for need in triage.met:
         name = need.name
         job, one = views[name], memory[name]
@@ -345,11 +330,13 @@ def _give_met(
             else:
                 limit *= 1.0 + part
             steady = more > 1.0 and (job.actual.cpu_cores or 0.0) >= one.best.ceiling_cores
-            limit = _held(limit, job, _HELD_ROOM_RATIO if steady else held)
+            # Each change costs an engine call; what is known is not exact either.
+            near = CLEARLY - 1.0 if steady else LITTLE if part >= 1.0 else FINE
+            limit = _held(limit, job, near)
         # A request of an open loop wants a whole core for a moment, whatever the mean use.
         weight = use if loop or not free else max(use, even_cores)
         if not fits:
-            weight *= _FIRST
+            weight *= AHEAD
         told = met_outlook(one, job, now_s, limit, need.best_cores, band=band)
         placing.give(name, limit, use, max(weight, 1e-6), told)
 
@@ -372,7 +359,7 @@ def _give_short(
     free: bool,
 ) -> None:
     """What is left, to those whose targets do not fit: in `band`, no more than meets them."""
-    floor = _FLOOR_RATIO * even_cores
+    floor = FINE * even_cores
     count = max(len(triage.short), 1)
     spare = max(triage.left_cores - wanted_cores, 0.0) / count
     largest = largest_first(triage.met) if triage.short else []
@@ -381,7 +368,7 @@ def _give_short(
         assert one.best is not None
         limit = None
         if rule.mode == "band":
-            limit = _held(one.best.ceiling_cores, views[need.name], _HELD_SHORT_RATIO)
+            limit = _held(one.best.ceiling_cores, views[need.name], CLEARLY - 1.0)
         lacks = fewest_givers(need.least_cores - floor - triage.left_cores, largest)
         needed = float(f"{need.least_cores:.3g}")
         told = crowded_outlook(one.target_s, one.quantile, needed, lacks)

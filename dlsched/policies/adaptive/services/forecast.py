@@ -8,19 +8,16 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.state import JobView, Progress
 from dlsched.model.units import render_seconds
-from dlsched.policies.adaptive.services.model import ServiceMemory
+from dlsched.policies.adaptive.services.model import BAND_RATIO, ServiceMemory
 from dlsched.report.buckets import bucket_value_s
 
-BAND_RATIO = 0.1
-_KNOWN_RATIO = 0.05
-"""A latency is known within that when it is said whether a target will be met."""
 _SHORTEST_S, _LONGEST_S = 0.1, 3600.0
-_LEAST_REQUESTS = 20
 _KEPT = 8192
-_HUNG, _HUNG_S = 10, 3.0
+_HUNG = 10
 """A service without an answer, while one is waited for so many times as long as usual, hangs; not
 before the second, since whoever starts or is moved pauses too."""
 _HANGS = f"its oldest request waits over {_HUNG} times as long, and none is answered: it hangs"
@@ -45,7 +42,7 @@ def met_outlook(
     needs = _three(needs_cores)
     if _keeps(measured_s, target_s, band=band):
         return _met(target_s, one.quantile, _three(measured_s), given, needs)
-    samples = (model.cv / _KNOWN_RATIO) ** 2 + 1.0
+    samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
     # From the last change on; where that did not do, from now on.
@@ -62,7 +59,7 @@ def hopeless_outlook(
     target_s = one.target_s
     if _hangs(job.progress, max(one.best_s or 0.0, target_s)):
         return unknown_outlook(target_s, one.quantile, _HANGS)
-    if job.progress.window.count >= _LEAST_REQUESTS:
+    if job.progress.window.count >= FEW_REQUESTS:
         measured_s = measured(one, job.progress)
         if _keeps(measured_s, target_s, band=band):
             seen = f"{_s(_three(measured_s))} now, though that seemed out of reach"
@@ -82,7 +79,7 @@ def measured(one: ServiceMemory, progress: Progress) -> float:
     those are enough, else by the model of late."""
     model, window, quantile = one.model, progress.window, one.quantile
     assert model is not None
-    if window.count < _LEAST_REQUESTS or (
+    if window.count < FEW_REQUESTS or (
         quantile is not None and window.count * (1.0 - quantile) < 1.0
     ):
         return model.measured_s * model.factor(quantile)
@@ -99,7 +96,7 @@ def measured(one: ServiceMemory, progress: Progress) -> float:
 
 def _hangs(progress: Progress, usual_s: float) -> bool:
     waits_s = progress.oldest_s if progress.in_flight and not progress.fresh.count else 0.0
-    return waits_s > max(_HUNG * usual_s, _HUNG_S)
+    return waits_s > max(_HUNG * usual_s, QUIET_S)
 
 
 @lru_cache(maxsize=_KEPT)

@@ -13,57 +13,38 @@ from dlsched.estimate.latency.arrivals import NONE_SEEN, Arrivals
 from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.latency.observed import Seen
 from dlsched.estimate.latency.update import Learning, first, updated
+from dlsched.estimate.tuning import (
+    CLEARLY,
+    FEW_REQUESTS,
+    FINE,
+    FREE_RATIO,
+    LOOK_WEIGHT,
+    MARGIN,
+    MOSTLY,
+    SETTLED_S,
+    SIGMAS,
+    THROTTLED_RATIO,
+)
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
+BAND_RATIO = 0.1
+"""`band`: so far a latency may lie from its target, as the DQoES paper has it."""
 _KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
 """From so many in so long on a ceiling may be derived from what was seen."""
-_SETTLED_S = 10.0
-"""Where weights divide, a service weighs as under plain Docker until it has reported for so long:
-what the first requests say of a load, and of who sends them, is wrong too often. Bursts in the
-first seconds made ten services change weights two to five times each."""
-_MANY_REQUESTS = 50.0
-"""Or from so many on: looks that follow each other at once do not add up to so long."""
-_THROTTLED_RATIO, _FREE_RATIO = 0.7, 0.1
-"""Part of the kernel's periods from which on the ceiling set the pace, and up to which it did not;
-in between it did a part of the time."""
-_BINDING_RATIO = 0.9
-"""The same as use of the ceiling, where periods are not counted."""
-_OLD_PART = 0.2
-"""More of the time than that under another ceiling, and it tells nothing of this one."""
-_FINEST = 0.01
-"""No ceiling is in force more exactly than this, as a ratio: dead-band and rounding."""
-_TRIED = 1.25
-"""So much more CPU than before, and so much less latency expected of it, has to show."""
-_SHOWN = 1.0 / 3.0
-"""Of the gain expected; less, and it did not come."""
-_TRIAL_REQUESTS = 10
-_TRIAL_SIGMAS = 4.0
-"""The gain expected has to stand out of the noise by so much."""
-
-_UNQUEUED = 0.5
-"""Mean number of requests in service, up to which requests hardly queue behind each other."""
-
-_NEAR_RATIO = 0.8
-"""Latency over target from which on a service has little to spare."""
-_LEAST_SPARE, _MOST_SPARE = 0.75, 3.0
-"""Slack less one, within which urgency goes by its square: from 1 at four times what a request
-takes alone to 16 at 1.75 times."""
-_STEP = 4.0
-"""Urgency grows by powers of it: it does not follow every look."""
+_DISBELIEVED = "its reports are not believed"
+_SLACKS, _URGENT = (3.0, 2.0), 4.0
+"""Targets, as multiples of what a request takes alone, below each of which a service is so many
+times as urgent."""
 _CONTRADICTED = 2.0
 """Beyond so many times what is possible, reports are not believed; up to that it is lines that come
 late, and what else a service computes."""
 _CLAIMED = 3.0
 """Latencies of one client that add up to more than so many times the time are none: a batch
 counted as requests, a wrong unit. Up to that, time over requests is believed instead."""
-_DISBELIEVED = "its reports are not believed"
-
 _LEAST_CORES = 1e-6
-_MOST_USE = 1.5
-"""No quota gives so many times its ceiling: latencies that say so are not what they claim."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +127,7 @@ class ServiceMemory:
         """Whether enough is known to say what it needs; `free`: weights divide, not ceilings."""
         if not free:
             return self.is_known
-        return self.arrivals.span_s >= _SETTLED_S and (self.is_known or self.is_asked)
+        return self.arrivals.span_s >= SETTLED_S and (self.is_known or self.is_asked)
 
     @property
     def asked_cores(self) -> float:
@@ -162,7 +143,7 @@ class ServiceMemory:
         if self.model is None or self.hopeless:
             return False
         lately_s = self.model.measured_s * self.model.factor(self.quantile)
-        return lately_s > _NEAR_RATIO * self.target_s
+        return CLEARLY * lately_s > self.target_s
 
     @property
     def may_be_open(self) -> bool:
@@ -175,7 +156,7 @@ class ServiceMemory:
         model = self.model
         if model is None or model.requests < _KNOWN_REQUESTS:
             return False
-        return model.span_s >= _KNOWN_S or model.requests >= _MANY_REQUESTS
+        return model.span_s >= _KNOWN_S or model.requests >= FEW_REQUESTS
 
 
 def learned(
@@ -309,12 +290,12 @@ def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> 
     if used is None:
         used = ceiling
     if usage.throttled_ratio is None:
-        throttled = ceiling is not None and (used or 0.0) > _BINDING_RATIO * ceiling
+        throttled = ceiling is not None and MARGIN * (used or 0.0) > ceiling
         free = not throttled
         cpu_core_s = None if used is None else used * elapsed_s
     else:
-        throttled = usage.throttled_ratio > _THROTTLED_RATIO
-        free = usage.throttled_ratio < _FREE_RATIO
+        throttled = usage.throttled_ratio > THROTTLED_RATIO
+        free = usage.throttled_ratio < FREE_RATIO
         cpu_core_s = job.attained_core_s - known.attained_core_s
     if (
         elapsed_s > job.progress.missing_s + 2.0 * mean_s
@@ -324,7 +305,7 @@ def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> 
         cpu_core_s = None
     # A request that began under another ceiling tells nothing of this one; nor is its line new.
     lag_s = 0.0 if known.model is None else known.model.lag.seconds
-    since_s = known.at_s + _OLD_PART * elapsed_s - lag_s
+    since_s = known.at_s + LOOK_WEIGHT * elapsed_s - lag_s
     mixed = job.changed_at_s is not None and job.changed_at_s + mean_s > since_s
     return Seen(
         fresh,
@@ -350,9 +331,9 @@ def _with_wants(
     error = model.error_ratio(quantile)
     if rule.mode == "band":
         aim = rule.band_aim if quantile is None else rule.band_aim_quantile
-        aim_s, most_s = aim * target_s, (1.1 - _FINEST - error) * target_s
+        aim_s, most_s = aim * target_s, (1.0 + BAND_RATIO - FINE - error) * target_s
     else:
-        aim_s, most_s = rule.slo_aim * target_s, (1.0 - _FINEST - error) * target_s
+        aim_s, most_s = rule.slo_aim * target_s, (1.0 - FINE - error) * target_s
     most_s = max(most_s, aim_s)
     bounds, room = job.spec.bounds, snapshot.node.capacity_cores
     if bounds.ceiling_cores is not None and bounds.ceiling_cores < room:
@@ -364,7 +345,7 @@ def _with_wants(
         # A queue says nothing of what its requests take alone.
         best_s = 0.0 if known.unqueued_s is None else known.unqueued_s * model.factor(quantile)
     # Given up for good reason alone, and not taken up again by chance.
-    slack = 1.0 + (0.02 if known.hopeless else 0.04 + 2.0 * error)
+    slack = 1.0 + FINE + (0.0 if known.hopeless else SIGMAS * error)
     if best_s > slack * most_s:
         hopeless, least, best = True, None, None
     else:
@@ -408,10 +389,8 @@ def urged(one: ServiceMemory) -> ServiceMemory:
         return one
     alone_s = model.work_core_s if one.unqueued_s is None else one.unqueued_s
     slack = one.target_s / model.factor(one.quantile) / alone_s
-    spare = min(max(slack - 1.0, _LEAST_SPARE), _MOST_SPARE)
-    steps = math.log((_MOST_SPARE / spare) ** 2 / one.urgency, _STEP)
-    whole = round(steps) if one.urgency == 1.0 else math.trunc(steps)
-    return replace(one, urgency=one.urgency * _STEP**whole) if whole > 0 else one
+    urgency = _URGENT ** sum(slack < least for least in _SLACKS)
+    return replace(one, urgency=urgency) if urgency > one.urgency else one
 
 
 def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float | None:
@@ -420,7 +399,7 @@ def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float 
     if before_s is not None and known.model is not None and known.model.loads != model.loads:
         before_s *= model.work_core_s / known.model.work_core_s
     # On a full host others are in its way, however few its requests are.
-    if not 0.0 < seen.sketch.sum_s <= _UNQUEUED * seen.elapsed_s or not seen.free:
+    if not 0.0 < seen.sketch.sum_s <= MOSTLY * seen.elapsed_s or not seen.free:
         return before_s
     mean_s = seen.sketch.sum_s / seen.sketch.count
     return mean_s if before_s is None else min(mean_s, before_s)
@@ -439,11 +418,11 @@ def _want(
     """The ceiling that brings that latency, as far as there is one."""
     cores = model.ceiling_for(latency_s, quantile)
     if cores is None or cores > widest:
-        cores, latency_s = 1.05 * widest, _reached_s(model, widest, quantile)
+        cores, latency_s = MARGIN * widest, _reached_s(model, widest, quantile)
     if cores < floor:
         cores, latency_s = floor, _reached_s(model, min(floor, widest), quantile)
-    most = cores if model.is_open else _MOST_USE * cores
-    return Want(cores, min(model.use_at(latency_s, quantile), most))
+    # No quota gives more than its ceiling: latencies that say so are not what they claim.
+    return Want(cores, min(model.use_at(latency_s, quantile), cores))
 
 
 # ---------------------------------------------------------------------- trial and revert
@@ -452,12 +431,12 @@ def _want(
 def begun_trial(known: ServiceMemory, job: JobView, ceiling_cores: float | None) -> Trial | None:
     """A trial of that ceiling, where it is much more than what held the job back until now."""
     model, actual = known.model, job.actual.cpu_cores
-    if model is None or actual is None or not (job.usage.throttled_ratio or 0.0) > _THROTTLED_RATIO:
+    if model is None or actual is None or not (job.usage.throttled_ratio or 0.0) > THROTTLED_RATIO:
         return None
-    if ceiling_cores is not None and ceiling_cores <= _TRIED * actual:
+    if ceiling_cores is not None and ceiling_cores <= CLEARLY * actual:
         return None
     before_s, expected_s = model.mean_s(actual), model.mean_s(ceiling_cores)
-    if before_s is None or expected_s is None or expected_s * _TRIED >= before_s:
+    if before_s is None or expected_s is None or expected_s * CLEARLY >= before_s:
         return None
     return Trial(actual, before_s, expected_s, model.loads)
 
@@ -476,10 +455,10 @@ def _tried(
     requests = trial.requests + seen.sketch.count
     sum_s = trial.sum_s + seen.sketch.sum_s / model.claim_ratio
     expected = math.log(trial.before_s / trial.expected_s)
-    needed = (_TRIAL_SIGMAS * model.cv / expected) ** 2
-    if requests < max(needed, _TRIAL_REQUESTS):
+    needed = (SIGMAS * model.cv / expected) ** 2
+    if requests < max(needed, FEW_REQUESTS):
         return replace(trial, requests=requests, sum_s=sum_s), model, useless_until_s
-    if sum_s <= 0.0 or math.log(trial.before_s * requests / sum_s) >= _SHOWN * expected:
+    if sum_s <= 0.0 or math.log(trial.before_s * requests / sum_s) >= MOSTLY * expected:
         return None, model, useless_until_s
     # Whatever it waits for, it is not CPU: it is no wider than it was.
     fixed_s = sum_s / requests - model.law_core_s / trial.from_cores

@@ -9,15 +9,9 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from dlsched.estimate.tuning import CLEARLY, FINE
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
-_KEEP_RATIO = 0.8
-"""Who is satisfied already counts as so much cheaper: to and fro satisfies nobody."""
-_CLEARLY = 0.98
-"""Unless others would satisfy more weight in this part of the room."""
-_EDGE = 0.005
-"""Part of the room that must be left when one comes in again that was left out: needs are not known
-better, and at the edge everybody's part would change in turn."""
 _UNTOLD_CORES = 5e-4
 """Less than the last digit that is told."""
 
@@ -53,7 +47,7 @@ def triaged(
     room_cores: float,
     floor_cores: float,
     rule: AdaptiveParameters,
-    edge_ratio: float = _EDGE,
+    edge_ratio: float = FINE,
 ) -> Triage:
     """The most weight satisfied in that room, the cheapest per weight first.
 
@@ -66,12 +60,10 @@ def triaged(
         return _toward_best(list(needs), [], room_cores - least)
     if not rule.triages:
         return Triage(list(needs), [], room_cores / least - 1.0, 0.0)
-    steady = sorted(
-        needs, key=lambda one: (one.price * (_KEEP_RATIO if one.kept else 1.0), one.name)
-    )
+    steady = sorted(needs, key=lambda one: (one.price / (CLEARLY if one.kept else 1.0), one.name))
     met, short = _packed(steady, room_cores, floor_cores, edge)
     cheapest = sorted(needs, key=lambda one: (one.price, one.name))
-    others, _ = _packed(cheapest, min(_CLEARLY, 1.0 - edge_ratio) * room_cores, floor_cores)
+    others, _ = _packed(cheapest, (1.0 - edge_ratio) * room_cores, floor_cores)
     if _weight(others) > _weight(met) * (1.0 + 1e-9):
         met, short = _packed(cheapest, room_cores, floor_cores)
     taken = math.fsum([need.least_cores for need in met]) + floor_cores * len(short)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from dlsched.estimate.tuning import AHEAD, FINE, FULL_RATIO, LITTLE, LOOK_WEIGHT, MARGIN, MOSTLY
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Bounds
 from dlsched.model.state import JobView, Snapshot
@@ -17,29 +18,19 @@ from dlsched.model.units import same_cores
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.trainings.forecast import outlooks
-from dlsched.policies.adaptive.trainings.model import HEADROOM, TrainingMemory, fitted, followed
+from dlsched.policies.adaptive.trainings.model import TrainingMemory, fitted, followed
 from dlsched.policies.adaptive.trainings.value import Usual, Worth, worth
 
 __all__ = ["TrainingMemory", "place"]
 
 _OUTLOOK_S, _OUTLOOK_JOB_S = 5.0, 0.05
 """Outlooks are made anew so often, or where jobs are many, once in so long for each of them."""
-_KEPT = 1.1
-"""Who is served goes on being served until another is worth more by this."""
-_NEXT_RATIO = 0.01
-"""Weight of the first for whom nothing is left, as a part of the capacity, and of each after it, as
-a part of that of the one before."""
 _LEAST_WEIGHT = 1e-3
 _UNASKED_CORES = Bounds().floor_cores
 """Whoever asks for no floor has this one, and no promise of more than to live."""
 _STEEPNESS = 3.0
 """A core given last weighs less than one given first by the exponential of this, at most: as far as
 it brings less."""
-_LEAD = 6.0
-"""Weight of who comes first, as a multiple of what it is given: threads that wait for each other
-get less than their weight beside others', and it is to show what it can use."""
-_FULL_RATIO, _FOREIGN_RATIO = 0.93, 0.05
-"""Use of the host from which on it has no idle CPU, and others' part of it that is felt."""
 _START_CORES = 1.0
 """What a training can use before it has told anything, unless it uses more or asks for more: it
 loads, on one thread as a rule."""
@@ -47,12 +38,8 @@ _SPARE_RATIO = 0.7
 """Whoever comes behind those who could use this part of the capacity, beside what is given, is held
 to its floor. Those who come first leave a fifth idle, where their threads wait for each other, but
 one behind them gets at no more than half of that."""
-_SPARE_BACK_RATIO = 0.1
-"""Who is held is let go when so much more is left: what others can use is not known exactly."""
 _TURN_CORE_S = 5.0
 """Newcomers of whom nothing is known take turns of so much: else they would every second."""
-_NARROW_RATIO = 0.95
-"""Who can use less than this part of the capacity may be left over at the end."""
 
 
 def place(
@@ -83,7 +70,7 @@ def place(
     for name, cores in given.items():
         memory, one = memories[name], worths[name]
         why[name] = f"{one.why}: {cores:.2f} cores"
-        first = name == order[0] or cores > 0.5 * wides[name]
+        first = name == order[0] or cores > MOSTLY * wides[name]
         known_as = (memory.given_cores, memory.first, memory.late)
         if anew or known_as != (cores, first, one.risks_deadline):
             memories[name] = replace(
@@ -115,8 +102,8 @@ def _pressed(snapshot: Snapshot) -> bool:
     node = snapshot.node
     foreign_cores = node.foreign_cores or 0.0
     used_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.running)
-    full = used_cores + foreign_cores > _FULL_RATIO * node.cores
-    return full and foreign_cores > _FOREIGN_RATIO * node.cores
+    full = used_cores + foreign_cores > FULL_RATIO * node.cores
+    return full and foreign_cores > LITTLE * node.cores
 
 
 def _stale(job: JobView, memory: TrainingMemory, now_s: float, jobs: int) -> bool:
@@ -126,7 +113,7 @@ def _stale(job: JobView, memory: TrainingMemory, now_s: float, jobs: int) -> boo
     age_s, period_s = now_s - memory.told_s, max(_OUTLOOK_S, jobs * _OUTLOOK_JOB_S)
     met = sum(one.kind is ForecastKind.MET for one in memory.outlooks)
     turned = met != sum(one is not None for one in (job.tiers.delivered, job.tiers.finished))
-    return age_s >= (period_s / 5.0 if turned else period_s)
+    return age_s >= (LOOK_WEIGHT * period_s if turned else period_s)
 
 
 def _fit(
@@ -144,7 +131,7 @@ def _wide(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float:
     """How many cores it can use at once: all that it may, unless it was seen to use less."""
     bounds, used_cores, start_cores = job.spec.bounds, job.usage.cpu_cores, None
     if memory.read_s is None and used_cores is not None:
-        start_cores = max(_START_CORES, HEADROOM * used_cores, bounds.floor_cores)
+        start_cores = max(_START_CORES, MARGIN * used_cores, bounds.floor_cores)
     most = (memory.usable_cores, start_cores, bounds.ceiling_cores, capacity_cores)
     return min(one for one in most if one is not None)
 
@@ -167,12 +154,12 @@ def _order(
         if one.risks_deadline:
             return (0.0, -one.index, job.name)
         # Who can use all cores is never left over: whatever comes before, it fills the rest.
-        narrow = wides[job.name] < _NARROW_RATIO * capacity_cores
+        narrow = wides[job.name] < FULL_RATIO * capacity_cores
         open_ended = one.tiers_done < 2 or not rule.tiers_first
         if rule.guard_ratio and one.known and narrow and open_ended and path_s > longest_s:
             return (1.0, -path_s, job.name)
         place = float(one.tiers_done) if rule.tiers_first else 0.0
-        return (2.0 + place, -one.index * (_KEPT if memory.first else 1.0), job.name)
+        return (2.0 + place, -one.index * (MARGIN if memory.first else 1.0), job.name)
 
     return [job.name for job in sorted(jobs, key=rank)]
 
@@ -232,7 +219,7 @@ def _held(
     for name in order:
         if given[name] <= floors[name] and name in idle:
             was = same_cores(idle[name].actual.cpu_cores, floors[name])
-            if spare <= (_SPARE_BACK_RATIO * capacity_cores if was else 0.0):
+            if spare <= ((MARGIN - 1.0) * capacity_cores if was else 0.0):
                 held.add(name)
         spare -= wides[name] - given[name]
     return frozenset(held)
@@ -252,24 +239,24 @@ def _weights(
     Of those for whom nothing is left each weighs little against the one before: it takes what stays
     idle, and no more. Whoever asks for a floor has that part of all weights, wherever it stands.
     """
-    weights, following, before = {}, _NEXT_RATIO * capacity_cores, 0.0
+    weights, following, before = {}, FINE * capacity_cores, 0.0
     for name in order:
         if name == order[0]:
-            weight = _LEAD * given[name]
+            weight = AHEAD * given[name]
         elif given[name] > floors[name]:
             # Who is still to become known is not put back further by those before it.
             behind = min(before / capacity_cores, 1.0) if worths[name].known else 0.0
             # Nor who is worth nearly as much as the first: that order may well be wrong.
             behind *= 1.0 - min(worths[name].index / worths[order[0]].index, 1.0)
-            weight = HEADROOM * given[name] * math.exp(-_STEEPNESS * behind)
+            weight = MARGIN * given[name] * math.exp(-_STEEPNESS * behind)
         else:
             weight = following
-            following *= _NEXT_RATIO
+            following *= FINE
         weights[name] = max(weight, min(floors[name], _UNASKED_CORES), _LEAST_WEIGHT)
         before += given[name]
     asked = {name: floors[name] for name in order[1:] if floors[name] > _UNASKED_CORES}
     others = math.fsum(weight for name, weight in weights.items() if name not in asked)
-    free_cores = max(capacity_cores - math.fsum(asked.values()), 0.05 * capacity_cores)
+    free_cores = max(capacity_cores - math.fsum(asked.values()), LITTLE * capacity_cores)
     for name, floor in asked.items():
         weights[name] = max(weights[name], others * floor / free_cores)
     return weights

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dlsched.estimate.learning import Reach
+from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView, Reached
@@ -23,14 +24,9 @@ from dlsched.policies.adaptive.trainings.value import Worth, deadline_at_s
 Tier = Literal["deliver", "finish", "end"]
 TIERS: tuple[Tier, ...] = ("deliver", "finish", "end")
 
-_LIKELY = 0.5
-"""Chance from which on a tier is expected."""
 _NEARLY_NEVER = 0.01
 """Chance below which a tier is impossible. What is doubted of the curve counts, so that the run is
 all but over then: curves rise late, where the learning rate drops."""
-_WAIT_SPREAD = 0.9
-"""Of the time that a training waits for others, so much is added to either side: they may take
-longer, or less."""
 _OWN_SPREAD = 2.0
 """A curve's own interval, as fitted, counts so many times: real ones are of no fitted shape."""
 _LEAST_CORES = 0.01
@@ -186,12 +182,12 @@ def _of_job(
         chance, level = worth.chances[place], known.learnt.level
         # Where nothing tells the end, the fit looks far beyond what was seen: it may say never.
         never = heeded_steps(known, rule) is None and reach.chance < rule.give_up_chance
-        if left is None or chance < _LIKELY or never:
+        if left is None or chance < MOSTLY or never:
             kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
             why = f"{target.metric} levels off at {level:.4g}, short of {goal}"
             told.append(Forecast(kind, tier, best=level, why=why))
             continue
-        if reach.chance < _LIKELY:
+        if reach.chance < MOSTLY:
             why = f"{goal} is reached with a chance of {reach.chance:.0%}"
             told.append(Forecast(ForecastKind.UNKNOWN, tier, best=level, why=why))
             continue
@@ -203,7 +199,8 @@ def _of_job(
         told.append(outlook)
     if worth.known and steps is not None and in_s[2] is not None:
         end_s = in_s[2]
-        spread_s = _WAIT_SPREAD * max(end_s - worth.end_core_s / cores, 0.0)
+        # Whoever it waits for may take up to twice as long, or nothing.
+        spread_s = max(end_s - worth.end_core_s / cores, 0.0)
         why = f"{worth.end_core_s:.0f} core-s are left to the end"
         if known.told_steps is None or not rule.heeds_total_steps:
             why += ", by its way to finish"
@@ -242,7 +239,8 @@ def _expected(
         for off in (reach.steps - reach.low_steps, reach.high_steps - reach.steps)
     )
     low, high = max(left_core_s - below, 0.0), left_core_s + above
-    wait_s = _WAIT_SPREAD * max(in_s - left_core_s / cores, 0.0)
+    # Whoever it waits for may take up to twice as long, or nothing.
+    wait_s = max(in_s - left_core_s / cores, 0.0)
     least_s = low / cores
     earliest_s = max(in_s - max(left_core_s - low, 0.0) / pace - wait_s, least_s)
     latest_s = in_s + max(high - left_core_s, 0.0) / pace + wait_s

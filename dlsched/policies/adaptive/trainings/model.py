@@ -11,24 +11,15 @@ from dataclasses import dataclass, replace
 
 from dlsched.estimate.evaluations import evaluations, reaches
 from dlsched.estimate.learning import TOTAL_STEPS, Learnt, Point, learnt, thinned
+from dlsched.estimate.tuning import CLEARLY, LITTLE, LOOK_WEIGHT, MARGIN, ROOM_RATIO, SETTLED_S
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
-HEADROOM = 1.1
-"""Who comes first may use more than was meant for it: it shows then when it can."""
-_FREE_RATIO = 0.85
-"""Part of what it could have had below which a training uses all that it can."""
-_GROWN_RATIO, _PROBE = 1.05, 1.25
-"""Who uses so many times what was known is taken to be able to use so much more again."""
 _LEAST_CORES = 0.05
-_FRESH_S = 10.0
-"""What it uses now tells what it used since its last word only where that is not older."""
 _SEEN_FLOORS = 2.0
 """Who is given no more than so many times its floor waits: that shows nothing."""
-_SMOOTHING = 0.3
-"""Weight of one more look at the cores that a training uses, or at what its steps take."""
 _PACED_POINTS = 5
 _DIGITS = 6
 _MOST_STEPS = 1e12
@@ -169,7 +160,7 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
 
 def _paced(job: JobView, known: TrainingMemory, ago_s: float) -> TrainingMemory:
     """With what a step takes, from the service attained since the last mark."""
-    since_core_s = ago_s * (job.usage.cpu_cores or 0.0) if 0.0 < ago_s <= _FRESH_S else 0.0
+    since_core_s = ago_s * (job.usage.cpu_cores or 0.0) if 0.0 < ago_s <= SETTLED_S else 0.0
     core_s = max(job.attained_core_s - since_core_s, 0.0)
     mark, mark_core_s = known.mark_step, known.mark_core_s
     if mark is None:
@@ -188,7 +179,7 @@ def _paced(job: JobView, known: TrainingMemory, ago_s: float) -> TrainingMemory:
     if made <= 0 or core_s <= mark_core_s:
         return known
     now, old = (core_s - mark_core_s) / made, known.step_core_s
-    smoothed = now if old is None or not known.paced else old + _SMOOTHING * (now - old)
+    smoothed = now if old is None or not known.paced else old + LOOK_WEIGHT * (now - old)
     return replace(
         known, step_core_s=smoothed, paced=True, mark_step=known.step, mark_core_s=core_s
     )
@@ -200,14 +191,14 @@ def _usable(job: JobView, known: TrainingMemory, pressed: bool) -> TrainingMemor
     # Until its second word its use is still that of its start, on one thread as a rule.
     if used is None or not given or not known.paced:
         return known
-    room, floor = HEADROOM * given, _SEEN_FLOORS * job.spec.bounds.floor_cores
+    room, floor = MARGIN * given, _SEEN_FLOORS * job.spec.bounds.floor_cores
     if job.actual.cpu_cores is not None:
         room = min(room, job.actual.cpu_cores)
-    if usable is not None and used > _GROWN_RATIO * usable:
-        usable = _PROBE * used
+    if usable is not None and used > (1.0 + LITTLE) * usable:
+        usable = CLEARLY * used
     elif (
-        not pressed and used < _FREE_RATIO * room and given >= (floor if usable is None else usable)
+        not pressed and used < ROOM_RATIO * room and given >= (floor if usable is None else usable)
     ):
-        usable = used if usable is None else usable + _SMOOTHING * (used - usable)
+        usable = used if usable is None else usable + LOOK_WEIGHT * (used - usable)
         usable = max(usable, _LEAST_CORES)
     return known if usable == known.usable_cores else replace(known, usable_cores=usable)

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
@@ -24,9 +25,9 @@ from dlsched.policies.adaptive.trainings.model import TrainingMemory, heeded_ste
 
 _PRIOR_DELIVER, _PRIOR_FINISH = 1 / 3, 2 / 3
 """Where tiers lie on the way, before evaluations tell."""
+
 _LEAST_RATIO = 0.01
 """A tier that should have been reached already is taken to be so much of the way off."""
-
 _LEAST_CORE_S = 1e-9
 """A step that took no CPU time was told by a liar: what is left must be above zero all the same."""
 _LEAST_OF_DONE = 0.005
@@ -38,8 +39,6 @@ _PAST_RATIO = 0.5
 """Of one that is past what is usual, so much of what it had is still left."""
 _FAR = 3.0
 """What is so many times what is usual counts as no more."""
-_LIKELY = 0.5
-"""A first tier less likely than this is no example of what is usual."""
 _SILENT_EVALUATIONS = 8
 """After the CPU time of so many evaluations without one a training is silent."""
 
@@ -111,7 +110,7 @@ def _deliver_core_s(job: JobView, known: TrainingMemory, rule: AdaptiveParameter
         core_s = 0.0 if reached.step is None else step_core_s * reached.step
     else:
         tiers = _tiers(known, rule) if _is_known(known, rule) else None
-        if tiers is None or tiers.chances[0] < _LIKELY:
+        if tiers is None or tiers.chances[0] < MOSTLY:
             return None
         core_s = job.attained_core_s + step_core_s * (tiers.steps[0] - known.step)
     return core_s if core_s > 0.0 else None
