@@ -72,6 +72,8 @@ class PolicyRun:
     rolled_slo: list[tuple[float, int]]
     """How many are not slower than their target."""
     updates_per_min: float
+    judged_updates_per_min: float
+    """Of those, while it was judged: it has settled by then."""
     loop_core_ratio: float
     """CPU of the daemon over the run, in cores."""
     rss_bytes: int
@@ -92,6 +94,7 @@ class PolicyRun:
             "settle_s": settle_s(self.rolled, level),
             "settle_slo_s": settle_s(self.rolled_slo, level),
             "updates_per_min": round(self.updates_per_min, 1),
+            "judged_updates_per_min": round(self.judged_updates_per_min, 1),
             "requests": sum(job.requests for job in self.judged),
             "too_few_requests": sum(not job.enough for job in self.judged),
         }
@@ -229,11 +232,13 @@ def run_policy(
     kept = kept_services.keep(
         session, plan.seed, policy, first, targets, judged_from_s, plan.keep_in
     )
-    updates = sum(
-        isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
+    updated_s = [
+        report.snapshot.now_s - reports[0].snapshot.now_s
         for report in reports
         for outcome in report.outcomes
-    )
+        if isinstance(outcome.action, Resize) and outcome.status in ("done", "begun")
+    ]
+    judged_updates = sum(at_s >= judged_from_s for at_s in updated_s)
     return PolicyRun(
         policy=policy,
         judged=_judged(series, targets, judged_from_s),
@@ -241,7 +246,8 @@ def run_policy(
         kept=kept,
         rolled=rolling(targets, series, elapsed_s, reading=within_band),
         rolled_slo=rolling(targets, series, elapsed_s, reading=not_slower),
-        updates_per_min=updates / elapsed_s * 60,
+        updates_per_min=len(updated_s) / elapsed_s * 60,
+        judged_updates_per_min=judged_updates / (elapsed_s - judged_from_s) * 60,
         loop_core_ratio=agent_s / (plan.settle_s + plan.judge_s),
         rss_bytes=rss_bytes,
         engine_core_ratio=engine_s / (plan.settle_s + plan.judge_s),

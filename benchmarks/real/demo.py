@@ -99,8 +99,8 @@ def summary(comparison: Comparison) -> Table:
         f"{comparison.plan.demand_ratio:.0%} of {comparison.capacity_cores:.2f} cores)",
         title_justify="left",
         caption=f"in band: mean latency within {BAND_RATIO:.0%} of the target; settled: "
-        f"seconds until at least {SETTLED_RATIO:.0%} stay in band / not slower; updates: a minute; "
-        "daemon: CPU of one core",
+        f"seconds until at least {SETTLED_RATIO:.0%} stay in band / not slower; updates: a minute, "
+        "in all / while judged; daemon: CPU of one core",
         caption_justify="left",
     )
     for column in ("policy", "in band", "not slower", "settled", "updates", "daemon"):
@@ -113,7 +113,7 @@ def summary(comparison: Comparison) -> Table:
             f"{row['satisfied_band']} of {count}",
             f"{row['satisfied_slo']} of {count}",
             f"{_seconds(row['settle_s'])} / {_seconds(row['settle_slo_s'])}",
-            f"{row['updates_per_min']}",
+            f"{run.updates_per_min:.0f} / {run.judged_updates_per_min:.0f}",
             f"{run.loop_core_ratio:.1%}",
         )
     return table

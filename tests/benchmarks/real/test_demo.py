@@ -26,7 +26,7 @@ def run(policy: str, ratios: tuple[float, float]) -> PolicyRun:
     rolled = [(float(at_s), sum(abs(one - 1) <= 0.1 for one in ratios)) for at_s in (15, 16)]
     slo = [(float(at_s), sum(one <= 1 for one in ratios)) for at_s in (15, 16)]
     kept = KeptServices(1, policy, 1, TARGETS, 60.0, Path("nowhere"))
-    return PolicyRun(policy, judged, {}, kept, rolled, slo, 2.5, 0.012, 1, 0.01)
+    return PolicyRun(policy, judged, {}, kept, rolled, slo, 2.5, 0.5, 0.012, 1, 0.01)
 
 
 def shown(table: object) -> str:
