@@ -121,6 +121,20 @@ BENCHES = {
         "no",
         "closed loops under the kernel's CPU periods, with and without a fixed wait",
     ),
+    "screening": Bench(
+        "benchmarks.simulated.screening",
+        "simulated",
+        "1 min",
+        "no",
+        "a small set of worlds that feels what adaptive does; publishes nothing",
+    ),
+    "numbers": Bench(
+        "benchmarks.simulated.numbers",
+        "simulated",
+        "25 min",
+        "no",
+        "each chosen number behind adaptive halved and doubled: what moves, or which test fails",
+    ),
     "adaptive-training": Bench(
         "benchmarks.simulated.adaptive_training",
         "simulated",

@@ -1,0 +1,121 @@
+"""A small set of worlds that feels what the policy `adaptive` does, in half a minute.
+
+Owns which worlds. For finding out whether a change to the policy changes anything, and where;
+no figure of it is published.
+
+    python -m benchmarks run screening     prints one figure a kind of world, as JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+
+from benchmarks.judge.harm import worse_jobs
+from benchmarks.simulated import (
+    adaptive_inference,
+    adaptive_training,
+    cfs_periods,
+    open_loop,
+    open_worlds,
+)
+from benchmarks.simulated.open_worlds import Scenario
+from dlsched.simulation.scoring import PLAIN
+
+CLOSED = ("feasible", "over", "change", "p95-half", "lying")
+OPEN = (
+    Scenario("poisson", 0.5, hopeless=True),
+    Scenario("bursty", 0.7),
+    Scenario("periodic", 0.5),
+    Scenario("closed", 0.7, hopeless=True),
+    Scenario("poisson", 1.2),
+    Scenario("closed", 1.4),
+    Scenario("poisson", 0.5, trainings=2),
+    Scenario("bursty", 0.5, trainings=2, idle_class=True),
+    Scenario("periodic", 0.7, trainings=2, minimum_cores=0.4),
+)
+PERIODS = ((0.003, 0.0), (0.03, 0.2), (0.3, 0.2))
+"""Work of a request, and the part of the target that it waits for something else."""
+JOBS = 10
+CLOSED_SEEDS, OPEN_SEED, PERIODS_SEED, TRAINING_SEED = (1, 2), 1, 101, 201
+
+Figures = Iterator[tuple[str, float]]
+
+
+def closed_loops() -> Figures:
+    """Parts of the services that are within the band, and that meet their targets."""
+    policies = ("adaptive?mode=band", "adaptive?mode=slo")
+    for scenario in adaptive_inference.SCENARIOS:
+        if scenario.name not in CLOSED:
+            continue
+        for seed in CLOSED_SEEDS:
+            for row in adaptive_inference.compare(scenario, JOBS, seed, policies):
+                if adaptive_inference.HONEST in row.scenario:
+                    continue
+                mode = row.policy.partition("mode=")[2]
+                good = row.satisfied_jobs if mode == "band" else row.met_jobs
+                yield f"{mode}, {scenario.name}: kept", good / JOBS
+                yield f"{mode}: updates a minute", row.updates_per_min
+
+
+def open_loops() -> Figures:
+    """Services whose requests are played one by one, beside the same ones under plain Docker."""
+    for scenario in OPEN:
+        trace = open_worlds.world(scenario, JOBS, OPEN_SEED)
+        plain = open_loop.play(trace, open_loop.named(PLAIN), OPEN_SEED)
+        played = open_loop.play(trace, open_loop.named("adaptive"), OPEN_SEED)
+        kind = f"{scenario.arriving}, {scenario.name}"
+        yield f"{kind}: met", open_loop.met_jobs(trace, played) / JOBS
+        yield "open: slower than plain", worse_jobs(trace, plain.loads, played.loads) / JOBS
+        yield "open: updates a minute", played.updates_per_min
+        if scenario.trainings:
+            cores = played.training_cores(trace.duration_s)
+            yield f"{kind}: trainings' CPU of plain", cores / plain.training_cores(trace.duration_s)
+
+
+def periods() -> Figures:
+    """How far the mean lies from the target under the kernel's CPU periods."""
+    for work_core_s, wait_ratio in PERIODS:
+        for row in cfs_periods.rows_of("adaptive?mode=band", work_core_s, wait_ratio, PERIODS_SEED):
+            yield "CPU periods: off the target", abs(row.of_target - 1.0)
+
+
+def trainings() -> Figures:
+    """Times of trainings over those under plain Docker."""
+    for scenario in adaptive_training.SCENARIOS:
+        rows = adaptive_training.compare(scenario, JOBS, TRAINING_SEED, ("none", "adaptive"))
+        for (_, _, policy), mine in adaptive_training.cells_of(rows).items():
+            if policy == "adaptive":
+                times = adaptive_training.three(mine)
+                yield f"{scenario.name}: times of plain", math.nan if times is None else times
+
+
+KINDS = {
+    "services": (closed_loops, open_loops, periods),
+    "trainings": (trainings,),
+}
+
+
+def figures(kinds: Sequence[str]) -> dict[str, float]:
+    """The mean of each figure."""
+    found: dict[str, list[float]] = {}
+    for kind in kinds:
+        for part in KINDS[kind]:
+            for name, value in part():
+                found.setdefault(name, []).append(value)
+    return {name: round(statistics.fmean(values), 5) for name, values in found.items()}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Play and print; returns the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--only", choices=KINDS, action="append", help="worlds of that kind")
+    chosen = parser.parse_args(arguments)
+    told = json.dumps(figures(chosen.only or list(KINDS)), indent=1)
+    Console().print(told, markup=False, highlight=False, soft_wrap=True)
+    return 0
