@@ -170,7 +170,8 @@ class ContainerFact:
     periods: int | None = None
     throttled_periods: int | None = None
     memory_bytes: int | None = None
-    cpu_pressure_ratio: float | None = None
+    cpu_wait_ratio: float | None = None
+    """Part of the time in which its threads wait for a CPU, over the last ten seconds or so."""
     reports: tuple[Report, ...] = ()
     """Sidecar lines that arrived since the observation before."""
     bad_lines: int = 0

@@ -78,7 +78,8 @@ class Usage:
     memory_bytes: int | None = None
     throttled_ratio: float | None = None
     """Part of the scheduling periods since the cycle before that hit the quota."""
-    cpu_pressure_ratio: float | None = None
+    cpu_wait_ratio: float | None = None
+    """Part of the last ten seconds or so in which its threads waited for a CPU."""
     gpu_ratio: float | None = None
     """Part of its GPUs' time that it used since the cycle before, in the mean over them."""
     gpu_window_ratio: float | None = None

@@ -261,7 +261,7 @@ class Measures:
             window_cores=window_cores,
             memory_bytes=fact.memory_bytes,
             throttled_ratio=throttled,
-            cpu_pressure_ratio=fact.cpu_pressure_ratio,
+            cpu_wait_ratio=fact.cpu_wait_ratio,
         )
         return used_core_s
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.sketch import measured_s
-from dlsched.estimate.tuning import AGAIN_S, FEW_REQUESTS, MARGIN, ROOM_RATIO
+from dlsched.estimate.tuning import AGAIN_S, FEW_REQUESTS, LITTLE, MARGIN, ROOM_RATIO
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds
@@ -31,6 +31,8 @@ class Lack:
     adopted: bool
     latency_s: float
     target_s: float
+    waits: bool = True
+    """Whether its waiting for CPU is part of that latency, or nobody knows."""
 
     @property
     def ratio(self) -> float:
@@ -54,6 +56,8 @@ class Hold:
     """What the services left to trainings when it began, all ceilings together."""
     again_s: float = 0.0
     """Not before then: it was in vain."""
+    unexplained_s: float | None = None
+    """Since when services lack that do not wait for CPU."""
     busiest_cores: float = 0.0
     """The most that services used together in one look of the last window."""
     busiest_s: float = 0.0
@@ -96,11 +100,16 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
         told_s = measured_s(window, target.quantile)
         if one.doubt is not None or told_s is None or window.count < FEW_REQUESTS:
             continue
-        # Where the kernel counts how long it waits for CPU, a service that never waits lacks none.
-        if job.actual.cpu_cores is None and job.usage.cpu_pressure_ratio != 0.0:
-            found.append(Lack(job.name, job.adopted, told_s, target.seconds))
+        if job.actual.cpu_cores is None:
+            waits = _waits(job.usage.cpu_wait_ratio, one.arrivals.rate_per_s(told_s) * told_s)
+            found.append(Lack(job.name, job.adopted, told_s, target.seconds, waits))
     missed = [one for one in found if one.ratio > MARGIN]
     return sorted(missed, key=lambda one: (-one.ratio, one.name))
+
+
+def _waits(wait_ratio: float | None, in_flight: float) -> bool:
+    """Whether requests, so many at a time, wait for CPU for a part of latency that is felt."""
+    return wait_ratio is None or wait_ratio > LITTLE * min(in_flight, 1.0)
 
 
 def stepped(
@@ -119,8 +128,15 @@ def stepped(
         hold, steps=hold.steps + 1, since_s=now_s, ratio=ratio, lacks=tuple(worst.values())
     )
     if not hold.steps:
-        begins = lacks and training and now_s >= hold.again_s
-        return replace(further, left_cores=left_cores) if begins else hold
+        if not lacks or not training:
+            return replace(hold, unexplained_s=None)
+        # Caches and shared cores slow a service down that does not wait. So do its own pauses.
+        if not any(one.waits for one in lacks):
+            since_s = hold.unexplained_s
+            if since_s is None or now_s - since_s < AGAIN_S:
+                return replace(hold, unexplained_s=now_s if since_s is None else since_s)
+        begins = now_s >= hold.again_s
+        return replace(further, left_cores=left_cores, unexplained_s=None) if begins else hold
     held_s = now_s - hold.since_s
     if not training:
         return let_go(hold)

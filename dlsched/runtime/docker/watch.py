@@ -14,6 +14,7 @@ from dlsched.model.facts import ContainerFact, Report
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import PROC, CgroupReader, CgroupReading, belongs
+from dlsched.runtime.cgroup.waiting import RunQueueWait
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.progress.log_pattern import LogReader, LogStream
 from dlsched.runtime.progress.scrape import ScrapeReader
@@ -45,6 +46,8 @@ class Watch:
         self._follow = follow
         self._proc = proc
         self._cgroup: CgroupReader | None = None
+        self._waiting: RunQueueWait | None = None
+        """On cgroup v1 alone: version 2 tells its pressure."""
         self._sources: tuple[Source, ...] = ()
         self._leaving: tuple[LogReader, ...] = ()
         """Of a start that is over: its last lines may still be on their way from the engine."""
@@ -122,6 +125,9 @@ class Watch:
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []
+            # Of what tells no latency nobody asks whether it waits.
+            if self._waiting is not None and any(one.latency for one in reports):
+                self._waiting.look(now_s)
         elif self._told is not None and made_of == self._told_of:
             return self._told, vanished
         else:
@@ -137,7 +143,7 @@ class Watch:
             self._cgroup.close()
         for source in (*self._sources, *self._leaving):
             source.close()
-        self._cgroup, self._sources, self._leaving = None, (), ()
+        self._cgroup, self._waiting, self._sources, self._leaving = None, None, (), ()
 
     def _read_cgroup(self, group: CgroupReader, now_s: float, operation: str | None) -> bool:
         """Take in what the kernel counts; whether its group is gone."""
@@ -198,8 +204,12 @@ class Watch:
             cpu_idle=idle,
             burst_cores=burst_cores,
             memory_bytes=seen.memory_bytes if runs else None,
-            cpu_pressure_ratio=seen.cpu_pressure_ratio if runs else None,
+            cpu_wait_ratio=self._wait_ratio if runs else None,
         )
+
+    @property
+    def _wait_ratio(self) -> float | None:
+        return self._reading.cpu_pressure_ratio if self._waiting is None else self._waiting.ratio
 
     @property
     def shares(self) -> int | None:
@@ -225,6 +235,8 @@ class Watch:
         self._cgroup = CgroupReader(
             self._described.pid, self._proc, container=self._described.container_id
         )
+        if not self._cgroup.v2 and self._cgroup.cpu_folder is not None:
+            self._waiting = RunQueueWait(self._cgroup.cpu_folder, self._proc)
         self._sources = tuple(
             open_sources(self._described, self._follow, self._proc, from_end=from_end)
         )

@@ -61,9 +61,15 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
         line = "the kernel has no idle class: who comes last keeps others' threads from cores"
         yield Finding("idle", "warn", line, "Linux 5.15 or later")
     if v1:
-        line = "cgroup v1 tells no pressure by container; contention is told by throttling alone"
-        remedy = "boot with systemd.unified_cgroup_hierarchy=1 (cgroup v2)"
-        yield Finding("pressure", "warn", line, remedy)
+        if (proc / "self" / "schedstat").exists():
+            line = "cgroup v1 tells none by container; services' threads tell how long they wait"
+            yield Finding("pressure", "ok", line)
+        else:
+            line = (
+                "neither cgroup v1 nor the kernel's threads tell how long containers wait for CPU"
+            )
+            remedy = "boot with systemd.unified_cgroup_hierarchy=1 (cgroup v2)"
+            yield Finding("pressure", "warn", line, remedy)
     elif (proc / "pressure" / "cpu").exists():
         yield Finding("pressure", "ok", "told by container (cpu.pressure)")
     else:

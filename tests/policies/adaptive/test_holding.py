@@ -56,7 +56,6 @@ def training(name: str = "t", *, idle: bool = True, floor: float = 0.01, **more:
         (service(), known(hopeless=True)),
         (service(), known(kept=False)),  # there is no room for it
         (service(), known(model=None)),
-        (replace(service(), usage=Usage(cpu_pressure_ratio=0.0)), known()),  # it never waits
     ],
 )
 def test_no_training_is_held_for_what_cpu_does_not_mend(view: JobView, one: ServiceMemory) -> None:
@@ -65,6 +64,37 @@ def test_no_training_is_held_for_what_cpu_does_not_mend(view: JobView, one: Serv
 
 def test_a_service_that_misses_a_target_with_room_for_it_lacks() -> None:
     assert lacking([service()], [known()]) == [Lack("a", False, pytest.approx(0.081), 0.05)]
+
+
+@pytest.mark.parametrize(
+    ("wait_ratio", "requests_a_s", "waits"),
+    # Two requests a second of 81 ms: .16 are under way in the mean.
+    [
+        (None, 2.0, True),
+        (0.0, 2.0, False),
+        (0.007, 2.0, False),
+        (0.009, 2.0, True),
+        (0.04, 40.0, False),
+    ],
+)
+def test_a_service_waits_for_cpu_if_that_is_felt_in_its_latency(
+    wait_ratio: float | None, requests_a_s: float, waits: bool
+) -> None:
+    one = known(arrivals=Arrivals(60.0 * requests_a_s, 60.0, 60.0, 60.0 / requests_a_s))
+    view = replace(service(), usage=Usage(cpu_wait_ratio=wait_ratio))
+    assert [lack.waits for lack in lacking([view], [one])] == [waits]
+
+
+def test_for_a_service_that_does_not_wait_trainings_are_held_later() -> None:
+    """Caches and shared cores may be why it is slow, and so may its own pauses."""
+    calm = replace(LACK, waits=False)
+    hold = after(NOT_HELD, [calm], 5.0)
+    hold = after(hold, [calm], 124.0)
+    assert (hold.steps, hold.unexplained_s) == (0, 5.0)
+    assert after(hold, [calm], 125.0).steps == 1
+    assert after(hold, [calm, LACK], 124.0).steps == 1
+    again = after(after(hold, [], 124.5), [calm], 126.0)
+    assert (again.steps, again.unexplained_s) == (0, 126.0)
 
 
 def after(

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from dlsched.model.facts import ContainerState
 from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
 from dlsched.runtime.cgroup.limits import older_shares
@@ -134,10 +136,10 @@ FIXTURE_PID = 4242
 WHOLE = "64bd9f9a085b98cf075f8c3f0e06e683f54872ca781678ae691d2bc59d3116ea"
 
 
-def watched(into: Path) -> tuple[Watch, Path]:
+def watched(into: Path, *sources: ProgressSource) -> tuple[Watch, Path]:
     """A container of the fixture tree, and the folder of its group."""
     proc = tree("v1", into)
-    one = replace(described(), pid=FIXTURE_PID, container_id=WHOLE)
+    one = replace(described(*sources), pid=FIXTURE_PID, container_id=WHOLE)
     watch = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
     assert watch.reader is not None and watch.reader.cpu_folder is not None
     return watch, watch.reader.cpu_folder
@@ -151,6 +153,26 @@ def test_where_nothing_changed_the_fact_is_the_same_object(tmp_path: Path) -> No
     assert watch.fact(4.0, None)[0] == first
     (folder / "cpuacct.usage").write_text("9000000000\n")
     assert watch.fact(5.0, None)[0].usage_core_s == 9.0
+    watch.close()
+
+
+def test_on_version_1_a_service_that_reports_tells_how_long_it_waits(tmp_path: Path) -> None:
+    watch, folder = watched(tmp_path, MetricsFile("/m.jsonl"))
+    proc = tmp_path / "v1" / "proc"
+    (folder / "tasks").write_text("7\n")
+    (proc / "7").mkdir()
+    (proc / str(FIXTURE_PID) / "root").mkdir()
+    metrics = proc / str(FIXTURE_PID) / "root" / "m.jsonl"
+    metrics.touch()
+    watch.fact(0.0, None)
+    for at_s, waited_ns in ((1.0, 0), (2.0, 300_000_000), (3.0, 900_000_000)):
+        (proc / "7" / "schedstat").write_text(f"1 {waited_ns} 1\n")
+        if at_s < 3.0:  # who reports nothing is not looked at
+            with metrics.open("a") as file:
+                file.write('{"v":1,"t":1,"latency_s":[0.2]}\n')
+        told = watch.fact(at_s, None)[0]
+        assert bool(told.reports) is (at_s < 3.0)
+    assert told.cpu_wait_ratio == pytest.approx(0.3)
     watch.close()
 
 

@@ -67,6 +67,8 @@ def test_pressure(tmp_path: Path) -> None:
     ]
     assert [state for state, _ in states] == ["ok", "warn", "warn"]
     assert "psi=1" in states[1][1] and "unified_cgroup_hierarchy" in states[2][1]
+    (tmp_path / "c" / "proc" / "self" / "schedstat").write_text("1 2 3\n")
+    assert {one.what: one for one in kernel(tmp_path / "c" / "proc")}["pressure"].state == "ok"
 
 
 def test_no_cgroup_mounts_to_be_seen(tmp_path: Path) -> None:
