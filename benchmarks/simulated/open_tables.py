@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-OURS = "adaptive"
+OURS, BAND, DQOES = "adaptive", "adaptive?mode=band", "dqoes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Measured:
     policy: str
     seed: int
     satisfied_jobs: float
-    """Within 10 % of the target, in the mean of the judged stretches."""
+    """Within 10 % of the target, in the mean of windows of 3,000 requests."""
     met_jobs: float
     """Not slower than it."""
     best_jobs: float
@@ -43,6 +43,7 @@ def tables_of(found: Sequence[Measured]) -> dict[str, list[Line]]:
     """By title; a line for each kind of world."""
     titles: dict[str, Callable[[Measured], float]] = {
         "Services not slower than their targets": lambda row: row.met_jobs,
+        "Services within 10 % of their targets": lambda row: row.satisfied_jobs,
         "Services worse off than under plain Docker": lambda row: float(row.worse_jobs),
         "Updates a minute": lambda row: row.updates_per_min,
         "Updates a minute, settled": lambda row: row.settled_updates_per_min,
@@ -115,6 +116,13 @@ def headlines_of(found: Sequence[Measured]) -> list[str]:
             lambda row: row.met_jobs / max(row.best_jobs, 1e-9),
             0.93,
         ),
+        *_least(
+            "Under `band`, on open loops at .1 to .7 of the node, the part of services within 10 % "
+            "of their targets is at least that under `dqoes` and .2",
+            _over_dqoes(found),
+            lambda row: row.satisfied_jobs / row.n,
+            0.2,
+        ),
     ]
 
 
@@ -133,6 +141,21 @@ def _paired(found: Sequence[Measured], other: str) -> list[Measured]:
             ratio = row.training_cores / beside.training_cores if beside.training_cores else 1.0
             pairs.append((row, beside.met_jobs, ratio))
     return [_with(row, met_jobs, ratio) for row, met_jobs, ratio in pairs]
+
+
+def _over_dqoes(found: Sequence[Measured]) -> list[Measured]:
+    """Band on open loops, by how much it satisfies more than `dqoes` does."""
+    key = {(row.scenario, row.loop, row.n, row.seed): row for row in found if row.policy == DQOES}
+    pairs = [
+        (row, key.get((row.scenario, row.loop, row.n, row.seed)))
+        for row in found
+        if row.policy == BAND and row.loop != "closed" and "training" not in row.scenario
+    ]
+    return [
+        replace(row, satisfied_jobs=row.satisfied_jobs - other.satisfied_jobs)
+        for row, other in pairs
+        if other is not None and _use(row) <= 0.7
+    ]
 
 
 def _with(row: Measured, plain_jobs: float, training_cores: float) -> Measured:

@@ -70,3 +70,28 @@ def test_a_target_lost_is_harm_unless_another_of_its_weight_is_won(
         assert isinstance(slow, PlayedService)
         slow.took_s = array("d", [120.0] * len(slow.took_s))
     assert worse_jobs(trace, plain, own) == worse
+
+
+def test_within_the_band_is_judged_over_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of the stretches are too slow, half too fast; over all it is as asked."""
+    monkeypatch.setattr(open_loop, "WINDOW_REQUESTS", 10)
+    trace = world(Scenario("poisson", 0.1), 1, 1)
+    (job,) = trace.jobs
+    trace = replace(trace, jobs=(replace(job, spec=replace(job.spec, target=LatencyTarget(1.0))),))
+    played = open_loop.play(trace, open_loop.named("none"), 1)
+    (one,) = played.services().values()
+    one.came_s = array("d", [30.0 * stretch for stretch in range(5) for _ in range(5)])
+    one.took_s = array("d", [9.0] * 5 + ([0.5] * 5 + [1.5] * 5) * 2)
+    assert open_loop.satisfied_jobs(trace, played) == 1.0
+    assert open_loop.met_jobs(trace, played) == 0.5
+    one.took_s = array("d", [9.0] * 5 + ([0.5] * 5 + [1.5] * 5) + [3.0] * 10)
+    assert open_loop.satisfied_jobs(trace, played) == 0.5
+
+
+def test_band_is_compared_to_dqoes_on_open_loops() -> None:
+    rows = compare(Scenario("poisson", 0.3), 3, 7, ("none", "adaptive?mode=band", "dqoes"))
+    rows = [replace(one, satisfied_jobs=2.0 if "band" in one.policy else 1.7) for one in rows]
+    (line,) = [one for one in headlines_of(rows) if one.startswith("Under `band`")]
+    assert line.endswith(
+        "in 0 of 1 rows, the worst 0.100 (poisson, 0.3 of the cores, n = 3): not reached"
+    )
