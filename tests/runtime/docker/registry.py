@@ -56,7 +56,8 @@ class Registry:
         auth = {"username": USER, "password": PASSWORD}
         for message in client.push(repository, "1", stream=True, decode=True, auth_config=auth):
             assert "error" not in message, message
-        client.remove_image(f"{repository}:1")
+        # By force: a test beside this one may make a scratch container from any image there is.
+        client.remove_image(f"{repository}:1", force=True)
         return f"{repository}:1"
 
 
