@@ -270,13 +270,13 @@ def main(arguments: list[str] | None = None) -> int:
     tables, headlines = tables_of(found), headlines_of(found)
     if chosen.merge or whole == (tuple(GROUPS), POLICIES, SEEDS, FIRST_SEED):
         rows = [asdict(row) for row in found]
-        facts = results.host_facts("none")
-        results.save(NAME, facts, list(seeds), rows, tables=tables, headlines=headlines)
+        facts, played = results.host_facts("none"), sorted({row.seed for row in found})
+        results.save(NAME, facts, played, rows, tables=tables, headlines=headlines)
         full = [row for row in found if row.n == FULL_SERVICES]
         results.save(
             "full-host",
             facts,
-            list(seeds),
+            played,
             [asdict(row) for row in full],
             tables=tables_of(full),
             headlines=headlines_of(full),

@@ -11,7 +11,7 @@ import pytest
 from benchmarks.judge.harm import worse_jobs
 from benchmarks.simulated import open_loop
 from benchmarks.simulated.open_loop import GROUPS, compare
-from benchmarks.simulated.open_tables import Measured, headlines_of, tables_of
+from benchmarks.simulated.open_tables import Measured, headlines_of, interval, tables_of
 from benchmarks.simulated.open_worlds import CORES, Scenario, world
 from dlsched.model.spec import LatencyTarget
 from dlsched.simulation.node.played import PlayedService
@@ -51,7 +51,7 @@ def test_a_bench_says_how_far_each_figure_is(full: list[Measured]) -> None:
     assert line.endswith(": reached") or line.endswith(": not reached")
     missed = [replace(row, met_jobs=0.0) for row in full]
     (line,) = [one for one in headlines_of(missed) if one.startswith("Above capacity")]
-    assert line.endswith("the worst 0.000 (poisson, 1.3 of the cores, n = 12): not reached")
+    assert line.endswith("over 1 seeds; poisson, 1.3 of the cores, n = 12): not reached")
 
 
 @pytest.mark.parametrize(("weight", "worse"), [(1.0, 0), (0.5, 1)])
@@ -93,5 +93,11 @@ def test_band_is_compared_to_dqoes_on_open_loops() -> None:
     rows = [replace(one, satisfied_jobs=2.0 if "band" in one.policy else 1.7) for one in rows]
     (line,) = [one for one in headlines_of(rows) if one.startswith("Under `band`")]
     assert line.endswith(
-        "in 0 of 1 rows, the worst 0.100 (poisson, 0.3 of the cores, n = 3): not reached"
+        "in 0 of 1 rows, the worst 0.100 "
+        "(0.100 to 0.100 over 1 seeds; poisson, 0.3 of the cores, n = 3): not reached"
     )
+
+
+def test_the_interval_of_a_mean_is_about_two_standard_errors_wide() -> None:
+    low, high = interval([float(one % 2) for one in range(100)])
+    assert 0.38 < low < 0.42 and 0.58 < high < 0.62
