@@ -83,17 +83,30 @@ class Number:
     column: int
     end_column: int
 
-    def changed(self, times: int) -> tuple[float, float]:
-        """It divided by that, and multiplied by it."""
+    @property
+    def others(self) -> tuple[float, float]:
+        """It halved and doubled."""
         if 0.5 < self.value < 1.0:
             rest = 1.0 - self.value
-            return 1.0 - rest / times, max(1.0 - times * rest, 0.0)
+            return 1.0 - rest / 2.0, 1.0 - 2.0 * rest
         if 1.0 < self.value < 2.0:
             above = self.value - 1.0
-            return 1.0 + above / times, 1.0 + times * above
+            return 1.0 + above / 2.0, 1.0 + 2.0 * above
         if isinstance(self.value, int):
-            return (self.value + 1) // times, times * self.value
-        return self.value / times, times * self.value
+            return (self.value + 1) // 2, 2 * self.value
+        return self.value / 2.0, 2.0 * self.value
+
+    @property
+    def without(self) -> tuple[float, float]:
+        """As good as none, and as good as endless."""
+        return (
+            (0, 1000 * self.value)
+            if isinstance(self.value, int)
+            else (
+                self.value / 1000.0,
+                1000.0 * self.value,
+            )
+        )
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -226,9 +239,9 @@ def most_moved(before: Mapping[str, float], after: Mapping[str, float]) -> str:
 
 def trials(number: Number, figures: Mapping[str, float]) -> list[Row]:
     """It halved and doubled; where nothing tells those from it, without it too."""
-    rows = [tried(number, value, figures) for value in number.changed(2)]
+    rows = [tried(number, value, figures) for value in number.others]
     if not any(row.is_felt for row in rows):
-        rows += [tried(number, value, figures) for value in number.changed(1000)]
+        rows += [tried(number, value, figures) for value in number.without]
     return rows
 
 
@@ -284,7 +297,9 @@ def main(arguments: list[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         figures = screened(copied(Path(folder), None, 0.0), ("services", "trainings"))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        rows = [row for found in pool.map(lambda one: trials(one, figures), numbers) for row in found]
+        rows = [
+            row for found in pool.map(lambda one: trials(one, figures), numbers) for row in found
+        ]
     table, told = table_of(rows), headline(rows)
     if not chosen.only:
         results.save(

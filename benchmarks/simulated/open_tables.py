@@ -178,15 +178,15 @@ class _Kind:
 
     def __str__(self) -> str:
         low, high = interval(self.values)
-        return f"{self.mean:.3f} ({low:.3f} to {high:.3f} over {len(self.values)} seeds; {self.name})"
+        return (
+            f"{self.mean:.3f} ({low:.3f} to {high:.3f} over {len(self.values)} seeds; {self.name})"
+        )
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % interval of their mean, by bootstrap (Efron, 1979)."""
     drawn = random.Random(len(values))
-    means = sorted(
-        statistics.fmean(drawn.choices(values, k=len(values))) for _ in range(RESAMPLES)
-    )
+    means = sorted(statistics.fmean(drawn.choices(values, k=len(values))) for _ in range(RESAMPLES))
     return means[RESAMPLES // 40], means[-1 - RESAMPLES // 40]
 
 

@@ -29,9 +29,9 @@ FEW_REQUESTS = 20
 """What fewer requests tell may be chance."""
 SIGMAS = 4.0
 """So many standard errors are no chance, also where it is looked at once a second."""
-THROTTLED_RATIO, FREE_RATIO = 0.7, 0.1
-"""Part of the kernel's periods from which on a ceiling set the pace, and up to which it did not; in
-between it did a part of the time."""
+THROTTLED_RATIO = 0.7
+"""Part of the kernel's periods from which on a ceiling set the pace; where only `LITTLE` of them
+were throttled it did not, and in between it did a part of the time."""
 AHEAD = 16.0
 """Who comes first weighs so many times as much."""
 QUIET_S = 3.0

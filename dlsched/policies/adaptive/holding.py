@@ -19,8 +19,8 @@ from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.services.model import ServiceMemory
 
-_STEP_RATIO, _MOST_STEPS = 0.5, 3
-"""Each further step leaves trainings this part of what they had, and there are so many steps."""
+_STEP_RATIO = 0.5
+"""Each further step leaves trainings this part of what they had."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +151,7 @@ def stepped(
     if hold.ratio and MARGIN * ratio > hold.ratio:
         return let_go(hold, now_s)
     # Behind all others there is no further step.
-    most = 1 if all(_goes_behind(hold, job) for job in training) else _MOST_STEPS
-    return hold if hold.steps == most else further
+    return hold if all(_goes_behind(hold, job) for job in training) else further
 
 
 def _goes_behind(hold: Hold, job: JobView) -> bool:

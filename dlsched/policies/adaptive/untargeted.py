@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from dlsched.estimate.tuning import CLEARLY, FREE_RATIO
+from dlsched.estimate.tuning import CLEARLY, LITTLE
 from dlsched.model.state import JobView
 from dlsched.policies.adaptive.placed import Placed
 
@@ -35,7 +35,7 @@ def place(jobs: Sequence[JobView], shares: Mapping[str, float]) -> Placed[None]:
 def expected_cores(job: JobView, share_cores: float) -> float:
     """Mean cores that it will use of its share."""
     used, limit = job.usage.cpu_cores, job.actual.cpu_cores
-    if used is None or (job.usage.throttled_ratio or 0.0) > FREE_RATIO:
+    if used is None or (job.usage.throttled_ratio or 0.0) > LITTLE:
         return share_cores
     if limit is not None and used >= limit / CLEARLY:
         return share_cores

@@ -63,3 +63,28 @@ def test_nothing_seen_is_no_rate() -> None:
     assert NONE_SEEN.after(0, 0.0, 0.0, 0) == NONE_SEEN
     # A queue that is given up (a restart) is no request less.
     assert NONE_SEEN.after(0, 0.1, 1.0, 50).after(1, 0.1, 1.0, 0).requests >= 0.0
+
+
+def looks(found: Arrivals, answered: int, latency_s: float, seconds: int) -> Arrivals:
+    """So many answers in each of so many looks of a second."""
+    for _ in range(seconds):
+        found = found.after(answered, latency_s, 1.0, 0)
+    return found
+
+
+@pytest.mark.parametrize("before_s", range(60, 64))
+def test_a_load_that_stays_doubled_is_known_within_sixteen_seconds(before_s: int) -> None:
+    found = looks(looks(NONE_SEEN, 20, 0.1, before_s), 40, 0.3, 16)
+    assert found.rate_per_s(0.3) == pytest.approx(40.0, rel=0.05)
+
+
+def test_a_burst_of_five_seconds_changes_little() -> None:
+    found = looks(NONE_SEEN, 20, 0.1, LOOKS)
+    for _ in range(4):
+        found = looks(looks(found, 60, 0.3, 5), 20, 0.1, 25)
+    assert found.rate_per_s(0.1) == pytest.approx(20.0 * (5 * 3 + 25) / 30, rel=0.15)
+
+
+def test_a_closed_loop_that_is_sped_up_is_no_change_of_load() -> None:
+    fast = looks(looks(NONE_SEEN, 5, 0.8, LOOKS), 20, 0.1, 16)
+    assert fast.rate_per_s(0.8) == pytest.approx(5.0, rel=0.05)

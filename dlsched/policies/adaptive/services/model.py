@@ -17,7 +17,7 @@ from dlsched.estimate.tuning import (
     CLEARLY,
     FEW_REQUESTS,
     FINE,
-    FREE_RATIO,
+    LITTLE,
     LOOK_WEIGHT,
     MARGIN,
     MOSTLY,
@@ -295,7 +295,7 @@ def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> 
         cpu_core_s = None if used is None else used * elapsed_s
     else:
         throttled = usage.throttled_ratio > THROTTLED_RATIO
-        free = usage.throttled_ratio < FREE_RATIO
+        free = usage.throttled_ratio < LITTLE
         cpu_core_s = job.attained_core_s - known.attained_core_s
     if (
         elapsed_s > job.progress.missing_s + 2.0 * mean_s
