@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Literal
 
 from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, Sample
+from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import AccuracyTarget, Bounds, JobSpec, Limits
 
 OFTEN_S = 1.0
@@ -258,6 +259,8 @@ class Snapshot:
     window_s: float = 30.0
     wakes: tuple[str, ...] = ()
     """Arrivals, exits and changed targets since the last decision, each in a few words."""
+    resource: Resource = CPU
+    """What is divided. Fields named `cores` are amounts of it: of a GPU's time, parts of 1."""
 
     @property
     def running(self) -> tuple[JobView, ...]:

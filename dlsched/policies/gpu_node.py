@@ -22,7 +22,7 @@ from dlsched.policies.gpu_time import (
     as_node,
     foreign_share,
     gpu_name,
-    of_time,
+    of_gpu,
     shared_gpus,
     shares_gpus,
 )
@@ -168,7 +168,7 @@ def _outlooks(
                         one,
                         needs_cores=None,
                         lacks=(),
-                        why=of_time(one.why, gpu_name(snapshot, part.device)),
+                        why=of_gpu(one.why, gpu_name(snapshot, part.device)),
                     )
                     for one in seen
                 )
@@ -316,7 +316,7 @@ def _why(
         parts = [reasons[_CPU].get(job.name, ""), told.get(job.name, "")]
         for uuid in job.gpus:
             words = reasons.get(uuid, {}).get(job.name, "")
-            parts.append(of_time(words, gpu_name(snapshot, uuid)))
+            parts.append(of_gpu(words, gpu_name(snapshot, uuid)))
         if any(parts):
             why[job.name] = _sentence([part for part in parts if part])
     return why

@@ -87,7 +87,7 @@ def even(snapshot: Snapshot) -> Decision:
     part = snapshot.node.capacity_cores / max(1, len(snapshot.running))
     return Decision(
         limits={job.name: Limits(part) for job in snapshot.running},
-        why={job.name: f"even: {part:.3f} cores" for job in snapshot.running},
+        why={job.name: f"even: {snapshot.resource.amount(part)}" for job in snapshot.running},
         next_s=30.0 if is_gpu(snapshot) else 2.0,
     )
 

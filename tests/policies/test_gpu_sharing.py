@@ -74,7 +74,7 @@ def test_dqoes_satisfies_those_it_can_when_not_all_fit_on_the_gpu(seed: int) -> 
         assert missed(world, "a") <= BAND
         assert missed(world, "b") <= BAND
     assert world.boxes["dear"].limits.gpu_share == pytest.approx(0.1, abs=0.05)
-    assert "too dear while GPU 0 is short" in world.why("dear")
+    assert "too dear while time on GPU 0 is short" in world.why("dear")
     assert world.most_given <= 1.0 + 1e-9
 
 
