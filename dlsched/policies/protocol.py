@@ -39,6 +39,11 @@ class Policy(Protocol):
         ...
 
 
+def divides_gpus(policy: Policy | type[Policy]) -> bool:
+    """Whether it is asked for the time of each shared GPU too."""
+    return bool(getattr(policy, "per_device", True))
+
+
 def heeds_progress(policy: Policy) -> bool:
     """Whether what it decides for a job hangs on that job's progress."""
     return bool(getattr(policy, "heeds_progress", True))
