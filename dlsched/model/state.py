@@ -8,7 +8,7 @@ from typing import Literal
 
 from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, Sample
 from dlsched.model.resource import CPU, Resource
-from dlsched.model.spec import AccuracyTarget, Bounds, JobSpec, Limits
+from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
 
 OFTEN_S = 1.0
 """The shortest time between two reports that is told apart."""
@@ -200,7 +200,7 @@ class JobView:
             self.can_idle
             and isinstance(self.spec.target, AccuracyTarget)
             and not self.gpus
-            and self.spec.bounds.floor_cores <= Bounds().floor_cores
+            and not self.spec.bounds.promised
         )
 
     @property
