@@ -64,7 +64,8 @@ def place(
     floors = {job.name: min(job.spec.bounds.floor_cores, wides[job.name]) for job in jobs}
     order = _order(jobs, memories, worths, wides, capacity_cores, rule)
     given = _given(order, floors, wides, worths, capacity_cores, rule)
-    weights = _weights(order, given, floors, worths, capacity_cores)
+    promised = {job.name for job in jobs if job.spec.bounds.promised}
+    weights = _weights(order, given, floors, promised, worths, capacity_cores)
     told = {name: memory.outlooks for name, memory in memories.items()}
     anew = any(_stale(job, memories[job.name], now_s, len(jobs)) for job in jobs)
     if anew:
@@ -232,6 +233,7 @@ def _weights(
     order: Sequence[str],
     given: Mapping[str, float],
     floors: Mapping[str, float],
+    promised: Collection[str],
     worths: Mapping[str, Worth],
     capacity_cores: float,
 ) -> dict[str, float]:
@@ -257,7 +259,7 @@ def _weights(
             following *= FINE
         weights[name] = max(weight, min(floors[name], _UNASKED_CORES), _LEAST_WEIGHT)
         before += given[name]
-    asked = {name: floors[name] for name in order[1:] if floors[name] > _UNASKED_CORES}
+    asked = {name: floors[name] for name in order[1:] if name in promised}
     others = math.fsum(weight for name, weight in weights.items() if name not in asked)
     free_cores = max(capacity_cores - math.fsum(asked.values()), LITTLE * capacity_cores)
     for name, floor in asked.items():
