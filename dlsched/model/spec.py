@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Literal
 
 from dlsched.model.units import CORES_MIN
@@ -48,6 +49,13 @@ class LatencyTarget:
     quantile: float | None = None
 
 
+class Tier(StrEnum):
+    """The two values of an accuracy target, in order."""
+
+    DELIVER = "deliver"
+    FINISH = "finish"
+
+
 @dataclass(frozen=True, slots=True)
 class AccuracyTarget:
     """Deliver at one value of a metric, finish at a second (below the first: lower is better)."""
@@ -56,6 +64,10 @@ class AccuracyTarget:
     deliver: float
     finish: float
     deadline_s: float | None = None
+
+    def value_of(self, tier: Tier) -> float:
+        """The value of the metric at which that tier is reached."""
+        return self.deliver if tier is Tier.DELIVER else self.finish
 
 
 Target = LatencyTarget | AccuracyTarget
