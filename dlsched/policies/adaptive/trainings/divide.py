@@ -259,7 +259,7 @@ def _weights(
             following *= FINE
         weights[name] = max(weight, min(floors[name], _UNASKED_CORES), _LEAST_WEIGHT)
         before += given[name]
-    asked = {name: floors[name] for name in order[1:] if name in promised}
+    asked = {name: floors[name] for name in order[1:] if name in promised and floors[name] > 0.0}
     others = math.fsum(weight for name, weight in weights.items() if name not in asked)
     free_cores = max(capacity_cores - math.fsum(asked.values()), LITTLE * capacity_cores)
     for name, floor in asked.items():
