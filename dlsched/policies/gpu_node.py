@@ -28,6 +28,7 @@ from dlsched.policies.protocol import Policy, divides_gpus, heeds_progress, hold
 
 _CPU = ""
 _FORM: Literal["per device"] = "per device"
+_BEFORE = {"cores", "gpus", "responses", "wanted"}
 _DUE_S = 1e-6
 """What is due within so little is due now: rounding must not cost a cycle."""
 
@@ -67,6 +68,15 @@ def memory_kind(policy: Policy, plain: object) -> Any:
     kind: Any = policy.Memory
     wrapped = isinstance(plain, Mapping) and plain.get("form") == _FORM
     return PerDeviceMemory[kind] if wrapped else kind
+
+
+def in_present_form(plain: object) -> object:
+    """What was remembered, as it is written now: the version before had no `form`, and no part of
+    its own for trials."""
+    if not isinstance(plain, Mapping) or plain.keys() != _BEFORE:
+        return plain
+    trials = {"responses": plain["responses"], "wanted": plain["wanted"]}
+    return {"cores": plain["cores"], "gpus": plain["gpus"], "trials": trials, "form": _FORM}
 
 
 def per_device(policy: Policy) -> Policy:

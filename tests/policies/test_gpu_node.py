@@ -386,9 +386,14 @@ def test_memory_without_gpus_is_recalled_as_ever_and_nonsense_is_told() -> None:
     wrapped = {"cores": {"device": ""}, "trials": {"responses": [{"name": 1}]}}
     memory, trouble = recalled(named.policy, {**wrapped, "form": "per device"})
     assert (memory, trouble) == (None, "trials.responses.0.name: Input should be a valid string")
-    # As the version before wrote it: refused in one line, and the policy begins anew.
-    before = {"cores": {"device": ""}, "gpus": [], "responses": [], "wanted": []}
-    assert recalled(named.policy, before) == (None, "asked: Field required")
+
+
+def test_memory_of_the_version_before_is_recalled() -> None:
+    policy = per_device(Scripted(even))
+    now = replace(remembered(HELD), trials=CpuTrials((HELD,), (("a", 1.0),)))
+    plain = json.loads(memory_text(now))
+    before = {"cores": plain["cores"], "gpus": plain["gpus"], **plain["trials"]}
+    assert recalled(policy, before) == (now, None)
 
 
 def test_places_count_a_job_once_and_once_more_for_each_gpu_that_it_shares() -> None:
