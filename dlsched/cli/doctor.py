@@ -140,12 +140,14 @@ def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
 
 
 def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Finding]:
+    from dlsched.daemon.wiring import gpu_options, placement_options
     from dlsched.runtime.docker.doctor import gpus
     from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
 
     yield from gpus.alarm(settings.state_dir)
-    seen = gpus.look(settings.gpus)
-    yield from gpus.devices(seen, settings.gpus)
+    placement = placement_options(settings)
+    seen = gpus.look(settings.gpus.device_folder)
+    yield from gpus.devices(seen, placement)
     if not seen.devices:
         return
     if works:
@@ -153,8 +155,8 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
             info = engine.info()
             marks = ({INSTANCE: settings.instance}, {ENABLE: "true"})
             ours = {one["Id"] for labels in marks for one in engine.containers(labels)}
-            yield from gpus.foreign_users(seen, ours, settings.gpus)
-            yield gpus.way_in(seen, info, settings.gpus)
+            yield from gpus.foreign_users(seen, ours, placement)
+            yield gpus.way_in(seen, info, gpu_options(settings))
             yield from gpus.user_namespaces(seen, info)
     yield gpus.mps(os.environ)
     with suppress(DlschedError), options.daemon_of(settings) as daemon:

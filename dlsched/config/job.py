@@ -272,7 +272,9 @@ def _logging(keys: JobKeys) -> Logging:
 
 def bounds_of(cpus: CpusKeys | None, gpus: GpusKeys | None = None) -> Bounds:
     """Floors and ceilings of checked keys."""
-    bounds = Bounds(cpus.min, cpus.max) if cpus else Bounds()
+    bounds = Bounds()
+    if cpus is not None:
+        bounds = Bounds(cpus.min, cpus.max, promised="min" in cpus.model_fields_set)
     if gpus is None:
         return bounds
     return replace(bounds, floor_share=gpus.share.min, ceiling_share=gpus.share.max)
@@ -309,11 +311,11 @@ def _digest(value: object) -> str:
 
 def _canonical(value: Any) -> Any:
     if is_dataclass(value):
-        present = {item.name: getattr(value, item.name) for item in fields(value)}
         return {type(value).__name__: {
-            item.name: _canonical(present[item.name])
+            item.name: told
             for item in fields(value)
-            if present[item.name] != item.default
+            if item.metadata.get("digest", True)
+            and (told := _canonical(getattr(value, item.name))) != _canonical(item.default)
         }}  # fmt: skip
     if isinstance(value, tuple):
         return [_canonical(part) for part in value]

@@ -128,6 +128,7 @@ class Controller:
             hooks=hooks,
             outlooks=self._decider.outlooks,
         )
+        self._ledger.outlooks = report.outlooks
         _log_alarms(self.last_report.alarms if self.last_report else (), report.alarms)
         self._standings = _log_turns(report, self._standings)
         self.last_report = report

@@ -16,7 +16,7 @@ from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import Snapshot
-from dlsched.policies.gpu_node import PerDevice, places
+from dlsched.policies.gpu_node import places
 from dlsched.policies.protocol import Policy, heeds_progress
 
 ASKS_PER_MEASURE = 30
@@ -115,7 +115,7 @@ class Decider:
             return None
         self.asks += 1
         try:
-            decision = PerDevice(self._named.policy).decide(snapshot, self._memory)
+            decision = self._named.policy.decide(snapshot, self._memory)
             refuse_nonsense(decision, {job.name for job in snapshot.jobs})
             self._measure(decision.memory, snapshot)
             why = dict(decision.why)

@@ -22,7 +22,7 @@ from dlsched.policies.gpu_time import (
     as_node,
     gpu_name,
     in_steps,
-    of_time,
+    of_gpu,
     same_share,
     shared_gpus,
     starts_on,
@@ -123,7 +123,7 @@ def _gpu_shares(
         name = gpu_name(snapshot, uuid)
         for job_name, word in said.items():
             before = f"{notes[job_name]}; " if job_name in notes else ""
-            notes[job_name] = before + of_time(word, name)
+            notes[job_name] = before + of_gpu(word, name)
     return shares
 
 

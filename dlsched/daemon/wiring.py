@@ -21,6 +21,7 @@ from dlsched.model.spec import JobSpec
 from dlsched.policies.registry import load
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker import DockerOptions
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.host import physical_cores
 
 _AT_START = (
@@ -76,8 +77,13 @@ def engine_options(settings: Settings) -> DockerOptions:
         config_file=settings.engine.config_file,
         group_weight=settings.group_weight,
         cgroup_under=settings.engine.cgroup_parent or "",
-        gpus=settings.gpus,
+        gpus=gpu_options(settings),
     )
+
+
+def gpu_options(settings: Settings) -> GpuOptions:
+    """How GPUs reach containers."""
+    return GpuOptions(settings.gpus.injection, settings.gpus.device_folder)
 
 
 def ledger_options(settings: Settings) -> LedgerOptions:

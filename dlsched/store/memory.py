@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import PolicyError
-from dlsched.policies.gpu_node import memory_kind
+from dlsched.policies.gpu_node import in_present_form, memory_kind
 from dlsched.policies.protocol import Policy
 from dlsched.store.journal.coding import json_text, plain_value
 
@@ -56,4 +56,5 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
 
 def recalled(policy: Policy, plain: object) -> tuple[PolicyMemory | None, str | None]:
     """What that policy remembered; None and the reason where it no longer loads."""
+    plain = in_present_form(plain)
     return load_memory(plain, memory_kind(policy, plain))

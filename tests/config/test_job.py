@@ -426,6 +426,14 @@ def test_what_means_the_same_has_the_same_digest() -> None:
     assert before.digest == again.digest == listed.digest
 
 
+def test_a_floor_that_is_asked_for_is_a_promise_however_small() -> None:
+    none, most, least, more = (
+        parsed(cpus) for cpus in ("", "cpus: {max: 2}", "cpus: {min: 0.01}", "cpus: {min: 0.5}")
+    )
+    assert [one.bounds.promised for one in (none, most, least, more)] == [False, False, True, True]
+    assert none.digest == least.digest  # digests of version 1 stay: a job that ended stays ended
+
+
 def test_digests_stay_the_same_over_releases() -> None:
     """A changed digest recreates every running container at an upgrade."""
     spec = parse_spec(LEAST, "f")

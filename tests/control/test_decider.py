@@ -19,6 +19,7 @@ from dlsched.model.decision import Decision
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, Limits
 from dlsched.model.state import GpuView, JobState, JobView, Snapshot
+from dlsched.policies.gpu_node import per_device
 from dlsched.store.memory import memory_size_check
 from tests.doubles import decide, gpu_fact, job_spec, snapshot, view
 
@@ -253,14 +254,15 @@ def gpu_sharer(name: str) -> JobView:
 
 def test_a_policy_is_asked_for_each_shared_gpu_as_well() -> None:
     policy = Counting(decide(a=0.5, b=0.25))
-    decision = Decider(NamedPolicy("counting", policy)).decide(sharing("a", "b"))
+    decision = Decider(NamedPolicy("counting", per_device(policy))).decide(sharing("a", "b"))
     assert decision is not None
     assert decision.limits == {"a": Limits(0.5, 0.5), "b": Limits(0.25, 0.25)}
     assert [one.node.capacity_cores for one in policy.seen] == [4.0, 1.0]
 
 
 def test_a_policy_that_fails_about_a_gpu_has_failed_and_all_limits_stay() -> None:
-    one = decider(decide(a=0.5), ValueError("no such GPU"))
+    policy = per_device(Counting(decide(a=0.5), ValueError("no such GPU")))
+    one = Decider(NamedPolicy("counting", policy))
     assert one.decide(sharing("a")) is None
     assert one.failure == "policy counting failed: ValueError: no such GPU"
 

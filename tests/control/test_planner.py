@@ -207,6 +207,7 @@ def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_the
         {"spec": job_spec("last")},  # it waits for requests
         {"spec": job_spec("last", target=None)},
         {"spec": job_spec("last", target=TRAINING, bounds=Bounds(0.2))},  # it was promised a part
+        {"spec": job_spec("last", target=TRAINING, bounds=Bounds(0.01, promised=True))},
         {"gpus": ("GPU-1",)},
     ],
 )

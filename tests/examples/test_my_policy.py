@@ -35,7 +35,7 @@ def seen(**latencies_s: float | None) -> Snapshot:
 
 
 def test_it_is_found_by_module_and_class() -> None:
-    assert load(NAME, {"step_ratio": 0.1}).parameters.step_ratio == 0.1  # type: ignore[attr-defined]
+    assert load(NAME, {"step_ratio": 0.1}).policy.parameters.step_ratio == 0.1  # type: ignore[attr-defined]
     with pytest.raises(PolicyError, match="step_ratio is 2"):
         load(NAME, {"step_ratio": 2.0})
 

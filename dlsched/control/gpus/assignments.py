@@ -23,9 +23,9 @@ from dlsched.control.gpus.rebalance import (
     to_make_room,
     unmovable,
 )
-from dlsched.estimate.finish import FinishForecast
 from dlsched.model.actions import Move, Outcome
 from dlsched.model.facts import ContainerFact, GpuFact, NodeFact
+from dlsched.model.forecast import Forecast
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import GpuView, JobState, NodeView
 
@@ -89,10 +89,11 @@ class Assignments:
         node: NodeView,
         members: Mapping[str, Member],
         options: PlacementOptions,
-        outlook: Callable[[str], FinishForecast],
+        outlook: Callable[[str], Forecast],
+        now_s: float,
     ) -> GpuQueue:
         """The GPUs for one pass through the queue, beside all that hold some."""
-        return GpuQueue(node, self._holders(members), options, self._kept, outlook)
+        return GpuQueue(node, self._holders(members), options, self._kept, outlook, now_s)
 
     def take(self, verdicts: Mapping[str, Verdict]) -> None:
         """What is kept from now on."""

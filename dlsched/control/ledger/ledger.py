@@ -29,10 +29,11 @@ from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import claimants
 from dlsched.control.ledger.tiers import Climbs
 from dlsched.control.ledger.update import Folded, Queued
-from dlsched.estimate.finish import FinishForecast, finish_forecast
+from dlsched.estimate.finish import finish_forecast
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start
 from dlsched.model.facts import Begun, ContainerFact, Observation
+from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
 
@@ -58,6 +59,8 @@ class Ledger:
         self._arrived = 0
         self._wakes: list[str] = []
         self._host: tuple[float, float] | None = None
+        self.outlooks: Mapping[str, tuple[Forecast, ...]] = {}
+        """Those of the last report, by job: the queue for GPUs goes by them."""
 
     def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
         """One observation, the wish and the durable records become one snapshot."""
@@ -258,7 +261,7 @@ class Ledger:
         present = [self._records[name].spec for name in order if standings[name].state.holds]
         options = self._options
         queued.gpus = self._assignments.queue(
-            node, members, options.gpus, lambda job: self._outlook(job, seen.now_s)
+            node, members, options.gpus, lambda job: self._outlook(job, seen.now_s), seen.now_s
         )
         queued.verdicts = admit(
             queue, present, node, options.max_jobs, options.ceilings_of, queued.gpus
@@ -320,14 +323,12 @@ class Ledger:
         )
         return {} if wanted is None else {wanted.job: (wanted.gpus, wanted.why)}
 
-    def _outlook(self, job: str, now_s: float) -> FinishForecast:
+    def _outlook(self, job: str, now_s: float) -> Forecast:
         """When a job may end, from what was last known of it."""
         view = self._records[job].view
-        return (
-            FinishForecast(None, f"{job} tells nothing yet")
-            if view is None
-            else finish_forecast(view, now_s)
-        )
+        if view is None:
+            return Forecast(ForecastKind.UNKNOWN, "finish", why=f"{job} tells nothing yet")
+        return finish_forecast(view, now_s, self.outlooks.get(job, ()))
 
     def _known(self, name: str) -> str | None:
         """The container that stood for that job so far."""

@@ -21,7 +21,8 @@ from dlsched.model.facts import (
     Observation,
     Report,
 )
-from dlsched.model.spec import Checkpoint, JobSpec, Limits
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import AccuracyTarget, Checkpoint, JobSpec, Limits
 from dlsched.model.state import JobState
 from tests.doubles import gpu_fact, gpu_spec, running
 
@@ -113,6 +114,22 @@ def test_why_gpus_cannot_be_seen_is_passed_on():
     folded = cycles.fold()
     assert folded.snapshot.node.gpu_trouble == "driver and library differ"
     assert "can never start" not in views(folded)["a"].reason
+
+
+# ------------------------------------------------------------------------------- waiting
+
+
+def test_who_waits_is_told_what_the_policy_expects_of_the_holder():
+    learns = gpu_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.97))
+    cycles = Cycles(gpu_spec("b"), gpus=TWO[:1])
+    cycles.runs(learns, "GPU-0")
+    assert views(cycles.fold())["b"].reason.endswith("when is not known: a tells nothing yet")
+    cycles.ledger.outlooks = {
+        "a": (Forecast(ForecastKind.EXPECTED, "finish", 900.0, 602.0, 1500.0),)
+    }
+    assert views(cycles.fold())["b"].reason.endswith(
+        "; not before about 10 min: a is expected to reach accuracy 0.97"
+    )
 
 
 # ------------------------------------------------------------------------------- starting

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.facts import GpuFact, NodeFact, Observation
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Process, Scenario
 from tests.runtime.docker.rig import Rig, fact, job_spec
@@ -24,7 +24,7 @@ def runtime(tmp_path: Path) -> Iterator[DockerRuntime]:
         state_dir=tmp_path / "state",
         host=f"unix://{tmp_path}/absent.sock",
         call_wait_s=0.01,
-        gpus=Gpus(device_folder=tmp_path / "dev"),
+        gpus=GpuOptions(device_folder=tmp_path / "dev"),
     )
     made = DockerRuntime(options, SystemClock(), lambda _: None)
     yield made

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from dlsched.config.settings import Gpus
+from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact
 from dlsched.model.units import render_bytes, render_seconds
 from dlsched.runtime.cgroup.read import PROC
@@ -18,6 +18,7 @@ from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import ALARM_FILE, Canary
 from dlsched.runtime.docker.gpus.injection import NVIDIA_CONFIG, Injector, NoWay, nvidia_mode
 from dlsched.runtime.docker.gpus.mps import running_pipes
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.doctor.finding import Finding
 from dlsched.runtime.gpu import Inventory, Look, remedy
 from dlsched.runtime.gpu.inventory import EVERY_S
@@ -35,16 +36,18 @@ _TO_CDI = (
 )
 
 
-def look(options: Gpus) -> Look:
+def look(device_folder: Path) -> Look:
     """The GPUs, looked at twice: processes that end meanwhile are nobody's trouble."""
-    inventory = Inventory(options.device_folder, wait_s=PATIENCE_S, first_wait_s=PATIENCE_S)
+    inventory = Inventory(device_folder, wait_s=PATIENCE_S, first_wait_s=PATIENCE_S)
     inventory.look(0.0)
     seen = inventory.look(EVERY_S)
     inventory.close()
     return seen
 
 
-def devices(seen: Look, options: Gpus, driver: Path = NVIDIA_DRIVER) -> Iterator[Finding]:
+def devices(
+    seen: Look, options: PlacementOptions, driver: Path = NVIDIA_DRIVER
+) -> Iterator[Finding]:
     """The driver, and each GPU."""
     if not seen.devices and seen.trouble is None:
         if not driver.exists():
@@ -75,7 +78,7 @@ def alarm(state_dir: Path) -> Iterator[Finding]:
         yield Finding("gpu", "warn", str(Canary(state_dir=state_dir).alarm))
 
 
-def _device(gpu: GpuFact, options: Gpus) -> Finding:
+def _device(gpu: GpuFact, options: PlacementOptions) -> Finding:
     place = "" if gpu.part_of is None else f", MIG instance of {gpu.part_of}"
     mode = "" if gpu.compute_mode is ComputeMode.DEFAULT else f", mode {gpu.compute_mode.value}"
     kept = ", reserved" if {gpu.uuid, gpu.part_of} & set(options.reserved) else ""
@@ -95,7 +98,9 @@ def _device(gpu: GpuFact, options: Gpus) -> Finding:
     return Finding("gpu", "ok", line)
 
 
-def foreign_users(seen: Look, ours: Collection[str], options: Gpus) -> Iterator[Finding]:
+def foreign_users(
+    seen: Look, ours: Collection[str], options: PlacementOptions
+) -> Iterator[Finding]:
     """Processes on GPUs that are of no container of `ours` (ids)."""
     for gpu in seen.devices:
         others = [one for one in gpu.processes if one.container_id not in ours]
@@ -112,7 +117,7 @@ def foreign_users(seen: Look, ours: Collection[str], options: Gpus) -> Iterator[
             yield Finding("gpu", "warn", f"{line}; no job is placed on it", cure)
 
 
-def way_in(seen: Look, info: Body, options: Gpus, config: Path = NVIDIA_CONFIG) -> Finding:
+def way_in(seen: Look, info: Body, options: GpuOptions, config: Path = NVIDIA_CONFIG) -> Finding:
     """How containers get GPUs: a CPU update can take them away again in the legacy mode."""
     divided = {gpu.part_of for gpu in seen.devices}
     whole = tuple(gpu for gpu in seen.devices if gpu.uuid not in divided)

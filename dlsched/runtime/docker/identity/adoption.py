@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pydantic import Field, TypeAdapter
 
@@ -87,7 +88,7 @@ def spec_of(
                 f"label {PREFIX}cpus.min: {render_cores(bounds.floor_cores)} is above the limit "
                 f"that it came with, {render_cores(came_with_cores)}: give {PREFIX}cpus.max too"
             )
-        bounds = type(bounds)(bounds.floor_cores, came_with_cores)
+        bounds = replace(bounds, ceiling_cores=came_with_cores)
     return JobSpec(
         name=name,
         container=container,

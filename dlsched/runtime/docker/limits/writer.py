@@ -17,7 +17,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from dlsched.config.settings import Gpus
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import change_allotment, job_dir
@@ -35,6 +34,7 @@ from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.gpus.canary import Canary, Held, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.gpus.mps import paced
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
@@ -68,7 +68,7 @@ class Hands:
         state_dir: Path,
         wall_time: Callable[[], str],
         proc: Path = PROC,
-        injector: Injector = Injector(Gpus(), tuple),  # noqa: B008 - it is frozen
+        injector: Injector = Injector(GpuOptions(), tuple),  # noqa: B008 - it is frozen
         canary: Canary | None = None,
     ) -> None:
         """`state_dir` is where own jobs read what they are allotted; `injector` knows the host's

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.actions import Outcome, Start
 from dlsched.model.facts import Begun, ContainerFact, ContainerState
 from dlsched.model.spec import Limits, Restart
@@ -24,6 +23,7 @@ from dlsched.runtime.docker.create.pulls import Images
 from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.writer import Hands
 from dlsched.runtime.docker.listing import Listing
@@ -285,7 +285,7 @@ class Bench:
             "i",
             state_dir,
             lambda: "cgroupfs",
-            Injector(Gpus(), tuple),
+            Injector(GpuOptions(), tuple),
         )
         self.starts = Starts(
             Images(self.engine, None),

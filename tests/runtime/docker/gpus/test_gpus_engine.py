@@ -16,7 +16,6 @@ from typing import Any
 import docker
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.actions import Resize, Start
 from dlsched.model.facts import ContainerFact, GpuAccess
 from dlsched.model.spec import Limits
@@ -26,6 +25,7 @@ from dlsched.runtime.docker import engine as engine_module
 from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.gpus.canary import ALARM_FILE
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import GPU_ACCESS
 from dlsched.runtime.docker.limits.outcome import Own
 from dlsched.runtime.docker.limits.writer import Hands
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.engine
 @pytest.fixture
 def rig(docker_host: str, base_image: str, tmp_path: Path, dev: Path) -> Iterator[Rig]:
     """A runtime that gives stand-ins to containers."""
-    gpus = Gpus(injection="nodes", device_folder=dev)
+    gpus = GpuOptions(injection="nodes", device_folder=dev)
     options = options_for(docker_host, f"g{secrets.token_hex(3)}", tmp_path / "state", gpus=gpus)
     inventory: Any = Seen(dev)
     rig = Rig(options, docker_host, inventory)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.facts import GpuAccess
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.limits.reading import Seen, look
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 
@@ -20,7 +20,7 @@ BY_NODES = {"Devices": [{"PathOnHost": "/dev/nvidia0"}]}
 
 def seen(host: FakeHost) -> Seen:
     engine: Any = host
-    return look(CONTAINER, engine, Injector(Gpus(), tuple), Canary(), host.proc)
+    return look(CONTAINER, engine, Injector(GpuOptions(), tuple), Canary(), host.proc)
 
 
 @pytest.mark.parametrize("v2", [False, True])
