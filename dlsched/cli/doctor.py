@@ -211,8 +211,8 @@ def _journal(settings: Settings) -> Finding:
         return Finding("journal", "ok", f"{path}: not begun")
     with JournalReader(path) as reader:
         growth = reader.growth(bound)
-        if reader.trouble is not None:
-            return Finding("journal", "warn", reader.trouble, "move it away: a new one is begun")
+        if reader.problem is not None:
+            return Finding("journal", "warn", reader.problem, "move it away: a new one is begun")
     size = f"{render_bytes(growth.bytes)} of {render_bytes(bound)}"
     if growth.bytes_per_day is None or growth.lasts_s is None:
         return Finding("journal", "ok", f"{size}; too young to tell its growth")

@@ -240,9 +240,9 @@ class Agent:
         return memory
 
     def _troubles(self) -> tuple[str, ...]:
-        others = (self.journal.trouble(), self._api.trouble)
+        others = (self.journal.problem(), self._api.trouble)
         return (
-            *self._records.trouble,
+            *self._records.problems,
             *self._deliveries.troubles(),
             *self._runtime.troubles(),
             *self._released(),

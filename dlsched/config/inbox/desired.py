@@ -14,14 +14,16 @@ from dlsched.config.users import Tenants
 from dlsched.control.ledger.desired import Wish
 from dlsched.control.ports import Inbound
 from dlsched.model.facts import ContainerFact
-from dlsched.store.jobs import Claim
+from dlsched.store.jobs import NameClaim
 from dlsched.store.records import Records
 
 
 class FolderWish:
     """The wishes of one folder; only the loop's thread asks for them."""
 
-    def __init__(self, inbox: Inbox, folder: Path, claims: Records[Claim] | None = None) -> None:
+    def __init__(
+        self, inbox: Inbox, folder: Path, claims: Records[NameClaim] | None = None
+    ) -> None:
         """`claims` None: nothing is kept, as in a dry run."""
         self._inbox = inbox
         self._folder = folder
@@ -75,7 +77,7 @@ class FolderWish:
                 self._claims.lift(job)
             for job, name in seen.claims.items():
                 if job not in kept or kept[job].file != name:
-                    self._claims.record(Claim(job, name))
+                    self._claims.record(NameClaim(job, name))
             self._claims.write_again()
         except OSError as error:
             return f"whose a job's name is cannot be recorded: {error}"

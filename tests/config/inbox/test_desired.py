@@ -10,7 +10,7 @@ import pytest
 from dlsched.config.inbox.desired import FolderWish
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.model.cycle import RejectedFile
-from dlsched.store.jobs import Claim, claim_records
+from dlsched.store.jobs import NameClaim, claim_records
 from tests.doubles import job_spec, running
 
 FOLDER = Path("/jobs")
@@ -151,7 +151,7 @@ def test_who_holds_a_name_is_kept_and_forgotten_durably(inbox: Scripted, tmp_pat
     inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/z.yaml"})
     wish.scan(1.0)
     kept = claim_records(tmp_path).all()
-    assert dict(kept) == {"job-a": Claim("job-a", "alice/z.yaml")}
+    assert dict(kept) == {"job-a": NameClaim("job-a", "alice/z.yaml")}
 
 
 def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
@@ -163,7 +163,7 @@ def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
         settled=True, claims={"job-a": "a.yaml"}, closed={"bob": "/jobs/bob cannot be listed"}
     )
 
-    def full(word: Claim) -> None:
+    def full(word: NameClaim) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(records, "record", full)

@@ -214,7 +214,7 @@ class Resizes:
         """What is wrong, a line each."""
         past = (self._hands.burst_trouble, self._hands.idle_trouble)
         return (
-            *self._originals.trouble,
+            *self._originals.problems,
             *sorted(f"{refused.job}: {refused.why}" for refused in list(self._refused.values())),
             *filter(None, past),
             *(() if self._hands.canary.alarm is None else (self._hands.canary.alarm,)),
