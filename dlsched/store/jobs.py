@@ -1,7 +1,5 @@
-"""Records of jobs that Docker cannot keep: how a job ended, its delivery, who owns its name.
-
-They live in `ended`, `delivered` and `claims` in the state directory, beside the file `lock`.
-"""
+"""Records of jobs that Docker cannot keep: how a job ended, its delivery, who owns its name. They
+live in `ended`, `delivered` and `claims` in the state directory, beside the file `lock`."""
 
 from __future__ import annotations
 
@@ -67,10 +65,8 @@ class Lock:
 
 
 def lock_state_dir(state_dir: Path, instance: str) -> Lock:
-    """Make this process the only agent on that state directory.
-
-    Raises AlreadyRunning, which names the other agent; OSError when the directory is not usable.
-    """
+    """Make this process the only agent on that state directory. Raises AlreadyRunning, which names
+    the other agent; OSError when the directory is not usable."""
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(state_dir / "lock", flags, 0o640)

@@ -1,7 +1,5 @@
-"""Cycle reports as compressed rows, and back exactly; a policy's memory as plain JSON.
-
-A group of rows is one full frame and the deltas after it, in one deflate stream.
-"""
+"""Cycle reports as compressed rows, and back exactly; a policy's memory as plain JSON. A group of
+rows is one full frame and the deltas after it, in one deflate stream."""
 
 from __future__ import annotations
 
@@ -51,10 +49,8 @@ class Encoder:
                 window and its recent sketch are often the same object."""
 
     def row(self, report: CycleReport, *, full: bool) -> bytes:
-        """The report as bytes: full, or the delta to the previous one.
-
-        Raises TypeError when a policy's memory holds a value that is not plain.
-        """
+        """The report as bytes: full, or the delta to the previous one. Raises TypeError when a
+        policy's memory holds a value that is not plain."""
         now = _plain_report(report, self._before)
         if full or self._before is None:
             self._stream = _deflater()

@@ -1,7 +1,5 @@
-"""Read-only queries of the journal, also while the daemon writes it.
-
-It reads group by group, since a long transaction would keep the write-ahead log from checkpoints.
-"""
+"""Read-only queries of the journal, also while the daemon writes it. It reads group by group, since
+a long transaction would keep the write-ahead log from checkpoints."""
 
 from __future__ import annotations
 
@@ -39,11 +37,8 @@ class Growth:
 
 
 class JournalReader:
-    """A journal opened read-only, for use by one thread.
-
-    A missing, truncated, damaged or newer file raises nothing: `problem` says what could not be
-    read.
-    """
+    """A journal opened read-only, for use by one thread. A missing, truncated, damaged or newer
+    file raises nothing: `problem` says what could not be read."""
 
     def __init__(self, path: Path) -> None:
         self.problem: str | None = None
@@ -161,8 +156,7 @@ class JournalReader:
 
     def kept_memory(self, policy: str) -> object | None:
         """A policy's memory (a shadow's by its `shadow_name`) at the last full frame, as plain
-        values.
-        """
+        values."""
         found = self._one("SELECT memory FROM memories WHERE policy = ?", policy)
         try:
             return json.loads(found[0]) if found else None

@@ -1,7 +1,5 @@
-"""The journal's file: its tables, their versions, and opening it for writing or reading.
-
-Schemas are only ever added to: `PRAGMA user_version` counts the migrations applied.
-"""
+"""The journal's file: its tables, their versions, and opening it for writing or reading. Schemas
+are only ever added to: `PRAGMA user_version` counts the migrations applied."""
 
 from __future__ import annotations
 

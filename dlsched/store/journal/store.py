@@ -74,8 +74,7 @@ class Store:
 
     def write(self, batch: tuple[CycleReport, ...]) -> tuple[int, str] | None:
         """Commit the batch; returns how many reports cannot be encoded, and why. Raises
-        sqlite3.Error.
-        """
+        sqlite3.Error."""
         assert self._connection is not None
         refused: tuple[int, str] | None = None
         states, tries, last_cycle = self._states, self._tries, self._last_cycle
@@ -122,8 +121,7 @@ class Store:
 
     def _insert(self, table: str, values: tuple[object, ...]) -> None:
         """Insert one row. Lone surrogates in a container's text, which SQLite refuses, are
-        replaced.
-        """
+        replaced."""
         assert self._connection is not None
         row = [
             value.encode(errors="replace").decode() if isinstance(value, str) else value
@@ -134,8 +132,7 @@ class Store:
 
     def _remember(self) -> None:
         """Store the policies' memories of earlier frames; the frames from here on hold the later
-        ones.
-        """
+        ones."""
         assert self._connection is not None
         for policy, memory in self._memories.items():
             if memory is None:

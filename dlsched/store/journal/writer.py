@@ -14,10 +14,8 @@ from dlsched.store.journal.store import Store
 
 
 class Journal:
-    """Writes reports to one SQLite file. Opening never raises: see `problem`.
-
-    Every `frame_s` a frame is full. Frames past `max_bytes` or `max_age_s` go, oldest first.
-    """
+    """Writes reports to one SQLite file. Opening never raises: see `problem`. Every `frame_s` a
+    frame is full. Frames past `max_bytes` or `max_age_s` go, oldest first."""
 
     def __init__(
         self,
