@@ -127,7 +127,7 @@ class Watch:
             reports, self._drained = tuple(self._drained), []
             # Of what tells no latency nobody asks whether it waits.
             if self._waiting is not None and any(one.latency for one in reports):
-                self._waiting.look(now_s)
+                self._waiting.sample(now_s)
         elif self._told is not None and made_of == self._told_of:
             return self._told, vanished
         else:
