@@ -18,7 +18,7 @@ from dlsched.runtime.cgroup.waiting import RunQueueWait
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.progress.log_pattern import LogReader, LogStream
 from dlsched.runtime.progress.scrape import ScrapeReader
-from dlsched.runtime.progress.sidecar import Reading, SidecarReader
+from dlsched.runtime.progress.sidecar import SidecarReader, SourceReading
 from dlsched.runtime.progress.sources import LogPattern, MetricsEndpoint, MetricsFile, Source
 
 READ_ALL_S = 5.0
@@ -261,10 +261,10 @@ class Watch:
                 if reading.reports or reading.bad_lines:
                     self._take_up(reading)
                 if trouble is None:
-                    trouble = reading.trouble
+                    trouble = reading.problem
             self._trouble = trouble
 
-    def _take_up(self, reading: Reading) -> None:
+    def _take_up(self, reading: SourceReading) -> None:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
 
