@@ -314,10 +314,10 @@ class DockerRuntime:
         self._inventory.close()
 
     def _node(self, now_s: float) -> NodeFact | None:
-        look = self._inventory.look(now_s)
-        self._gpus, self._gpu_trouble = look.devices, look.trouble
+        polled = self._inventory.poll(now_s)
+        self._gpus, self._gpu_trouble = polled.devices, polled.problem
         node = host.node(SYSTEMD_GRAIN_CORES if self._driver == "systemd" else GRAIN_CORES)
-        return node and replace(node, gpus=look.devices, gpu_trouble=look.trouble)
+        return node and replace(node, gpus=polled.devices, gpu_trouble=polled.problem)
 
     def _fold(self, listing: Listing, now_s: float) -> None:
         first = self._folded is None

@@ -19,7 +19,7 @@ from dlsched.runtime.docker.gpus.canary import ALARM_FILE, Canary
 from dlsched.runtime.docker.gpus.injection import NVIDIA_CONFIG, Injector, NoWay, nvidia_mode
 from dlsched.runtime.docker.gpus.mps import running_pipes
 from dlsched.runtime.doctor.finding import Finding
-from dlsched.runtime.gpu import Inventory, Look, remedy
+from dlsched.runtime.gpu import GpuSnapshot, Inventory, remedy
 from dlsched.runtime.gpu.inventory import EVERY_S
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
@@ -35,18 +35,18 @@ _TO_CDI = (
 )
 
 
-def look(options: Gpus) -> Look:
+def look(options: Gpus) -> GpuSnapshot:
     """The GPUs, looked at twice: processes that end meanwhile are nobody's trouble."""
     inventory = Inventory(options.device_folder, wait_s=PATIENCE_S, first_wait_s=PATIENCE_S)
-    inventory.look(0.0)
-    seen = inventory.look(EVERY_S)
+    inventory.poll(0.0)
+    seen = inventory.poll(EVERY_S)
     inventory.close()
     return seen
 
 
-def devices(seen: Look, options: Gpus, driver: Path = NVIDIA_DRIVER) -> Iterator[Finding]:
+def devices(seen: GpuSnapshot, options: Gpus, driver: Path = NVIDIA_DRIVER) -> Iterator[Finding]:
     """The driver, and each GPU."""
-    if not seen.devices and seen.trouble is None:
+    if not seen.devices and seen.problem is None:
         if not driver.exists():
             yield Finding("gpu", "ok", "none: no NVIDIA driver on this host")
             return
@@ -57,8 +57,8 @@ def devices(seen: Look, options: Gpus, driver: Path = NVIDIA_DRIVER) -> Iterator
         )
         yield Finding("gpu", "warn", line, cure)
         return
-    if seen.trouble is not None:
-        yield Finding("gpu", "warn" if seen.devices else "fail", seen.trouble, "ask nvidia-smi")
+    if seen.problem is not None:
+        yield Finding("gpu", "warn" if seen.devices else "fail", seen.problem, "ask nvidia-smi")
     if seen.driver is not None:
         cost = render_seconds(seen.cost_s)
         yield Finding("gpu", "ok", f"driver {seen.driver}; a look at its GPUs takes {cost}")
@@ -95,7 +95,7 @@ def _device(gpu: GpuFact, options: Gpus) -> Finding:
     return Finding("gpu", "ok", line)
 
 
-def foreign_users(seen: Look, ours: Collection[str], options: Gpus) -> Iterator[Finding]:
+def foreign_users(seen: GpuSnapshot, ours: Collection[str], options: Gpus) -> Iterator[Finding]:
     """Processes on GPUs that are of no container of `ours` (ids)."""
     for gpu in seen.devices:
         others = [one for one in gpu.processes if one.container_id not in ours]
@@ -112,7 +112,7 @@ def foreign_users(seen: Look, ours: Collection[str], options: Gpus) -> Iterator[
             yield Finding("gpu", "warn", f"{line}; no job is placed on it", cure)
 
 
-def way_in(seen: Look, info: Body, options: Gpus, config: Path = NVIDIA_CONFIG) -> Finding:
+def way_in(seen: GpuSnapshot, info: Body, options: Gpus, config: Path = NVIDIA_CONFIG) -> Finding:
     """How containers get GPUs: a CPU update can take them away again in the legacy mode."""
     divided = {gpu.part_of for gpu in seen.devices}
     whole = tuple(gpu for gpu in seen.devices if gpu.uuid not in divided)
@@ -139,7 +139,7 @@ def way_in(seen: Look, info: Body, options: Gpus, config: Path = NVIDIA_CONFIG) 
     return Finding("gpu", "warn", line, _TO_CDI)
 
 
-def user_namespaces(seen: Look, info: Body) -> Iterator[Finding]:
+def user_namespaces(seen: GpuSnapshot, info: Body) -> Iterator[Finding]:
     """Whether root of a container, who is somebody else here, may open the nodes."""
     words = [str(option) for option in info.get("SecurityOptions") or ()]
     if not any("userns" in word or "rootless" in word for word in words):
@@ -167,7 +167,7 @@ def mps(environment: Mapping[str, str], proc: Path = PROC) -> Finding:
     return Finding("gpu", "ok", line)
 
 
-def reached_by(pid: int, seen: Look, proc: Path = PROC) -> Iterator[Finding]:
+def reached_by(pid: int, seen: GpuSnapshot, proc: Path = PROC) -> Iterator[Finding]:
     """Whether the daemon's process has the nodes in its own /dev, which may be a private one."""
     root = proc / str(pid) / "root"
     nodes = dict.fromkeys(node for gpu in seen.devices for node in gpu.nodes)
