@@ -144,7 +144,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
     from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
 
     yield from gpus.alarm(settings.state_dir)
-    seen = gpus.look(settings.gpus)
+    seen = gpus.poll(settings.gpus)
     yield from gpus.devices(seen, settings.gpus)
     if not seen.devices:
         return
@@ -154,7 +154,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
             marks = ({INSTANCE: settings.instance}, {ENABLE: "true"})
             ours = {one["Id"] for labels in marks for one in engine.containers(labels)}
             yield from gpus.foreign_users(seen, ours, settings.gpus)
-            yield gpus.way_in(seen, info, settings.gpus)
+            yield gpus.access(seen, info, settings.gpus)
             yield from gpus.user_namespaces(seen, info)
     yield gpus.mps(os.environ)
     with suppress(DlschedError), options.daemon_of(settings) as daemon:

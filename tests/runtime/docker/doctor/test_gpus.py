@@ -37,7 +37,7 @@ def test_a_driver_whose_library_does_not_reach_the_agent_is_told(tmp_path: Path)
     driver.write_text("NVRM version: ...")
     (found,) = gpu_doctor.devices(GpuSnapshot(at_s=0.0), Gpus(), driver)
     assert found.state == "warn"
-    assert "libnvidia-ml.so.1 does not reach it" in found.line
+    assert "libnvidia-ml.so.1 cannot use it" in found.line
     assert "NVIDIA_DRIVER_CAPABILITIES=utility" in found.remedy
 
 
@@ -46,7 +46,7 @@ def test_driver_and_gpus_are_told() -> None:
     options = Gpus(reserved=("GPU-b",))
     told = devices(A100, part, driver="550.54.15", cost_s=0.0021, options=options)
     assert told == [
-        Finding("gpu", "ok", "driver 550.54.15; a look at its GPUs takes 2.1 ms"),
+        Finding("gpu", "ok", "driver 550.54.15; reading its GPUs takes 2.1 ms"),
         Finding("gpu", "ok", "GPU 0: NVIDIA A100, 40 GiB, GPU-a"),
         Finding("gpu", "ok", "GPU 1: NVIDIA A100, 40 GiB, MIG-b, MIG instance of GPU-b, reserved"),
     ]
@@ -66,7 +66,7 @@ def test_driver_and_gpus_are_told() -> None:
         (
             {"compute_mode": ComputeMode.PROHIBITED},
             "warn",
-            "mode prohibited: nobody may compute on it",
+            "mode prohibited: no process may compute on it",
             "nvidia-smi -i 0 -c DEFAULT",
         ),
         ({"nodes": ("/absent/nvidia0",)}, "warn", "/absent/nvidia0 is not there", "persistenced"),
@@ -92,7 +92,9 @@ def test_users_beside_the_jobs_are_told() -> None:
     seen = GpuSnapshot((used, replace(A100, index=1)))
     (found,) = gpu_doctor.foreign_users(seen, {"c1"}, Gpus())
     assert found.state == "warn"
-    assert "GPU 0 is used by others than jobs: pid 8, 9, 2 GiB; no job is placed" in found.line
+    assert (
+        "GPU 0 is used by processes outside jobs: pid 8, 9, 2 GiB; no job is placed" in found.line
+    )
     assert "gpus.foreign: share" in found.remedy
     (shared,) = gpu_doctor.foreign_users(seen, {"c1"}, Gpus(foreign="share"))
     assert shared.state == "ok"
@@ -122,14 +124,14 @@ def test_how_jobs_get_gpus(
     config = tmp_path / "config.toml"
     if mode is not None:
         config.write_text(f'[nvidia-container-runtime]\nmode = "{mode}"\n')
-    found = gpu_doctor.way_in(GpuSnapshot((A100,)), info, options, config)
+    found = gpu_doctor.access(GpuSnapshot((A100,)), info, options, config)
     assert (found.state, says in found.line) == (state, True), found
     assert bool(found.remedy) == (state == "warn")
 
 
 def test_gpus_by_nodes_and_by_cdi(tmp_path: Path) -> None:
     gpu = replace(A100, nodes=(f"{tmp_path}/nvidia0",))
-    by_nodes = gpu_doctor.way_in(
+    by_nodes = gpu_doctor.access(
         GpuSnapshot((gpu,)),
         {},
         Gpus(injection="nodes", device_folder=tmp_path),
@@ -140,7 +142,7 @@ def test_gpus_by_nodes_and_by_cdi(tmp_path: Path) -> None:
         "CDISpecDirs": ["/etc/cdi"],
         "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=GPU-a"}],
     }
-    by_cdi = gpu_doctor.way_in(GpuSnapshot((gpu,)), info, Gpus(), tmp_path / "absent")
+    by_cdi = gpu_doctor.access(GpuSnapshot((gpu,)), info, Gpus(), tmp_path / "absent")
     assert (by_cdi.state, "by CDI" in by_cdi.line) == ("ok", True)
 
 
@@ -182,14 +184,14 @@ def test_a_daemon_that_was_started_before_the_nodes_were_there(tmp_path: Path) -
 
 def test_a_look_tells_what_two_looks_see(nvml: Stub) -> None:
     nvml.show(Scenario((Gpu("GPU-a", processes=(Process(2**30, GIB),)),)))
-    seen = gpu_doctor.look(Gpus(device_folder=Path("/dev")))
+    seen = gpu_doctor.poll(Gpus(device_folder=Path("/dev")))
     assert [one.uuid for one in seen.devices] == ["GPU-a"]
     assert "--pid=host" in str(seen.trouble)
 
 
 def test_a_driver_that_was_upgraded_fails_with_its_remedy(nvml: Stub) -> None:
     nvml.show(Scenario((Gpu("GPU-a"),), (Failure("nvmlInitWithFlags", VERSION_MISMATCH),)))
-    (found,) = gpu_doctor.devices(gpu_doctor.look(Gpus()), Gpus())
+    (found,) = gpu_doctor.devices(gpu_doctor.poll(Gpus()), Gpus())
     assert found.state == "fail"
     assert "reload the kernel modules or reboot, then restart dlsched" in found.line
 
@@ -217,5 +219,5 @@ def test_the_way_in_is_that_of_gpus_that_jobs_can_get(
     name = gpus[-1].uuid
     (folder / "a.yaml").write_text(f"kind: nvidia.com/gpu\ndevices: [{{name: {name}}}]\n")
     info = {**NVIDIA, "CDISpecDirs": [str(folder)]}
-    found = gpu_doctor.way_in(GpuSnapshot(gpus, at_s=0.0), info, Gpus(), tmp_path / "none")
+    found = gpu_doctor.access(GpuSnapshot(gpus, at_s=0.0), info, Gpus(), tmp_path / "none")
     assert (found.state, found.line) == ("ok", "jobs get GPUs by CDI: updates leave them alone")
