@@ -146,7 +146,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
 
     yield from gpus.alarm(settings.state_dir)
     placement = placement_options(settings)
-    seen = gpus.look(settings.gpus.device_folder)
+    seen = gpus.poll(settings.gpus.device_folder)
     yield from gpus.devices(seen, placement)
     if not seen.devices:
         return
@@ -156,7 +156,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
             marks = ({INSTANCE: settings.instance}, {ENABLE: "true"})
             ours = {one["Id"] for labels in marks for one in engine.containers(labels)}
             yield from gpus.foreign_users(seen, ours, placement)
-            yield gpus.way_in(seen, info, gpu_options(settings))
+            yield gpus.access(seen, info, gpu_options(settings))
             yield from gpus.user_namespaces(seen, info)
     yield gpus.mps(os.environ)
     with suppress(DlschedError), options.daemon_of(settings) as daemon:
@@ -213,8 +213,8 @@ def _journal(settings: Settings) -> Finding:
         return Finding("journal", "ok", f"{path}: not begun")
     with JournalReader(path) as reader:
         growth = reader.growth(bound)
-        if reader.trouble is not None:
-            return Finding("journal", "warn", reader.trouble, "move it away: a new one is begun")
+        if reader.problem is not None:
+            return Finding("journal", "warn", reader.problem, "move it away: a new one is begun")
     size = f"{render_bytes(growth.bytes)} of {render_bytes(bound)}"
     if growth.bytes_per_day is None or growth.lasts_s is None:
         return Finding("journal", "ok", f"{size}; too young to tell its growth")

@@ -104,7 +104,7 @@ def replay(
         kept = reader.cycles()
     if trouble is not None:
         say(f"failed {again.failures} times, the last: {trouble}")
-    if (unread := reader.trouble or senseless) is not None:
+    if (unread := reader.problem or senseless) is not None:
         say(f"error: {unread}; shown is what could be read")
     elif not again.cycles:
         say(f"error: {journal}: no cycle in that range; it holds {journals.told(kept)}")

@@ -206,13 +206,13 @@ def record(journal: Path, first: str | None, last: str | None, name: str) -> Non
             found = recorded(reader.reports(begin, end), name)
         except NothingRecorded as error:
             kept = f"the journal holds {journals.told(reader.cycles())}"
-            say(one_line(f"error: {reader.trouble or f'{journal}: {error}; {kept}'}"))
+            say(one_line(f"error: {reader.problem or f'{journal}: {error}; {kept}'}"))
             raise SystemExit(FAILURE) from None
     for remark in found.remarks:
         say(one_line(remark))
     click.echo(render_trace(found.trace), nl=False)
-    if reader.trouble is not None:
-        say(f"error: {reader.trouble}; the trace is of what could be read")
+    if reader.problem is not None:
+        say(f"error: {reader.problem}; the trace is of what could be read")
         raise SystemExit(FAILURE)
 
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 
 from dlsched import __version__
 from dlsched.api import ApiServer
-from dlsched.config.inbox.desired import FolderWish
+from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
 from dlsched.config.inbox.watcher import FolderWatch
 from dlsched.config.settings import DeliverHook, Settings
@@ -102,7 +102,7 @@ class Agent:
         tenants = resolve(settings.tenants)
         claims = claim_records(settings.state_dir)
         inbox = Inbox(folder, tenants, {job: claim.file for job, claim in claims.all().items()})
-        self._wish = FolderWish(inbox, folder, None if dry_run else claims)
+        self._wish = DesiredFolder(inbox, folder, None if dry_run else claims)
         engine = engine_options(settings)
         if dry_run:
             engine = replace(engine, group_weight=None, dry_run=True)
@@ -240,9 +240,9 @@ class Agent:
         return memory
 
     def _troubles(self) -> tuple[str, ...]:
-        others = (self.journal.trouble(), self._api.trouble)
+        others = (self.journal.problem(), self._api.trouble)
         return (
-            *self._records.trouble,
+            *self._records.problems,
             *self._deliveries.troubles(),
             *self._runtime.troubles(),
             *self._released(),

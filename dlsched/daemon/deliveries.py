@@ -61,7 +61,7 @@ class Deliveries:
         hooks = [f"deliver_hook failed for {name}: {why}" for name, why in self._failed.items()]
         unlifted = next(iter(self._unlifted.values()), None)
         others = (self._unwritten, unlifted, self._unallotted)
-        return [*self._records.trouble, *hooks, *(line for line in others if line is not None)]
+        return [*self._records.problems, *hooks, *(line for line in others if line is not None)]
 
     def use(self, hook: DeliverHook) -> None:
         """Another hook from now on, also for what the old one could not run for.

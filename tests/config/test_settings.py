@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dlsched.config import settings as settings_module
 from dlsched.config.settings import (
     DeliverHook,
-    Engine,
+    EngineSettings,
     Gpus,
     Log,
     Reserve,
@@ -76,7 +76,7 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
     environ = {"DLSCHED_PERIOD": "3s", "DLSCHED_WINDOW": "25s", "DLSCHED_ENGINE_HOST": "unix:///x"}
     loaded = load_settings(file, environ, {"period": "4s", "window": None, "log.level": "debug"})
     assert (loaded.period_s, loaded.window_s, loaded.max_jobs) == (4.0, 25.0, 2)
-    assert loaded.engine == Engine("unix:///x", 2.0)
+    assert loaded.engine == EngineSettings("unix:///x", 2.0)
     assert loaded.log == Log("debug")
 
 

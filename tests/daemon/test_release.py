@@ -187,7 +187,7 @@ def test_a_container_that_fails_makes_the_exit_code_1(host: Host) -> None:
     record.write_text("{")
     done = host.command("release")
     assert done.returncode == 1
-    assert "FAILED: the record of what it had cannot be read: " in done.stdout
+    assert "FAILED: the record of its original limits cannot be read: " in done.stdout
     assert host.quota(host.own) == 100_000
 
 

@@ -1,8 +1,4 @@
-"""Putting a job file into the watch folder: checked, whole, and where its author's files belong.
-
-Owns that one way in, what a node can never give a job, and what speaks against its targets. It must
-not ask the daemon: the file is the wish.
-"""
+"""Submits a job file to the watch folder, and checks what the node lacks for it."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ from dlsched.store.atomic import write_whole
 
 
 def own_folder(watch: Path) -> Path:
-    """Where this process's user puts job files: in a subfolder of their own where there is one."""
+    """Where this process's user puts job files: the user's own subfolder, if there is one."""
     uid = os.geteuid()
     name = owner_of(uid).name
     own = watch / (name or "")
@@ -36,7 +32,8 @@ def own_folder(watch: Path) -> Path:
 
 
 def lacks(spec: JobSpec, node: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Where the job asks for what the node, as `status.node_status` tells it, never gives."""
+    """Every key where the job asks for more than the node (as in `status.node_status`) can ever
+    give."""
     if not node:
         return
     floor_cores, memory_bytes = spec.bounds.floor_cores, spec.container.memory_bytes or 0
@@ -50,7 +47,7 @@ def lacks(spec: JobSpec, node: Mapping[str, Any]) -> Iterator[tuple[Place, str]]
 
 
 def _lacks_gpus(spec: JobSpec, node: Mapping[str, Any]) -> Iterator[tuple[Place, str]]:
-    """Nothing while the node does not see all of its GPUs: those out of sight may come back."""
+    """No findings while the node cannot see all of its GPUs: the missing ones may come back."""
     asked, model = spec.container, spec.container.gpu_model
     if not asked.gpus or node.get("gpus") is None or node.get("gpu_trouble") is not None:
         return
@@ -74,14 +71,14 @@ def _lacks_gpus(spec: JobSpec, node: Mapping[str, Any]) -> Iterator[tuple[Place,
 
 
 def _counted(gpus: list[Mapping[str, Any]]) -> str:
-    told = kinds_in_words((gpu["model"], gpu["memory_bytes"]) for gpu in gpus)
-    return f": {told}" if told else ""
+    kinds = kinds_in_words((gpu["model"], gpu["memory_bytes"]) for gpu in gpus)
+    return f": {kinds}" if kinds else ""
 
 
 def doubts(spec: JobSpec, jobs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """What speaks against the job's targets, by what is expected of the one of that name that runs.
+    """Reasons why the job may miss its targets, by the forecasts of the running job of that name.
 
-    `jobs` are rows as `status.job_status` tells them. Nothing where the target is another kind.
+    `jobs` are rows of `status.job_status`. Nothing where the target is of another kind.
     """
     row = next((row for row in jobs if row["name"] == spec.name), None)
     if row is None or row["target"] is None:
@@ -96,7 +93,7 @@ def doubts(spec: JobSpec, jobs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
 def _latency_doubts(
     spec: JobSpec, target: LatencyTarget, before: Mapping[str, Any], outlook: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Of the quantile that is asked for; what is needed, for that latency or a longer one."""
+    """For the same quantile: the best latency, or the cores needed for it or for a longer one."""
     if before.get("quantile") != target.quantile:
         return
     best_s, needs_cores = outlook["best"], outlook["needs_cores"]
@@ -129,12 +126,10 @@ def submit(
     folder: Path,
     refusals: Callable[[JobSpec], Iterable[tuple[Place, str]]] = lambda _: (),
 ) -> JobSpec:
-    """Check the text and put it into the folder under that name, whole or not at all.
+    """Check the text and write it into the folder atomically; returns the job.
 
-    `refusals` is as in `parse_spec`.
-
-    Raises SpecError when the text is wrong, the name is none for a job file, or the file that it
-    would replace is another job's; OSError when the folder cannot be written.
+    `refusals` is as in `parse_spec`. Raises SpecError when the text or file name is invalid or the
+    file is another job's; OSError when the folder is not writable.
     """
     if not is_job_file(file_name) or "/" in file_name or "\0" in file_name:
         what = "is not the name of a job file: it must end in .yaml or .yml, and hold no /"

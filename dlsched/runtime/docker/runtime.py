@@ -38,7 +38,7 @@ from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.runtime.docker.limits.resizes import Resizes
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing, Listings
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
@@ -107,7 +107,7 @@ class DockerRuntime:
         gate = threading.Semaphore(CALLS_AT_ONCE)
         injector = Injector(options.gpus, lambda: self._gpus)
         self._canary = Canary(state_dir=options.state_dir)
-        hands = Hands(
+        hands = LimitWriter(
             self._engine,
             self._originals,
             options.state_dir,
@@ -283,7 +283,7 @@ class DockerRuntime:
         told = (watch.described for watch in self._watches.values() if watch.described.gpu_access)
         taken = ((one.job, self._canary.lost(one.container_id, one.pid)) for one in told)
         harmed = tuple(f"gpu: {job}: {why}: {REMEDY}" for job, why in taken if why is not None)
-        return (*self._resizes.troubles, *moves, *untold, *gpus, *lost, *harmed)
+        return (*self._resizes.problems, *moves, *untold, *gpus, *lost, *harmed)
 
     def tell_deliverable(self, job: str, deliverable: bool) -> None:
         """Say in the job's allotment whether it can be delivered; raises OSError, ValueError.
@@ -314,10 +314,10 @@ class DockerRuntime:
         self._inventory.close()
 
     def _node(self, now_s: float) -> NodeFact | None:
-        look = self._inventory.look(now_s)
-        self._gpus, self._gpu_trouble = look.devices, look.trouble
+        polled = self._inventory.poll(now_s)
+        self._gpus, self._gpu_trouble = polled.devices, polled.problem
         node = host.node(SYSTEMD_GRAIN_CORES if self._driver == "systemd" else GRAIN_CORES)
-        return node and replace(node, gpus=look.devices, gpu_trouble=look.trouble)
+        return node and replace(node, gpus=polled.devices, gpu_trouble=polled.problem)
 
     def _fold(self, listing: Listing, now_s: float) -> None:
         first = self._folded is None

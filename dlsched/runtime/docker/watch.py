@@ -18,7 +18,7 @@ from dlsched.runtime.cgroup.waiting import RunQueueWait
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.progress.log_pattern import LogReader, LogStream
 from dlsched.runtime.progress.scrape import ScrapeReader
-from dlsched.runtime.progress.sidecar import Reading, SidecarReader
+from dlsched.runtime.progress.sidecar import SidecarReader, SourceReading
 from dlsched.runtime.progress.sources import LogPattern, MetricsEndpoint, MetricsFile, Source
 
 READ_ALL_S = 5.0
@@ -127,7 +127,7 @@ class Watch:
             reports, self._drained = tuple(self._drained), []
             # Of what tells no latency nobody asks whether it waits.
             if self._waiting is not None and any(one.latency for one in reports):
-                self._waiting.look(now_s)
+                self._waiting.sample(now_s)
         elif self._told is not None and made_of == self._told_of:
             return self._told, vanished
         else:
@@ -261,10 +261,10 @@ class Watch:
                 if reading.reports or reading.bad_lines:
                     self._take_up(reading)
                 if trouble is None:
-                    trouble = reading.trouble
+                    trouble = reading.problem
             self._trouble = trouble
 
-    def _take_up(self, reading: Reading) -> None:
+    def _take_up(self, reading: SourceReading) -> None:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
 

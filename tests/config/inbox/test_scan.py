@@ -282,10 +282,10 @@ def test_a_folder_that_cannot_be_listed_removes_nothing(desk: Desk) -> None:
     for _ in range(5):
         lost = desk.scan(10)
         assert (lost.specs, lost.settled, lost.next_s) == (before, False, None)
-        assert lost.trouble == f"{desk.folder} cannot be listed: No such file or directory"
+        assert lost.problem == f"{desk.folder} cannot be listed: No such file or directory"
     away.rename(desk.folder)
     back = desk.scan(1)
-    assert (back.specs, back.trouble, back.changed) == (before, None, True)
+    assert (back.specs, back.problem, back.changed) == (before, None, True)
     assert desk.settle().settled
 
 
@@ -305,8 +305,8 @@ def test_a_folder_that_comes_back_without_a_file_removes_it_after_the_wait(desk:
 def test_a_file_in_place_of_the_folder_is_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     scan = Inbox(tmp_path / "file").scan(0.0)
-    assert scan.trouble is not None
-    assert "Not a directory" in scan.trouble
+    assert scan.problem is not None
+    assert "Not a directory" in scan.problem
 
 
 # ---------------------------------------------------------------------------- what is no file

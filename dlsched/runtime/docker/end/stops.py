@@ -1,8 +1,5 @@
-"""Containers on their way out: the signal, the grace, SIGKILL, the removal.
-
-Owns one such way per container. The engine's own stop would block for the whole grace, so it is
-taken in steps, the next one at each observation. It must not decide who has to go.
-"""
+"""Stops containers: signal, grace, SIGKILL, removal. The engine's own stop would block for the
+whole grace, so each observation takes one step."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerS
 
 @dataclass(slots=True)
 class _Leaving:
-    """One container's way out."""
+    """The stop of one container."""
 
     action: Remove
     begun_s: float
@@ -39,8 +36,6 @@ class _Leaving:
 
 
 class Stops:
-    """The containers that this agent is ending."""
-
     def __init__(
         self,
         engine: Engine,
@@ -48,7 +43,7 @@ class Stops:
         want: Callable[[str | None], None],
         lift: Callable[[str, Limits | None], None],
     ) -> None:
-        """`lift` gives a container that is about to end other limits, as `Hands.lift`."""
+        """`lift` gives a container that is about to end other limits, as `LimitWriter.lift`."""
         self._engine = engine
         self._gate = gate
         self._want = want
@@ -56,7 +51,7 @@ class Stops:
         self._leaving: dict[str, _Leaving] = {}
 
     def begin(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
-        """Begin to end a container; asking again changes nothing."""
+        """Begin to stop a container; a second call changes nothing."""
         if described is None:
             return Outcome(action, "done", "there is no such container")
         container = action.container_id
@@ -74,7 +69,7 @@ class Stops:
         return Outcome(action, "begun")
 
     def advance(self, listing: Listing, now_s: float) -> None:
-        """Take the next step with each container whose time for it has come."""
+        """Take the next step of every container for which it is due."""
         for container, leaving in list(self._leaving.items()):
             described = listing.containers.get(container)
             if described is None:
@@ -85,11 +80,11 @@ class Stops:
 
     @property
     def idle(self) -> bool:
-        """Whether none is on its way out."""
+        """Whether no container is being stopped."""
         return not self._leaving
 
     def operation(self, container: str, now_s: float) -> str | None:
-        """What is being done to that container, in a few words."""
+        """A short text on what is being done to that container, or None."""
         leaving = self._leaving.get(container)
         if leaving is None:
             return None
@@ -110,7 +105,7 @@ class Stops:
             leaving.killed, leaving.kill_at_s = True, now_s + KILL_AGAIN_S
             leaving.call = begin(lambda: self._signal(container, "SIGKILL"), "kill")
         elif failed and not leaving.killed:
-            # It never got its signal: the grace begins with the next try.
+            # The signal was not delivered: the grace starts with the next attempt.
             self._want(container)
             del self._leaving[container]
 
@@ -118,12 +113,12 @@ class Stops:
         container = action.container_id
 
         def ask() -> None:
-            # An update could take a job's GPUs away while it saves itself. A container that is
-            # ended by its own signal, or killed, is not started again by the engine either.
+            # An update could take a job's GPUs away while it saves itself. The engine does not
+            # restart a container that ended by its own signal, or was killed.
             if not described.risks_gpus:
                 with suppress(EngineRefused):
                     self._engine.update(container, NO_RESTART)
-            # It only ends more slowly without.
+            # Without it, the end only takes longer.
             with suppress(DlschedError):
                 self._lift(container, action.lift)
             if described.state is ContainerState.PAUSED:
@@ -134,7 +129,7 @@ class Stops:
         return begin(ask, f"stop-{action.job}", self._gate)
 
     def _signal(self, container: str, signal: str) -> None:
-        # Refused: it has just ended, or knows no such signal; the listing and SIGKILL follow.
+        # Refused: it has just ended, or the signal is invalid; the listing or SIGKILL follow.
         with suppress(EngineRefused):
             self._engine.kill(container, signal)
         self._want(container)

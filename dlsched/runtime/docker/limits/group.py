@@ -1,8 +1,5 @@
-"""The parent group of all our containers: its name, its weight, its end.
-
-Owns that one group. The kernel lets a parent compete with the rest of the host as one, so its
-weight decides what all jobs together get on a busy host. It must not touch any other group.
-"""
+"""The parent group of all our containers: its name, weight and removal. It competes with the rest
+of the host as one, so its weight decides what all jobs together get."""
 
 from __future__ import annotations
 
@@ -33,17 +30,17 @@ class ParentGroup:
         self._run = run
 
     def name(self, driver: str) -> str:
-        """What a container's `CgroupParent` has to be with this cgroup driver."""
+        """The `CgroupParent` of a container with this cgroup driver."""
         if driver != "systemd":
             return f"{self._under}/dlsched-{self._instance}"
-        # To systemd a dash is a slash: `a-b.slice` lies within `a.slice`.
+        # For systemd a dash separates levels: `a-b.slice` lies within `a.slice`.
         return f"dlsched_{self._instance.replace('-', '_')}.slice"
 
     def weigh(self, container_cpu_folder: Path, weight: float, *, v2: bool) -> str | None:
-        """Give the group that weight, unless it has it; returns what went wrong, in one line.
+        """Set the group's weight unless it has it; returns what went wrong, in one line.
 
-        `weight` is in multiples of a container's default. The group is found from one of its
-        containers, and is only touched if it has our name.
+        `weight` is in multiples of a container's default. The group is the parent of one of its
+        containers, and only touched if it has our name.
         """
         group = container_cpu_folder.parent
         driver = "systemd" if group.suffix == ".slice" else "cgroupfs"
@@ -59,7 +56,7 @@ class ParentGroup:
             if file.read_text(encoding="ascii").strip() == value:
                 return None
             if driver == "systemd":
-                # Written by hand it would last until systemd's next look at its units.
+                # systemd would overwrite the file the next time it applies its units.
                 return self._set_property(group.name, int(value))
             file.write_text(value, encoding="ascii")
         except OSError as error:
@@ -67,7 +64,7 @@ class ParentGroup:
         return None
 
     def remove(self, proc: Path = PROC) -> None:
-        """Remove the group where it is empty; systemd removes its own slices itself."""
+        """Remove the group if it is empty; systemd removes its own slices."""
         with suppress(OSError):
             for hierarchy in hierarchies(proc):
                 folder = hierarchy.folder(self.name("cgroupfs"))

@@ -19,7 +19,7 @@ from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost
 from tests.runtime.docker.rig import job_spec
@@ -86,7 +86,7 @@ class Bench:
         engine: Any = self.host
         injector = Injector(GpuOptions(injection=injection), lambda: DEVICES, root / "config.toml")
         state = root / "state"
-        self.hands = Hands(engine, Originals(state), state, lambda: "now", self.host.proc)
+        self.hands = LimitWriter(engine, Originals(state), state, lambda: "now", self.host.proc)
         self.creation = Creation(
             engine,
             ParentGroup("i", "", None),

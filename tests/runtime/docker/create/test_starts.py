@@ -25,7 +25,7 @@ from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.limits.group import ParentGroup
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
@@ -281,7 +281,7 @@ class Bench:
         creation = Creation(
             self.engine,
             ParentGroup("i", "", None),
-            Hands(self.engine, Originals(state_dir), state_dir, lambda: "now"),
+            LimitWriter(self.engine, Originals(state_dir), state_dir, lambda: "now"),
             "i",
             state_dir,
             lambda: "cgroupfs",

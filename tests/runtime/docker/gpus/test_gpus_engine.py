@@ -28,7 +28,7 @@ from dlsched.runtime.docker.gpus.canary import ALARM_FILE
 from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import GPU_ACCESS
 from dlsched.runtime.docker.limits.outcome import Own
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
 from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
@@ -181,8 +181,8 @@ def harmful(docker_host: str, docker_client: docker.APIClient) -> Iterator[Takes
         yield engine
 
 
-def hands_of(engine: Engine, state_dir: Path) -> Hands:
-    return Hands(engine, Originals(state_dir), state_dir, lambda: "now")
+def hands_of(engine: Engine, state_dir: Path) -> LimitWriter:
+    return LimitWriter(engine, Originals(state_dir), state_dir, lambda: "now")
 
 
 def test_in_the_legacy_mode_no_change_of_limits_takes_the_gpu_away(

@@ -13,7 +13,7 @@ from docker.errors import APIError
 from dlsched.model.actions import Start
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits
 from dlsched.runtime.docker.background import Patience
-from dlsched.runtime.docker.identity.claims import TOLD_MOST
+from dlsched.runtime.docker.identity.claims import REASONS_MOST
 from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.docker.listing import EVERY_S, Listings
 from dlsched.runtime.progress.sources import MetricsFile
@@ -194,7 +194,7 @@ def test_of_labels_that_came_with_the_image_none_counts(
     adopted = listings.last.containers["mine"].adopted
     assert adopted is not None
     assert (adopted.weight, adopted.bounds.ceiling_cores) == (1.0, 1.0)
-    why = "its image is gone: nobody can tell which labels came with it"
+    why = "its image is gone, so the labels that came with it are unknown"
     assert listings.last.left_alone == (f"container lost (lost) is left alone: {why}",)
     assert caplog.messages == [f"container lost is left alone: {why}"]
 
@@ -269,12 +269,12 @@ def test_the_agents_own_container_is_never_adopted(engine: FakeEngine, clock: Vi
 def test_of_many_that_are_left_alone_only_the_number_is_told(
     engine: FakeEngine, clock: VirtualClock
 ) -> None:
-    for number in range(TOLD_MOST + 3):
+    for number in range(REASONS_MOST + 3):
         stranger(engine, f"web{number}", {**ENABLE, "dlsched.weight": "-1"})
     listings = listings_of(engine, clock)
     assert seen(listings) == set()
     assert listings.last is not None
-    assert len(listings.last.left_alone) == TOLD_MOST + 1
+    assert len(listings.last.left_alone) == REASONS_MOST + 1
     assert listings.last.left_alone[-1] == "3 more containers are left alone"
 
 

@@ -69,7 +69,7 @@ def test_a_job_that_cannot_be_told_is_said_and_told_later(tmp_path: Path):
     (tmp_path / "in").write_text("no folder")
     trouble = allotments.follow([FACT])
     assert trouble is not None
-    assert trouble.startswith("alpha cannot be told its ceiling: ")
+    assert trouble.startswith("alpha: its allotment cannot be updated: ")
     (tmp_path / "in").unlink()
     assert allotments.follow([FACT]) is None
     assert told(tmp_path).cpu_cores == 0.5
