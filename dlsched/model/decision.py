@@ -17,6 +17,7 @@ class Decision:
     """What a policy wants, with a sentence why for each job; jobs that it leaves out stay as is."""
 
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    """`cpu_cores` are amounts of `Snapshot.resource`: of a GPU's time, parts of 1."""
     why: Mapping[str, str] = field(default_factory=dict)
     memory: PolicyMemory | None = None
     next_s: float = 0.0

@@ -15,11 +15,11 @@ from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import Limits
 from dlsched.model.state import JobView, Snapshot
 
-LOOK_S = 5.0
-"""Longest time between two looks at how jobs with GPUs answer to CPU."""
+MEASURED_EVERY_S = 5.0
+"""Longest time between two measurements of how the speed of jobs with GPUs answers to CPU."""
 
 _SHORT_RATIO = 0.8
-"""Part of the node that is given out, from which it is worth asking who could do with less."""
+"""Part of the node that is given out, from which on trials with fewer cores are worth it."""
 _FULL_RATIO, _GETS_RATIO = 0.96, 0.9
 """Part of the host's cores in use from which limits cannot all be had, and part of its limit that
 a job then uses if it has it."""
@@ -35,7 +35,7 @@ class CpuTrials:
 
     @property
     def ceilings(self) -> dict[str, float]:
-        """By job, what it is held to."""
+        """By job, the most cores that it may have."""
         return {
             one.name: one.ceiling_cores for one in self.responses if one.ceiling_cores is not None
         }
@@ -46,7 +46,7 @@ class CpuTrials:
         return {one.name: one.told for one in self.responses}
 
     def after(self, snapshot: Snapshot) -> CpuTrials:
-        """After one more look; a job that does not run is remembered as it was."""
+        """After one more measurement; a job that does not run keeps what is known of it."""
         known = {one.name: one for one in self.responses}
         node, running = snapshot.node, snapshot.running
         limits = (job.actual.cpu_cores for job in running)
@@ -66,8 +66,8 @@ class CpuTrials:
         return replace(self, responses=tuple(one for one in found if one is not None))
 
     def shown(self, snapshot: Snapshot) -> Snapshot:
-        """What the policy sees: jobs with the ceilings that they can use, so that it gives the rest
-        to others, and with its own last answer as desired.
+        """What the policy sees: the cores that each job can use as its ceiling, so that the policy
+        gives the rest to others, and the policy's own last answer as desired.
 
         While a job is tried with fewer cores, nothing is shown of what it reports: the policy would
         take the trial for an effect of its limits.

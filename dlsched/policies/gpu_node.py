@@ -15,7 +15,7 @@ from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
-from dlsched.policies.cpu_trials import LOOK_S, NO_TRIALS, CpuTrials
+from dlsched.policies.cpu_trials import MEASURED_EVERY_S, NO_TRIALS, CpuTrials
 from dlsched.policies.gpu_time import (
     as_node,
     foreign_share,
@@ -33,7 +33,7 @@ _DUE_S = 1e-6
 """What is due within so little is due now: rounding must not cost a cycle."""
 
 Inner = TypeVar("Inner")
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Part(Generic[Inner]):
 
 @dataclass(frozen=True, slots=True)
 class PerDeviceMemory(Generic[Inner]):
-    """The policy's memory of cores and of each shared GPU, and how jobs answer to CPU."""
+    """The policy's memory of cores and of each shared GPU, and the state of the CPU trials."""
 
     cores: Part[Inner]
     gpus: tuple[Part[Inner], ...] = ()
@@ -93,8 +93,8 @@ def places(snapshot: Snapshot) -> int:
 class PerDevice:
     """A policy that is asked as ever where no job has a GPU, and else for each shared GPU too.
 
-    A job on several shared GPUs gets the least of its shares. Asked again is what is due by the
-    policy's own interval; the rest stays, and so does its reason.
+    A job on several shared GPUs gets the least of its shares. Each resource is asked about when the
+    policy's own interval for it has passed; until then its last answer and its reasons hold.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -127,7 +127,7 @@ class PerDevice:
             limits=limits,
             why=_why(snapshot, cores, parts, trials),
             memory=PerDeviceMemory(cores, tuple(parts), trials),
-            next_s=_least([LOOK_S, *(due_s - snapshot.now_s for due_s in dues_s)]),
+            next_s=_least([MEASURED_EVERY_S, *(due_s - snapshot.now_s for due_s in dues_s)]),
             gpus=decided.gpus if decided is not None else {},
             weights=_of_present(cores.weights, snapshot),
             outlooks=_outlooks(snapshot, cores, parts),
@@ -151,21 +151,18 @@ class PerDevice:
         return asked, decision
 
 
-def _of_present(told: Iterable[tuple[str, Told]], snapshot: Snapshot) -> dict[str, Told]:
-    """Of jobs that are still there: what was told of others holds no more."""
+def _of_present(values: Iterable[tuple[str, Value]], snapshot: Snapshot) -> dict[str, Value]:
+    """The values of jobs that are still there, by job."""
     names = {job.name for job in snapshot.jobs}
-    return {name: one for name, one in told if name in names}
+    return {name: value for name, value in values if name in names}
 
 
 def _outlooks(
     snapshot: Snapshot, cores: Part[Any], gpus: Sequence[Part[Any]]
 ) -> dict[str, tuple[Forecast, ...]]:
-    """As the policy sees them by cores; of a latency, by the GPU that makes the most of it.
-
-    Where a service shares a GPU, that is what it waits for: cores alone could not tell. What it
-    takes is no number of cores then.
-    """
-    told = _of_present(cores.outlooks, snapshot)
+    """The forecasts by cores; for the latency of a service on shared GPUs, that of the first GPU
+    on which its target is not met, without numbers of cores."""
+    by_cores = _of_present(cores.outlooks, snapshot)
     by_gpu: dict[str, tuple[Forecast, ...]] = {}
     for part in gpus:
         for name, outlooks in _of_present(part.outlooks, snapshot).items():
@@ -180,7 +177,7 @@ def _outlooks(
                     )
                     for one in seen
                 )
-    return {**told, **by_gpu}
+    return {**by_cores, **by_gpu}
 
 
 def _gpu_nodes(snapshot: Snapshot) -> dict[str, Snapshot]:
@@ -197,7 +194,7 @@ def _gpu_nodes(snapshot: Snapshot) -> dict[str, Snapshot]:
 def _limits(
     snapshot: Snapshot, cores: Decision | None, shares: Sequence[Decision], wanted: Iterable[str]
 ) -> dict[str, Limits]:
-    """Both parts of every job that anything was decided for; what was not asked stays."""
+    """Cores and share of every job that has a new answer for either; the other stays as desired."""
     given = cores.limits if cores is not None else {}
     jobs = {job.name: job for job in snapshot.running}
     limits: dict[str, Limits] = {}
@@ -212,7 +209,7 @@ def _limits(
 
 
 def _least(values: Sequence[float]) -> float:
-    """The least; what is no number that can be decided comes through, to be refused."""
+    """The least; a number that no policy may answer is returned instead, to be refused."""
     wrong = [value for value in values if not 0 <= value < math.inf]
     return wrong[0] if wrong else min(values)
 
@@ -220,12 +217,12 @@ def _least(values: Sequence[float]) -> float:
 def _why(
     snapshot: Snapshot, cores: Part[Any], gpus: Sequence[Part[Any]], trials: CpuTrials
 ) -> dict[str, str]:
-    """One sentence a job: of its cores, of what more of them would do, and of its shares."""
-    told = trials.reasons
+    """A sentence for each job: about its cores, its CPU trials, and its shares of GPUs."""
+    of_trials = trials.reasons
     reasons = {part.device: dict(part.why) for part in (cores, *gpus)}
     why: dict[str, str] = {}
     for job in snapshot.jobs:
-        parts = [reasons[_CPU].get(job.name, ""), told.get(job.name, "")]
+        parts = [reasons[_CPU].get(job.name, ""), of_trials.get(job.name, "")]
         for uuid in job.gpus:
             words = reasons.get(uuid, {}).get(job.name, "")
             parts.append(of_gpu(words, gpu_name(snapshot, uuid)))
@@ -235,6 +232,6 @@ def _why(
 
 
 def _sentence(parts: Sequence[str]) -> str:
-    """All of them as one; how it stands is said once where it is the same."""
+    """The reasons in one sentence; a beginning that they share is said once."""
     head, _, _ = parts[0].partition(": ")
     return "; ".join([parts[0], *(part.removeprefix(f"{head}: ") for part in parts[1:])])

@@ -22,7 +22,7 @@ from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, LatencyTarget, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
-from dlsched.policies.cpu_trials import LOOK_S, CpuTrials
+from dlsched.policies.cpu_trials import MEASURED_EVERY_S, CpuTrials
 from dlsched.policies.gpu_node import Part, PerDevice, PerDeviceMemory, per_device, places
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check, memory_text, recalled
@@ -196,7 +196,7 @@ def test_it_looks_again_before_the_policy_wants_to_be_asked() -> None:
     lazy = Scripted(lambda snapshot: replace(even(snapshot), next_s=600.0))
     wrapped = PerDevice(lazy)
     decision = wrapped.decide(node(sharer("a")), None)
-    assert decision.next_s == LOOK_S
+    assert decision.next_s == MEASURED_EVERY_S
     again = wrapped.decide(node(sharer("a"), now_s=105.0), decision.memory)
     assert len(lazy.seen) == 2
     assert again.limits == {}

@@ -59,8 +59,7 @@ class Ledger:
         self._arrived = 0
         self._wakes: list[str] = []
         self._host: tuple[float, float] | None = None
-        self.outlooks: Mapping[str, tuple[Forecast, ...]] = {}
-        """Those of the last report, by job: the queue for GPUs goes by them."""
+        self.outlooks: Mapping[str, tuple[Forecast, ...]] = {}  # of the last report: the queue's
 
     def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
         """One observation, the wish and the durable records become one snapshot."""
