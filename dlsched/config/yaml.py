@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import yaml
 
-from dlsched.model.errors import Problem
+from dlsched.model.errors import FileError, Problem
 from dlsched.model.units import shown
 
 _BOOLEANS = {"true": True, "True": True, "TRUE": True}
@@ -159,6 +159,18 @@ def load_document(
         what = f"the file has {len(text)} characters, at most {size_max_bytes // 1024} KiB"
         return Document(file, problems=(Problem(file, 1, 1, "", what),))
     return _Reading(text, file, nodes_max).document()
+
+
+def utf8_text(content: bytes, file: str, wrong: type[FileError]) -> str:
+    """The content as text; raises `wrong` with line and column of a byte that is not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, start = before.count(b"\n") + 1, before.rfind(b"\n") + 1
+        column = len(before[start:].decode()) + 1
+        what = f"the byte 0x{error.object[error.start]:02x} is not UTF-8: save the file as UTF-8"
+        raise wrong((Problem(file, line, column, "", what),)) from error
 
 
 class _Refused(Exception):
