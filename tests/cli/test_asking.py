@@ -387,3 +387,37 @@ def test_a_shadow_is_named_by_ps_and_told_by_why(program: Program, daemon: FakeS
     assert "shadow fair: would give nothing: the job does not run" in waits
     daemon.report = replace(daemon.report, shadow=replace(shadow, trouble="no longer asked: boom"))
     assert "no longer asked: boom" in program("why", "digits-resnet").stdout
+
+
+def test_ps_takes_dockers_a_and_json(program: Program, daemon: FakeSource) -> None:
+    assert program("ps", "-a").stdout == program("ps", "--all").stdout == program("ps").stdout
+    assert program("ps", "--json").stdout == program("ps", "-o", "json").stdout
+    assert (
+        program("why", "queued", "--json").stdout == program("why", "queued", "-o", "json").stdout
+    )
+
+
+def test_a_daemon_of_another_schema_is_one_line_and_its_json_is_still_printed(
+    program: Program, daemon: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlsched.api.status.SCHEMA_VERSION", 2)
+    result = program("ps")
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (1, "", 1)
+    assert "the daemon's status schema has version 2" in result.stderr
+    assert json.loads(program("ps", "--json").stdout)["schema_version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "mark"),
+    [
+        (0.02, "OK"), (0.049, "OK"), (0.0504, "LATE +1%"), (0.0545, "LATE +9%"),
+        (0.098, "LATE +96%"), (0.16, "LATE 3.2x"), (0.85, "LATE 17x"), (900.0, "LATE 999x"),
+    ],
+)  # fmt: skip
+def test_a_late_service_is_shown_with_how_much(
+    program: Program, daemon: FakeSource, latency_s: float, mark: str
+) -> None:
+    assert daemon.report is not None
+    snapshot = replace(daemon.report.snapshot, jobs=(job("one", latency_s=latency_s),))
+    daemon.report = replace(daemon.report, snapshot=snapshot)
+    assert f" / 50 ms  {mark}" in program("ps").stdout
