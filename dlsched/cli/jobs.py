@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,9 @@ from dlsched.cli.output import say, tell, tell_json
 from dlsched.model.errors import DaemonUnavailable, Problem, SpecError
 
 if TYPE_CHECKING:
+    from dlsched.api.schema import Status
     from dlsched.config.settings import Settings
+    from dlsched.config.yaml import Path as Place
     from dlsched.model.spec import JobSpec
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -50,7 +52,7 @@ def check(
       generate-job | dlsched check -
       dlsched check jobs/*.yaml --json
     """
-    status: Mapping[str, Any] = options.daemon(config, run_dir).jobs() if node else {}
+    status = options.daemon(config, run_dir).status() if node else None
     checked = [(file, *_checked(file, status)) for file in files]
     if output == "json":
         tell_json([_as_json(*one) for one in checked])
@@ -112,33 +114,36 @@ def submit(
       dlsched submit face-unlock.yaml
       dlsched submit --start face-unlock.yaml
     """
-    from dlsched.config.inbox.submit import doubts, lacks, own_folder
+    from dlsched.config.inbox.submit import own_folder
     from dlsched.config.inbox.submit import submit as put
 
     flags = {"watch": watch, "run_dir": run_dir}
     settings = options.settings(config, flags)
-    running, status = _running(settings) if watch is None else (settings.watch, {})
+    running, status = _running(settings) if watch is None else (settings.watch, None)
     folder = own_folder(running)
-    node = status.get("node", {})
-    spec = put(_read(file), file.name, folder, lambda spec: lacks(spec, node))
+    spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status))
     tell(str(folder / file.name))
-    for doubt in doubts(spec, status.get("jobs", ())):
+    for doubt in _doubts(spec, status):
         say(f"{file.name}: {doubt}")
     if start:
         _lift(spec.name, settings)
 
 
-def _running(settings: Settings) -> tuple[Path, Mapping[str, Any]]:
-    """The running daemon's folder and what `ps` shows; without a daemon the settings' and {}."""
+def _running(settings: Settings) -> tuple[Path, Status | None]:
+    """The running daemon's folder and status; without a daemon the folder of the settings."""
     from dlsched.api.client import Refused
+    from dlsched.api.reading import SchemaMismatch
 
     folder = settings.watch
     try:
         daemon = options.daemon_of(settings)
         folder = Path(str(daemon.about()["watch"]))
-        return folder, daemon.jobs()
+        return folder, daemon.status()
+    except SchemaMismatch as error:
+        say(f"not compared with the node: {error}")
     except (DaemonUnavailable, Refused):  # no daemon, or its first cycle is not done yet
-        return folder, {}
+        pass
+    return folder, None
 
 
 def _lift(job: str, settings: Settings) -> None:
@@ -156,18 +161,29 @@ def _lift(job: str, settings: Settings) -> None:
 
 
 def _checked(
-    file: Path, status: Mapping[str, Any]
+    file: Path, status: Status | None
 ) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
     """The job or its problems, and what speaks against its targets."""
-    from dlsched.config.inbox.submit import doubts, lacks
     from dlsched.config.job import env_file_reader, parse_spec
 
-    beside, node = env_file_reader(file.parent), status.get("node", {})
+    beside = env_file_reader(file.parent)
     try:
-        spec = parse_spec(_read(file), _name(file), beside, lambda spec: lacks(spec, node))
+        spec = parse_spec(_read(file), _name(file), beside, lambda spec: _lacks(spec, status))
     except SpecError as error:
         return None, error.problems, ()
-    return spec, (), tuple(doubts(spec, status.get("jobs", ())))
+    return spec, (), tuple(_doubts(spec, status))
+
+
+def _lacks(spec: JobSpec, status: Status | None) -> Iterable[tuple[Place, str]]:
+    from dlsched.api.suitability import lacks
+
+    return () if status is None else lacks(spec, status.node)
+
+
+def _doubts(spec: JobSpec, status: Status | None) -> Iterable[str]:
+    from dlsched.api.suitability import doubts
+
+    return () if status is None else doubts(spec, status.jobs)
 
 
 def _read(file: Path) -> str:
