@@ -78,7 +78,7 @@ class StatusSource(Protocol):
         ...
 
 
-class _Json(JSONResponse):
+class _AsciiJson(JSONResponse):
     """ASCII alone, since a file's name may hold bytes that are no text."""
 
     def render(self, content: Any) -> bytes:
@@ -122,20 +122,20 @@ class _Routes:
         )
 
     async def about(self, _request: Request) -> Response:
-        return _Json(plain(self._source.about()))
+        return _AsciiJson(plain(self._source.about()))
 
     def policies(self, _request: Request) -> Response:
-        return _Json({"policies": registry.known()})
+        return _AsciiJson({"policies": registry.known()})
 
     async def report(self, _request: Request) -> Response:
-        return _Json(plain(self._report()))
+        return _AsciiJson(plain(self._report()))
 
     async def jobs(self, _request: Request) -> Response:
-        return _Json(as_json(node_status(self._report())))
+        return _AsciiJson(as_json(node_status(self._report())))
 
     async def job(self, request: Request) -> Response:
         row = as_json(self._row(request.path_params["name"]))
-        return _Json({"schema_version": SCHEMA_VERSION, **row})
+        return _AsciiJson({"schema_version": SCHEMA_VERSION, **row})
 
     def why(self, request: Request) -> Response:
         name, report = request.path_params["name"], self._report()
@@ -144,7 +144,7 @@ class _Routes:
         known = any(job.name == name for job in report.snapshot.jobs)
         # A job whose file and container are gone still has a history.
         row = None if not known and (changes or events) else self._row(name)
-        return _Json(as_json(explanation(row, job_now(name, report), changes, events)))
+        return _AsciiJson(as_json(explanation(row, job_now(name, report), changes, events)))
 
     async def logs(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -177,11 +177,11 @@ class _Routes:
         return await self._request(request, self._source.start)
 
     async def release(self, _request: Request) -> Response:
-        return _Json({"containers": await run_in_threadpool(self._source.release)})
+        return _AsciiJson({"containers": await run_in_threadpool(self._source.release)})
 
     async def resume(self, _request: Request) -> Response:
         await run_in_threadpool(self._source.resume)
-        return _Json({}, HTTPStatus.ACCEPTED)
+        return _AsciiJson({}, HTTPStatus.ACCEPTED)
 
     async def _request(self, request: Request, change: Callable[[str], None]) -> Response:
         name = request.path_params["name"]
@@ -189,7 +189,7 @@ class _Routes:
             await run_in_threadpool(change, name)
         except KeyError:
             raise self._unknown(name) from None
-        return _Json({"job": name}, HTTPStatus.ACCEPTED)
+        return _AsciiJson({"job": name}, HTTPStatus.ACCEPTED)
 
     def _report(self) -> CycleReport:
         report = self._source.last_report()
@@ -226,13 +226,13 @@ def _count(request: Request, key: str, *, default: int, low: int, high: int) -> 
 async def _refuse(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else str(error)
-    return _Json({"error": detail}, status)
+    return _AsciiJson({"error": detail}, status)
 
 
 async def _not_now(_request: Request, error: Exception) -> Response:
-    return _Json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return _AsciiJson({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _fail(_request: Request, error: Exception) -> Response:
     detail = f"the daemon failed to answer: {type(error).__name__}"
-    return _Json({"error": detail}, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return _AsciiJson({"error": detail}, HTTPStatus.INTERNAL_SERVER_ERROR)
