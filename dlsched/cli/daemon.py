@@ -30,7 +30,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--run-dir", metavar="DIR", type=_FOLDER, help="Directory of the sockets.")
 @click.option("--instance", metavar="NAME", help="Which containers are ours; one daemon for each.")
 @click.option("--period", metavar="TIME", help="Time between cycles, such as 1s.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="Of the log on stderr.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format on stderr.")
 def run(config: Path | None, dry_run: bool, log_format: str | None, **flags: Any) -> None:
     """Run the daemon in the foreground until SIGTERM or Ctrl-C. SIGHUP makes it read the settings
     again.
