@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter
@@ -12,7 +13,7 @@ from dlsched.api import schema
 def status_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of what `ps --json` and `why --json` print."""
     for kind in vars(schema).values():
-        if isinstance(kind, type) and kind.__module__ == schema.__name__:
+        if is_dataclass(kind):
             described = ConfigDict(use_attribute_docstrings=True)
             setattr(kind, "__pydantic_config__", described)  # noqa: B010
     made = TypeAdapter(schema.Status | schema.Explanation).json_schema()

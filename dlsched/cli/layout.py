@@ -11,6 +11,7 @@ import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import click
 
@@ -36,8 +37,7 @@ class Cell:
         object.__setattr__(self, "words", one_line(self.words))
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """How wide a column may be; in one that folds, long words go on in the next line."""
 
     header: str

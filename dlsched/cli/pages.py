@@ -6,7 +6,7 @@ Colour never stands alone: a word says the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from dlsched.api.schema import REQUESTS_MIN, AccuracyTargetStatus, JobStatus, Status
 from dlsched.cli.forecast_pages import FORECAST_COLUMNS, expectation, forecast_cell
@@ -39,8 +39,7 @@ _OVER = ("stopping", "stopped", "finished")
 """The targets of jobs in these states are no longer counted."""
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
     """What the table shows at some width."""
 
     name_columns: int

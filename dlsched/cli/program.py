@@ -6,7 +6,6 @@ short command takes.
 
 from __future__ import annotations
 
-import difflib
 import errno
 from importlib import import_module
 from typing import Any
@@ -125,5 +124,7 @@ def hint(word: str) -> str:
     known = _ELSEWHERE.get(word.lower())
     if known is not None:
         return known
-    near = difflib.get_close_matches(word.lower(), _SUGGESTED, n=1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(word.lower(), _SUGGESTED, n=1)
     return f"did you mean {near[0]!r}?" if near else "`dlsched help` lists the commands"

@@ -48,20 +48,41 @@ def test_a_socket_that_is_not_ours_says_so(closed: Path) -> None:
         Daemon(closed).jobs()
 
 
-def test_a_peer_that_hangs_up_is_not_a_daemon(tmp_path: Path) -> None:
-    path = tmp_path / "status.sock"
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (b"", "closed the connection: the answer ends too early"),
+        (b"220 mail ESMTP\r\n", "closed the connection: it does not speak HTTP"),
+        (b"HTTP/1.1\r\n", "closed the connection: it does not speak HTTP"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", "the answer ends too early"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n{}", "closed the connection: invalid"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n", "ends too early"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n", "connection: invalid"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno", "does not answer in JSON"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", None),
+    ],
+)
+def test_a_peer_that_is_no_daemon_is_one_line(
+    tmp_path: Path, answer: bytes, line: str | None
+) -> None:
     with socket.socket(socket.AF_UNIX) as other:
-        other.bind(str(path))
+        other.bind(str(tmp_path / "status.sock"))
         other.listen()
 
-        def hang_up() -> None:
+        def reply() -> None:
             connection, _ = other.accept()
+            connection.recv(4096)
+            connection.sendall(answer)
             connection.close()
 
-        peer = threading.Thread(target=hang_up)
+        peer = threading.Thread(target=reply)
         peer.start()
-        with pytest.raises(DaemonUnavailable, match="closed the connection"):
-            Daemon(tmp_path).jobs()
+        if line is None:
+            assert Daemon(tmp_path).jobs() == {}
+        else:
+            with pytest.raises(DaemonUnavailable, match=line) as caught:
+                Daemon(tmp_path).jobs()
+            assert "\n" not in str(caught.value)
         peer.join()
 
 
