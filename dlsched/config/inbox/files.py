@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dlsched.config.yaml import SIZE_MAX_BYTES
+from dlsched.config.yaml import SIZE_MAX_BYTES, utf8_text
+from dlsched.model.errors import SpecError
 
 Stamp = tuple[int, int, int, int]
 """inode, size, mtime and ctime: equal means unchanged."""
@@ -90,7 +91,8 @@ def stamp_at(path: Path, *, through_links: bool) -> Stamp | None:
 
 def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
     """The content of the job file that has this stamp. Raises Moved when its stamp has changed,
-    ValueError when it is no job file or may be another user's, and OSError."""
+    ValueError when it is no job file or may be another user's, SpecError when it is not UTF-8,
+    and OSError."""
     with _opened(folder, name) as (descriptor, owned_by):
         status = os.fstat(descriptor)
         _check_owner(status, owned_by)
@@ -99,10 +101,7 @@ def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
             raise Moved
     if len(content) > SIZE_MAX_BYTES:
         raise ValueError(f"more than {SIZE_MAX_BYTES // 1024} KiB, the most that a job file may be")
-    try:
-        return JobFile(content.decode("utf-8-sig"), status.st_uid)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 text: byte {error.start}") from error
+    return JobFile(utf8_text(content, name, SpecError), status.st_uid)
 
 
 def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], str]:
