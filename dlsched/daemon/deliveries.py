@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import replace
 
 from dlsched.config.settings import DeliverHook
+from dlsched.control.ledger.state import State
 from dlsched.control.ledger.tiers import in_words
-from dlsched.control.ledger.update import Folded
 from dlsched.daemon.hook import Hook
 from dlsched.model.cycle import HookRun
 from dlsched.model.state import Delivered, JobState, JobView
@@ -43,17 +43,17 @@ class Deliveries:
         """Jobs whose word no longer holds, but is still on the disk, and why."""
         self._unallotted: str | None = None
 
-    def keep(self, folded: Folded, wall_time: str) -> tuple[HookRun, ...]:
-        """Record and tell what a fold called for; returns the runs of the hook that ended."""
-        for name in (*self._unlifted, *folded.undelivered):
+    def keep(self, state: State, wall_time: str) -> tuple[HookRun, ...]:
+        """Record and announce deliveries; returns the runs of the hook that ended."""
+        for name in (*self._unlifted, *state.undelivered):
             self._void(name)
-        for word in folded.delivered:
+        for word in state.delivered:
             self._deliver(word, wall_time)
         self._write_again()
         runs = self._hook.ended()
         self._settle(runs)
         self._offer()
-        self._tell(folded.snapshot.jobs)
+        self._tell(state.snapshot.jobs)
         return runs
 
     def troubles(self) -> Sequence[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.config.settings import DeliverHook
-from dlsched.control.ledger.update import Folded
+from dlsched.control.ledger.state import State
 from dlsched.daemon.deliveries import Deliveries
 from dlsched.model.cycle import HookRun
 from dlsched.model.facts import CheckpointAck
@@ -23,7 +23,7 @@ WORD = Delivered(
 )
 LATER = replace(WORD, name="bc", container_id="id-b", tiers=Tiers(Reached(6.0, 0.95)))
 COMMAND = DeliverHook(("/bin/true",))
-NOTHING = Folded(Snapshot(1, 100.0, NodeView(4.0, 4.0, 1 << 30)))
+NOTHING = State(Snapshot(1, 100.0, NodeView(4.0, 4.0, 1 << 30)))
 
 
 class FakeHook:
@@ -67,8 +67,8 @@ class World:
         self.allotted.append((job, deliverable))
 
     def keep(self, *words: Delivered, **more: object) -> tuple[HookRun, ...]:
-        folded = replace(NOTHING, delivered=words, **more)  # type: ignore[arg-type]
-        return self.deliveries.keep(folded, "2026-01-01T00:00:00Z")
+        state = replace(NOTHING, delivered=words, **more)  # type: ignore[arg-type]
+        return self.deliveries.keep(state, "2026-01-01T00:00:00Z")
 
     def told(self) -> dict[str, bool]:
         return {name: word.told for name, word in self.records.all().items()}

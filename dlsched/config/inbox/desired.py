@@ -11,15 +11,14 @@ from pathlib import Path
 
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.users import Tenants
-from dlsched.control.ledger.desired import Wish
-from dlsched.control.ports import Inbound
+from dlsched.control.ledger.desired import Desired
 from dlsched.model.facts import ContainerFact
 from dlsched.store.jobs import Claim
 from dlsched.store.records import Records
 
 
-class FolderWish:
-    """The wishes of one folder; only the loop's thread asks for them."""
+class DesiredInFolder:
+    """The desired state as one folder says it; used by the loop's thread alone."""
 
     def __init__(self, inbox: Inbox, folder: Path, claims: Records[Claim] | None = None) -> None:
         """`claims` None: nothing is kept, as in a dry run."""
@@ -30,36 +29,34 @@ class FolderWish:
         """Files that were in force under this agent: when one of them is gone, it was removed."""
         self.next_s: float | None = None
         self._seen: InboxScan | None = None
-        self._inbound = Inbound()
-        """What `_seen` came to."""
+        self._desired = Desired()
+        """What `_seen` says."""
 
     def use(self, tenants: Tenants) -> None:
         """Other rules for users' files from the next scan on."""
         self._inbox.use(tenants)
 
-    def scan(self, now_s: float) -> Inbound:
+    def scan(self, now_s: float) -> Desired:
         """Read the folder; a container is spared while its file may still be there."""
         seen = self._inbox.scan(now_s)
         self.next_s = seen.next_s
         if seen is not self._seen:
             self._known.update(seen.files.values())
-            self._seen, self._inbound = seen, self._inbound_of(seen)
+            self._seen, self._desired = seen, self._desired_of(seen)
         troubles = (seen.trouble, *seen.closed.values(), self._keep_claims(seen))
         told = tuple(trouble for trouble in troubles if trouble is not None)
-        return replace(self._inbound, troubles=told)
+        return replace(self._desired, troubles=told)
 
-    def _inbound_of(self, seen: InboxScan) -> Inbound:
+    def _desired_of(self, seen: InboxScan) -> Desired:
         users = any("/" in name for name in seen.files.values())
-        return Inbound(
-            wish=Wish(
-                specs={spec.name: spec for spec in seen.specs},
-                spares=lambda fact: self._spared(fact, seen),
-                settled=seen.settled and not _rejected(seen, ""),
-                claimed=frozenset(seen.claims),
-                yields=(lambda fact: _yields(fact, seen)) if users else None,
-            ),
+        return Desired(
+            specs={spec.name: spec for spec in seen.specs},
             sources={job: f"{self._folder}/{name}" for job, name in seen.files.items()},
             rejected=seen.rejected,
+            spares=lambda fact: self._spared(fact, seen),
+            settled=seen.settled and not _rejected(seen, ""),
+            claimed=frozenset(seen.claims),
+            yields=(lambda fact: _yields(fact, seen)) if users else None,
         )
 
     def _keep_claims(self, seen: InboxScan) -> str | None:

@@ -1,8 +1,8 @@
-"""The Runtime of one Docker Engine: observes and acts on this instance's containers, no others.
+"""The runtime of one Docker Engine: observes and changes this instance's containers, no others.
 
-Owns the composition: listing, watches, starts, stops, resizes. It must not decide anything, and
-must not let the loop wait for the engine longer than `call_wait_s` a cycle, whatever hangs.
-Everything here runs in the loop's thread, but for `logs` and what is begun in the background.
+Puts together listing, watches, starts, stops, moves and resizes. It must not decide anything, and
+must not make the loop wait for the engine longer than `call_wait_s` a cycle, even when it hangs.
+Everything runs in the loop's thread, but for `logs` and what is begun in the background.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.facts import ContainerFact, GpuFact, NodeFact, Observation
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
-from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, GRAIN_CORES, SYSTEMD_GRAIN_CORES
-from dlsched.runtime.cgroup.read import PROC, CgroupReader
+from dlsched.runtime.cgroup.limits import GRAIN_CORES, SYSTEMD_GRAIN_CORES
+from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.pulls import Images
@@ -35,7 +35,7 @@ from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.limits.allotments import Allotments
-from dlsched.runtime.docker.limits.group import ParentGroup
+from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
 from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.runtime.docker.limits.resizes import Resizes
 from dlsched.runtime.docker.limits.writer import Hands
@@ -156,49 +156,71 @@ class DockerRuntime:
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(options.state_dir)
         self._untold: str | None = None
+        self._held: str | None = None
         self._containers: Mapping[str, str] = {}
         """Container ids by job, replaced whole: the only thing that other threads read."""
-        self._folded: Listing | None = None
+        self._facts: tuple[ContainerFact, ...] = ()
+        """As observed last."""
+        self._changed: set[str] = set()
+        """Containers whose limits were changed since."""
+        self._shown: Listing | None = None
+        """The listing that `_facts` are from."""
+        self._swept: Listing | None = None
+        """The last listing that nothing was left over of."""
         self._driver: str | None = None
-        self._weight_trouble: str | None = None
+        self._weight = GroupWeight(self._group, options.group_weight)
         self._events.start()
         begin(self._cgroup_driver, "cgroup-driver")  # the grain of ceilings hangs on it
 
     def observe(self, now_s: float) -> Observation:
-        """All facts at `now_s`; waits at most `call_wait_s`, and only where something happened."""
+        """All facts at `now_s`; reads only.
+
+        Waits at most `call_wait_s` for the engine, and only where something happened.
+        """
         node = self._node(now_s)
         self._listings.refresh()
-        listing = self._listings.last
-        if listing is not None and listing is not self._folded:
-            self._fold(listing, now_s)
-            if not self._options.dry_run:
-                starting = {begun.job for begun in self._starts.begun(listing)}
-                self._allotments.sweep(listing.named | starting)
+        listing, trouble = self._listings.last, self._listings.trouble
+        if listing is not None and listing is not self._shown:
+            self._show(listing, now_s)
         if listing is not None:
-            self._stops.advance(listing, now_s)
-            if not self._options.dry_run:
-                self._moves.find(listing, now_s)
-            if not self._options.dry_run and self._listings.trouble is None:
-                self._set_restarts_back(now_s)
-                self._resizes.sweep(listing)
-        trouble = self._listings.trouble
+            self._moves.find(listing, now_s)
         idle = self._stops.idle and self._moves.idle and self._resizes.idle
-        facts = tuple([self._fact(watch, now_s, idle=idle) for watch in self._watches.values()])
-        if listing is not None and not self._options.dry_run:
-            self._moves.advance(listing, facts, now_s)
-        if not self._options.dry_run:
-            self._untold = self._allotments.follow(facts)
+        watches = self._watches.values()
+        self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
+        self._changed.clear()
         return Observation(
             now_s=now_s,
             engine_ok=trouble is None,
             engine_trouble=trouble,
-            containers=facts,
+            containers=self._facts,
             begun=self._starts.begun(listing),
             listing_age_s=0.0 if listing is None else max(0.0, now_s - listing.at_s),
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
             node=node,
         )
+
+    def advance(self, now_s: float) -> None:
+        """Take the next step of every stop and move, and repair what an earlier agent left undone.
+
+        Works on what `observe` saw last; waits for nothing.
+        """
+        listing = self._shown
+        if listing is None:
+            return
+        if listing is not self._swept:
+            self._swept = listing
+            starting = {begun.job for begun in self._starts.begun(listing)}
+            self._allotments.sweep(listing.named | starting)
+            self._weight.follow(self._watches.values())
+        self._stops.advance(listing, now_s)
+        self._moves.advance(listing, self._facts, now_s)
+        if self._listings.trouble is None:
+            self._set_restarts_back(now_s)
+            self._resizes.sweep(listing)
+        # A change of this cycle has told its job already, and the facts are from before it.
+        same = [fact for fact in self._facts if fact.container_id not in self._changed]
+        self._untold = self._allotments.follow(same)
 
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Begin a start, a move or a removal, or carry out a resize; never raises for that."""
@@ -231,6 +253,7 @@ class DockerRuntime:
             if action.job not in refusals:
                 watch = self._watches[action.container_id]
                 watch.doubt()
+                self._changed.add(action.container_id)
                 changes.append((action, watch.described))
         outcomes = {outcome.action.job: outcome for outcome in self._resizes.begin_all(changes)}
         for action, _ in changes:
@@ -270,9 +293,14 @@ class DockerRuntime:
         if not self._resizes.held:
             self._resizes.keep_true(ceilings, self._own())
 
-    def hold(self, held: bool) -> None:
-        """Change nothing on its own account while that is so: everything was given back."""
-        self._resizes.held = held
+    @property
+    def held(self) -> str | None:
+        """Why nothing may be changed; None: changes are made."""
+        return self._held
+
+    def hold(self, why: str | None) -> None:
+        """Change nothing from now on, since everything was given back; None: make changes again."""
+        self._held, self._resizes.held = why, why is not None
 
     def troubles(self) -> tuple[str, ...]:
         """What is wrong with limits, with bringing them back, and with GPUs, a line each."""
@@ -301,12 +329,12 @@ class DockerRuntime:
         if (why := unworkable(self._engine.version(), self._engine.info())) is not None:
             raise EngineUnworkable(f"{self._engine.host}: {why} (see `dlsched doctor`)")
 
-    def close(self) -> None:
-        """Stop listening and let go of everything; containers run on."""
+    def close(self, *, keep_group: bool = False) -> None:
+        """Release all resources; containers run on, and an empty parent group is removed."""
         self._events.close()
         for watch in self._watches.values():
             watch.close()
-        if self._folded is not None and not self._watches:
+        if self._shown is not None and not self._watches and not keep_group:
             self._group.remove()
         self._watches.clear()
         self._engine.close()
@@ -319,8 +347,9 @@ class DockerRuntime:
         node = host.node(SYSTEMD_GRAIN_CORES if self._driver == "systemd" else GRAIN_CORES)
         return node and replace(node, gpus=look.devices, gpu_trouble=look.trouble)
 
-    def _fold(self, listing: Listing, now_s: float) -> None:
-        first = self._folded is None
+    def _show(self, listing: Listing, now_s: float) -> None:
+        """Watch the containers that a new listing shows, and no others."""
+        first = self._shown is None
         for container, described in listing.containers.items():
             watch = self._watches.get(container)
             if watch is None:
@@ -333,9 +362,8 @@ class DockerRuntime:
                 watch.take(described, now_s)
         for container in self._watches.keys() - listing.containers.keys():
             self._watches.pop(container).close()
-        self._folded = listing
+        self._shown = listing
         self._containers = {w.described.job: c for c, w in self._watches.items()}
-        self._weigh_group()
 
     def _set_restarts_back(self, now_s: float) -> None:
         if self._resizes.held:
@@ -396,7 +424,9 @@ class DockerRuntime:
         """No job is left between two containers: it goes back, or has gone on in the new one."""
         self._moves.winding_up = True
         while self._moves.unsettled and self._clock.now_s() < until_s:
-            self.observe(self._clock.now_s())
+            now_s = self._clock.now_s()
+            self.observe(now_s)
+            self.advance(now_s)
             self._clock.sleep_until(self._clock.now_s() + WIND_UP_LOOK_S)
         self._moves.winding_up = False
 
@@ -421,29 +451,6 @@ class DockerRuntime:
         if original is None or original.given_back:
             return described.limit_cores
         return original.cpu_cores
-
-    def _weigh_group(self) -> None:
-        most = self._options.group_weight
-        if most is None:
-            return
-        own = [watch for watch in self._watches.values() if watch.described.adopted is None]
-        readers = (watch.reader for watch in own)
-        reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
-        if reader is None:
-            return
-        weight = most
-        if len(own) < len(self._watches):
-            # Adopted containers lie beside the group: it weighs no more than what is in it.
-            shares = sum(watch.shares or 0 for watch in own)
-            weight = min(most, shares / DEFAULT_SHARES)
-        begin(lambda: self._weigh(reader, weight), "weight")
-
-    def _weigh(self, reader: CgroupReader, weight: float) -> None:
-        if reader.cpu_folder is not None:
-            trouble = self._group.weigh(reader.cpu_folder, weight, v2=reader.v2)
-            if trouble is not None and trouble != self._weight_trouble:
-                _log.warning("%s", trouble)
-            self._weight_trouble = trouble
 
     def _cgroup_driver(self) -> str:
         if self._driver is None:

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from dlsched.config.inbox.desired import FolderWish
+from dlsched.config.inbox.desired import DesiredInFolder
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.model.cycle import RejectedFile
 from dlsched.store.jobs import Claim, claim_records
@@ -32,10 +32,10 @@ def inbox() -> Scripted:
 
 
 def spared(
-    inbox: Scripted, wish: FolderWish | None = None, source: str = "/jobs/a.yaml"
+    inbox: Scripted, wish: DesiredInFolder | None = None, source: str = "/jobs/a.yaml"
 ) -> str | None:
-    wish = wish or FolderWish(cast(Inbox, inbox), FOLDER)
-    return wish.scan(0.0).wish.spares(running("a", source=source))
+    wish = wish or DesiredInFolder(cast(Inbox, inbox), FOLDER)
+    return wish.scan(0.0).spares(running("a", source=source))
 
 
 def test_a_removed_file_gives_its_container_up(inbox: Scripted):
@@ -44,7 +44,7 @@ def test_a_removed_file_gives_its_container_up(inbox: Scripted):
 
 def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox: Scripted):
     inbox.sees = InboxScan(settled=True, files={"a": "alice/a.yaml", "b": "b.yaml"})
-    yields = FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.yields
+    yields = DesiredInFolder(cast(Inbox, inbox), FOLDER).scan(0.0).yields
     assert not yields(running("a", source="/jobs/alice/old.yaml"))
     assert not yields(running("a", source="/before/alice/a.yaml"))
     assert yields(running("a", source="/jobs/bob/a.yaml"))
@@ -90,7 +90,7 @@ def test_a_restarted_agent_spares_what_an_unreadable_file_may_be(inbox: Scripted
 
 
 def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scripted):
-    wish = FolderWish(cast(Inbox, inbox), FOLDER)
+    wish = DesiredInFolder(cast(Inbox, inbox), FOLDER)
     inbox.sees = InboxScan(specs=(job_spec("a"),), files={"a": "a.yaml"}, settled=True)
     wish.scan(0.0)
     inbox.sees = InboxScan(
@@ -100,9 +100,9 @@ def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scr
 
 
 def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inbox: Scripted):
-    assert FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.settled
+    assert DesiredInFolder(cast(Inbox, inbox), FOLDER).scan(0.0).settled
     inbox.sees = InboxScan(settled=True, rejected=(RejectedFile("x.yaml", None, ("bad",)),))
-    assert not FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.settled
+    assert not DesiredInFolder(cast(Inbox, inbox), FOLDER).scan(0.0).settled
 
 
 # -------------------------------------------------------------------------------- users
@@ -140,12 +140,12 @@ def test_records_are_not_lifted_while_a_file_holds_the_name(inbox: Scripted):
         claims={"a": "alice/a.yaml"},
         rejected=(RejectedFile("alice/a.yaml", "a", ("bad",)),),
     )
-    wish = FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish
+    wish = DesiredInFolder(cast(Inbox, inbox), FOLDER).scan(0.0)
     assert (wish.settled, set(wish.claimed)) == (True, {"a"})
 
 
 def test_who_holds_a_name_is_kept_and_forgotten_durably(inbox: Scripted, tmp_path: Path):
-    wish = FolderWish(cast(Inbox, inbox), FOLDER, claim_records(tmp_path))
+    wish = DesiredInFolder(cast(Inbox, inbox), FOLDER, claim_records(tmp_path))
     inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/a.yaml", "job-b": "b.yaml"})
     assert wish.scan(0.0).troubles == ()
     inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/z.yaml"})
@@ -158,7 +158,7 @@ def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
     inbox: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     records = claim_records(tmp_path)
-    wish = FolderWish(cast(Inbox, inbox), FOLDER, records)
+    wish = DesiredInFolder(cast(Inbox, inbox), FOLDER, records)
     inbox.sees = InboxScan(
         settled=True, claims={"job-a": "a.yaml"}, closed={"bob": "/jobs/bob cannot be listed"}
     )
@@ -172,4 +172,4 @@ def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
         "/jobs/bob cannot be listed",
         "whose a job's name is cannot be recorded: [Errno 28] No space left on device",
     )
-    assert set(seen.wish.claimed) == {"job-a"}
+    assert set(seen.claimed) == {"job-a"}

@@ -1,8 +1,8 @@
-"""Jobs on their way to other GPUs: saved, ended, made anew, and back again where that fails.
+"""Jobs that move to other GPUs.
 
-Owns one such way per job, and what of it an agent finds that an earlier one has begun. The next
-step is taken at each observation and every engine call is made in the background, so no cycle
-waits. It must not decide who has to move, or where to.
+State machine that moves a job to other GPUs: checkpoint, stop, recreate, roll back on failure; it
+also takes up moves that an earlier agent began. Each cycle takes the next step, and every engine
+call is made in the background, so no cycle waits. It must not decide which job moves, or where to.
 
     step       what is waited for                          then
     ---------  ------------------------------------------  ------------------------------------
@@ -85,6 +85,8 @@ class Moves:
         """By job, until when it is not asked again, and why."""
         self._forsaken: set[str] = set()
         """Old containers whose jobs are being removed: nobody's way any more."""
+        self._stale: list[str] = []
+        """Jobs that an earlier agent asked to save themselves, to no end."""
         self._looked_at: Listing | None = None
         """The last listing that nothing was left over of."""
         self.winding_up = False
@@ -106,11 +108,14 @@ class Moves:
         return Outcome(action, "begun", action.why)
 
     def find(self, listing: Listing, now_s: float) -> None:
-        """Take up what an earlier agent began: containers that are set aside, and jobs that it
-        asked to save themselves and that may have ended over it."""
+        """Note the moves that an earlier agent began: containers that are set aside, and jobs that
+        it asked to save themselves and that may have ended because of that. Changes nothing."""
         if listing is self._looked_at and not (self._ways or self._forsaken):
             return
         there, first = everything(listing), self._looked_at is None
+        for way in list(self._ways.values()):
+            if way.step is Step.FOUND and way.old.container_id not in there:
+                del self._ways[way.job]
         self._forsaken &= there.keys()
         self._looked_at = listing
         for container, one in there.items():
@@ -122,10 +127,12 @@ class Moves:
                 way.call.set_result(None)
                 way.called_s = now_s
             elif asked:
-                begin(partial(self._acts.withdraw, one.job), f"withdraw-{one.job}")
+                self._stale.append(one.job)
 
     def advance(self, listing: Listing, facts: Iterable[ContainerFact], now_s: float) -> None:
         """Take the next step of each way whose time for it has come."""
+        while self._stale:
+            self._withdraw(self._stale.pop())
         if not self._ways:
             return
         by_job = {fact.job: fact for fact in facts if fact.adopted is None}
@@ -379,7 +386,10 @@ class Moves:
         del self._ways[way.job]
         self._given_up[way.job] = (self._now_s() + again_s, why)
         _log.warning("%s: %s", way.job, why)
-        begin(partial(self._acts.withdraw, way.job), f"withdraw-{way.job}")
+        self._withdraw(way.job)
+
+    def _withdraw(self, job: str) -> None:
+        begin(partial(self._acts.withdraw, job), f"withdraw-{job}")
 
     def _over(self, way: Way) -> None:
         del self._ways[way.job]
