@@ -6,12 +6,13 @@ answer that never comes), and let a cycle run without time passing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize
+from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import HookRun, RejectedFile
 from dlsched.model.decision import Decision
 from dlsched.model.facts import (
@@ -180,6 +181,11 @@ class FakeRecords:
             del self.jobs[name]
         self.jobs |= {one.name: one for one in state.ended}
         return self.runs
+
+
+def texts(alarms: Iterable[Alarm]) -> tuple[str, ...]:
+    """What people read of them."""
+    return tuple(alarm.text for alarm in alarms)
 
 
 def view(name: str, actual: float | None = 1.0, floor: float = 0.1, ceiling: float | None = None):

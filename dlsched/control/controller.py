@@ -14,6 +14,7 @@ from dlsched.control.ledger.state import State
 from dlsched.control.planner import plan
 from dlsched.control.ports import Clock, Ports
 from dlsched.model.actions import Action, Outcome
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport, HookRun, Shadow
 from dlsched.model.decision import Answer
 
@@ -114,6 +115,7 @@ class Controller:
         hooks: tuple[HookRun, ...],
         shadow: Shadow | None,
     ) -> CycleReport:
+        alarms = self._alarms(state, answer, shadow)
         report = CycleReport(
             snapshot=state.snapshot,
             policy=answer.policy,
@@ -122,7 +124,8 @@ class Controller:
             guarded=approved.notes,
             outcomes=outcomes,
             rejected=state.desired.rejected,
-            alarms=self._alarms(state, answer, shadow),
+            alarms=tuple(alarm.text for alarm in alarms),
+            raised=alarms,
             engine_ok=state.engine_ok,
             wall_time=self._clock.wall_time(),
             phase_s=self._phases.seconds,
@@ -135,14 +138,16 @@ class Controller:
         self._ports.publish(report)
         return report
 
-    def _alarms(self, state: State, answer: Answer, shadow: Shadow | None) -> tuple[str, ...]:
-        alarms = [*state.alarms, *self._ports.troubles()]
+    def _alarms(self, state: State, answer: Answer, shadow: Shadow | None) -> tuple[Alarm, ...]:
+        alarms = [*state.alarms, *self._ports.alarms()]
         if answer.failure is not None and answer.failure.final:
-            alarms.append(f"plain Docker until SIGHUP: {answer.failure.text}")
+            text = f"plain Docker until SIGHUP: {answer.failure.text}"
+            alarms.append(Alarm("policy", AlarmKey.PLAIN_DOCKER, text))
         elif answer.failure is not None:
-            alarms.append(f"limits stay as they are: {answer.failure.text}")
+            text = f"limits stay as they are: {answer.failure.text}"
+            alarms.append(Alarm("policy", AlarmKey.POLICY_FAILED, text))
         if shadow is not None and shadow.trouble is not None:
-            alarms.append(f"shadow: {shadow.trouble}")
+            alarms.append(Alarm("shadow", AlarmKey.SHADOW_FAILED, f"shadow: {shadow.trouble}"))
         return tuple(alarms)
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from dlsched.model.actions import Outcome
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Answer
 from dlsched.model.errors import PolicyError
@@ -21,7 +22,7 @@ class CycleLog:
     def __init__(self) -> None:
         self._failing: dict[tuple[str, str], str] = {}
         """By kind of action and job, how it failed last."""
-        self._alarms: Sequence[str] = ()
+        self._alarms: Mapping[tuple[str, AlarmKey], Alarm] = {}
         self._standings: Mapping[str, Standings] = {}
 
     def answer(self, answer: Answer) -> None:
@@ -50,13 +51,14 @@ class CycleLog:
 
     def report(self, report: CycleReport) -> None:
         """Log the alarms that began or ended, and the targets whose forecast changed."""
-        for alarm in report.alarms:
-            if alarm not in self._alarms:
-                log.warning("%s", alarm)
-        for alarm in self._alarms:
-            if alarm not in report.alarms:
-                log.info("over: %s", alarm)
-        self._alarms = report.alarms
+        alarms = {(alarm.source, alarm.key): alarm for alarm in report.raised}
+        for which, alarm in alarms.items():
+            if which not in self._alarms:
+                log.warning("%s", alarm.text)
+        for which, alarm in self._alarms.items():
+            if which not in alarms:
+                log.info("over: %s", alarm.text)
+        self._alarms = alarms
         self._standings = _log_turns(report, self._standings)
 
 

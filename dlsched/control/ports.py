@@ -9,6 +9,7 @@ from typing import Protocol
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Outcome, Resize
+from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import CycleReport, HookRun
 from dlsched.model.facts import Observation
 from dlsched.model.state import Ended
@@ -112,5 +113,5 @@ class Ports:
     records: Records
     publish: Callable[[CycleReport], None] = lambda _: None
     """Receives every report."""
-    troubles: Callable[[], Sequence[str]] = tuple
-    """What is wrong outside the cycle, for its alarms."""
+    alarms: Callable[[], Sequence[Alarm]] = tuple
+    """What is wrong outside the cycle."""

@@ -40,6 +40,7 @@ from dlsched.daemon.wiring import (
     reloaded,
     who_decides,
 )
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import DlschedError
@@ -121,7 +122,7 @@ class Agent:
                 inbox=self._inbox,
                 records=ReadOnlyRecords(self._records) if dry_run else self._records,
                 publish=self.journal.write,
-                troubles=self._troubles,
+                alarms=self._alarms,
             ),
             self._ledger,
             Decider(policy, self._memory(policy, policy.name), memory_size_check),
@@ -226,10 +227,6 @@ class Agent:
             if job.state is not JobState.UNMANAGED
         }
 
-    def _released(self) -> tuple[str, ...]:
-        why = None if self._dry_run else self._release.why
-        return () if why is None else (why,)
-
     def _memory(self, named: NamedPolicy, kept_as: str) -> PolicyMemory | None:
         """What that policy remembers of the runs before."""
         plain = self.journal.last_memory(kept_as)
@@ -238,13 +235,16 @@ class Agent:
             log.warning("policy %s starts without its memory: %s", named.name, trouble)
         return memory
 
-    def _troubles(self) -> tuple[str, ...]:
-        others = (self.journal.trouble(), self._api.trouble)
+    def _alarms(self) -> tuple[Alarm, ...]:
+        parts = (
+            ("release", AlarmKey.RELEASED, None if self._dry_run else self._release.why),
+            ("journal", AlarmKey.JOURNAL_FAILED, self.journal.trouble()),
+            ("api", AlarmKey.API_DOWN, self._api.trouble),
+        )
         return (
-            *self._records.troubles(),
-            *self._runtime.troubles(),
-            *self._released(),
-            *(trouble for trouble in others if trouble is not None),
+            *self._records.alarms(),
+            *self._runtime.alarms(),
+            *(Alarm(source, key, text) for source, key, text in parts if text is not None),
         )
 
     def _wake(self, reason: str) -> None:

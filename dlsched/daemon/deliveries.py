@@ -15,6 +15,7 @@ from dlsched.config.settings import DeliverHook
 from dlsched.control.ledger.state import State
 from dlsched.control.ledger.tiers import in_words
 from dlsched.daemon.hook import Hook
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import HookRun
 from dlsched.model.state import Delivered, JobState, JobView
 from dlsched.store.records import Records
@@ -37,11 +38,11 @@ class Deliveries:
         self._offered: dict[str, Delivered] = {}
         """Words that are with the hook, or that it could not run for."""
         self._failed: dict[str, str] = {}
-        self._unwritten: str | None = None
-        """Why words are not on the disk as they are in memory."""
+        self._unwritten: Alarm | None = None
+        """Why records are not on the disk as they are in memory."""
         self._unlifted: dict[str, str] = {}
         """Jobs whose word no longer holds, but is still on the disk, and why."""
-        self._unallotted: str | None = None
+        self._unallotted: Alarm | None = None
 
     def keep(self, state: State, wall_time: str) -> tuple[HookRun, ...]:
         """Record and announce deliveries; returns the runs of the hook that ended."""
@@ -56,12 +57,17 @@ class Deliveries:
         self._tell(state.snapshot.jobs)
         return runs
 
-    def troubles(self) -> Sequence[str]:
-        """What could not be kept or told, a line each."""
-        hooks = [f"deliver_hook failed for {name}: {why}" for name, why in self._failed.items()]
-        unlifted = next(iter(self._unlifted.values()), None)
-        others = (self._unwritten, unlifted, self._unallotted)
-        return [*self._records.trouble, *hooks, *(line for line in others if line is not None)]
+    def alarms(self) -> Sequence[Alarm]:
+        """What could not be kept, announced or passed on."""
+        hooks = [
+            Alarm(name, AlarmKey.DELIVER_HOOK_FAILED, f"deliver_hook failed for {name}: {why}")
+            for name, why in self._failed.items()
+        ]
+        unlifted = [
+            Alarm(name, AlarmKey.RECORD_NOT_WRITTEN, why) for name, why in self._unlifted.items()
+        ]
+        others = (self._unwritten, *unlifted[:1], self._unallotted)
+        return [*self._records.alarms, *hooks, *(alarm for alarm in others if alarm is not None)]
 
     def use(self, hook: DeliverHook) -> None:
         """Another hook from now on, also for what the old one could not run for.
@@ -109,7 +115,8 @@ class Deliveries:
             self._records.write_again()
             self._unwritten = None
         except OSError as error:
-            self._unwritten = f"the delivery of a job cannot be recorded: {error}"
+            text = f"the delivery of a job cannot be recorded: {error}"
+            self._unwritten = Alarm("deliveries", AlarmKey.RECORD_NOT_WRITTEN, text)
 
     # ------------------------------------------------------------------ the operator's command
 
@@ -156,7 +163,8 @@ class Deliveries:
                 self._allot(job.name, now[1])
                 self._allotted[job.name] = now
             except (OSError, ValueError) as error:
-                self._unallotted = f"{job.name} cannot be told of its delivery: {error}"
+                text = f"{job.name} cannot be told of its delivery: {error}"
+                self._unallotted = Alarm(job.name, AlarmKey.JOB_NOT_TOLD, text)
         for gone in self._allotted.keys() - {job.name for job in jobs}:
             del self._allotted[gone]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from dlsched.control.ledger.state import State
 from dlsched.daemon.deliveries import Deliveries
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import HookRun
 from dlsched.model.state import Ended
 from dlsched.store.records import Records
@@ -24,7 +25,7 @@ class JobRecords:
         self._ended = ended
         self._deliveries = deliveries
         self._wall_time = wall_time
-        self._unwritten: str | None = None
+        self._unwritten: tuple[Alarm, ...] = ()
 
     def ended(self) -> Mapping[str, Ended]:
         """The record of every ended job, by name."""
@@ -42,15 +43,15 @@ class JobRecords:
                 log.info("job %s ended: %s: %s", ended.name, ended.kind, ended.detail)
                 self._ended.record(replace(ended, wall_time=self._wall_time()))
             self._ended.write_again()
-            self._unwritten = None
+            self._unwritten = ()
         except OSError as error:
-            self._unwritten = f"the end of a job cannot be recorded: {error}"
+            text = f"the end of a job cannot be recorded: {error}"
+            self._unwritten = (Alarm("ends", AlarmKey.RECORD_NOT_WRITTEN, text),)
         return self._deliveries.keep(state, self._wall_time())
 
-    def troubles(self) -> tuple[str, ...]:
-        """What could not be read, written or delivered, a line each."""
-        unwritten = () if self._unwritten is None else (self._unwritten,)
-        return (*self._ended.trouble, *unwritten, *self._deliveries.troubles())
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What could not be read, written or delivered."""
+        return (*self._ended.alarms, *self._unwritten, *self._deliveries.alarms())
 
 
 class ReadOnlyRecords:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from dlsched.model.alarms import Alarm
 from dlsched.model.spec import JobSpec, Limits, Stop
 
 
@@ -229,8 +230,8 @@ class Observation:
     begun: tuple[Begun, ...] = ()
     listing_age_s: float = 0.0
     """How old the engine's listing is: events are hints, a listing is the truth."""
-    left_alone: tuple[str, ...] = ()
-    """Containers whose labels ask for us in vain, each with the reason in one line."""
+    left_alone: tuple[Alarm, ...] = ()
+    """Containers whose labels ask for us in vain, each with the reason."""
     host_busy_core_s: float | None = None
     """CPU time of everything on the host since boot, in core-seconds."""
     node: NodeFact | None = None

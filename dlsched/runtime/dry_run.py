@@ -21,7 +21,7 @@ class DryRun:
         self._runtime = runtime
         self.observe = runtime.observe
         self.logs = runtime.logs
-        self.troubles = runtime.troubles
+        self.alarms = runtime.alarms
         self.check_engine = runtime.check_engine
 
     def close(self) -> None:

@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.store.atomic import clear_unfinished, remove, sync_folder, write_whole
 
 BROKEN = ".broken"
@@ -31,7 +32,7 @@ class Records(Generic[Word]):
     def __init__(
         self, folder: Path, kind: type[Word], name: Callable[[Word], str], names: str, loss: str
     ) -> None:
-        """Load all records. A broken one is moved aside and told in `trouble`, with the `loss`.
+        """Load all records. A broken one is moved aside: `alarms` says so, with the `loss`.
 
         `name` tells a record's own, which `names` matches. Raises OSError when the folder cannot
         be used.
@@ -44,7 +45,7 @@ class Records(Generic[Word]):
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
         clear_unfinished(self._folder)
         self._lock = threading.Lock()
-        self._trouble: list[str] = []
+        self._alarms: list[Alarm] = []
         self._words: Mapping[str, Word] = {}
         """Replaced whole: who reads must not wait for somebody else's disk."""
         self._unwritten: set[str] = set()
@@ -52,9 +53,9 @@ class Records(Generic[Word]):
             self._load(path)
 
     @property
-    def trouble(self) -> tuple[str, ...]:
-        """What was wrong with the records at the start, a line each."""
-        return tuple(self._trouble)
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What was wrong with the records at the start."""
+        return tuple(self._alarms)
 
     def of(self, name: str) -> Word | None:
         """The word kept of that name; None: none."""
@@ -141,4 +142,5 @@ class Records(Generic[Word]):
         aside = path.with_name(path.name + BROKEN)
         path.replace(aside)
         sync_folder(self._folder)
-        self._trouble.append(f"{path} {why}: moved to {aside.name}; {self._loss}")
+        text = f"{path} {why}: moved to {aside.name}; {self._loss}"
+        self._alarms.append(Alarm(str(path), AlarmKey.RECORD_BROKEN, text))

@@ -13,6 +13,7 @@ from dlsched.daemon.hook import Hook
 from dlsched.daemon.records import JobRecords, ReadOnlyRecords
 from dlsched.model.state import Ended, NodeView, Snapshot
 from dlsched.store.jobs import delivered_records, ended_records
+from tests.doubles import texts
 
 NOW = "2026-01-01T00:00:00Z"
 SNAPSHOT = Snapshot(1, 100.0, NodeView(4.0, 4.0, 1 << 30))
@@ -47,11 +48,11 @@ def test_an_end_that_a_full_disk_refuses_counts_and_is_told_until_it_is_written(
         for state in (A_ENDED, NOTHING, NOTHING):
             records.keep(state)
             told = "the end of a job cannot be recorded: No space left on device"
-            assert records.troubles() == (told,)
+            assert texts(records.alarms()) == (told,)
         assert records.ended()["aa"].kind == "finished"
         assert ended_records(tmp_path).all() == {}
     records.keep(NOTHING)
-    assert records.troubles() == ()
+    assert texts(records.alarms()) == ()
     assert ended_records(tmp_path).all()["aa"].kind == "finished"
 
 

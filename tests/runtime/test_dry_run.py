@@ -9,7 +9,7 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 
-READS = {"observe", "logs", "troubles", "check_engine", "close"}
+READS = {"observe", "logs", "alarms", "check_engine", "close"}
 RESIZE = Resize("a", "id-a", Limits(1.0), Limits(0.5), 1024, "late")
 
 

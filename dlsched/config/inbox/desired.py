@@ -12,6 +12,7 @@ from pathlib import Path
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.users import Tenants
 from dlsched.control.ledger.desired import Desired
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact
 from dlsched.store.jobs import Claim
 from dlsched.store.records import Records
@@ -43,9 +44,14 @@ class DesiredInFolder:
         if seen is not self._seen:
             self._known.update(seen.files.values())
             self._seen, self._desired = seen, self._desired_of(seen)
-        troubles = (seen.trouble, *seen.closed.values(), self._keep_claims(seen))
-        told = tuple(trouble for trouble in troubles if trouble is not None)
-        return replace(self._desired, troubles=told)
+        alarms = [
+            Alarm(user, AlarmKey.USER_FOLDER_REFUSED, why) for user, why in seen.closed.items()
+        ]
+        if seen.trouble is not None:
+            alarms.insert(0, Alarm(str(self._folder), AlarmKey.FOLDER_UNREADABLE, seen.trouble))
+        if (why := self._keep_claims(seen)) is not None:
+            alarms.append(Alarm("claims", AlarmKey.RECORD_NOT_WRITTEN, why))
+        return replace(self._desired, alarms=tuple(alarms))
 
     def _desired_of(self, seen: InboxScan) -> Desired:
         users = any("/" in name for name in seen.files.values())

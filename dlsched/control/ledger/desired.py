@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dlsched.model.alarms import Alarm
 from dlsched.model.cycle import RejectedFile
 from dlsched.model.facts import ContainerFact
 from dlsched.model.spec import JobSpec
@@ -27,8 +28,8 @@ class Desired:
     yields: Callable[[ContainerFact], bool] | None = None
     """Whether the file of that container's job waits until the container is gone, since it belongs
     to somebody else; None: no file waits."""
-    troubles: tuple[str, ...] = ()
-    """What is wrong with the folder, a line each."""
+    alarms: tuple[Alarm, ...] = ()
+    """What is wrong with the folder."""
 
     def waiting(self, containers: Sequence[ContainerFact]) -> dict[str, ContainerFact]:
         """Jobs whose file waits, and the container that has their name."""

@@ -32,6 +32,7 @@ from dlsched.control.ledger.tiers import Climbs
 from dlsched.estimate.finish import FinishForecast, finish_forecast
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import Begun, ContainerFact, Observation
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
@@ -69,7 +70,11 @@ class Ledger:
         begun = {item.job: item for item in seen.begun}
         alarms = [*found.alarms, *seen.left_alone]
         alarms += [
-            f"{job}: its file waits: container {one.container_id[:12]} of another has the name"
+            Alarm(
+                job,
+                AlarmKey.FILE_WAITS,
+                f"{job}: its file waits: container {one.container_id[:12]} of another has the name",
+            )
             for job, one in sorted(waiting.items())
         ]
         removals: list[Remove] = []
@@ -78,7 +83,10 @@ class Ledger:
             for name, fact in facts.items()
             if name not in specs and (why := desired.spares(fact)) is not None
         }
-        alarms += [f"{name}: left alone: {why}" for name, why in sorted(spared.items())]
+        alarms += [
+            Alarm(name, AlarmKey.JOB_LEFT_ALONE, f"{name}: left alone: {why}")
+            for name, why in sorted(spared.items())
+        ]
         self._take_in(specs, facts, begun, seen.now_s)
         used_core_s = self._measure(seen, facts)
         node = self._node(seen, used_core_s)
@@ -101,10 +109,10 @@ class Ledger:
         members = self._members(statuses, facts)
         self._assignments.settle(members)
         queued = self._starts(seen, statuses, facts, node, members)
-        alarms += self._assignments.troubles(node, members, self._options.gpus)
+        alarms += self._assignments.alarms(node, members, self._options.gpus)
         if seen.engine_trouble is not None:
-            alarms.append(f"engine: {seen.engine_trouble}")
-        alarms += desired.troubles
+            alarms.append(Alarm("engine", AlarmKey.ENGINE_DOWN, f"engine: {seen.engine_trouble}"))
+        alarms += desired.alarms
         endings: list[Ended] = []
         views: list[JobView] = []
         for name in sorted(statuses):

@@ -9,6 +9,7 @@ from dlsched.control.admission import Verdict
 from dlsched.control.gpus.queue import GpuQueue
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.actions import Remove
+from dlsched.model.alarms import Alarm
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import Delivered, Ended, Snapshot
 
@@ -39,7 +40,7 @@ class State:
     """Jobs that reached a tier, to be recorded and announced."""
     undelivered: tuple[str, ...] = ()
     """Jobs whose delivery no longer counts: another container, another target, or gone."""
-    alarms: tuple[str, ...] = ()
+    alarms: tuple[Alarm, ...] = ()
 
 
 @dataclass(slots=True)

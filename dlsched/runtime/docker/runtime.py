@@ -15,6 +15,7 @@ from pathlib import Path
 
 from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
+from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerFact, GpuFact, NodeFact, Observation
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
@@ -29,7 +30,8 @@ from dlsched.runtime.docker.doctor.engine import EngineUnworkable, unworkable
 from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.events import Events
-from dlsched.runtime.docker.gpus.canary import REMEDY, Canary
+from dlsched.runtime.docker.gpus.alarms import gpu_alarms
+from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.labels import Inspected
@@ -44,7 +46,7 @@ from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.docker.watch import Watch
-from dlsched.runtime.gpu import Inventory, remedy
+from dlsched.runtime.gpu import Inventory
 from dlsched.runtime.originals import Originals
 
 _log = logging.getLogger(__name__)
@@ -155,7 +157,7 @@ class DockerRuntime:
         self._watches: dict[str, Watch] = {}
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(options.state_dir)
-        self._untold: str | None = None
+        self._untold: tuple[Alarm, ...] = ()
         self._held: str | None = None
         self._containers: Mapping[str, str] = {}
         """Container ids by job, replaced whole: the only thing that other threads read."""
@@ -302,16 +304,15 @@ class DockerRuntime:
         """Change nothing from now on, since everything was given back; None: make changes again."""
         self._held, self._resizes.held = why, why is not None
 
-    def troubles(self) -> tuple[str, ...]:
-        """What is wrong with limits, with bringing them back, and with GPUs, a line each."""
-        untold = () if self._untold is None else (self._untold,)
-        gpus = () if self._gpu_trouble is None else (f"gpu: {self._gpu_trouble}",)
-        lost = tuple(_in_trouble(gpu) for gpu in self._gpus if gpu.trouble)
-        moves = self._moves.troubles(self._clock.now_s())
-        told = (watch.described for watch in self._watches.values() if watch.described.gpu_access)
-        taken = ((one.job, self._canary.lost(one.container_id, one.pid)) for one in told)
-        harmed = tuple(f"gpu: {job}: {why}: {REMEDY}" for job, why in taken if why is not None)
-        return (*self._resizes.troubles, *moves, *untold, *gpus, *lost, *harmed)
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What is wrong with limits, with giving them back, with moves, and with GPUs."""
+        watched = [watch.described for watch in self._watches.values()]
+        return (
+            *self._resizes.alarms,
+            *self._moves.alarms(self._clock.now_s()),
+            *self._untold,
+            *gpu_alarms(self._gpus, self._gpu_trouble, watched, self._canary),
+        )
 
     def tell_deliverable(self, job: str, deliverable: bool) -> None:
         """Say in the job's allotment whether it can be delivered; raises OSError, ValueError.
@@ -460,9 +461,3 @@ class DockerRuntime:
     def _start_ended(self, container: str | None, word: str) -> None:
         self._listings.want(container)
         self._wake(word)
-
-
-def _in_trouble(gpu: GpuFact) -> str:
-    what = remedy(gpu)
-    cure = f" ({what})" if what else ""
-    return f"gpu: GPU {gpu.index} ({gpu.uuid[:12]}): {gpu.trouble}{cure}"

@@ -11,7 +11,7 @@ from dlsched.config.inbox.desired import DesiredInFolder
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.model.cycle import RejectedFile
 from dlsched.store.jobs import Claim, claim_records
-from tests.doubles import job_spec, running
+from tests.doubles import job_spec, running, texts
 
 FOLDER = Path("/jobs")
 
@@ -147,7 +147,7 @@ def test_records_are_not_lifted_while_a_file_holds_the_name(inbox: Scripted):
 def test_who_holds_a_name_is_kept_and_forgotten_durably(inbox: Scripted, tmp_path: Path):
     wish = DesiredInFolder(cast(Inbox, inbox), FOLDER, claim_records(tmp_path))
     inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/a.yaml", "job-b": "b.yaml"})
-    assert wish.scan(0.0).troubles == ()
+    assert wish.scan(0.0).alarms == ()
     inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/z.yaml"})
     wish.scan(1.0)
     kept = claim_records(tmp_path).all()
@@ -168,7 +168,7 @@ def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
 
     monkeypatch.setattr(records, "record", full)
     seen = wish.scan(0.0)
-    assert seen.troubles == (
+    assert texts(seen.alarms) == (
         "/jobs/bob cannot be listed",
         "whose a job's name is cannot be recorded: [Errno 28] No space left on device",
     )

@@ -23,7 +23,7 @@ from dlsched.model.facts import (
 )
 from dlsched.model.spec import Checkpoint, JobSpec, Limits
 from dlsched.model.state import JobState
-from tests.doubles import gpu_fact, gpu_spec, running
+from tests.doubles import gpu_fact, gpu_spec, running, texts
 
 TWO = (gpu_fact(0), gpu_fact(1))
 SAVES = Checkpoint("SIGUSR1", 30.0, "/ckpt")
@@ -312,7 +312,7 @@ def test_a_gpu_in_trouble_under_a_job_is_told_and_the_job_is_kept():
     cycles = Cycles(gpus=LOST)
     cycles.runs(saving("runs"), "GPU-1")
     state = cycles.update()
-    assert state.alarms == ("runs: its GPU 1: fell off the bus; it is kept as it is",)
+    assert texts(state.alarms) == ("runs: its GPU 1: fell off the bus; it is kept as it is",)
     assert state.moves == {}
 
 
@@ -320,7 +320,9 @@ def test_by_setting_it_moves():
     cycles = Cycles(gpus=LOST, on_loss="move", move=False)
     cycles.runs(saving("runs"), "GPU-1")
     state = cycles.update()
-    assert state.alarms == ("runs: its GPU 1: fell off the bus; it moves when there is room",)
+    assert texts(state.alarms) == (
+        "runs: its GPU 1: fell off the bus; it moves when there is room",
+    )
     assert state.moves == {"runs": (("GPU-0",), "its GPU 1: fell off the bus; to GPU 0")}
 
 
@@ -328,16 +330,18 @@ def test_by_setting_it_stays_all_the_same_if_it_would_lose_its_work():
     cycles = Cycles(gpus=LOST, on_loss="move")
     cycles.runs(gpu_spec("runs"), "GPU-1")
     state = cycles.update()
-    assert state.alarms[0].endswith("it stays: it declares no checkpoint")
+    assert texts(state.alarms)[0].endswith("it stays: it declares no checkpoint")
     assert state.moves == {}
 
 
 def test_a_gpu_that_vanished_is_in_trouble_but_not_where_none_can_be_seen():
     cycles = Cycles(gpus=TWO[:1])
     cycles.runs(saving("runs"), "GPU-1")
-    assert cycles.update().alarms == ("runs: its GPU-1 is no longer there; it is kept as it is",)
+    assert texts(cycles.update().alarms) == (
+        "runs: its GPU-1 is no longer there; it is kept as it is",
+    )
     cycles.gpus, cycles.trouble = (), "no driver"
-    assert cycles.update().alarms == ()
+    assert texts(cycles.update().alarms) == ()
 
 
 def test_a_job_that_lost_its_gpu_to_an_update_is_made_anew_by_setting():

@@ -11,6 +11,7 @@ from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Outcome, Resize
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import (
     ContainerFact,
     ContainerState,
@@ -22,7 +23,7 @@ from dlsched.model.facts import (
 )
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobState, Reached, Snapshot, Tiers
-from tests.doubles import FakeRuntime, gpu_fact, job_spec, running, sketch
+from tests.doubles import FakeRuntime, gpu_fact, job_spec, running, sketch, texts
 
 SPEC = job_spec("a")
 WISH = Desired(specs={"a": SPEC})
@@ -299,7 +300,7 @@ def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place():
     state = ledger.update(seen, WISH, {})
     assert state.removals == ()
     assert state.snapshot.jobs[0].container_id == "id-a"
-    assert state.alarms == ("a: left alone: id-Z carries the labels of its container",)
+    assert texts(state.alarms) == ("a: left alone: id-Z carries the labels of its container",)
 
 
 def test_a_flood_of_lines_is_kept_as_one_and_nothing_of_it_is_lost():
@@ -419,7 +420,7 @@ def test_an_adopted_container_is_a_job_by_its_labels_from_its_start_to_its_remov
 def test_nothing_that_the_wish_spares_or_removes_concerns_an_adopted_one():
     state = adopting(Ledger(LedgerOptions()), web(), wish=Desired(spares=lambda _: "no file"))
     assert [job.state for job in state.snapshot.jobs] == [JobState.RUNNING]
-    assert state.alarms == ()
+    assert texts(state.alarms) == ()
 
 
 def test_a_job_files_job_comes_before_a_container_of_its_name():
@@ -430,7 +431,7 @@ def test_a_job_files_job_comes_before_a_container_of_its_name():
     (job,) = state.snapshot.jobs
     assert (job.state, job.adopted) == (JobState.WAITING, False)
     assert [spec.name for spec in state.starts] == ["web"]
-    assert state.alarms == ("container web (id-theirs) is left alone: a job has its name",)
+    assert texts(state.alarms) == ("container web (id-theirs) is left alone: a job has its name",)
     both = adopting(ledger, running("web"), web(), now_s=12.0, wish=filed)
     assert [(job.container_id, job.adopted) for job in both.snapshot.jobs] == [("id-web", False)]
     assert len(both.alarms) == 1
@@ -443,7 +444,9 @@ def test_a_file_that_yields_takes_neither_name_nor_log_of_what_is_there():
     state = adopting(ledger, web(), wish=wish)
     (job,) = state.snapshot.jobs
     assert (job.adopted, job.spec.owner, state.starts) == (True, None, ())
-    assert state.alarms == ("web: its file waits: container id-theirs of another has the name",)
+    assert texts(state.alarms) == (
+        "web: its file waits: container id-theirs of another has the name",
+    )
     assert adopting(ledger, wish=wish, now_s=11.0).starts == (mine,)
     beside = adopting(ledger, running("web"), web(), wish=wish, now_s=12.0)
     assert [job.adopted for job in beside.snapshot.jobs] == [False], "who was there first stays"
@@ -478,9 +481,10 @@ def test_an_adopted_one_holds_its_floor_its_memory_and_a_place_but_never_queues(
 
 
 def test_who_is_left_alone_is_an_alarm():
-    line = "container x (123) is left alone: its labels are wrong"
-    seen = Observation(10.0, engine_ok=True, left_alone=(line,))
-    assert Ledger(LedgerOptions()).update(seen, Desired(), {}).alarms == (line,)
+    text = "container x (123) is left alone: its labels are wrong"
+    alarm = Alarm("123", AlarmKey.CONTAINER_LEFT_ALONE, text)
+    seen = Observation(10.0, engine_ok=True, left_alone=(alarm,))
+    assert Ledger(LedgerOptions()).update(seen, Desired(), {}).alarms == (alarm,)
 
 
 # ---------------------------------------------------------------------- the blind

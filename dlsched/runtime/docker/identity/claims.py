@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.spec import NAME, ContainerSpec, Stop
 from dlsched.model.units import plain_text
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
@@ -130,10 +131,10 @@ class Claims:
             self._told.add(container)
             _log.warning("container %s is left alone: %s", container[:12], why)
 
-    def left_alone(self, listed: Mapping[str, Body]) -> tuple[str, ...]:
-        """Who was left alone since this was asked last, a line each; forgets who is not listed."""
-        lines = [
-            f"container {_name(listed[container])} is left alone: {why}"
+    def left_alone(self, listed: Mapping[str, Body]) -> tuple[Alarm, ...]:
+        """The containers left alone since the last call; forgets those that are not listed."""
+        alarms = [
+            _left_alone(container, f"container {_name(listed[container])} is left alone: {why}")
             for container, why in self._left.items()
             if container in listed
         ]
@@ -142,9 +143,10 @@ class Claims:
         for known in (self._settled, self._images):
             for container in known.keys() - listed.keys():
                 del known[container]
-        if len(lines) > TOLD_MOST:
-            lines[TOLD_MOST:] = [f"{len(lines) - TOLD_MOST} more containers are left alone"]
-        return tuple(lines)
+        if len(alarms) > TOLD_MOST:
+            more = f"{len(alarms) - TOLD_MOST} more containers are left alone"
+            alarms[TOLD_MOST:] = [_left_alone("others", more)]
+        return tuple(alarms)
 
     def _judged(self, body: Body) -> Inspected | None:
         described, labels, given = inspected(body), labels_in(body), self._image_labels(body)
@@ -211,6 +213,10 @@ def _image_labels(engine: Engine, body: Body) -> dict[str, str] | None:
             raise
         return None
     return {label: value for label, value in given.items() if label.startswith(PREFIX)}
+
+
+def _left_alone(container: str, text: str) -> Alarm:
+    return Alarm(container[:12], AlarmKey.CONTAINER_LEFT_ALONE, text)
 
 
 def _name(summary: Body) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Set
 from contextlib import suppress
 from pathlib import Path
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.units import same_cores
 from dlsched.runtime.allotment import IN_FOLDER, change_allotment, job_dir, read_allotment
@@ -31,9 +32,9 @@ class Allotments:
         for folder in (state_dir / IN_FOLDER).glob("*/"):
             clear_unfinished(folder)
 
-    def follow(self, facts: Iterable[ContainerFact]) -> str | None:
+    def follow(self, facts: Iterable[ContainerFact]) -> tuple[Alarm, ...]:
         """Tell each job its true ceiling and GPUs, where not told yet; returns what went wrong."""
-        told, trouble = self._told, None
+        told, alarms = self._told, []
         self._told = {}
         for fact in facts:
             if fact.adopted is not None or fact.state not in _HAS_LIMITS or fact.cpu_idle:
@@ -45,10 +46,11 @@ class Allotments:
                 try:
                     self._tell(fact)
                 except (OSError, ValueError) as error:
-                    trouble = f"{fact.job} cannot be told its ceiling: {error}"
+                    text = f"{fact.job} cannot be told its ceiling: {error}"
+                    alarms = [Alarm(fact.job, AlarmKey.JOB_NOT_TOLD, text)]
                     continue
             self._told[container] = cores
-        return trouble
+        return tuple(alarms)
 
     def sweep(self, jobs: Set[str]) -> None:
         """Remove what was laid down for others than these, which have a container or get one."""

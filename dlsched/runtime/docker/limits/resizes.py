@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from dlsched.model.actions import Outcome, Resize
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.background import Patience, begin, begin_all
 from dlsched.runtime.docker.engine import EngineRefused
@@ -210,14 +211,18 @@ class Resizes:
         return self._hands.idle_trouble is None
 
     @property
-    def troubles(self) -> tuple[str, ...]:
-        """What is wrong, a line each."""
-        past = (self._hands.burst_trouble, self._hands.idle_trouble)
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What is wrong with limits and with changing them."""
+        refused = sorted((one.job, f"{one.job}: {one.why}") for one in [*self._refused.values()])
+        node = {
+            AlarmKey.BURST_REFUSED: self._hands.burst_trouble,
+            AlarmKey.IDLE_CLASS_REFUSED: self._hands.idle_trouble,
+            AlarmKey.GPU_UPDATES_STOPPED: self._hands.canary.alarm,
+        }
         return (
-            *self._originals.trouble,
-            *sorted(f"{refused.job}: {refused.why}" for refused in list(self._refused.values())),
-            *filter(None, past),
-            *(() if self._hands.canary.alarm is None else (self._hands.canary.alarm,)),
+            *self._originals.alarms,
+            *(Alarm(job, AlarmKey.LIMITS_REFUSED, text) for job, text in refused),
+            *(Alarm("node", key, text) for key, text in node.items() if text is not None),
         )
 
     def sweep(self, listing: Listing) -> None:

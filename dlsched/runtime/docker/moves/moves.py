@@ -28,6 +28,7 @@ from threading import Timer
 
 from dlsched.control.ports import Wake
 from dlsched.model.actions import Move, Outcome, Remove
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import one_line
@@ -181,10 +182,13 @@ class Moves:
         target = way.action.start.gpus if way.action is not None else ()
         return tuple(sorted({*target, *way.old.gpus} - set(gpus)))
 
-    def troubles(self, now_s: float) -> tuple[str, ...]:
-        """Moves that failed, a line each, for as long as they are not tried again."""
+    def alarms(self, now_s: float) -> tuple[Alarm, ...]:
+        """Moves that failed, until they are tried again."""
         self._given_up = {job: word for job, word in self._given_up.items() if now_s < word[0]}
-        return tuple(f"{job}: {why}" for job, (_, why) in self._given_up.items())
+        return tuple(
+            Alarm(job, AlarmKey.MOVE_FAILED, f"{job}: {why}")
+            for job, (_, why) in self._given_up.items()
+        )
 
     @property
     def unsettled(self) -> bool:

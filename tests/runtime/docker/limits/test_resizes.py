@@ -32,7 +32,7 @@ from dlsched.runtime.docker.limits.resizes import (
 from dlsched.runtime.docker.limits.writer import Hands
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
-from tests.doubles import job_spec
+from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 
 THEIRS: JobSpec = job_spec("theirs")
@@ -191,7 +191,7 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
     assert outcome.detail.startswith("left as it is: its shares was written past the engine")
     for _ in range(3):
         assert bench.resizes.operation(described()) == outcome.detail
-        assert bench.resizes.troubles == (f"theirs: {outcome.detail}",)
+        assert texts(bench.resizes.alarms) == (f"theirs: {outcome.detail}",)
         bench.now_s += AGAIN_S + 1
     bench.host.write("cpu.shares", "1024")
 
@@ -200,7 +200,7 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
         return bench.resizes.operation(described()) is None
 
     until(cured)
-    assert bench.resizes.troubles == ()
+    assert texts(bench.resizes.alarms) == ()
     assert bench.resizes.begin(resize(), described()).status == "done"
 
 
@@ -241,7 +241,7 @@ def test_a_burst_that_cannot_be_set_is_told(bench: Bench) -> None:
     assert bench.resizes.can_burst
     bench.hands.burst_trouble = "burst: read-only"
     assert not bench.resizes.can_burst
-    assert bench.resizes.troubles == ("burst: read-only",)
+    assert texts(bench.resizes.alarms) == ("burst: read-only",)
 
 
 # ---------------------------------------------------------------------- strays
