@@ -6,6 +6,7 @@ answer that never comes), and let a cycle run without time passing.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,6 +24,8 @@ from dlsched.model.facts import (
     LatencySketch,
     NodeFact,
     Observation,
+    Operation,
+    OperationKind,
     Report,
 )
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
@@ -181,6 +184,11 @@ class FakeRecords:
             del self.jobs[name]
         self.jobs |= {one.name: one for one in state.ended}
         return self.runs
+
+
+def doing(text: str) -> Operation:
+    """The operation of that text, which begins with its kind."""
+    return Operation(OperationKind(re.split(r"\W", text)[0]), text)
 
 
 def texts(alarms: Iterable[Alarm]) -> tuple[str, ...]:

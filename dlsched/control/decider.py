@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from dlsched.control.guards import GuardOptions, guard_limits, refuse_nonsense
 from dlsched.control.ledger.state import State
 from dlsched.model.cycle import Shadow
-from dlsched.model.decision import Answer, Decision, Failure, PolicyMemory, Rules
+from dlsched.model.decision import Answer, Decision, Failure, PolicyMemory, PolicyRules
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
@@ -96,7 +96,7 @@ class Decider:
             why=self._why,
             weights=self._weights,
             forecasts=self._forecasts,
-            rules=Rules(policy.reserves and not plain, heeds_progress(policy) and not plain),
+            rules=PolicyRules(policy.reserves and not plain, heeds_progress(policy) and not plain),
             failure=self._failure,
         )
 

@@ -88,7 +88,7 @@ class DesiredSource(Protocol):
         ...
 
 
-class Records(Protocol):
+class CycleRecords(Protocol):
     """The durable records of ended and delivered jobs."""
 
     def ended(self) -> Mapping[str, Ended]:
@@ -110,7 +110,7 @@ class Ports:
     runtime: Runtime
     clock: Clock
     inbox: DesiredSource
-    records: Records
+    records: CycleRecords
     publish: Callable[[CycleReport], None] = lambda _: None
     """Receives every report."""
     alarms: Callable[[], Sequence[Alarm]] = tuple

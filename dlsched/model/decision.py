@@ -32,7 +32,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class PolicyRules:
     """How the decisions of one policy are treated."""
 
     reserves: bool = False
@@ -66,6 +66,6 @@ class Answer:
     """Those of its last decision."""
     forecasts: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
     """Those of its last decision; none while it fails."""
-    rules: Rules = field(default_factory=Rules)
+    rules: PolicyRules = field(default_factory=PolicyRules)
     failure: Failure | None = None
     """None: it answered when it was last asked."""

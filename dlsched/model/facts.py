@@ -121,6 +121,30 @@ class ContainerState(StrEnum):
     DEAD = "dead"
 
 
+class OperationKind(StrEnum):
+    """What a runtime does to a container."""
+
+    STOPPING = "stopping"
+    REMOVING = "removing"
+    UPDATING = "updating"
+    """Its limits are being changed."""
+    MOVING = "moving"
+    """Its job moves to other GPUs."""
+    REFUSED = "refused"
+    """Nothing: its limits cannot be changed, and are left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a runtime is doing to a container, and what people read of it."""
+
+    kind: OperationKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerFact:
     """One container of this instance as it is now."""
@@ -180,8 +204,8 @@ class ContainerFact:
     sidecar_trouble: str | None = None
     has_source: bool = True
     """Whether there is anything that its progress can be read from."""
-    operation: str | None = None
-    """What the runtime is doing to it now (`stopping`, `updating`, `moving`), or None."""
+    operation: Operation | None = None
+    """What the runtime is doing to it now; None: nothing."""
 
     @property
     def life(self) -> str:

@@ -27,6 +27,7 @@ from tests.doubles import (
     FakeInbox,
     FakeRecords,
     FakeRuntime,
+    doing,
     gpu_fact,
     gpu_spec,
     job_spec,
@@ -669,7 +670,7 @@ def test_a_policys_move_is_made_where_it_loses_nothing_and_else_told_with_the_re
     assert report.guarded["loses"] == "not moved: it declares no checkpoint"
 
     fact = world.runtime.containers["saves"]
-    world.runtime.containers["saves"] = replace(fact, operation="moving to GPU 2")
+    world.runtime.containers["saves"] = replace(fact, operation=doing("moving to GPU 2"))
     world.cycle()
     assert world.state("saves") is JobState.MOVING
     assert [action for action in world.runtime.applied if isinstance(action, Move)] == [move]

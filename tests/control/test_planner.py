@@ -13,7 +13,7 @@ from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.state import State
 from dlsched.control.planner import DEFAULT_SHARES, plan
 from dlsched.model.actions import Action, Move, Remove, Resize, Start
-from dlsched.model.decision import Answer, Rules
+from dlsched.model.decision import Answer, PolicyRules
 from dlsched.model.spec import (
     AccuracyTarget,
     Bounds,
@@ -50,7 +50,7 @@ def planned(
             placements=placements or {},
             removals=tuple(removals),
         ),
-        Answer(why=why, weights=weights or {}, rules=Rules(reserves=reserves)),
+        Answer(why=why, weights=weights or {}, rules=PolicyRules(reserves=reserves)),
         Approved(limits, moves=moves or {}),
         GuardOptions(**options),
     )

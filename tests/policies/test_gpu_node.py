@@ -17,7 +17,7 @@ from dlsched.control.guards import GuardOptions, guard_limits, refuse_nonsense
 from dlsched.control.ledger.state import State
 from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
-from dlsched.model.decision import Answer, Decision, Rules
+from dlsched.model.decision import Answer, Decision, PolicyRules
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -110,7 +110,7 @@ def test_without_a_gpu_everything_is_exactly_as_without_the_wrapper(
         assert memory_text(through.memory) == memory_text(plain.memory)
         guarded = [
             guard_limits(
-                State(seen), Answer(decision=one, rules=Rules(bare.reserves)), GuardOptions()
+                State(seen), Answer(decision=one, rules=PolicyRules(bare.reserves)), GuardOptions()
             )
             for one in (through, plain)
         ]

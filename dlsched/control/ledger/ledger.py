@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
+from dlsched.control.ledger.alarms import engine_alarms, file_alarms
 from dlsched.control.ledger.blindness import blindness
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
@@ -32,7 +33,6 @@ from dlsched.control.ledger.tiers import Climbs
 from dlsched.estimate.finish import FinishForecast, finish_forecast
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start
-from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import Begun, ContainerFact, Observation
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
@@ -68,25 +68,12 @@ class Ledger:
         found = claimants(seen.containers, desired.specs, self._known)
         facts, specs = found.facts, {**found.adopted, **desired.specs}
         begun = {item.job: item for item in seen.begun}
-        alarms = [*found.alarms, *seen.left_alone]
-        alarms += [
-            Alarm(
-                job,
-                AlarmKey.FILE_WAITS,
-                f"{job}: its file waits: container {one.container_id[:12]} of another has the name",
-            )
-            for job, one in sorted(waiting.items())
-        ]
         removals: list[Remove] = []
         spared = {
             name: why
             for name, fact in facts.items()
             if name not in specs and (why := desired.spares(fact)) is not None
         }
-        alarms += [
-            Alarm(name, AlarmKey.JOB_LEFT_ALONE, f"{name}: left alone: {why}")
-            for name, why in sorted(spared.items())
-        ]
         self._take_in(specs, facts, begun, seen.now_s)
         used_core_s = self._measure(seen, facts)
         node = self._node(seen, used_core_s)
@@ -109,10 +96,6 @@ class Ledger:
         members = self._members(statuses, facts)
         self._assignments.settle(members)
         queued = self._starts(seen, statuses, facts, node, members)
-        alarms += self._assignments.alarms(node, members, self._options.gpus)
-        if seen.engine_trouble is not None:
-            alarms.append(Alarm("engine", AlarmKey.ENGINE_DOWN, f"engine: {seen.engine_trouble}"))
-        alarms += desired.alarms
         endings: list[Ended] = []
         views: list[JobView] = []
         for name in sorted(statuses):
@@ -146,7 +129,14 @@ class Ledger:
             undelivered=self._climbs.voided(
                 specs, {*self._records, *desired.claimed}, settled=desired.settled
             ),
-            alarms=tuple(alarms),
+            alarms=(
+                *found.alarms,
+                *seen.left_alone,
+                *file_alarms(waiting, spared),
+                *self._assignments.alarms(node, members, self._options.gpus),
+                *engine_alarms(seen),
+                *desired.alarms,
+            ),
         )
 
     def adopt(self, options: LedgerOptions) -> None:

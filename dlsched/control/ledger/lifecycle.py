@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dlsched.model.facts import Begun, ContainerFact, ContainerState
+from dlsched.model.facts import Begun, ContainerFact, ContainerState, OperationKind
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import Ended, JobState
 
@@ -111,7 +111,7 @@ def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
 def _leaving(fact: ContainerFact | None, reason: str) -> Status:
     if fact is None:
         return Status(JobState.STOPPED, reason)
-    if fact.operation is not None and not _moves(fact):
+    if fact.operation is not None and not _is(fact, OperationKind.MOVING):
         return Status(JobState.STOPPING, f"{reason}; {fact.operation}")
     return Status(JobState.STOPPING, reason, "remove")
 
@@ -136,21 +136,21 @@ def _absent(spec: JobSpec, begun: Begun | None) -> Status:
     return Status(JobState.FAILED, begun.detail)
 
 
-def _moves(fact: ContainerFact) -> bool:
-    """Whether it is on its way to other GPUs, in whatever state its container is."""
-    return fact.operation is not None and fact.operation.startswith("moving")
+def _is(fact: ContainerFact, kind: OperationKind) -> bool:
+    return fact.operation is not None and fact.operation.kind is kind
 
 
 def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Status:
-    if _moves(fact):
-        return Status(JobState.MOVING, fact.operation)
+    doing = None if fact.operation is None else fact.operation.text
+    if _is(fact, OperationKind.MOVING):  # in whatever state its container is
+        return Status(JobState.MOVING, doing)
     alive = _ALIVE.get(fact.state)
     if alive is not None:
         if alive is JobState.RESTARTING:
             return Status(alive, f"restarted by Docker: {exit_reason(spec, fact)}")
-        if fact.operation is not None and fact.operation.startswith("stopping"):
-            return Status(JobState.STOPPING, fact.operation)
-        return Status(alive, fact.operation)
+        if _is(fact, OperationKind.STOPPING):
+            return Status(JobState.STOPPING, doing)
+        return Status(alive, doing)
     if fact.state is ContainerState.CREATED:
         failed = begun is not None and begun.digest == spec.digest and begun.stage == "failed"
         if begun is not None and failed:
@@ -158,10 +158,10 @@ def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Status:
                 return Status(JobState.STARTING, begun.detail, "start", retry=True)
             return Status(JobState.FAILED, begun.detail)
         call: Call | None = None if fact.operation or begun else "start"
-        return Status(JobState.STARTING, fact.operation, call)
+        return Status(JobState.STARTING, doing, call)
     if fact.state is ContainerState.EXITED:
         if fact.operation is not None:
-            return Status(JobState.STOPPING, fact.operation)
+            return Status(JobState.STOPPING, doing)
         if fact.exit_code == 0:
             return Status(JobState.FINISHED, "exit code 0", "record")
         return Status(JobState.FAILED, exit_reason(spec, fact), "record")

@@ -23,7 +23,7 @@ from dlsched.model.facts import (
 )
 from dlsched.model.spec import Checkpoint, JobSpec, Limits
 from dlsched.model.state import JobState
-from tests.doubles import gpu_fact, gpu_spec, running, texts
+from tests.doubles import doing, gpu_fact, gpu_spec, running, texts
 
 TWO = (gpu_fact(0), gpu_fact(1))
 SAVES = Checkpoint("SIGUSR1", 30.0, "/ckpt")
@@ -253,14 +253,14 @@ def test_without_an_engine_nothing_moves():
 
 def test_what_is_being_done_to_a_job_keeps_it_where_it_is():
     cycles = crowded()
-    cycles.runs(cycles.specs["runs"], "GPU-1", operation="updating")
+    cycles.runs(cycles.specs["runs"], "GPU-1", operation=doing("updating"))
     assert cycles.update().moves == {}
 
 
 def test_in_a_move_both_gpus_are_held_and_no_other_move_begins():
     cycles = crowded()
     cycles.applied(move_of(cycles, cycles.update()), "begun")
-    cycles.runs(cycles.specs["runs"], "GPU-1", operation="moving: it saves itself")
+    cycles.runs(cycles.specs["runs"], "GPU-1", operation=doing("moving: it saves itself"))
     cycles.specs["small"] = gpu_spec("small", share=0.2)
     state = cycles.update()
     assert views(state)["runs"].state is JobState.MOVING
@@ -274,7 +274,7 @@ def test_while_one_moves_no_other_does():
     cycles.gpus = (*SIZES, gpu_fact(2, 80), gpu_fact(3, 16))
     cycles.runs(saving("other"), "GPU-2")
     cycles.runs(gpu_spec("stays"), "GPU-3")
-    cycles.runs(cycles.specs["runs"], "GPU-1", operation="moving: it saves itself")
+    cycles.runs(cycles.specs["runs"], "GPU-1", operation=doing("moving: it saves itself"))
     assert cycles.update().moves == {}
     cycles.runs(cycles.specs["runs"], "GPU-1")
     assert cycles.update().moves != {}

@@ -8,8 +8,9 @@ from dlsched.control.ledger.lifecycle import adopted_status, status_of, untouche
 from dlsched.model.facts import Begun, ContainerState
 from dlsched.model.spec import ContainerSpec, Restart
 from dlsched.model.state import Ended, JobState
-from tests.doubles import job_spec, running
+from tests.doubles import doing, job_spec, running
 
+MOVING = doing("moving to b")
 SPEC = job_spec("a")
 
 
@@ -29,7 +30,7 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
     ("spec", "container", "started", "word", "state", "call"),
     [
         (None, fact(), None, None, JobState.STOPPING, "remove"),
-        (None, fact(operation="stopping (9 s left)"), None, None, JobState.STOPPING, None),
+        (None, fact(operation=doing("stopping (9 s left)")), None, None, JobState.STOPPING, None),
         (SPEC, None, None, None, JobState.WAITING, "start"),
         (SPEC, None, begun("pulling"), None, JobState.PULLING, None),
         (SPEC, None, begun("pulled"), None, JobState.PULLING, "start"),
@@ -75,10 +76,10 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
             "record",
         ),
         (SPEC, fact(state=ContainerState.DEAD), None, None, JobState.STOPPING, None),
-        (SPEC, fact(operation="moving to b"), None, None, JobState.MOVING, None),
+        (SPEC, fact(operation=MOVING), None, None, JobState.MOVING, None),
         (
             SPEC,
-            fact(state=ContainerState.EXITED, exit_code=0, operation="moving to b"),
+            fact(state=ContainerState.EXITED, exit_code=0, operation=MOVING),
             None,
             None,
             JobState.MOVING,
@@ -86,17 +87,24 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
         ),
         (
             SPEC,
-            fact(state=ContainerState.CREATED, operation="moving to b"),
+            fact(state=ContainerState.CREATED, operation=MOVING),
             None,
             None,
             JobState.MOVING,
             None,
         ),
-        (None, fact(operation="moving to b"), None, None, JobState.STOPPING, "remove"),
-        (SPEC, fact(operation="moving to b"), None, ended("stopped"), JobState.STOPPING, "remove"),
+        (None, fact(operation=MOVING), None, None, JobState.STOPPING, "remove"),
         (
             SPEC,
-            fact(operation="moving to b", container_digest="old"),
+            fact(operation=MOVING),
+            None,
+            ended("stopped"),
+            JobState.STOPPING,
+            "remove",
+        ),
+        (
+            SPEC,
+            fact(operation=MOVING, container_digest="old"),
             None,
             None,
             JobState.STOPPING,
@@ -143,7 +151,7 @@ def test_a_dead_container_that_must_not_be_touched_holds_nothing():
     ("container", "state", "reason"),
     [
         (fact(), JobState.RUNNING, None),
-        (fact(operation="updating"), JobState.RUNNING, "updating"),
+        (fact(operation=doing("updating")), JobState.RUNNING, "updating"),
         (fact(state=ContainerState.PAUSED), JobState.PAUSED, None),
         (
             fact(state=ContainerState.RESTARTING, exit_code=3),

@@ -1,7 +1,7 @@
 """Containers on their way out: the signal, the grace, SIGKILL, the removal.
 
 Owns one such way per container. The engine's own stop would block for the whole grace, so it is
-taken in steps, the next one at each observation. It must not decide who has to go.
+taken in steps, one in each cycle. It must not decide who has to go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from dlsched.model.actions import Outcome, Remove
 from dlsched.model.errors import DlschedError
-from dlsched.model.facts import ContainerState
+from dlsched.model.facts import ContainerState, Operation, OperationKind
 from dlsched.model.spec import Limits
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.create.containers import NO_RESTART
@@ -61,7 +61,7 @@ class Stops:
             return Outcome(action, "done", "there is no such container")
         container = action.container_id
         if container in self._leaving:
-            return Outcome(action, "begun", self.operation(container, now_s) or "")
+            return Outcome(action, "begun", str(self.operation(container, now_s) or ""))
         runs = described.state in _RUNS
         first = self._ask(action, described) if runs else self._remove(container)
         self._leaving[container] = _Leaving(
@@ -88,16 +88,17 @@ class Stops:
         """Whether none is on its way out."""
         return not self._leaving
 
-    def operation(self, container: str, now_s: float) -> str | None:
-        """What is being done to that container, in a few words."""
+    def operation(self, container: str, now_s: float) -> Operation | None:
+        """What is being done to that container; None: nothing."""
         leaving = self._leaving.get(container)
         if leaving is None:
             return None
         if leaving.removing:
-            return "removing"
+            return Operation(OperationKind.REMOVING, "removing")
         if leaving.killed:
-            return "stopping (killed: its grace is over)"
-        return f"stopping ({max(0.0, leaving.kill_at_s - now_s):.0f} s of grace left)"
+            return Operation(OperationKind.STOPPING, "stopping (killed: its grace is over)")
+        left_s = max(0.0, leaving.kill_at_s - now_s)
+        return Operation(OperationKind.STOPPING, f"stopping ({left_s:.0f} s of grace left)")
 
     def _step(self, leaving: _Leaving, described: Inspected, now_s: float) -> None:
         container = leaving.action.container_id

@@ -16,6 +16,7 @@ from typing import Any
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.errors import DlschedError
+from dlsched.model.facts import Operation, OperationKind
 from dlsched.runtime.docker.background import Patience, begin, begin_all
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.canary import Waits
@@ -182,10 +183,10 @@ class Resizes:
         """Whether no container is being changed, or left as it is for a reason."""
         return not (self._calls or self._refused)
 
-    def operation(self, described: Inspected) -> str | None:
+    def operation(self, described: Inspected) -> Operation | None:
         """What is being done to it, or why nothing is; None: it may be changed."""
         if self.updating(described.container_id):
-            return "updating"
+            return Operation(OperationKind.UPDATING, "updating")
         refused = self._refused.get(described.container_id)
         if refused is None:
             return None
@@ -198,7 +199,7 @@ class Resizes:
             # Asked again in the background: until it is cured it goes on showing why.
             self._refused[described.container_id] = replace(refused, at_s=self._now_s())
             self.examine(described)
-        return refused.why
+        return Operation(OperationKind.REFUSED, refused.why)
 
     @property
     def can_burst(self) -> bool:

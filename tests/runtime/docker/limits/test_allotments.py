@@ -10,7 +10,7 @@ from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import Allotment, job_dir, read_allotment, write_allotment
 from dlsched.runtime.docker.limits.allotments import Allotments
-from tests.doubles import job_spec
+from tests.doubles import doing, job_spec
 
 FACT = ContainerFact(
     job="alpha",
@@ -56,7 +56,7 @@ def test_what_is_being_changed_what_rests_and_what_is_adopted_is_left(tmp_path: 
     write_allotment(job_dir(tmp_path, "alpha"), Allotment(cpu_cores=0.7))
     spec: JobSpec = job_spec("alpha")
     for fact in (
-        replace(FACT, operation="updating"),
+        replace(FACT, operation=doing("updating")),
         replace(FACT, state=ContainerState.EXITED),
         replace(FACT, adopted=spec),
         replace(FACT, cpu_idle=True),

@@ -105,7 +105,7 @@ class World:
 
     @property
     def step(self) -> str:
-        return self.moves.operation("job", self.now_s) or ""
+        return str(self.moves.operation("job", self.now_s) or "")
 
     def ends(self) -> None:
         """The old one has acknowledged, is renamed, and has ended."""

@@ -121,7 +121,7 @@ def until_step(rig: Rig, words: str, within_s: float = 20.0) -> Observation:
 
     def there(seen: Observation) -> bool:
         found = fact(seen, "trains")
-        return found is not None and words in (found.operation or "")
+        return found is not None and words in str(found.operation or "")
 
     return rig.until(there, within_s)
 
@@ -382,7 +382,7 @@ def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, w
 
     def gone(seen: Observation) -> bool:
         found = fact(seen, "trains")
-        if found is not None and not (found.operation or "").startswith("stopping"):
+        if found is not None and not str(found.operation or "").startswith("stopping"):
             rig.apply(Remove("trains", found.container_id, Stop(grace_s=1.0), None, "a test"))
         return found is None and names(rig) == {}
 
