@@ -58,7 +58,7 @@ from dlsched.store.memory import memory_size_check, recalled
 log = logging.getLogger(__name__)
 
 _LEAST_GAP_S = 0.02
-"""Between two cycles, however many events wake the loop."""
+"""The shortest time between two cycles, however many events wake the loop."""
 
 Reload = Callable[[], Settings]
 
@@ -143,7 +143,7 @@ class Agent:
         )
 
     def run(self, reload: Reload | None) -> None:
-        """Cycle after cycle, each a period after the last or at once on a wake."""
+        """Run cycle after cycle, each a period after the last, or immediately on a wake."""
         # Ignored, as a parent may leave it, it hides how the operator's command ended.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._runtime.check_engine()
@@ -183,7 +183,7 @@ class Agent:
         return report
 
     def close(self) -> None:
-        """Give everything back, leave containers running, write the journal's last words."""
+        """Give everything back, leave containers running, and complete the journal."""
         self._release.close()
         self._api.stop()
         self._watch.stop()
@@ -196,9 +196,9 @@ class Agent:
         log.info("ended; containers run on%s", "" if self._dry_run else " under their own limits")
 
     def _sleep(self, began_s: float, due_s: float) -> None:
-        """Until it is due or something happens; a storm of events is taken as one.
+        """Sleep until it is due or something happens; a burst of events counts as one.
 
-        However long that is, the watchdog hears of it: it is for cycles that do not end.
+        The watchdog is fed meanwhile: it is for cycles that do not end.
         """
         until_s = began_s
         while not self._stopping and until_s < due_s:
@@ -210,7 +210,7 @@ class Agent:
                 return
 
     def _see_to_release(self) -> None:
-        """Give everything back where that was asked for, and hold still as long as it holds."""
+        """Give everything back where that was requested, and hold the runtime until a resume."""
         if self._dry_run:
             return
         if self._controller.last_report is not None:
@@ -220,7 +220,7 @@ class Agent:
         self._runtime.hold(self._release.why)
 
     def _ceilings(self) -> dict[str, float | None]:
-        """What each job's container runs on under, where its file is known."""
+        """The ceiling that each job's container runs on with, where its file is known."""
         return {
             job.name: job.spec.bounds.ceiling_cores
             for job in self._jobs()
@@ -228,7 +228,7 @@ class Agent:
         }
 
     def _memory(self, named: NamedPolicy, kept_as: str) -> PolicyMemory | None:
-        """What that policy remembers of the runs before."""
+        """The memory that this policy left in the journal."""
         plain = self.journal.last_memory(kept_as)
         memory, trouble = recalled(named.policy, plain)
         if trouble is not None:
@@ -303,7 +303,7 @@ class Agent:
         view = self._ours(job)
         if view.state is JobState.UNMANAGED:
             raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
-        word = Ended(
+        ended = Ended(
             name=job,
             digest=view.spec.digest,
             kind="stopped",
@@ -312,7 +312,7 @@ class Agent:
             attained_core_s=view.attained_core_s,
         )
         try:
-            self._ended.secure(word)
+            self._ended.secure(ended)
         except OSError as error:
             raise NotDurable(f"{job}: the stop cannot be recorded: {error}") from error
         self._wake(f"stop {job}")

@@ -43,7 +43,7 @@ def simulate(
 ) -> RunResult:
     """Run the trace under the policy to its end; the same arguments give the same result.
 
-    `publish` is told every report, `look` the time and what each job truly does: after each cycle.
+    After each cycle `publish` gets the report, `look` the time and what each job truly does.
     """
     clock = VirtualClock()
     runtime = SimulatedRuntime(trace, seed)

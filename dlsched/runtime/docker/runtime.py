@@ -54,18 +54,18 @@ from dlsched.runtime.originals import Originals
 _log = logging.getLogger(__name__)
 
 CALLS_AT_ONCE = 4
-"""Starts and removals at the engine together: each forks, and more of them only queue there."""
+"""Starts and removals at the engine together: each forks, and more would only queue there."""
 
 RELEASE_S = 10.0
-"""The loop waits for no longer while everything is given back: a watchdog listens to it."""
+"""The longest wait of the loop while everything is given back; it has to feed a watchdog."""
 
 WIND_UP_LOOK_S = 0.05
-"""The loop looks so often whether every move has come to an end, when the agent ends."""
+"""At the agent's end, the time between two checks whether every move is over."""
 
 _NOT_THERE = "there is no such container"
 
 UNHURRIED_S = 120.0
-"""For starts and removals, which nobody waits for: on a saturated host a start takes a minute."""
+"""For starts and removals, which run in the background: on a busy host a start takes a minute."""
 
 
 class DockerRuntime:
