@@ -1,7 +1,7 @@
-"""What holds for one thing that is divided, cores or a GPU's time, whoever divides it.
+"""The rules that every decision must satisfy, for one resource: cores, or one GPU's time.
 
-Owns a share for the blind, bounds, owners' ceilings, capacity, dead-band and cool-down, in that
-order. It must not round to what an engine keeps, nor prefer one job to another.
+Applies, in this order: an even share for blind jobs, bounds, owners' ceilings, capacity, dead-band
+and cool-down. It must not round to the engine's grain, nor prefer one job to another.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dlsched.control.ceilings import applied_ceilings, owner_rooms
 from dlsched.control.gpus.placement import PlacementOptions
-from dlsched.control.planner import ceilings_in_force, owner_rooms
 from dlsched.model.resource import Resource
 from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import JobView, Snapshot
@@ -21,14 +21,14 @@ from dlsched.policies.fair_share import fair_shares
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """The operator's settings that hold for whatever a policy decides."""
+    """The operator's settings that apply to every policy's decisions."""
 
     dead_band_ratio: float = 0.02
     cooldown_s: float = 0.0
     burst_ratio: float = 0.0
     """How much of its ceiling a job with a latency target may save up and use beyond it."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
-    """What one owner's jobs may have together; None: nothing bounds them."""
+    """What one owner's jobs may have together; None: no bound."""
     gpus: PlacementOptions = field(default_factory=PlacementOptions)
 
 
@@ -42,7 +42,7 @@ def steadied(
     heeds_progress: bool,
     starts: Sequence[JobSpec],
 ) -> dict[str, float | None]:
-    """What each running job may have of it, not rounded; `notes` tell by job what was changed.
+    """What each running job may have, not rounded; `notes` gets by job what was changed, and why.
 
     Jobs that are not in `decided` keep what was desired last.
     """
@@ -80,16 +80,16 @@ def steadied(
     kept = _beside_kept(room, running, cores, kept, options, notes, snapshot.resource)
     whole = snapshot.resource.amount(snapshot.node.capacity_cores)
     for name, cores_given in shares.items():
-        word = (
+        note = (
             f"blind, {running[name].blind}: an even share by weight instead, {cores_given:.3f} "
             f"of {whole}"
         )
-        notes[name] = f"{word}; {notes[name]}" if name in notes else word
+        notes[name] = f"{note}; {notes[name]}" if name in notes else note
     return kept
 
 
 def _blind_shares(snapshot: Snapshot) -> dict[str, float]:
-    """What blind jobs get: their share if capacity were divided by weight, within their bounds."""
+    """The shares of blind jobs: capacity divided by weight, within their bounds."""
     running = snapshot.running
     blind = {job.name for job in running if job.blind is not None}
     if not blind:
@@ -106,11 +106,11 @@ def _within_bounds(job: JobView, cores: float | None) -> float | None:
 
 
 def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
-    """What containers that do not run yet, and those about to be made, hold."""
-    in_force = ceilings_in_force(snapshot)
+    """Cores held by containers that do not run yet, and the floors of `starts`."""
+    applied = applied_ceilings(snapshot)
     running = {job.name for job in snapshot.running}
     begun = {spec.name for spec in starts}
-    held = sum(cores for name, cores in in_force.items() if name not in running | begun)
+    held = sum(cores for name, cores in applied.items() if name not in running | begun)
     return held + sum(spec.bounds.floor_cores for spec in starts)
 
 
@@ -147,12 +147,12 @@ def _kept(
     options: GuardOptions,
     notes: dict[str, str],
 ) -> dict[str, float | None]:
-    """The limits in force where the dead-band or the cool-down keeps them, else those asked for."""
+    """The applied limits where the dead-band or the cool-down keeps them, else those asked for."""
     kept = dict(cores)
     for name, job in running.items():
-        word = _steady(snapshot, job, cores[name], options)
-        if word is not None:
-            kept[name], notes[name] = job.actual.cpu_cores, word
+        why = _why_kept(snapshot, job, cores[name], options)
+        if why is not None:
+            kept[name], notes[name] = job.actual.cpu_cores, why
     return kept
 
 
@@ -165,9 +165,9 @@ def _beside_kept(
     notes: dict[str, str],
     resource: Resource,
 ) -> dict[str, float | None]:
-    """Fit growth into the room that limits kept in force leave.
+    """Fit growth into the room that the kept limits leave.
 
-    Where that does not do (a start needs room, or capacity shrank), nothing is kept: a dead-band
+    Where that is not enough (a start needs room, or capacity shrank), nothing is kept: a dead-band
     must not hold a job back for ever.
     """
     if room_cores == math.inf:
@@ -203,10 +203,10 @@ def _beside_kept(
     return fitted
 
 
-def _steady(
+def _why_kept(
     snapshot: Snapshot, job: JobView, cores: float | None, options: GuardOptions
 ) -> str | None:
-    """Why the limit in force is kept, or None."""
+    """Why the applied limit is kept; None: it is not."""
     actual = job.actual.cpu_cores
     if cores is None or actual is None:
         return None

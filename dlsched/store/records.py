@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.store.atomic import clear_unfinished, remove, sync_folder, write_whole
 
 BROKEN = ".broken"
@@ -27,7 +28,8 @@ class Records(Generic[Record]):
     def __init__(
         self, folder: Path, kind: type[Record], name: Callable[[Record], str], names: str, loss: str
     ) -> None:
-        """Load all records; broken ones go to `problems`, with the `loss`. Raises OSError.
+        """Load all records; broken ones are moved aside and shown by `alarms`, with the `loss`.
+        Raises OSError.
 
         `name` returns the name of a record, which must match `names`.
         """
@@ -39,7 +41,7 @@ class Records(Generic[Record]):
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
         clear_unfinished(self._folder)
         self._lock = threading.Lock()
-        self._problems: list[str] = []
+        self._alarms: list[Alarm] = []
         self._records: Mapping[str, Record] = {}
         """Replaced as a whole, so that readers never wait for the disk."""
         self._unwritten: set[str] = set()
@@ -47,9 +49,9 @@ class Records(Generic[Record]):
             self._load(path)
 
     @property
-    def problems(self) -> tuple[str, ...]:
-        """What was wrong with the records at the start, one line each."""
-        return tuple(self._problems)
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What was wrong with the records at the start."""
+        return tuple(self._alarms)
 
     def of(self, name: str) -> Record | None:
         return self._records.get(name)
@@ -132,4 +134,5 @@ class Records(Generic[Record]):
         aside = path.with_name(path.name + BROKEN)
         path.replace(aside)
         sync_folder(self._folder)
-        self._problems.append(f"{path} {why}: moved to {aside.name}; {self._loss}")
+        text = f"{path} {why}: moved to {aside.name}; {self._loss}"
+        self._alarms.append(Alarm(str(path), AlarmKey.RECORD_BROKEN, text))

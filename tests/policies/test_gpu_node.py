@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.control.decider import Decider, NamedPolicy
-from dlsched.control.guards import GuardOptions, guard, refuse_nonsense
+from dlsched.control.guards import GuardOptions, guard_limits, refuse_nonsense
+from dlsched.control.ledger.state import State
 from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
-from dlsched.model.decision import Decision
+from dlsched.model.decision import Answer, Decision, PolicyRules
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -109,9 +110,13 @@ def test_without_a_gpu_everything_is_exactly_as_without_the_wrapper(
         plain, through = bare.decide(seen, memory), wrapped.decide(seen, memory)
         assert through == plain
         assert memory_text(through.memory) == memory_text(plain.memory)
-        assert guard(seen, through, GuardOptions(), reserves=bare.reserves) == guard(
-            seen, plain, GuardOptions(), reserves=bare.reserves
-        )
+        guarded = [
+            guard_limits(
+                State(seen), Answer(decision=one, rules=PolicyRules(bare.reserves)), GuardOptions()
+            )
+            for one in (through, plain)
+        ]
+        assert guarded[0] == guarded[1]
         memory = plain.memory
 
 
@@ -443,9 +448,9 @@ def test_shares_stay_within_promise_and_ceiling_and_sum_to_one_gpu_at_most(
         policy = load(name)
     decider = Decider(NamedPolicy(name, policy))
     for one in (seen, replace(later, now_s=200.0, wakes=("somebody: arrived",))):
-        decision = decider.decide(one)
-        assert decision is not None, decider.failure
-        limits = guard(one, decision, GuardOptions(), reserves=decider.reserves).limits
+        answer = decider.ask(one)
+        assert answer.decision is not None, answer.failure
+        limits = guard_limits(State(one), answer, GuardOptions()).limits
         used = {ZERO.uuid: 0.0, ONE.uuid: 0.0}
         for job in one.running:
             share, bounds = limits[job.name].gpu_share, job.spec.bounds

@@ -12,6 +12,7 @@ import pytest
 
 from dlsched.control.decider import NamedPolicy, ShadowDecider
 from dlsched.control.guards import GuardOptions
+from dlsched.control.ledger.state import State
 from dlsched.estimate.response import STEP_DOWN
 from dlsched.model.actions import Resize
 from dlsched.model.decision import Decision
@@ -258,7 +259,7 @@ def test_a_shadow_decides_shares_beside_the_policy_that_acts() -> None:
     world.run(30)
     for _ in range(30):
         world.run(1)
-        seen = shadow.look(world.reports[-1].snapshot, GuardOptions())
+        seen, _ = shadow.ask(State(world.reports[-1].snapshot), GuardOptions())
     assert seen.trouble is None
     assert seen.limits["quick"].gpu_share > 0.55  # type: ignore[operator]
     assert world.boxes["quick"].limits.gpu_share == 0.5

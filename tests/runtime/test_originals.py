@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.runtime.originals import FOLDER, EngineLimits, Original, Originals
+from tests.doubles import texts
 
 ID = "a" * 64
 THEIRS = Original(
@@ -28,7 +29,7 @@ def test_a_record_outlasts_the_agent_in_a_file_of_its_container(tmp_path: Path) 
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == [f"{ID}.json"]
     again = Originals(tmp_path)
     assert again.of(ID) == THEIRS
-    assert again.problems == ()
+    assert again.alarms == ()
     again.lift(ID)
     assert Originals(tmp_path).all() == {}
 
@@ -88,7 +89,7 @@ def test_a_broken_record_is_moved_aside_told_and_remembered_as_lost(
     file.write_text(text)
     found = Originals(tmp_path)
     assert found.of(ID) is None
-    (line,) = found.problems
+    (line,) = texts(found.alarms)
     assert line.startswith(str(file)) and "left as it is" in line and "\n" not in line
     for again in (found, Originals(tmp_path)):
         assert again.lost(ID) == file.with_name(f"{ID}.json.broken")
@@ -101,7 +102,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     for name in ("README", "short.json", f"{'z' * 64}.json", f"{ID}.json.broken.bak"):
         (tmp_path / FOLDER / name).write_text("x")
     found = Originals(tmp_path)
-    assert (found.all(), found.problems, found.all_lost()) == ({}, (), ())
+    assert (found.all(), found.alarms, found.all_lost()) == ({}, (), ())
     assert len(list((tmp_path / FOLDER).iterdir())) == 4
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.users import Tenants
-from dlsched.control.ledger.desired import Wish
-from dlsched.control.ports import Inbound
+from dlsched.control.ledger.desired import Desired
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact
 from dlsched.store.jobs import NameClaim
 from dlsched.store.records import Records
@@ -28,36 +28,39 @@ class DesiredFolder:
         """Files that this agent has applied: one that is now gone was removed."""
         self.next_s: float | None = None
         self._scanned: InboxScan | None = None
-        self._inbound = Inbound()
+        self._desired = Desired()
         """The result of `_scanned`."""
 
     def use(self, tenants: Tenants) -> None:
         """Apply other rules to users' files from the next scan on."""
         self._inbox.use(tenants)
 
-    def scan(self, now_s: float) -> Inbound:
+    def scan(self, now_s: float) -> Desired:
         """Scan the folder; a container is spared while its file may still be there."""
         scan = self._inbox.scan(now_s)
         self.next_s = scan.next_s
         if scan is not self._scanned:
             self._known.update(scan.files.values())
-            self._scanned, self._inbound = scan, self._inbound_of(scan)
-        lines = (scan.problem, *scan.closed.values(), self._keep_claims(scan))
-        problems = tuple(line for line in lines if line is not None)
-        return replace(self._inbound, troubles=problems)
+            self._scanned, self._desired = scan, self._desired_of(scan)
+        alarms = [
+            Alarm(user, AlarmKey.USER_FOLDER_REFUSED, why) for user, why in scan.closed.items()
+        ]
+        if scan.problem is not None:
+            alarms.insert(0, Alarm(str(self._folder), AlarmKey.FOLDER_UNREADABLE, scan.problem))
+        if (why := self._keep_claims(scan)) is not None:
+            alarms.append(Alarm("claims", AlarmKey.RECORD_NOT_WRITTEN, why))
+        return replace(self._desired, alarms=tuple(alarms))
 
-    def _inbound_of(self, scan: InboxScan) -> Inbound:
+    def _desired_of(self, scan: InboxScan) -> Desired:
         users = any("/" in name for name in scan.files.values())
-        return Inbound(
-            wish=Wish(
-                specs={spec.name: spec for spec in scan.specs},
-                spares=lambda fact: self._spared(fact, scan),
-                settled=scan.settled and not _rejected(scan, ""),
-                claimed=frozenset(scan.claims),
-                yields=(lambda fact: _yields(fact, scan)) if users else None,
-            ),
+        return Desired(
+            specs={spec.name: spec for spec in scan.specs},
             sources={job: f"{self._folder}/{name}" for job, name in scan.files.items()},
             rejected=scan.rejected,
+            spares=lambda fact: self._spared(fact, scan),
+            settled=scan.settled and not _rejected(scan, ""),
+            claimed=frozenset(scan.claims),
+            yields=(lambda fact: _yields(fact, scan)) if users else None,
         )
 
     def _keep_claims(self, scan: InboxScan) -> str | None:

@@ -24,6 +24,7 @@ from dlsched.control.gpus.rebalance import (
     unmovable,
 )
 from dlsched.model.actions import Move, Outcome
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, GpuFact, NodeFact
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import JobSpec
@@ -118,11 +119,11 @@ class Assignments:
         if outcome.status == "begun":
             self._placed[move.job] = move.start.gpus
 
-    def troubles(
+    def alarms(
         self, node: NodeView, members: Mapping[str, Member], options: PlacementOptions
-    ) -> list[str]:
-        """Of every job whose GPU is in trouble, what and what becomes of it, in one line."""
-        lines = []
+    ) -> list[Alarm]:
+        """Every job whose GPU cannot be used, with what is wrong and what becomes of the job."""
+        alarms = []
         bad = _troubles(node, members.values())
         for job, one in sorted(members.items()) if bad else ():
             found = [bad[uuid] for uuid in one.fact.gpus if uuid in bad] if one.fact else []
@@ -132,8 +133,9 @@ class Assignments:
             if options.on_loss == "move":
                 why = unmovable(one.spec)
                 stays = "it moves when there is room" if why is None else f"it stays: {why}"
-            lines.append(f"{job}: {', '.join(found)}; {stays}")
-        return lines
+            text = f"{job}: {', '.join(found)}; {stays}"
+            alarms.append(Alarm(job, AlarmKey.GPU_LOST_BY_JOB, text))
+        return alarms
 
     def wanted(
         self,

@@ -29,8 +29,6 @@ class DockerOptions:
     """The loop waits for the engine at most so long in a cycle."""
     cgroup_under: str = ""
     """Group above the instance's own (cgroupfs alone)."""
-    dry_run: bool = False
-    """Observing changes nothing: restart policies are not set back."""
     gpus: GpuOptions = field(default_factory=GpuOptions)
     """How jobs get GPUs."""
     confine: Callable[[JobSpec], Confinement | None] = lambda _: None

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from dlsched.model.facts import ContainerFact, Report
+from dlsched.model.facts import ContainerFact, Operation, Report
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import PROC, CgroupReader, CgroupReading, belongs
@@ -100,7 +100,7 @@ class Watch:
     def fact(
         self,
         now_s: float,
-        operation: str | None,
+        operation: Operation | None,
         *,
         bursts: bool = True,
         idles: bool = True,
@@ -145,7 +145,7 @@ class Watch:
             source.close()
         self._cgroup, self._waiting, self._sources, self._leaving = None, None, (), ()
 
-    def _read_cgroup(self, group: CgroupReader, now_s: float, operation: str | None) -> bool:
+    def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
         """Take in what the kernel counts; whether its group is gone."""
         # Who does something to it changes its limits.
         if operation is not None or now_s - self._read_all_s >= READ_ALL_S:
@@ -162,7 +162,7 @@ class Watch:
         return False
 
     def _fact(
-        self, reports: tuple[Report, ...], operation: str | None, *, bursts: bool, idles: bool
+        self, reports: tuple[Report, ...], operation: Operation | None, *, bursts: bool, idles: bool
     ) -> ContainerFact:
         told, seen = self._described, self._reading
         limit_cores = told.limit_cores

@@ -134,7 +134,9 @@ def shadow_name(policy: str) -> str:
 def _plain_report(report: CycleReport, before: Mapping[str, Plain] | None) -> dict[str, Plain]:
     """Its plain values, with jobs by name; immutable objects stay as they are."""
     snapshot = report.snapshot
-    plain = {key: plain_value(value) for key, value in _opened(report).items()}
+    parts = _opened(report)
+    del parts["raised"]  # the journal keeps the texts of alarms
+    plain = {key: plain_value(value) for key, value in parts.items()}
     names = [job.name for job in snapshot.jobs]
     by_name = sorted(set(names)) == names
     jobs = dict(zip(names, snapshot.jobs, strict=True)) if by_name else snapshot.jobs

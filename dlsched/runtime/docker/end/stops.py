@@ -1,5 +1,5 @@
 """Stops containers: signal, grace, SIGKILL, removal. The engine's own stop would block for the
-whole grace, so each observation takes one step."""
+whole grace, so each cycle takes one step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from dlsched.model.actions import Outcome, Remove
 from dlsched.model.errors import DlschedError
-from dlsched.model.facts import ContainerState
+from dlsched.model.facts import ContainerState, Operation, OperationKind
 from dlsched.model.spec import Limits
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.create.containers import NO_RESTART
@@ -56,7 +56,7 @@ class Stops:
             return Outcome(action, "done", "there is no such container")
         container = action.container_id
         if container in self._leaving:
-            return Outcome(action, "begun", self.operation(container, now_s) or "")
+            return Outcome(action, "begun", str(self.operation(container, now_s) or ""))
         runs = described.state in _RUNS
         first = self._ask(action, described) if runs else self._remove(container)
         self._leaving[container] = _Leaving(
@@ -83,16 +83,17 @@ class Stops:
         """Whether no container is being stopped."""
         return not self._leaving
 
-    def operation(self, container: str, now_s: float) -> str | None:
-        """A short text on what is being done to that container, or None."""
+    def operation(self, container: str, now_s: float) -> Operation | None:
+        """What is being done to that container; None: nothing."""
         leaving = self._leaving.get(container)
         if leaving is None:
             return None
         if leaving.removing:
-            return "removing"
+            return Operation(OperationKind.REMOVING, "removing")
         if leaving.killed:
-            return "stopping (killed: its grace is over)"
-        return f"stopping ({max(0.0, leaving.kill_at_s - now_s):.0f} s of grace left)"
+            return Operation(OperationKind.STOPPING, "stopping (killed: its grace is over)")
+        left_s = max(0.0, leaving.kill_at_s - now_s)
+        return Operation(OperationKind.STOPPING, f"stopping ({left_s:.0f} s of grace left)")
 
     def _step(self, leaving: _Leaving, described: Inspected, now_s: float) -> None:
         container = leaving.action.container_id

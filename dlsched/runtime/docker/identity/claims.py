@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.spec import NAME, ContainerSpec, Stop
 from dlsched.model.units import plain_text
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
@@ -123,10 +124,10 @@ class Claims:
             self._logged.add(container)
             _log.warning("container %s is left alone: %s", container[:12], why)
 
-    def left_alone(self, listed: Mapping[str, Body]) -> tuple[str, ...]:
-        """A line for each container left alone since the last call; forgets unlisted ones."""
-        lines = [
-            f"container {_name(listed[container])} is left alone: {why}"
+    def left_alone(self, listed: Mapping[str, Body]) -> tuple[Alarm, ...]:
+        """The containers left alone since the last call; forgets those that are not listed."""
+        alarms = [
+            _left_alone(container, f"container {_name(listed[container])} is left alone: {why}")
             for container, why in self._left.items()
             if container in listed
         ]
@@ -135,9 +136,10 @@ class Claims:
         for known in (self._settled, self._images):
             for container in known.keys() - listed.keys():
                 del known[container]
-        if len(lines) > REASONS_MOST:
-            lines[REASONS_MOST:] = [f"{len(lines) - REASONS_MOST} more containers are left alone"]
-        return tuple(lines)
+        if len(alarms) > REASONS_MOST:
+            more = f"{len(alarms) - REASONS_MOST} more containers are left alone"
+            alarms[REASONS_MOST:] = [_left_alone("others", more)]
+        return tuple(alarms)
 
     def _judged(self, body: Body) -> Inspected | None:
         described, labels, given = inspected(body), labels_in(body), self._image_labels(body)
@@ -204,6 +206,10 @@ def _image_labels(engine: Engine, body: Body) -> dict[str, str] | None:
             raise
         return None
     return {label: value for label, value in given.items() if label.startswith(PREFIX)}
+
+
+def _left_alone(container: str, text: str) -> Alarm:
+    return Alarm(container[:12], AlarmKey.CONTAINER_LEFT_ALONE, text)
 
 
 def _name(summary: Body) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Set
 from contextlib import suppress
 from pathlib import Path
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.units import same_cores
 from dlsched.runtime.allotment import IN_FOLDER, change_allotment, job_dir, read_allotment
@@ -29,9 +30,9 @@ class Allotments:
         for folder in (state_dir / IN_FOLDER).glob("*/"):
             clear_unfinished(folder)
 
-    def follow(self, facts: Iterable[ContainerFact]) -> str | None:
+    def follow(self, facts: Iterable[ContainerFact]) -> tuple[Alarm, ...]:
         """Update each job's file to its actual ceiling and GPUs; returns what failed."""
-        reported, problem = self._reported, None
+        reported, alarms = self._reported, []
         self._reported = {}
         for fact in facts:
             if fact.adopted is not None or fact.state not in _HAS_LIMITS or fact.cpu_idle:
@@ -43,10 +44,11 @@ class Allotments:
                 try:
                     self._report(fact)
                 except (OSError, ValueError) as error:
-                    problem = f"{fact.job}: its allotment cannot be updated: {error}"
+                    text = f"{fact.job}: its allotment cannot be updated: {error}"
+                    alarms = [Alarm(fact.job, AlarmKey.JOB_NOT_TOLD, text)]
                     continue
             self._reported[container] = cores
-        return problem
+        return tuple(alarms)
 
     def sweep(self, jobs: Set[str]) -> None:
         """Remove the files of all jobs but these, which have a container or are getting one."""

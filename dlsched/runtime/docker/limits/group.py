@@ -3,8 +3,9 @@ of the host as one, so its weight decides what all jobs together get."""
 
 from __future__ import annotations
 
+import logging
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,11 @@ from dlsched.runtime.cgroup.limits import (
     bounded_shares,
     bounded_weight,
 )
-from dlsched.runtime.cgroup.read import PROC, hierarchies
+from dlsched.runtime.cgroup.read import PROC, CgroupReader, hierarchies
+from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.watch import Watch
+
+_log = logging.getLogger(__name__)
 
 SYSTEMCTL_WITHIN_S = 5.0
 
@@ -79,3 +84,36 @@ class ParentGroup:
         except (OSError, subprocess.SubprocessError) as error:
             return f"weight of the parent group {unit}: {error}"
         return None
+
+
+class GroupWeight:
+    """Keeps the group's weight in line with what runs in it; used by the loop's thread alone."""
+
+    def __init__(self, group: ParentGroup, most: float | None) -> None:
+        """`most`: in multiples of one container's weight; None: the weight is left alone."""
+        self._group = group
+        self._most = most
+        self._trouble: str | None = None
+
+    def follow(self, watches: Collection[Watch]) -> None:
+        """Begin to set the weight for these containers; waits for nothing."""
+        if self._most is None:
+            return
+        own = [watch for watch in watches if watch.described.adopted is None]
+        readers = (watch.reader for watch in own)
+        reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
+        if reader is None:
+            return
+        weight = self._most
+        if len(own) < len(watches):
+            # Adopted containers lie beside the group: it weighs no more than what is in it.
+            shares = sum(watch.shares or 0 for watch in own)
+            weight = min(weight, shares / DEFAULT_SHARES)
+        begin(lambda: self._weigh(reader, weight), "weight")
+
+    def _weigh(self, reader: CgroupReader, weight: float) -> None:
+        if reader.cpu_folder is not None:
+            trouble = self._group.weigh(reader.cpu_folder, weight, v2=reader.v2)
+            if trouble is not None and trouble != self._trouble:
+                _log.warning("%s", trouble)
+            self._trouble = trouble

@@ -11,7 +11,9 @@ from functools import partial
 from typing import Any
 
 from dlsched.model.actions import Outcome, Resize
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.errors import DlschedError
+from dlsched.model.facts import Operation, OperationKind
 from dlsched.runtime.docker.background import Patience, begin, begin_all
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.canary import Waits
@@ -176,10 +178,10 @@ class Resizes:
         """Whether no container is being changed or left alone."""
         return not (self._calls or self._refused)
 
-    def operation(self, described: Inspected) -> str | None:
-        """What is being done to it, or why it is left alone; None: it may be changed."""
+    def operation(self, described: Inspected) -> Operation | None:
+        """What is being done to it, or why nothing is; None: it may be changed."""
         if self.updating(described.container_id):
-            return "updating"
+            return Operation(OperationKind.UPDATING, "updating")
         refused = self._refused.get(described.container_id)
         if refused is None:
             return None
@@ -192,7 +194,7 @@ class Resizes:
             # Checked again in the background; until then the reason stays.
             self._refused[described.container_id] = replace(refused, at_s=self._now_s())
             self.examine(described)
-        return refused.why
+        return Operation(OperationKind.REFUSED, refused.why)
 
     @property
     def can_burst(self) -> bool:
@@ -205,14 +207,18 @@ class Resizes:
         return self._writer.idle_problem is None
 
     @property
-    def problems(self) -> tuple[str, ...]:
-        """What is wrong, one line each."""
-        past = (self._writer.burst_problem, self._writer.idle_problem)
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What is wrong with limits and with changing them."""
+        refused = sorted((one.job, f"{one.job}: {one.why}") for one in [*self._refused.values()])
+        node = {
+            AlarmKey.BURST_REFUSED: self._writer.burst_problem,
+            AlarmKey.IDLE_CLASS_REFUSED: self._writer.idle_problem,
+            AlarmKey.GPU_UPDATES_STOPPED: self._writer.canary.alarm,
+        }
         return (
-            *self._originals.problems,
-            *sorted(f"{refused.job}: {refused.why}" for refused in list(self._refused.values())),
-            *filter(None, past),
-            *(() if self._writer.canary.alarm is None else (self._writer.canary.alarm,)),
+            *self._originals.alarms,
+            *(Alarm(job, AlarmKey.LIMITS_REFUSED, text) for job, text in refused),
+            *(Alarm("node", key, text) for key, text in node.items() if text is not None),
         )
 
     def sweep(self, listing: Listing) -> None:

@@ -30,6 +30,7 @@ from dlsched.runtime.docker.identity.labels import GPU_ACCESS
 from dlsched.runtime.docker.limits.outcome import Own
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
+from tests.doubles import texts
 from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_ceiling
@@ -83,7 +84,7 @@ def test_limits_change_through_the_engine_once_the_canary_lives(rig: Rig, dev: P
     rig.resized(one, 0.3)
     rig.resized(two, 0.4)
     assert rig.client.inspect_container(one.container_id)["HostConfig"]["CpuQuota"] == 30_000
-    assert rig.runtime.troubles() == ()
+    assert texts(rig.runtime.alarms()) == ()
     assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
     assert may_open(rig.client, two.container_id, dev) == ["nvidia1", "nvidiactl"]
     backs = rig.runtime.release({"one": 1.0, "two": 1.0})
@@ -106,7 +107,7 @@ def test_after_an_alarm_neither_another_agent_nor_a_release_makes_an_update(
 
     monkeypatch.setattr(engine_module.Engine, "update", never)
     rig.resized(one, 0.3)
-    assert rig.runtime.troubles() == ("other: a CPU update took its GPU away",)
+    assert texts(rig.runtime.alarms()) == ("other: a CPU update took its GPU away",)
     assert dict(rig.observe().containers[0].gpu_enforced)["cpu"].startswith("control group file")
     (back,) = release_all(rig.options)
     assert "an update now could take its GPUs away" in (back.failure or "")
@@ -244,12 +245,12 @@ def test_a_loss_is_told_until_the_container_is_started_anew(
     assert found is not None and found.actual.cpu_cores == 0.3
     assert (found.gpu_lost or "").startswith("a CPU update took its GPU away: it may not open")
     assert dict(found.gpu_enforced)["cpu"] == "control group file, set again when lost"
-    alarm, harm = rig.runtime.troubles()
+    alarm, harm = texts(rig.runtime.alarms())
     assert "no container with GPUs is updated through the engine now" in alarm
     assert harm.startswith("gpu: one: a CPU update took its GPU away")
     rig.client.restart(one.container_id, timeout=0)
     rig.until(lambda seen: _has_them_again(fact(seen, "one")))
-    assert rig.runtime.troubles() == (alarm,)
+    assert texts(rig.runtime.alarms()) == (alarm,)
     assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
 
 

@@ -32,7 +32,7 @@ from dlsched.runtime.docker.limits.resizes import (
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
-from tests.doubles import job_spec
+from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 
 THEIRS: JobSpec = job_spec("theirs")
@@ -164,7 +164,7 @@ def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
     real = bench.host.update
     bench.host.update = lambda *words: (held.wait(10), real(*words))[1]  # type: ignore[method-assign]
     assert bench.resizes.begin(resize(), described()).status == "begun"
-    assert bench.resizes.operation(described()) == "updating"
+    assert str(bench.resizes.operation(described())) == "updating"
     assert bench.wanted == [CONTAINER]
     assert bench.resizes.begin(resize(), described()).detail.endswith("is not answering")
     held.set()
@@ -192,8 +192,8 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
     assert outcome.status == "failed"
     assert outcome.detail.startswith("left as it is: its shares was written past the engine")
     for _ in range(3):
-        assert bench.resizes.operation(described()) == outcome.detail
-        assert bench.resizes.problems == (f"theirs: {outcome.detail}",)
+        assert str(bench.resizes.operation(described())) == outcome.detail
+        assert texts(bench.resizes.alarms) == (f"theirs: {outcome.detail}",)
         bench.now_s += AGAIN_S + 1
     bench.host.write("cpu.shares", "1024")
 
@@ -202,7 +202,7 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
         return bench.resizes.operation(described()) is None
 
     until(cured)
-    assert bench.resizes.problems == ()
+    assert texts(bench.resizes.alarms) == ()
     assert bench.resizes.begin(resize(), described()).status == "done"
 
 
@@ -216,7 +216,7 @@ def test_an_own_one_that_could_not_be_recorded_is_tried_again_later(
     monkeypatch.setattr("dlsched.store.records.write_whole", full)
     outcome = bench.resizes.begin(resize(), own)
     assert outcome.detail.endswith("cannot be written down: full")
-    assert bench.resizes.operation(own) == outcome.detail
+    assert str(bench.resizes.operation(own)) == outcome.detail
     monkeypatch.undo()
     bench.now_s += AGAIN_S + 1
     assert bench.resizes.operation(own) is None
@@ -243,7 +243,7 @@ def test_a_burst_that_cannot_be_set_is_told(bench: Bench) -> None:
     assert bench.resizes.can_burst
     bench.hands.burst_problem = "burst: read-only"
     assert not bench.resizes.can_burst
-    assert bench.resizes.problems == ("burst: read-only",)
+    assert texts(bench.resizes.alarms) == ("burst: read-only",)
 
 
 # ---------------------------------------------------------------------- strays
