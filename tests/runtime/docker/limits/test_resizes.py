@@ -215,7 +215,7 @@ def test_an_own_one_that_could_not_be_recorded_is_tried_again_later(
     own = described(adopted=None)
     monkeypatch.setattr("dlsched.store.records.write_whole", full)
     outcome = bench.resizes.begin(resize(), own)
-    assert outcome.detail.endswith("cannot be written down: full")
+    assert outcome.detail.endswith("cannot be recorded: full")
     assert str(bench.resizes.operation(own)) == outcome.detail
     monkeypatch.undo()
     bench.now_s += AGAIN_S + 1
