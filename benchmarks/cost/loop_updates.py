@@ -1,8 +1,7 @@
-"""What 100 changes of limits take through the agent's hands, beside the engine's calls alone.
+"""Cost of 100 limit changes by the agent, beside the engine's calls alone.
 
-Both make their calls `CONCURRENT_UPDATES` at a time, which is all that the engine gains from: more of
-them only queue there. The agent's part has in addition: the look at what each container has, the
-record of what it goes back to, and the word to the job.
+Both make `CONCURRENT_UPDATES` calls at a time, since more of them only queue in the engine. The
+agent also reads each container's limits, records the originals and updates the job's allotment.
 """
 
 from __future__ import annotations

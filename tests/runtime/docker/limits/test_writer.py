@@ -310,7 +310,7 @@ def test_what_cannot_be_written_down_is_not_touched(
     bench.host.run()
     monkeypatch.setattr("dlsched.store.records.write_whole", full)
     for own in (None, Own("job", 1.0)):
-        with pytest.raises(Untouchable, match="written down: No space left on device"):
+        with pytest.raises(Untouchable, match="cannot be recorded: No space left on device"):
             bench.set(0.5, own=own)
     assert bench.host.updates == []
     monkeypatch.undo()
