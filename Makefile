@@ -46,11 +46,12 @@ models: environment  ## train the examples' ONNX models again
 	@$(PYTHON) -m tools.environment --train
 	@.build/train-venv/bin/python examples/images/inference/train.py
 
-lint: environment  ## formatting, lint, types, import contracts
+lint: environment  ## formatting, lint, types, import contracts, wording
 	@$(PYTHON) -m ruff check
 	@$(PYTHON) -m ruff format --check
 	@$(PYTHON) -m mypy
 	@.venv/bin/lint-imports
+	@$(PYTHON) -m tools.wording
 
 # Where `make install` puts things. DESTDIR: a package's root in place of the host's. WHEELS: a
 # folder with all packages, for hosts that reach no package index (requirements/README.md).

@@ -58,8 +58,9 @@ class SlowestFirst:
 
     Parameters: ClassVar[type[SlowestFirstParameters]] = SlowestFirstParameters
     Memory: ClassVar[type[SlowestFirstMemory]] = SlowestFirstMemory
-    # Where jobs share a GPU, the same method is asked once more for it: there `cpu_cores` are its
-    # time, the capacity is 1, and nothing has to be written for that.
+    # Where jobs share a GPU, `decide` is asked once more for that GPU: `cpu_cores` are parts of its
+    # time then, and the capacity is 1. Nothing has to be written for that. To name the unit in a
+    # reason, write `snapshot.resource.amount(0.5)`: "0.500 cores", or "0.500 of GPU 0's time".
     # Limits that are only passed on never sum to more than the capacity: say so, and it is kept.
     reserves: ClassVar[bool] = True
 

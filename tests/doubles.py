@@ -1,4 +1,4 @@
-"""Stand-ins for the ports: an engine of plain dictionaries, wishes and records in memory.
+"""Stand-ins for the ports: an engine of plain dictionaries, job files and records in memory.
 
 They show faults that a real engine cannot be made to show on demand (an update that fails, an
 answer that never comes), and let a cycle run without time passing.
@@ -6,13 +6,15 @@ answer that never comes), and let a cycle run without time passing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dlsched.control.ledger.desired import Wish
-from dlsched.control.ports import Inbound
+from dlsched.control.ledger.desired import Desired
+from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize
-from dlsched.model.cycle import RejectedFile
+from dlsched.model.alarms import Alarm
+from dlsched.model.cycle import HookRun, RejectedFile
 from dlsched.model.decision import Decision
 from dlsched.model.facts import (
     Begun,
@@ -22,6 +24,8 @@ from dlsched.model.facts import (
     LatencySketch,
     NodeFact,
     Observation,
+    Operation,
+    OperationKind,
     Report,
 )
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
@@ -96,6 +100,8 @@ class FakeRuntime:
         self.fails: dict[type, str] = {}
         self.begins: set[type] = set()
         self.engine_ok = True
+        self.held: str | None = None
+        self.advanced_s: list[float] = []
 
     def observe(self, now_s: float) -> Observation:
         facts = tuple(self.containers.values())
@@ -108,6 +114,9 @@ class FakeRuntime:
             begun=self.begun,
             node=self.node,
         )
+
+    def advance(self, now_s: float) -> None:
+        self.advanced_s.append(now_s)
 
     def apply(self, action: Action, now_s: float) -> Outcome:
         self.applied.append(action)
@@ -147,33 +156,44 @@ class FakeRuntime:
 
 
 class FakeInbox:
-    """Wishes that a test sets."""
+    """Job files that a test sets."""
 
     def __init__(self, *specs: JobSpec) -> None:
         self.specs = {spec.name: spec for spec in specs}
         self.rejected: tuple[RejectedFile, ...] = ()
+        self.spares: Callable[[ContainerFact], str | None] = lambda _: None
 
-    def scan(self, now_s: float) -> Inbound:
-        return Inbound(wish=Wish(specs=dict(self.specs)), rejected=self.rejected)
+    def scan(self, now_s: float) -> Desired:
+        return Desired(dict(self.specs), rejected=self.rejected, spares=self.spares)
 
 
 class FakeRecords:
-    """Ended jobs, in memory."""
+    """Ended jobs in memory, and the runs of a hook that a test sets."""
 
     def __init__(self) -> None:
-        self.ended: dict[str, Ended] = {}
+        self.jobs: dict[str, Ended] = {}
+        self.runs: tuple[HookRun, ...] = ()
+        self.kept: list[State] = []
 
-    def all(self) -> Mapping[str, Ended]:
-        return dict(self.ended)
+    def ended(self) -> Mapping[str, Ended]:
+        return dict(self.jobs)
 
-    def record(self, ended: Ended) -> None:
-        self.ended[ended.name] = ended
+    def keep(self, state: State) -> tuple[HookRun, ...]:
+        self.kept.append(state)
+        for name in state.lifts:
+            del self.jobs[name]
+        self.jobs |= {one.name: one for one in state.ended}
+        return self.runs
 
-    def write_again(self) -> None:
-        pass
 
-    def lift(self, name: str) -> None:
-        self.ended.pop(name, None)
+def doing(text: str) -> Operation:
+    """The operation of that text, which begins with its kind."""
+    return Operation(OperationKind(re.split(r"\W", text)[0]), text)
+
+
+def texts(alarms: Iterable[Alarm]) -> tuple[str, ...]:
+    """What people read of them."""
+    return tuple(alarm.text for alarm in alarms)
 
 
 def view(name: str, actual: float | None = 1.0, floor: float = 0.1, ceiling: float | None = None):

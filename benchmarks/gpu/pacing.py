@@ -159,7 +159,7 @@ def _utilisation(seconds: float) -> float | None:
     inventory, seen = Inventory(), []
     until_s = time.monotonic() + seconds
     while time.monotonic() < until_s:
-        devices = inventory.look(time.monotonic()).devices
+        devices = inventory.poll(time.monotonic()).devices
         if devices and devices[0].busy_ratio is not None:
             seen.append(devices[0].busy_ratio)
         time.sleep(0.5)

@@ -18,12 +18,12 @@ from dlsched.estimate.evaluations import evaluations
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import Sample
-from dlsched.model.spec import AccuracyTarget
+from dlsched.model.spec import AccuracyTarget, Tier
 from dlsched.model.state import JobState
 from dlsched.simulation import bounds, scoring
 from dlsched.simulation.scoring import JobResult, Row, RunResult
 
-_TIERS = {"tier1": 0, "tier2": 1, "jct": None}
+_TIERS = {"tier1": Tier.DELIVER, "tier2": Tier.FINISH, "jct": None}
 """Goals as metrics call them, and which tier each is."""
 
 
@@ -200,10 +200,10 @@ def works(runs: Sequence[Measured], cores: float) -> dict[str, bounds.Work]:
             arrives_s=course.arrived_s - began_s,
             total_core_s=_least(c.work_core_s(c.ended_s) for c in mine) or 0.0,
             threads=cores,
-            tier_core_s=(
-                _least(c.work_core_s(c.tiers_s[0]) for c in mine),
-                _least(c.work_core_s(c.tiers_s[1]) for c in mine),
-            ),
+            tier_core_s={
+                tier: _least(c.work_core_s(c.tiers_s[place]) for c in mine)
+                for place, tier in enumerate(Tier)
+            },
         )
     return found
 

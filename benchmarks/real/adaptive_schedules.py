@@ -37,6 +37,7 @@ from benchmarks.real import training, training_set
 from benchmarks.real.training_run import Kept
 from benchmarks.real.training_set import Schedule
 from benchmarks.simulated.sim_vs_real import simulated_reports
+from dlsched.model.spec import Tier
 from dlsched.simulation import bounds
 from dlsched.simulation.node.workloads import Trace, TrainingLoad
 from dlsched.simulation.scoring import PLAIN, Row
@@ -96,7 +97,7 @@ def foreseen(trace: Trace) -> Clairvoyant:
     known = {
         name: replace(work, threads=threads[name]) for name, work in works([plain], cores).items()
     }
-    wanted = bounds.goals(list(known.values()), 0)
+    wanted = bounds.goals(list(known.values()), Tier.DELIVER)
     names = list(known)
     times = bounds.times_s(list(wanted.values()), cores)
     return Clairvoyant(
@@ -196,7 +197,7 @@ def verdict(schedule: str, best: Clairvoyant, runs: Sequence[Measured]) -> Verdi
 def _oracle(plain: Kept) -> str:
     """The policy that knows what each job of that run under plain Docker computed to tier 1."""
     known = works([training.measured(plain)], plain.capacity_cores)
-    to_tier_1 = {name: work.tier_core_s[0] for name, work in known.items()}
+    to_tier_1 = {name: work.tier_core_s[Tier.DELIVER] for name, work in known.items()}
     return oracle.spelled({name: core_s for name, core_s in to_tier_1.items() if core_s})
 
 

@@ -37,8 +37,8 @@ class KeptServices:
         """Its cycles. Raises RuntimeError for a journal that cannot be read."""
         with JournalReader(self.folder / JOURNAL) as reader:
             found = list(reader.reports(self.first_cycle))
-            if reader.trouble is not None:
-                raise RuntimeError(reader.trouble)
+            if reader.problem is not None:
+                raise RuntimeError(reader.problem)
         return found
 
 

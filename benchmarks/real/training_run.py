@@ -54,8 +54,8 @@ class Kept:
         """Every cycle of the run. Raises RuntimeError for a journal that cannot be read."""
         with JournalReader(self.folder / JOURNAL) as reader:
             found = list(reader.reports())
-            if reader.trouble is not None:
-                raise RuntimeError(reader.trouble)
+            if reader.problem is not None:
+                raise RuntimeError(reader.problem)
         return found
 
 

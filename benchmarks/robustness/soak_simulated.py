@@ -84,7 +84,7 @@ def run(
         trace = trace_of(days, jobs_a_day)
         result = simulate(trace, NamedPolicy(POLICY, load(POLICY)), publish=publish)
         journal.flush()
-        lost, trouble = journal.lost_cycles, journal.trouble()
+        lost, trouble = journal.lost_cycles, journal.problem()
         journal.close()
     if lost or trouble is not None:
         raise RuntimeError(f"the journal lost {lost} cycles: {trouble}")

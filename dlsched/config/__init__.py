@@ -1,1 +1,1 @@
-"""YAML in; typed values, or every problem at once, out."""
+"""YAML in; typed values, or all problems, out."""

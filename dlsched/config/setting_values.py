@@ -1,4 +1,4 @@
-"""Kinds of values that settings may have, and what is said where one is none."""
+"""Types of setting values, with the error message for each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ PORT_MAX = 65_535
 
 
 def _folder(value: object) -> Path:
-    words = as_text(value)
-    if not words.startswith("/") or ".." in words.split("/"):
-        raise ValueError(f"{words[:60]!a} is not an absolute path without ..")
-    return Path(words)
+    written = as_text(value)
+    if not written.startswith("/") or ".." in written.split("/"):
+        raise ValueError(f"{written[:60]!a} is not an absolute path without ..")
+    return Path(written)
 
 
 def capacity_value(value: object) -> str | float:
@@ -31,11 +31,11 @@ def capacity_value(value: object) -> str | float:
 
 
 def listen_address(value: object) -> tuple[str, int]:
-    words = as_text(value)
-    found = re.fullmatch(r"(127\.0\.0\.1|\[::1\]):([1-9][0-9]{0,4})", words, re.ASCII)
+    written = as_text(value)
+    found = re.fullmatch(r"(127\.0\.0\.1|\[::1\]):([1-9][0-9]{0,4})", written, re.ASCII)
     if found is None or int(found[2]) > PORT_MAX:
         raise ValueError(
-            f"{shown(words)} is not 127.0.0.1:PORT or [::1]:PORT, with a port up to {PORT_MAX}: "
+            f"{shown(written)} is not 127.0.0.1:PORT or [::1]:PORT, with a port up to {PORT_MAX}: "
             "the API answers on this host alone"
         )
     return found[1].strip("[]"), int(found[2])
@@ -62,7 +62,7 @@ Uuid = Annotated[
     str, text(r"(GPU|MIG)-[A-Za-z0-9/-]{1,91}", "the UUID of a GPU, as nvidia-smi -L lists it")
 ]
 Folder = Annotated[Path, Reader(_folder, {"type": "string", "pattern": "^/"})]
-PolicyWord = Annotated[
+PolicyChoice = Annotated[
     str,
     text(
         r"[A-Za-z0-9_.-]+(:[A-Za-z_][A-Za-z0-9_]*)?(\?[!-~]+)?",

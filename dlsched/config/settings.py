@@ -1,8 +1,5 @@
-"""The operator's settings: flag before environment before file before default, all checked alike.
-
-Owns every setting's name, default and bound; `config/dlsched.yaml` explains each. It must not act
-on any: no folder is made and no socket opened here.
-"""
+"""The operator's settings: flags before environment before file before defaults, checked alike. It
+defines every setting's name, default and bound; `config/dlsched.yaml` explains each."""
 
 from __future__ import annotations
 
@@ -20,23 +17,21 @@ from dlsched.config.fields import Reader, choice, flag, number, seconds, size, t
 from dlsched.config.setting_values import (
     Folder,
     Group,
+    PolicyChoice,
     PolicyOptions,
-    PolicyWord,
     TenantName,
     Uuid,
     capacity_value,
     listen_address,
 )
+from dlsched.config.settings_file import RUN_DIR, settings_document
 from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
-from dlsched.config.yaml import SIZE_MAX_BYTES, Document, Value, dotted, load_document, read_plain
+from dlsched.config.yaml import Document, Value, dotted, load_document, read_plain
 from dlsched.config.yaml import Path as Place
 from dlsched.control.ledger.blindness import BLIND_AFTER_S
 from dlsched.estimate.evaluations import EVALUATIONS
 from dlsched.model.errors import Problem, SettingsError
 from dlsched.model.units import CORES_MAX, shown
-
-default_settings_file = Path("/etc/dlsched/dlsched.yaml")
-"""Read when no other file is named, if it is there."""
 
 _KEPT_OUT = (
     "/dev", "/proc", "/sys", "/boot", "/root", "/run/docker", "/run/docker.sock", "/run/containerd",
@@ -48,7 +43,7 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """What jobs never get."""
+    """Resources that jobs never get."""
 
     __pydantic_config__ = _STRICT
     cpu_cores: Annotated[float, number(0, CORES_MAX), Field(alias="cpus")] = 0.0
@@ -56,7 +51,7 @@ class Reserve:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
+class EngineSettings:
     """How the container engine is reached."""
 
     __pydantic_config__ = _STRICT
@@ -73,7 +68,7 @@ class Engine:
     cgroup_parent: (
         Annotated[str, text(r"(/[A-Za-z0-9_.-]+)+", "a control group such as /lab")] | None
     ) = None
-    """The control group above dlsched's own, with the cgroupfs driver; None: the top."""
+    """Parent of dlsched's control group, with the cgroupfs driver; None: the root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,50 +79,50 @@ class Gpus:
     injection: Annotated[
         Literal["auto", "cdi", "request", "nodes"], choice("auto", "cdi", "request", "nodes")
     ] = "auto"
-    """How they reach a container."""
+    """How a container gets its GPUs."""
     device_folder: Folder = Path("/dev")
-    """Where the host has their device nodes."""
+    """The host's folder of their device nodes."""
     prefer: Annotated[Literal["auto", "pack", "spread"], choice("auto", "pack", "spread")] = "auto"
     """auto: jobs with a latency target are spread, the others packed."""
     reserved: tuple[Uuid, ...] = ()
-    """No job gets these."""
+    """GPUs that no job gets."""
     foreign: Annotated[Literal["avoid", "share"], choice("avoid", "share")] = "avoid"
-    """What becomes of a GPU that a program outside of dlsched uses."""
+    """Whether jobs get a GPU that a program outside of dlsched uses."""
     on_loss: Annotated[Literal["keep", "move"], choice("keep", "move")] = "keep"
-    """What becomes of a job whose GPU vanished."""
+    """Whether a job whose GPU vanished keeps waiting for it or moves."""
     move: Annotated[bool, flag()] = True
     """Whether a job that declares `checkpoint` may be moved to make room."""
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class JournalSettings:
     """How much history is kept."""
 
     __pydantic_config__ = _STRICT
     max_size_bytes: Annotated[int, size(1 << 20), Field(alias="max_size")] = 1 << 30
     max_age_s: Annotated[float, seconds(60), Field(alias="max_age")] = 7 * 86_400.0
     frame_s: Annotated[float, seconds(1, 86_400), Field(alias="frame")] = 300.0
-    """A full frame so often; between two only what changed."""
+    """Time between full frames; the frames between are deltas."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliverHook:
-    """What is run when a job reaches the first tier of its target."""
+    """The command that runs when a job reaches the first tier of its target."""
 
     __pydantic_config__ = _STRICT
     command: Annotated[tuple[Annotated[str, text()], ...], Field(min_length=1)] | None = None
-    """Program and arguments, run without a shell; None: nothing is run."""
+    """Program and arguments, run without a shell; None: no command."""
     user: Annotated[str, text(r"[A-Za-z_][A-Za-z0-9_.-]{0,31}\$?", "a user's name", most=33)] = (
         "nobody"
     )
-    """Whom it runs as; never root."""
+    """The user that it runs as; never root."""
     timeout_s: Annotated[float, seconds(0.1, 3600), Field(alias="timeout")] = 30.0
-    """After so long it is killed, with its whole process group."""
+    """Its process group is killed after this time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """What is told on stderr, and how."""
+    """Level and format of the log on stderr."""
 
     __pydantic_config__ = _STRICT
     level: Annotated[
@@ -138,19 +133,19 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All settings, with their defaults. One made directly is not checked."""
+    """All settings, with their defaults. Values are checked by `load_settings` only."""
 
     __pydantic_config__ = _STRICT
     instance: Annotated[
         str, text(r"[a-z0-9][a-z0-9_.-]{0,62}", "an instance: [a-z0-9][a-z0-9_.-]{0,62}")
     ] = "default"
     state_dir: Folder = Path("/var/lib/dlsched")
-    run_dir: Folder = Path("/run/dlsched")
+    run_dir: Folder = RUN_DIR
     watch: Folder = Path("/etc/dlsched/jobs.d")
-    policy: PolicyWord = "adaptive"
+    policy: PolicyChoice = "adaptive"
     policy_options: PolicyOptions = field(default_factory=dict)
-    shadow: PolicyWord | None = None
-    """A policy that looks on beside the acting one; None: none does."""
+    shadow: PolicyChoice | None = None
+    """A policy that decides beside the acting one, without effect; None: none."""
     shadow_options: PolicyOptions = field(default_factory=dict)
     period_s: Annotated[float, seconds(0.1, 60), Field(alias="period")] = 1.0
     window_s: Annotated[float, seconds(1, 3600), Field(alias="window")] = 30.0
@@ -163,33 +158,31 @@ class Settings:
     dead_band_ratio: Annotated[float, number(0, 0.5), Field(alias="dead_band")] = 0.02
     cooldown_s: Annotated[float, seconds(0, 3600), Field(alias="cooldown")] = 0.0
     burst_ratio: Annotated[float, number(0, 1), Field(alias="burst")] = 0.3
-    """What a job with a latency target may save up and use beyond its ceiling, as part of it; 0
-    leaves it."""
+    """CPU burst of a job with a latency target, as a fraction of its ceiling; 0: unchanged."""
     idle_class: bool = True
-    """Whether a training on CPUs that weighs next to nothing goes to the kernel's idle class."""
+    """Whether a CPU training of negligible weight goes to the kernel's idle class."""
     group_weight: Annotated[float, number(0.01, 100)] | None = 2.0
-    """Weight of dlsched's group of containers, as a multiple of one container's default; None
-    leaves it. Where trainings keep every core busy, at 8 whatever else runs on the host, the engine
-    first, waits for seconds (`benchmarks.kernel.bystander`); at 1 one busy process weighs as much
-    as all jobs."""
+    """Weight of dlsched's group of containers, as a multiple of one container's default; None:
+    unchanged. At 8, trainings on every core make the engine and all else on the host wait for
+    seconds (`benchmarks.kernel.bystander`); at 1, one busy process weighs as much as all jobs."""
     tier_evaluations: Annotated[int, whole(1, 1000)] = EVALUATIONS
-    """How many evaluations in a row reach a tier of an accuracy target."""
+    """Consecutive evaluations needed to reach a tier of an accuracy target."""
     blind_after_s: Annotated[float, seconds(1, 86_400), Field(alias="blind_after")] = BLIND_AFTER_S
-    """How long a job with a target may tell nothing until it is blind."""
+    """How long a job with a target may report nothing before it counts as blind."""
     deliver_hook: DeliverHook = DeliverHook()
-    engine: Engine = Engine()
+    engine: EngineSettings = EngineSettings()
     gpus: Gpus = Gpus()
-    journal: Journal = Journal()
+    journal: JournalSettings = JournalSettings()
     log: Log = Log()
     tenants: Mapping[TenantName, Rules] = field(default_factory=dict)
-    """What users' own job files may ask for, by user or `everyone`; a user without rules may have
-    no job files. The operator's own files are not bound."""
+    """Limits of users' own job files, by user or `everyone`; a user without rules may have no job
+    files. They do not apply to the operator's files."""
     status_group: Group | None = "dlsched"
-    """Who may read the daemon's status, beside root; None: nobody."""
+    """The group that may read the daemon's status, beside root; None: no group."""
     control_group: Group | None = "dlsched-admin"
-    """Who may also change what it does, beside root; None: nobody."""
+    """The group that may also control the daemon, beside root; None: no group."""
     listen: Annotated[tuple[str, int], Reader(listen_address, {"type": "string"})] | None = None
-    """A loopback address and port where anybody on this host may read; None: nowhere."""
+    """A loopback address and port where every user of this host may read; None: none."""
 
 
 _ADAPTER = TypeAdapter(Settings)
@@ -200,22 +193,22 @@ _LISTED: tuple[Place, ...] = (
     ("gpus", "reserved"),
     ("tenants",),
 )
-"""Read as YAML also from the environment: a mapping or a list."""
+"""Settings that hold a mapping or list: read as YAML also from the environment."""
 
 
 def load_settings(
     file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, object]
 ) -> Settings:
-    """The settings in force: `overrides` before `environ` before the file before the defaults.
+    """The effective settings: `overrides` before `environ` before the file before the defaults.
 
-    `file` None means DLSCHED_CONFIG, else `default_settings_file` if it is there. `overrides` go by
+    `file` None means DLSCHED_CONFIG, else the default file if it exists. `overrides` go by
     dotted name ("period", "engine.host"); None there means not given, a text is read as in the
     environment, and a relative Path counts from the working directory. Raises SettingsError with
     every problem.
     """
     if file is None and environ.get("DLSCHED_CONFIG"):
         file = Path(environ["DLSCHED_CONFIG"])
-    document = _read(file)
+    document = settings_document(file)
     for place in setting_places():
         variable = variable_name(place)
         if environ.get(variable):
@@ -244,29 +237,13 @@ def setting_places() -> tuple[Place, ...]:
     return tuple(_places(Settings, ()))
 
 
-def _read(file: Path | None) -> Document:
-    if file is None:
-        if not default_settings_file.exists():
-            return Document(str(default_settings_file), {})
-        file = default_settings_file
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(SIZE_MAX_BYTES + 1).decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise SettingsError((Problem(str(file), 0, 0, "", f"cannot be read: {why}"),)) from error
-    if all(not line.strip() or line.lstrip().startswith("#") for line in content.splitlines()):
-        return Document(str(file), {})
-    return load_document(content, str(file))
-
-
-def _from_text(place: Place, words: str) -> Value:
+def _from_text(place: Place, written: str) -> Value:
     if place in _LISTED:
-        return load_document(words, dotted(place)).value
+        return load_document(written, dotted(place)).value
     try:
-        return read_plain(words)
+        return read_plain(written)
     except ValueError:
-        return words
+        return written
 
 
 def _from_option(place: Place, value: object) -> Any:
@@ -307,8 +284,8 @@ def _tenants(document: Document, settings: Settings) -> Iterator[Problem]:
 
 
 def kept_out(settings: Settings) -> tuple[str, ...]:
-    """Where no user's job may bind from, whatever its rules say: who writes or even reads there
-    may have the host."""
+    """Paths that no user's job may bind, whatever its rules: access there may give root on the
+    host."""
     own = (settings.state_dir, settings.run_dir, settings.watch, Path("/etc/dlsched"))
     host = settings.engine.host or os.environ.get("DOCKER_HOST", "")
     engine = (host.removeprefix("unix://"),) if host.startswith("unix:///") else ()
@@ -316,7 +293,7 @@ def kept_out(settings: Settings) -> tuple[str, ...]:
 
 
 def _unfit(user: str) -> str | None:
-    """Why the operator's command cannot run as that user; None: it can."""
+    """Why the hook's command cannot run as that user, or None."""
     try:
         found = pwd.getpwnam(user)
     except KeyError:

@@ -1,9 +1,4 @@
-"""What the settings let users ask for in job files of their own, and how much of it together.
-
-Owns the rules' names, defaults and bounds, and the line that tells where a job breaks one. It must
-not touch files or containers: `runtime.confinement` looks at what a mount's source leads to. The
-operator's own files are bound by none of this.
-"""
+"""Rules for users' own job files; the operator's files are exempt."""
 
 from __future__ import annotations
 
@@ -23,10 +18,10 @@ from dlsched.model.spec import JobSpec, Logging, OwnerCeilings
 from dlsched.model.units import CORES_MAX, render_bytes, shown
 
 EVERYONE = "everyone"
-"""The key of the rules for users who have none by name."""
+"""The key of the rules for users without rules of their own."""
 
 HEALTH_INTERVAL_MIN_S = 5.0
-"""A health check runs outside of the job's CPU limit."""
+"""Health checks run outside the job's CPU limit, so they must not be frequent."""
 
 _DOCKERS_LABELS = ("com.docker.", "org.docker.", "io.docker.")
 _DEVICES_BY_NAME = frozenset(
@@ -41,29 +36,29 @@ _DEVICES_BY_NAME = frozenset(
         "NVIDIA_NVSWITCH",
     }
 )
-"""Variables by which the NVIDIA runtime gives a container devices of the host."""
+"""Variables that make the NVIDIA runtime pass host devices to a container."""
 _ULIMITS = frozenset({"core", "cpu", "data", "fsize", "nofile", "nproc", "rss", "stack"})
-"""The others reach beyond a container: memory that is never freed, real-time scheduling."""
+"""Other ulimits affect the host: memory that is never freed, real-time scheduling."""
 
 
 def _ports(value: object) -> tuple[int, int]:
-    words = as_text(value)
-    found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", words, re.ASCII)
+    written = as_text(value)
+    found = re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", written, re.ASCII)
     low, high = (0, 0) if found is None else (int(found[1]), int(found[2] or found[1]))
     if not 1 <= low <= high <= 65_535:
-        raise ValueError(f"{shown(words)} is not a port or a range such as 8000-8999")
+        raise ValueError(f"{shown(written)} is not a port or a range such as 8000-8999")
     return low, high
 
 
 def _root(value: object) -> str:
-    words = as_text(value)
-    if not words.startswith("/") or not is_normal(words) or words == "/":
-        raise ValueError(f"{shown(words)} is not an absolute path below /, without . or .. in it")
-    return words
+    written = as_text(value)
+    if not written.startswith("/") or not is_normal(written) or written == "/":
+        raise ValueError(f"{shown(written)} is not an absolute path below /, without . or .. in it")
+    return written
 
 
 def is_normal(path: str) -> bool:
-    """Whether an absolute path is spelled in the one shortest way."""
+    """Whether an absolute path has no empty, `.` or `..` part."""
     return path == "/" or all(part not in ("", ".", "..") for part in path[1:].split("/"))
 
 
@@ -75,67 +70,66 @@ Root = Annotated[str, Reader(_root, {"type": "string", "pattern": "^/"})]
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What one user's job files may ask for. In a pattern, `*` stands for any text without `/`,
-    `**` for any, `{user}` and `{uid}` for the owner's."""
+    """What one user's job files may ask for. In a pattern `*` stands for any text without `/`, `**`
+    for any text, `{user}` and `{uid}` for the owner's."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
     images: tuple[Glob, ...] = ()
     mounts: tuple[Root, ...] = ()
-    """Folders of the host that may be bound, with all in them."""
+    """Host folders that may be bound, with everything below them."""
     volumes: tuple[Glob, ...] = ()
     networks: tuple[Glob, ...] = ("bridge", "none")
     ports: tuple[Annotated[tuple[int, int], Reader(_ports, {"type": "string"})], ...] = ()
     """Host ports that may be published."""
     labels: tuple[Glob, ...] = ()
-    """Labels can steer other programs on the host, as proxies and updaters."""
+    """Restricted, since labels can control other programs on the host (proxies, updaters)."""
     run_as: Annotated[str, choice("owner", "anybody")] = "owner"
-    """Whom a container's process may be; a bind that may be written takes the owner anyway."""
+    """The user of a container's process; a writable bind requires the owner anyway."""
     pids: Annotated[int, whole(16, 4_194_304)] = 1024
-    """Processes and threads in one container."""
+    """Maximum of processes and threads in one container."""
     weight: Annotated[float, number(0, 1000, above=True)] = 1.0
-    """The highest `weight`."""
+    """Maximum of a job's `weight`."""
     jobs: Annotated[int, whole(0, 10_000)] = 16
     cpu_cores: Annotated[Cores | None, Field(alias="cpus")] = None
-    """What the CPU limits of all the owner's jobs may add up to; None: all there is."""
+    """Maximum of the sum of the owner's CPU limits; None: no maximum."""
     memory_bytes: Annotated[Bytes | None, Field(alias="memory")] = None
-    """What the memory limits of all the owner's jobs may add up to; each then needs one."""
+    """Maximum of the sum of the owner's memory limits; if set, each job needs one."""
     gpus: Annotated[int, whole(0, 64)] = 0
-    """How many GPUs all the owner's jobs may have; one that several share counts for each."""
+    """Maximum of the owner's GPUs; a shared GPU counts for each job."""
 
     @property
     def ceilings(self) -> OwnerCeilings:
-        """What the owner's jobs may have together."""
         return OwnerCeilings(self.jobs, self.cpu_cores, self.memory_bytes, self.gpus)
 
 
 @dataclass(frozen=True, slots=True)
 class Tenants:
-    """The rules of every user who has any."""
+    """The rules of all users that have some."""
 
     everyone: Rules | None = None
     by_uid: Mapping[int, Rules] | None = None
 
     def rules_of(self, uid: int) -> Rules | None:
-        """The rules that bind that user's job files; None: they may ask for nothing."""
+        """The rules for that user's job files; None: no job files are allowed."""
         return (self.by_uid or {}).get(uid, self.everyone)
 
     def ceilings_of(self, owner: int | None) -> OwnerCeilings | None:
-        """What that owner's jobs may have together; None: nothing bounds them."""
+        """The ceilings of all that owner's jobs together; None: unlimited."""
         rules = None if owner is None or is_operator(owner) else self.rules_of(owner)
         return None if rules is None else rules.ceilings
 
     @property
     def any(self) -> bool:
-        """Whether anybody beside the operator may have job files."""
+        """Whether any user beside the operator may have job files."""
         return self.everyone is not None or bool(self.by_uid)
 
 
-NOBODY = Tenants()
-"""Nobody beside the operator may have job files."""
+NO_TENANTS = Tenants()
+"""Only the operator may have job files."""
 
 
 def resolve(rules: Mapping[str, Rules]) -> Tenants:
-    """The rules by uid; those of a name that is no user of this host bind nobody."""
+    """The rules by uid; rules for names that are unknown on this host are dropped."""
     by_uid = {uid_of(name): one for name, one in rules.items() if name != EVERYONE}
     return Tenants(
         rules.get(EVERYONE), {uid: one for uid, one in by_uid.items() if uid is not None}
@@ -143,7 +137,7 @@ def resolve(rules: Mapping[str, Rules]) -> Tenants:
 
 
 def uid_of(name: str) -> int | None:
-    """The uid that a user's name or number stands for; None: no user of this host has it."""
+    """The uid of a user's name or number; None: unknown on this host."""
     if name.isdecimal():
         return int(name)
     try:
@@ -161,31 +155,29 @@ class Owner:
     name: str | None
 
     def expand(self, pattern: str) -> str | None:
-        """The pattern with the owner's own name and number; None where there is none to put."""
+        """The pattern with the owner's name and uid inserted; None where the name is unknown."""
         if self.name is None and "{user}" in pattern:
             return None
         return pattern.replace("{user}", self.name or "").replace("{uid}", str(self.uid))
 
 
 def owner_of(uid: int) -> Owner:
-    """The user of that uid, known to the host or not."""
     try:
         found = pwd.getpwuid(uid)
     except KeyError:
         return Owner(uid, None, None)
-    # A name that is more than a name would be more than itself in a pattern or a path.
+    # A name with other characters could act as a pattern or a path.
     plain = re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", found.pw_name, re.ASCII) is not None
     return Owner(uid, found.pw_gid, found.pw_name if plain else None)
 
 
 def allowed_roots(rules: Rules, owner: Owner) -> tuple[str, ...]:
-    """The folders that the owner's jobs may bind from."""
     roots = (owner.expand(root) for root in rules.mounts)
     return tuple(root for root in roots if root is not None)
 
 
 def refusals(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place, str]]:
-    """Where the job asks for what its owner may not have, and the bound."""
+    """Every key where the job asks for more than its owner may have, with the bound."""
     whose = f"uid {owner.uid}"
     container = spec.container
     if not _matches(container.image, rules.images, owner):
@@ -229,7 +221,7 @@ def refusals(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place,
 
 
 def may_write(volume: str) -> bool:
-    """Whether a `source:target[:mode]` leaves the job to write there."""
+    """Whether a `source:target[:mode]` is writable."""
     return volume.split(":")[2:] != ["ro"]
 
 
@@ -254,7 +246,7 @@ def _volumes(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place,
         if not is_normal(source) or not any(is_under(source, root) for root in roots):
             yield place, f"the source {shown(source)} is not for {whose}: {_listed(roots)}"
         elif may_write(volume) and not _is_owner(spec.container.user, owner):
-            # A container's root could leave a program there that makes its caller the host's root.
+            # A container's root could leave a setuid program there.
             what = f"the source {shown(source)} may be written by its owner alone"
             yield place, f"{what}: add :ro, or {_as_owner(owner)}"
 
@@ -269,7 +261,7 @@ def _port(index: int, port: str, rules: Rules, whose: str) -> Iterator[tuple[Pla
 
 
 def _too_much(spec: JobSpec, rules: Rules, whose: str) -> Iterator[tuple[Place, str]]:
-    """What alone is more than all the owner's jobs may have together, and would wait for ever."""
+    """What a single job asks for beyond all its owner's jobs' ceilings: it would wait forever."""
     container, floor = spec.container, spec.bounds.floor_cores
     if rules.jobs == 0:
         yield ("name",), f"{spec.name} is not for {whose}: no job is"
@@ -287,10 +279,10 @@ def _too_much(spec: JobSpec, rules: Rules, whose: str) -> Iterator[tuple[Place, 
         yield ("gpus", "count"), f"{container.gpus} is not for {whose}: {rules.gpus} in all"
 
 
-def _matches(words: str, patterns: tuple[str, ...], owner: Owner) -> bool:
+def _matches(written: str, patterns: tuple[str, ...], owner: Owner) -> bool:
     expanded = (owner.expand(pattern) for pattern in patterns)
     return any(
-        pattern is not None and re.fullmatch(_regex(pattern), words, re.DOTALL)
+        pattern is not None and re.fullmatch(_regex(pattern), written, re.DOTALL)
         for pattern in expanded
     )
 
@@ -302,7 +294,7 @@ def _regex(pattern: str) -> str:
 
 
 def _is_owner(user: str | None, owner: Owner) -> bool:
-    # By numbers: an image's own /etc/passwd says what a name means, and which groups come with it.
+    # By numbers, since names and groups depend on the image's own /etc/passwd.
     return user is not None and owner.gid is not None and user == f"{owner.uid}:{owner.gid}"
 
 

@@ -1,21 +1,63 @@
-"""The ceilings that the kernel holds while a plan is carried out, and what fits beside them.
+"""The ceilings that the kernel holds, what fits beside them, and which actions go together.
 
-Owns that sum, and which of the planned actions may be carried out at once. It must not act, nor
-change the plan's order: what counts on another action waits for its outcome.
+Owns the sum of ceilings while a plan is carried out. It must not act, nor change the plan's order:
+an action that depends on another waits for its outcome.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from dlsched.model.actions import Action, Outcome, Resize, Start
+from dlsched.model.spec import JobSpec, OwnerCeilings
+from dlsched.model.state import JobState, Snapshot
 
 _ROUNDING = 1e-6
+_HOLDS_CEILING = frozenset(
+    state for state in JobState if state.holds and state is not JobState.PULLING
+)
+
+
+def applied_ceilings(snapshot: Snapshot) -> dict[str, float]:
+    """By job, the ceiling that the kernel holds or is about to; no ceiling counts as all capacity.
+
+    A job whose image is still being pulled holds none: its limits are decided when it starts.
+    """
+    capacity = snapshot.node.capacity_cores
+    return {
+        job.name: capacity if job.actual.cpu_cores is None else job.actual.cpu_cores
+        for job in snapshot.jobs
+        if job.state in _HOLDS_CEILING
+    }
+
+
+def owner_rooms(
+    snapshot: Snapshot,
+    starts: Sequence[JobSpec],
+    ceilings_of: Callable[[int | None], OwnerCeilings | None],
+) -> dict[int | None, float]:
+    """By owner with a ceiling of cores, what that owner's running jobs may have together.
+
+    Room is kept for the owner's containers that do not run yet, and for the floors of `starts`.
+    """
+    owners = {job.spec.owner for job in snapshot.jobs} | {spec.owner for spec in starts}
+    bounded = {owner: ceilings_of(owner) for owner in owners}
+    applied = applied_ceilings(snapshot) if any(bounded.values()) else {}
+    settled = {job.name for job in snapshot.running} | {spec.name for spec in starts}
+    rooms: dict[int | None, float] = {}
+    for owner, ceilings in bounded.items():
+        if ceilings is None or ceilings.cpu_cores is None:
+            continue
+        theirs = {job.name for job in snapshot.jobs if job.spec.owner == owner} - settled
+        held = sum(applied.get(name, 0.0) for name in theirs)
+        floors = sum(spec.bounds.floor_cores for spec in starts if spec.owner == owner)
+        rooms[owner] = max(0.0, ceilings.cpu_cores - held - floors)
+    return rooms
 
 
 class CeilingBudget:
-    """By job, the ceiling in force. Under a policy that reserves their sum is held in capacity."""
+    """The applied ceiling of each job; under a policy that reserves, their sum fits in capacity."""
 
     def __init__(
         self, ceilings: Mapping[str, float], capacity_cores: float, *, reserves: bool
@@ -26,12 +68,12 @@ class CeilingBudget:
         self._sum = math.fsum(self._ceilings.values())
 
     def why_not(self, action: Action, promised_cores: float = 0.0) -> str | None:
-        """Why an action does not fit beside what is in force now; None: it does.
+        """Why an action does not fit beside the applied ceilings; None: it does.
 
-        A shrink that failed is still in there, so the growth that counted on it does not fit.
+        A shrink that failed still counts in full, so the growth that depends on it does not fit.
         """
         if not self._reserves or not isinstance(action, Start | Resize):
-            return None  # a move takes the limits in force along
+            return None  # a move keeps the applied limits
         wanted, has = action.limits.cpu_cores, self._ceilings.get(action.job, 0.0)
         if wanted is not None and wanted <= has:
             return None
@@ -41,11 +83,11 @@ class CeilingBudget:
         return f"ceilings would sum to {total:.2f} of {self._capacity_cores:.2f} cores"
 
     def next_batch(self, actions: Sequence[Action]) -> Sequence[Action]:
-        """The first of these, with those after it that count on none of them; none: it is to be
-        withheld.
+        """The first action and those after it that may be carried out together with it; empty: the
+        first must be withheld.
 
-        Changes go together, one of a job, and only those that give or those that take. What grows
-        is taken to succeed: were it to fail, the others would fit all the more.
+        Changes of limits go together, one for each job, either all shrinks or all growths. A growth
+        is assumed to succeed: if it fails, the others fit all the more.
         """
         promised_cores, jobs = 0.0, set[str]()
         first = actions[0]
@@ -65,7 +107,7 @@ class CeilingBudget:
         return actions
 
     def take(self, outcome: Outcome) -> None:
-        """What became of an action. One that is begun may still be under its former ceiling."""
+        """Account for an outcome; a change that is only begun may still leave the old ceiling."""
         action = outcome.action
         if outcome.status not in ("done", "begun") or not isinstance(action, Start | Resize):
             return

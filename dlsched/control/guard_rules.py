@@ -1,7 +1,7 @@
-"""What holds for one thing that is divided, cores or a GPU's time, whoever divides it.
+"""The rules that every decision must satisfy, for one resource: cores, or one GPU's time.
 
-Owns a share for the blind, bounds, owners' ceilings, capacity, dead-band and cool-down, in that
-order. It must not round to what an engine keeps, nor prefer one job to another.
+Applies, in this order: an even share for blind jobs, bounds, owners' ceilings, capacity, dead-band
+and cool-down. It must not round to the engine's grain, nor prefer one job to another.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dlsched.control.ceilings import applied_ceilings, owner_rooms
 from dlsched.control.gpus.placement import PlacementOptions
-from dlsched.control.planner import ceilings_in_force, owner_rooms
+from dlsched.model.resource import Resource
 from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import same_cores
@@ -20,14 +21,14 @@ from dlsched.policies.fair_share import fair_shares
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """The operator's settings that hold for whatever a policy decides."""
+    """The operator's settings that apply to every policy's decisions."""
 
     dead_band_ratio: float = 0.02
     cooldown_s: float = 0.0
     burst_ratio: float = 0.0
     """How much of its ceiling a job with a latency target may save up and use beyond it."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
-    """What one owner's jobs may have together; None: nothing bounds them."""
+    """What one owner's jobs may have together; None: no bound."""
     gpus: PlacementOptions = field(default_factory=PlacementOptions)
 
 
@@ -41,7 +42,7 @@ def steadied(
     heeds_progress: bool,
     starts: Sequence[JobSpec],
 ) -> dict[str, float | None]:
-    """What each running job may have of it, not rounded; `notes` tell by job what was changed.
+    """What each running job may have, not rounded; `notes` gets by job what was changed, and why.
 
     Jobs that are not in `decided` keep what was desired last.
     """
@@ -54,7 +55,8 @@ def steadied(
         # No ceiling is none but the spec's, which is no change.
         given = name in decided and name not in shares and wanted is not None
         if given and not same_cores(cores[name], wanted):
-            notes[name] = f"bounds: {_cores(wanted)} becomes {_cores(cores[name])}"
+            becomes = _amount(cores[name], snapshot.resource)
+            notes[name] = f"bounds: {_amount(wanted, snapshot.resource)} becomes {becomes}"
     owners = [
         (
             owner,
@@ -65,27 +67,29 @@ def steadied(
     ]
     for owner, owners_room, theirs in owners:
         asked = {name: cores[name] for name in theirs}
-        cores |= _fitted(f"owner uid {owner}", owners_room, theirs, asked, notes)
+        what = f"owner uid {owner}"
+        cores |= _fitted(what, owners_room, theirs, asked, notes, snapshot.resource)
     room = math.inf
     if reserves:
         room = max(0.0, snapshot.node.capacity_cores - _held_cores(snapshot, starts))
-        cores = _fitted("capacity", room, running, cores, notes)
-    kept = _kept(snapshot.now_s, running, cores, options, notes)
+        cores = _fitted("capacity", room, running, cores, notes, snapshot.resource)
+    kept = _kept(snapshot, running, cores, options, notes)
     for _, owners_room, theirs in owners:
         if math.fsum(kept[name] or 0.0 for name in theirs) > owners_room + 1e-9:
             kept |= {name: cores[name] for name in theirs}
-    kept = _beside_kept(room, running, cores, kept, options, notes)
+    kept = _beside_kept(room, running, cores, kept, options, notes, snapshot.resource)
+    whole = snapshot.resource.amount(snapshot.node.capacity_cores)
     for name, cores_given in shares.items():
-        word = (
+        note = (
             f"blind, {running[name].blind}: an even share by weight instead, {cores_given:.3f} "
-            f"of {snapshot.node.capacity_cores:.3f} cores"
+            f"of {whole}"
         )
-        notes[name] = f"{word}; {notes[name]}" if name in notes else word
+        notes[name] = f"{note}; {notes[name]}" if name in notes else note
     return kept
 
 
 def _blind_shares(snapshot: Snapshot) -> dict[str, float]:
-    """What blind jobs get: their share if capacity were divided by weight, within their bounds."""
+    """The shares of blind jobs: capacity divided by weight, within their bounds."""
     running = snapshot.running
     blind = {job.name for job in running if job.blind is not None}
     if not blind:
@@ -102,11 +106,11 @@ def _within_bounds(job: JobView, cores: float | None) -> float | None:
 
 
 def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
-    """What containers that do not run yet, and those about to be made, hold."""
-    in_force = ceilings_in_force(snapshot)
+    """Cores held by containers that do not run yet, and the floors of `starts`."""
+    applied = applied_ceilings(snapshot)
     running = {job.name for job in snapshot.running}
     begun = {spec.name for spec in starts}
-    held = sum(cores for name, cores in in_force.items() if name not in running | begun)
+    held = sum(cores for name, cores in applied.items() if name not in running | begun)
     return held + sum(spec.bounds.floor_cores for spec in starts)
 
 
@@ -116,6 +120,7 @@ def _fitted(
     running: Mapping[str, JobView],
     cores: Mapping[str, float | None],
     notes: dict[str, str],
+    resource: Resource,
 ) -> dict[str, float | None]:
     """Scale what is above the floors so that the sum fits."""
     asked = {name: capacity if value is None else value for name, value in cores.items()}
@@ -127,27 +132,27 @@ def _fitted(
     ratio = max(0.0, capacity - floor_sum) / (total - floor_sum) if total > floor_sum else 0.0
     fitted: dict[str, float | None] = {}
     for name, value in asked.items():
-        fitted[name] = floors[name] + (value - floors[name]) * ratio
+        fitted[name] = becomes = floors[name] + (value - floors[name]) * ratio
         notes[name] = (
-            f"{what}: {value:.3f} becomes {fitted[name]:.3f} cores, "
+            f"{what}: {value:.3f} becomes {resource.amount(becomes)}, "
             f"all asked for {total:.3f} of {capacity:.3f}"
         )
     return fitted
 
 
 def _kept(
-    now_s: float,
+    snapshot: Snapshot,
     running: Mapping[str, JobView],
     cores: Mapping[str, float | None],
     options: GuardOptions,
     notes: dict[str, str],
 ) -> dict[str, float | None]:
-    """The limits in force where the dead-band or the cool-down keeps them, else those asked for."""
+    """The applied limits where the dead-band or the cool-down keeps them, else those asked for."""
     kept = dict(cores)
     for name, job in running.items():
-        word = _steady(now_s, job, cores[name], options)
-        if word is not None:
-            kept[name], notes[name] = job.actual.cpu_cores, word
+        why = _why_kept(snapshot, job, cores[name], options)
+        if why is not None:
+            kept[name], notes[name] = job.actual.cpu_cores, why
     return kept
 
 
@@ -158,10 +163,11 @@ def _beside_kept(
     kept: Mapping[str, float | None],
     options: GuardOptions,
     notes: dict[str, str],
+    resource: Resource,
 ) -> dict[str, float | None]:
-    """Fit growth into the room that limits kept in force leave.
+    """Fit growth into the room that the kept limits leave.
 
-    Where that does not do (a start needs room, or capacity shrank), nothing is kept: a dead-band
+    Where that is not enough (a start needs room, or capacity shrank), nothing is kept: a dead-band
     must not hold a job back for ever.
     """
     if room_cores == math.inf:
@@ -183,22 +189,24 @@ def _beside_kept(
     if excess > growth + 1e-9:
         for name in running:
             if kept[name] != cores[name]:
-                notes[name] = f"capacity: no room to keep {before[name]:.3f} cores"
+                notes[name] = f"capacity: no room to keep {resource.amount(before[name])}"
         return dict(cores)
     fitted = dict(kept)
     for name in growing:
         step = (after[name] - before[name]) * (1.0 - excess / growth)
         small = step <= options.dead_band_ratio * before[name]
-        fitted[name] = before[name] if small else before[name] + step
+        fitted[name] = becomes = before[name] if small else before[name] + step
         notes[name] = (
-            f"capacity: {after[name]:.3f} becomes {fitted[name]:.3f} cores, "
+            f"capacity: {after[name]:.3f} becomes {resource.amount(becomes)}, "
             "others keep theirs within the dead-band"
         )
     return fitted
 
 
-def _steady(now_s: float, job: JobView, cores: float | None, options: GuardOptions) -> str | None:
-    """Why the limit in force is kept, or None."""
+def _why_kept(
+    snapshot: Snapshot, job: JobView, cores: float | None, options: GuardOptions
+) -> str | None:
+    """Why the applied limit is kept; None: it is not."""
     actual = job.actual.cpu_cores
     if cores is None or actual is None:
         return None
@@ -208,12 +216,14 @@ def _steady(now_s: float, job: JobView, cores: float | None, options: GuardOptio
     if actual < floor or (ceiling is not None and actual > ceiling):
         return None
     if abs(cores - actual) <= options.dead_band_ratio * actual:
-        return f"dead-band: {_cores(cores)} is within {options.dead_band_ratio:.0%} of {actual:.3f}"
-    if job.changed_at_s is not None and now_s - job.changed_at_s < options.cooldown_s:
-        left_s = options.cooldown_s - (now_s - job.changed_at_s)
+        asked = _amount(cores, snapshot.resource)
+        return f"dead-band: {asked} is within {options.dead_band_ratio:.0%} of {actual:.3f}"
+    changed_s = math.inf if job.changed_at_s is None else snapshot.now_s - job.changed_at_s
+    if changed_s < options.cooldown_s:
+        left_s = options.cooldown_s - changed_s
         return f"cool-down: changed lately, {left_s:.0f} s left"
     return None
 
 
-def _cores(value: float | None) -> str:
-    return "no ceiling" if value is None else f"{value:.3f} cores"
+def _amount(value: float | None, resource: Resource) -> str:
+    return "no ceiling" if value is None else resource.amount(value)

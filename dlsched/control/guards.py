@@ -1,68 +1,67 @@
-"""What holds for every policy alike: a share for the blind, bounds, owners' ceilings, capacity,
-and steadiness.
+"""The guards: rules that the decisions of every policy must satisfy.
 
-Owns the guards, in that order. It must not prefer one job to another: that is the policy's.
+An even share for blind jobs, bounds, owners' ceilings, capacity, dead-band and cool-down, in that
+order; then the moves that may be made. They must not prefer one job to another.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
+from dlsched.control.gpus.moves import moving
 from dlsched.control.guard_rules import GuardOptions, steadied
-from dlsched.model.decision import Decision
+from dlsched.control.ledger.state import State
+from dlsched.model.decision import Answer, Decision
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import JobSpec, Limits
-from dlsched.model.state import Snapshot
+from dlsched.model.spec import Limits
 from dlsched.model.units import on_grain, same_cores, shown
 from dlsched.policies.gpu_time import (
     as_node,
     gpu_name,
     in_steps,
-    of_time,
+    of_gpu,
     same_share,
     shared_gpus,
     starts_on,
 )
 
-__all__ = ["GuardOptions", "Guarded", "guard", "refuse_nonsense"]
+__all__ = ["Approved", "GuardOptions", "guard", "guard_limits", "refuse_nonsense"]
 
 _TIERS = ("latency", "deliver", "finish", "end")
 _MOST = 1e9
-"""Nobody means more cores than that, and what is reckoned with them stays finite."""
+"""More cores than any node has; sums of such numbers stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
-    """Limits that may be applied, and by job what a guard changed about the policy's."""
+class Approved:
+    """The limits and moves that may be carried out, and by job what a guard changed, and why."""
 
-    limits: Mapping[str, Limits]
-    notes: Mapping[str, str]
+    limits: Mapping[str, Limits] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """By job, the UUIDs of the GPUs that it moves to, and why."""
 
 
-def guard(
-    snapshot: Snapshot,
-    decision: Decision,
-    options: GuardOptions,
-    *,
-    reserves: bool = False,
-    heeds_progress: bool = True,
-    starts: Sequence[JobSpec] = (),
-    placements: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
-) -> Guarded:
-    """The decision within bounds, within capacity where the policy reserves, and steady.
+def guard(state: State, answer: Answer, options: GuardOptions) -> Approved:
+    """What of the answer may be carried out; in cycles without a decision the guards apply too."""
+    approved = guard_limits(state, answer, options)
+    moves = moving(state, answer.decision or Decision(), options.gpus)
+    notes = {**moves.notes, **approved.notes}
+    return Approved(approved.limits, notes, moves.moves)
 
-    Where the policy heeds progress, a job that is blind gets an even share by weight instead: what
-    is decided without the facts that it is decided by is nobody's wish.
 
-    Jobs that the decision leaves out keep what was desired last. Under a policy that reserves, room
-    is kept for containers that do not run yet and for `starts`. A GPU's time is capacity under any
-    policy: `placements` are the GPUs of `starts`. What no policy may answer is taken to be refused
-    already: see `refuse_nonsense`.
+def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approved:
+    """The decision's limits within bounds and capacity, with dead-band and cool-down applied.
+
+    Where the policy heeds progress, a blind job gets an even share by weight instead. A job that
+    the decision leaves out keeps what was desired last. Under a policy that reserves, room is kept
+    for containers that do not run yet and for `state.starts`. A GPU's time is held within capacity
+    under any policy. `refuse_nonsense` has to come before.
     """
+    snapshot, decision = state.snapshot, answer.decision or Decision()
     running = {job.name: job for job in snapshot.running}
     notes: dict[str, str] = {}
     kept = steadied(
@@ -70,11 +69,11 @@ def guard(
         {name: limits.cpu_cores for name, limits in decision.limits.items()},
         options,
         notes,
-        reserves=reserves,
-        heeds_progress=heeds_progress,
-        starts=starts,
+        reserves=answer.rules.reserves,
+        heeds_progress=answer.rules.heeds_progress,
+        starts=state.starts,
     )
-    shares = _gpu_shares(snapshot, decision, options, notes, heeds_progress, starts, placements)
+    shares = _gpu_shares(state, answer, options, notes)
     limits: dict[str, Limits] = {}
     for name, job in running.items():
         floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
@@ -85,22 +84,17 @@ def guard(
             limits[name] = job.actual
             continue
         limits[name] = Limits(actual, share)
-    return Guarded(limits, notes)
+    return Approved(limits, notes)
 
 
 def _gpu_shares(
-    snapshot: Snapshot,
-    decision: Decision,
-    options: GuardOptions,
-    notes: dict[str, str],
-    heeds_progress: bool,
-    starts: Sequence[JobSpec],
-    placements: Mapping[str, tuple[str, ...]],
+    state: State, answer: Answer, options: GuardOptions, notes: dict[str, str]
 ) -> dict[str, float]:
     """Shares of the jobs that have a GPU in common with others, by the same guards as cores.
 
-    Who holds several has the least of what each allows. Whole GPUs are not divided.
+    A job on several GPUs gets the least that any of them allows. Whole GPUs are not divided.
     """
+    snapshot, decision = state.snapshot, answer.decision or Decision()
     decided = {name: limits.gpu_share for name, limits in decision.limits.items()}
     steady = replace(options, ceilings_of=lambda _: None)
     shares: dict[str, float] = {}
@@ -112,8 +106,8 @@ def _gpu_shares(
             steady,
             said,
             reserves=True,
-            heeds_progress=heeds_progress,
-            starts=starts_on(uuid, starts, placements),
+            heeds_progress=answer.rules.heeds_progress,
+            starts=starts_on(uuid, state.starts, state.placements),
         )
         for job in seen.running:
             share, actual = kept[job.name], job.actual.cpu_cores
@@ -121,14 +115,14 @@ def _gpu_shares(
                 actual = in_steps(1.0 if share is None else share, job.spec.bounds.floor_cores)
             shares[job.name] = min(actual, shares.get(job.name, 1.0))
         name = gpu_name(snapshot, uuid)
-        for job_name, word in said.items():
+        for job_name, note in said.items():
             before = f"{notes[job_name]}; " if job_name in notes else ""
-            notes[job_name] = before + of_time(word, name)
+            notes[job_name] = before + of_gpu(note, name)
     return shares
 
 
 def refuse_nonsense(decision: Decision, names: set[str]) -> None:
-    """Raise PolicyError for what no policy may answer: NaN, negative, huge, an unknown job."""
+    """Raise PolicyError for an answer that is not allowed: NaN, negative, huge, an unknown job."""
     if not (math.isfinite(decision.next_s) and decision.next_s >= 0):
         raise PolicyError(f"decided next_s {decision.next_s!r}; must be 0 or more seconds")
     for name, reason in decision.why.items():
@@ -161,7 +155,7 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
 
 
 def _is_plain(outlook: object) -> bool:
-    """Whether it is an outlook that can be told and kept: its numbers are finite."""
+    """Whether it is a forecast that can be shown and kept: its numbers are finite."""
     if not isinstance(outlook, Forecast) or not isinstance(outlook.why, str):
         return False
     one = outlook

@@ -1,17 +1,16 @@
-"""What the cycle needs of the world: time, an engine, job files, and the records of ended jobs.
-
-Owns these protocols alone. It must not know Docker, cgroups or files.
-"""
+"""The ports of the cycle: time, an engine, job files and durable records."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from dlsched.control.ledger.desired import Wish
+from dlsched.control.ledger.desired import Desired
+from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Outcome, Resize
-from dlsched.model.cycle import RejectedFile
+from dlsched.model.alarms import Alarm
+from dlsched.model.cycle import CycleReport, HookRun
 from dlsched.model.facts import Observation
 from dlsched.model.state import Ended
 
@@ -19,12 +18,21 @@ from dlsched.model.state import Ended
 class Runtime(Protocol):
     """What the controller needs of an engine.
 
-    All methods return within about a second whatever the engine does: what can outlast a cycle
-    (pull, create, stop with grace, a hung engine) is *begun* and shows in later observations.
+    Every method returns within about a second, even when the engine hangs. Slow operations (pull,
+    create, stop with grace) are *begun*; later observations show how they go on.
     """
 
+    @property
+    def held(self) -> str | None:
+        """Why nothing may be changed now; None: changes are made."""
+        ...
+
     def observe(self, now_s: float) -> Observation:
-        """All facts at `now_s`; a container that cannot be read has None, and never raises."""
+        """All facts at `now_s`; reads only, and never raises: what cannot be read is None."""
+        ...
+
+    def advance(self, now_s: float) -> None:
+        """Go on with operations that were begun earlier, from the facts observed last."""
         ...
 
     def apply(self, action: Action, now_s: float) -> Outcome:
@@ -32,7 +40,7 @@ class Runtime(Protocol):
         ...
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
-        """Carry out changes of as many jobs, in any order or at once: none counts on another."""
+        """Change the limits of several jobs, in any order or together: none depends on another."""
         ...
 
 
@@ -45,18 +53,18 @@ class LogSource(Protocol):
 
 
 Wake = Callable[[str], None]
-"""What a watching thread calls, with a word on what it saw; it must not do more than that."""
+"""What a watching thread calls with the reason; it must do nothing else."""
 
 
 class Clock(Protocol):
-    """Monotonic seconds, a wall clock for show, and a sleep that a wake ends."""
+    """Monotonic seconds, wall time for display, and a sleep that can be woken."""
 
     def now_s(self) -> float:
-        """Monotonic seconds; never goes back, also not over a restart of the agent."""
+        """Monotonic seconds; they never go back, not even when the agent restarts."""
         ...
 
     def wall_time(self) -> str:
-        """RFC 3339 UTC, for show only."""
+        """RFC 3339 UTC, for display only."""
         ...
 
     def sleep_until(self, until_s: float) -> bool:
@@ -64,48 +72,46 @@ class Clock(Protocol):
         ...
 
     def wake(self) -> None:
-        """End the present or the next sleep at once. For any thread, and for signal handlers."""
+        """End the current or the next sleep immediately; safe in threads and signal handlers."""
         ...
 
     def cpu_s(self) -> float:
-        """CPU seconds of this thread, to print what the loop costs."""
+        """CPU seconds of this thread, to report what the loop costs."""
+        ...
+
+
+class DesiredSource(Protocol):
+    """Where the desired state comes from: the watch folder, or a trace."""
+
+    def scan(self, now_s: float) -> Desired:
+        """What the job files ask for now."""
+        ...
+
+
+class CycleRecords(Protocol):
+    """The durable records of ended and delivered jobs."""
+
+    def ended(self) -> Mapping[str, Ended]:
+        """The record of every ended job, by name."""
+        ...
+
+    def keep(self, state: State) -> tuple[HookRun, ...]:
+        """Make durable what ended, what was lifted and what was delivered; never raises.
+
+        Returns the runs of the operator's command that ended since the last call.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Inbound:
-    """What the job files say now."""
+class Ports:
+    """Everything outside the cycle that it reads from or acts on."""
 
-    wish: Wish = field(default_factory=Wish)
-    sources: Mapping[str, str] = field(default_factory=dict)
-    rejected: tuple[RejectedFile, ...] = ()
-    troubles: tuple[str, ...] = ()
-    """What is wrong with where wishes come from, a line each."""
-
-
-class WishSource(Protocol):
-    """Where wishes come from: the watch folder, or a trace."""
-
-    def scan(self, now_s: float) -> Inbound:
-        """The wish in force now."""
-        ...
-
-
-class EndedRecords(Protocol):
-    """The durable records of ended jobs."""
-
-    def all(self) -> Mapping[str, Ended]:
-        """Every record, by job."""
-        ...
-
-    def record(self, ended: Ended) -> None:
-        """Keep it, durably. On OSError it holds, and `write_again` makes it durable."""
-        ...
-
-    def write_again(self) -> None:
-        """Make durable what was not. Raises OSError."""
-        ...
-
-    def lift(self, name: str) -> None:
-        """Forget it."""
-        ...
+    runtime: Runtime
+    clock: Clock
+    inbox: DesiredSource
+    records: CycleRecords
+    publish: Callable[[CycleReport], None] = lambda _: None
+    """Receives every report."""
+    alarms: Callable[[], Sequence[Alarm]] = tuple
+    """What is wrong outside the cycle."""

@@ -15,20 +15,21 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from dlsched import __version__
-from dlsched.api import ApiServer
-from dlsched.config.inbox.desired import FolderWish
+from dlsched.api.server import ApiServer
+from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
 from dlsched.config.inbox.watcher import FolderWatch
 from dlsched.config.settings import DeliverHook, Settings
 from dlsched.config.users import resolve
 from dlsched.control.controller import Controller
-from dlsched.control.decider import NamedPolicy, ShadowDecider
+from dlsched.control.decider import Decider, NamedPolicy, ShadowDecider
 from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ports import Clock, Wake
+from dlsched.control.ports import Clock, Ports, Wake
 from dlsched.daemon import logs
 from dlsched.daemon.deliveries import Deliveries
 from dlsched.daemon.give_back import Release
 from dlsched.daemon.hook import Hook
+from dlsched.daemon.records import JobRecords, ReadOnlyRecords
 from dlsched.daemon.systemd import Notify
 from dlsched.daemon.wiring import (
     confinement,
@@ -39,12 +40,14 @@ from dlsched.daemon.wiring import (
     reloaded,
     who_decides,
 )
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import DlschedError
 from dlsched.model.state import Ended, JobState, JobView
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.dry_run import DryRun
 from dlsched.store.jobs import claim_records, delivered_records, ended_records
 from dlsched.store.journal.coding import shadow_name
 from dlsched.store.journal.reader import JournalReader
@@ -55,17 +58,17 @@ from dlsched.store.memory import memory_size_check, recalled
 log = logging.getLogger(__name__)
 
 _LEAST_GAP_S = 0.02
-"""Between two cycles, however many events wake the loop."""
+"""The shortest time between two cycles, however many events wake the loop."""
 
 Reload = Callable[[], Settings]
 
 
 class NotDurable(DlschedError):
-    """A wish cannot be written down, so it would be forgotten at the next start."""
+    """A command cannot be recorded, so it would be forgotten at the next start."""
 
 
 class NotOurs(DlschedError):
-    """A job that this agent must leave as it is, now."""
+    """A job that this agent must leave as it is now."""
 
 
 class Agent:
@@ -96,40 +99,39 @@ class Agent:
             max_age_s=settings.journal.max_age_s,
         )
         self._clock = clock or SystemClock(not_before_s=self.journal.last_now_s())
-        self._records = ended_records(settings.state_dir)
+        self._ended = ended_records(settings.state_dir)
         delivered = delivered_records(settings.state_dir)
         folder = settings.watch.resolve()
         tenants = resolve(settings.tenants)
         claims = claim_records(settings.state_dir)
         inbox = Inbox(folder, tenants, {job: claim.file for job, claim in claims.all().items()})
-        self._wish = FolderWish(inbox, folder, None if dry_run else claims)
-        engine = engine_options(settings)
-        if dry_run:
-            engine = replace(engine, group_weight=None, dry_run=True)
-        engine = replace(engine, confine=lambda spec: confinement(spec, self._settings))
-        self._runtime = runtime(engine, self._clock, self._wake)
+        self._inbox = DesiredFolder(inbox, folder, None if dry_run else claims)
+        engine = replace(
+            engine_options(settings), confine=lambda spec: confinement(spec, self._settings)
+        )
+        docker = runtime(engine, self._clock, self._wake)
+        self._runtime = DryRun(docker) if dry_run else docker
         self._release = Release(settings.state_dir, self._clock, self._wake)
         self._deliveries = Deliveries(delivered, hook, self._runtime.tell_deliverable)
+        self._records = JobRecords(self._ended, self._deliveries, self._clock.wall_time)
         self._ledger = Ledger(ledger_options(settings), self.journal.last_cycle(), delivered.all())
         self._controller = Controller(
-            runtime=self._runtime,
-            clock=self._clock,
-            inbox=self._wish,
-            records=self._records,
-            ledger=self._ledger,
-            policy=policy,
-            guards=guard_options(settings),
-            memory=self._memory(policy, policy.name),
-            check_memory=memory_size_check,
-            shadow=None
+            Ports(
+                runtime=self._runtime,
+                clock=self._clock,
+                inbox=self._inbox,
+                records=ReadOnlyRecords(self._records) if dry_run else self._records,
+                publish=self.journal.write,
+                alarms=self._alarms,
+            ),
+            self._ledger,
+            Decider(policy, self._memory(policy, policy.name), memory_size_check),
+            guard_options(settings),
+            None
             if shadow is None
             else ShadowDecider(
                 shadow, self._memory(shadow, shadow_name(shadow.name)), memory_size_check
             ),
-            dry_run=dry_run,
-            publish=self.journal.write,
-            troubles=self._troubles,
-            deliver=self._deliveries.keep,
         )
         self._watch = FolderWatch(folder, self._wake)
         self._api = ApiServer(
@@ -141,7 +143,7 @@ class Agent:
         )
 
     def run(self, reload: Reload | None) -> None:
-        """Cycle after cycle, each a period after the last or at once on a wake."""
+        """Run cycle after cycle, each a period after the last, or immediately on a wake."""
         # Ignored, as a parent may leave it, it hides how the operator's command ended.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._runtime.check_engine()
@@ -166,8 +168,8 @@ class Agent:
                 self._reload(reload)
             self.cycle()
             due_s = began_s + self._settings.period_s
-            if self._wish.next_s is not None:
-                due_s = min(due_s, self._wish.next_s)
+            if self._inbox.next_s is not None:
+                due_s = min(due_s, self._inbox.next_s)
             self._sleep(began_s, due_s)
         self._notify.stopping()
 
@@ -181,12 +183,12 @@ class Agent:
         return report
 
     def close(self) -> None:
-        """Give everything back, leave containers running, write the journal's last words."""
+        """Give everything back, leave containers running, and complete the journal."""
         self._release.close()
         self._api.stop()
         self._watch.stop()
         self._deliveries.close()
-        for back in () if self._dry_run else self._runtime.release(self._ceilings()):
+        for back in self._runtime.release(self._ceilings()):
             if back.failure is not None:
                 log.warning("%s: its limits are not given back: %s", back.job, back.failure)
         self._runtime.close()
@@ -194,9 +196,9 @@ class Agent:
         log.info("ended; containers run on%s", "" if self._dry_run else " under their own limits")
 
     def _sleep(self, began_s: float, due_s: float) -> None:
-        """Until it is due or something happens; a storm of events is taken as one.
+        """Sleep until it is due or something happens; a burst of events counts as one.
 
-        However long that is, the watchdog hears of it: it is for cycles that do not end.
+        The watchdog is fed meanwhile: it is for cycles that do not end.
         """
         until_s = began_s
         while not self._stopping and until_s < due_s:
@@ -208,45 +210,41 @@ class Agent:
                 return
 
     def _see_to_release(self) -> None:
-        """Give everything back where that was asked for, and hold still as long as it holds."""
+        """Give everything back where that was requested, and hold the runtime until a resume."""
         if self._dry_run:
             return
         if self._controller.last_report is not None:
             managed = {job.container_id for job in self._jobs() if job.container_id is not None}
             self._runtime.expect(self._ceilings(), managed)
         self._release.answer(lambda: self._runtime.release(self._ceilings()))
-        why = self._release.why
-        self._runtime.hold(why is not None)
-        self._controller.hold(why)
+        self._runtime.hold(self._release.why)
 
     def _ceilings(self) -> dict[str, float | None]:
-        """What each job's container runs on under, where its file is known."""
+        """The ceiling that each job's container runs on with, where its file is known."""
         return {
             job.name: job.spec.bounds.ceiling_cores
             for job in self._jobs()
             if job.state is not JobState.UNMANAGED
         }
 
-    def _released(self) -> tuple[str, ...]:
-        why = None if self._dry_run else self._release.why
-        return () if why is None else (why,)
-
     def _memory(self, named: NamedPolicy, kept_as: str) -> PolicyMemory | None:
-        """What that policy remembers of the runs before."""
+        """The memory that this policy left in the journal."""
         plain = self.journal.last_memory(kept_as)
         memory, trouble = recalled(named.policy, plain)
         if trouble is not None:
             log.warning("policy %s starts without its memory: %s", named.name, trouble)
         return memory
 
-    def _troubles(self) -> tuple[str, ...]:
-        others = (self.journal.trouble(), self._api.trouble)
+    def _alarms(self) -> tuple[Alarm, ...]:
+        parts = (
+            ("release", AlarmKey.RELEASED, None if self._dry_run else self._release.why),
+            ("journal", AlarmKey.JOURNAL_FAILED, self.journal.problem()),
+            ("api", AlarmKey.API_DOWN, self._api.trouble),
+        )
         return (
-            *self._records.trouble,
-            *self._deliveries.troubles(),
-            *self._runtime.troubles(),
-            *self._released(),
-            *(trouble for trouble in others if trouble is not None),
+            *self._records.alarms(),
+            *self._runtime.alarms(),
+            *(Alarm(source, key, text) for source, key, text in parts if text is not None),
         )
 
     def _wake(self, reason: str) -> None:
@@ -281,7 +279,7 @@ class Agent:
             log.warning("a changed %s is taken into force by a restart only", name)
         settings = self._settings
         logs.set_up(settings.log.level, settings.log.format)
-        self._wish.use(resolve(settings.tenants))
+        self._inbox.use(resolve(settings.tenants))
         self._ledger.adopt(ledger_options(settings))
         self._controller.use(policy, guard_options(settings), shadow)
         log.info("settings read again: %s", who_decides(settings))
@@ -305,7 +303,7 @@ class Agent:
         view = self._ours(job)
         if view.state is JobState.UNMANAGED:
             raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
-        word = Ended(
+        ended = Ended(
             name=job,
             digest=view.spec.digest,
             kind="stopped",
@@ -314,7 +312,7 @@ class Agent:
             attained_core_s=view.attained_core_s,
         )
         try:
-            self._records.secure(word)
+            self._ended.secure(ended)
         except OSError as error:
             raise NotDurable(f"{job}: the stop cannot be recorded: {error}") from error
         self._wake(f"stop {job}")
@@ -323,7 +321,7 @@ class Agent:
         """Lift what ended the job. Raises KeyError, NotOurs, NotDurable."""
         self._ours(job)
         try:
-            self._records.lift(job)
+            self._ended.lift(job)
         except OSError as error:
             raise NotDurable(f"{job}: its end cannot be lifted: {error}") from error
         self._wake(f"start {job}")

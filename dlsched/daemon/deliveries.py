@@ -1,7 +1,7 @@
-"""Deliveries kept and told: the durable word, the log, the job's own allotment, the hook.
+"""Deliveries: the durable record, the log, the job's own allotment, and the operator's command.
 
-Owns what is still owed to whom. It must not judge when a tier is reached (`tiers` does), nor stop
-the loop: whatever fails here is said among the alarms, and the job runs on.
+Owns what of these is still to be done. It must not judge when a tier is reached (`tiers` does), nor
+stop the loop: a failure here is an alarm, and the job runs on.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from dlsched.config.settings import DeliverHook
+from dlsched.control.ledger.state import State
 from dlsched.control.ledger.tiers import in_words
-from dlsched.control.ledger.update import Folded
 from dlsched.daemon.hook import Hook
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import HookRun
 from dlsched.model.state import Delivered, JobState, JobView
 from dlsched.store.records import Records
@@ -22,49 +23,54 @@ from dlsched.store.records import Records
 log = logging.getLogger(__name__)
 
 Allot = Callable[[str, bool], None]
-"""Tells a job, in its allotment, whether it can be delivered; may raise OSError."""
+"""Writes to a job's allotment whether it can be delivered; may raise OSError."""
 
 
 class Deliveries:
-    """Used by the loop's thread alone."""
+    """What is still to be done for each delivery; used by the loop's thread alone."""
 
     def __init__(self, records: Records[Delivered], hook: Hook, allot: Allot) -> None:
         self._records = records
         self._hook = hook
         self._allot = allot
         self._allotted: dict[str, tuple[str, bool]] = {}
-        """What a job's container was told last."""
+        """By job, its container and what was last written to its allotment."""
         self._offered: dict[str, Delivered] = {}
-        """Words that are with the hook, or that it could not run for."""
+        """Those that the hook has, or could not run for."""
         self._failed: dict[str, str] = {}
-        self._unwritten: str | None = None
-        """Why words are not on the disk as they are in memory."""
+        self._unwritten: Alarm | None = None
+        """Why records are not on the disk as they are in memory."""
         self._unlifted: dict[str, str] = {}
-        """Jobs whose word no longer holds, but is still on the disk, and why."""
-        self._unallotted: str | None = None
+        """Jobs whose record no longer counts, but is still on the disk, and why."""
+        self._unallotted: Alarm | None = None
 
-    def keep(self, folded: Folded, wall_time: str) -> tuple[HookRun, ...]:
-        """Record and tell what a fold called for; returns the runs of the hook that ended."""
-        for name in (*self._unlifted, *folded.undelivered):
+    def keep(self, state: State, wall_time: str) -> tuple[HookRun, ...]:
+        """Record and announce deliveries; returns the runs of the hook that ended."""
+        for name in (*self._unlifted, *state.undelivered):
             self._void(name)
-        for word in folded.delivered:
-            self._deliver(word, wall_time)
+        for delivery in state.delivered:
+            self._deliver(delivery, wall_time)
         self._write_again()
         runs = self._hook.ended()
         self._settle(runs)
         self._offer()
-        self._tell(folded.snapshot.jobs)
+        self._tell(state.snapshot.jobs)
         return runs
 
-    def troubles(self) -> Sequence[str]:
-        """What could not be kept or told, a line each."""
-        hooks = [f"deliver_hook failed for {name}: {why}" for name, why in self._failed.items()]
-        unlifted = next(iter(self._unlifted.values()), None)
-        others = (self._unwritten, unlifted, self._unallotted)
-        return [*self._records.trouble, *hooks, *(line for line in others if line is not None)]
+    def alarms(self) -> Sequence[Alarm]:
+        """What could not be kept, announced or passed on."""
+        hooks = [
+            Alarm(name, AlarmKey.DELIVER_HOOK_FAILED, f"deliver_hook failed for {name}: {why}")
+            for name, why in self._failed.items()
+        ]
+        unlifted = [
+            Alarm(name, AlarmKey.RECORD_NOT_WRITTEN, why) for name, why in self._unlifted.items()
+        ]
+        others = (self._unwritten, *unlifted[:1], self._unallotted)
+        return [*self._records.alarms, *hooks, *(alarm for alarm in others if alarm is not None)]
 
     def use(self, hook: DeliverHook) -> None:
-        """Another hook from now on, also for what the old one could not run for.
+        """Use another hook from now on, also for what the old one could not run for.
 
         Past failures are forgiven. Raises SettingsError, and keeps the old one.
         """
@@ -74,20 +80,20 @@ class Deliveries:
         self._failed.clear()
 
     def close(self) -> None:
-        """End the hook; what it has not done is done by the next agent."""
+        """End the hook; the next agent does what is left."""
         self._hook.close()
         self._settle(self._hook.ended())
 
-    def _deliver(self, word: Delivered, wall_time: str) -> None:
-        known = self._records.of(word.name)
-        if known is not None and _same(word, known):
-            self._record(replace(known, tiers=word.tiers))
+    def _deliver(self, delivery: Delivered, wall_time: str) -> None:
+        known = self._records.of(delivery.name)
+        if known is not None and _same(delivery, known):
+            self._record(replace(known, tiers=delivery.tiers))
         else:
-            self._record(replace(word, wall_time=wall_time, told=not self._hook.wanted))
-            log.info("job %s is deliverable: %s", word.name, _first(word))
-        if (finished := word.tiers.finished) is not None:
-            how = in_words(word.metric, finished, "finish", word.finish)
-            log.info("job %s reached its last tier: %s", word.name, how)
+            self._record(replace(delivery, wall_time=wall_time, told=not self._hook.wanted))
+            log.info("job %s is deliverable: %s", delivery.name, _first(delivery))
+        if (finished := delivery.tiers.finished) is not None:
+            how = in_words(delivery.metric, finished, "finish", delivery.finish)
+            log.info("job %s reached its last tier: %s", delivery.name, how)
 
     def _void(self, name: str) -> None:
         self._offered.pop(name, None)
@@ -98,10 +104,10 @@ class Deliveries:
         except OSError as error:
             self._unlifted[name] = f"the delivery of a job cannot be taken back: {error}"
 
-    def _record(self, word: Delivered) -> None:
-        self._unlifted.pop(word.name, None)
-        with suppress(OSError):  # a full disk: the word holds in memory, and is written later
-            self._records.record(word)
+    def _record(self, delivery: Delivered) -> None:
+        self._unlifted.pop(delivery.name, None)
+        with suppress(OSError):  # a full disk: it counts in memory, and is written later
+            self._records.record(delivery)
 
     def _write_again(self) -> None:
         """In every cycle, until the disk takes all of them."""
@@ -109,22 +115,23 @@ class Deliveries:
             self._records.write_again()
             self._unwritten = None
         except OSError as error:
-            self._unwritten = f"the delivery of a job cannot be recorded: {error}"
+            text = f"the delivery of a job cannot be recorded: {error}"
+            self._unwritten = Alarm("deliveries", AlarmKey.RECORD_NOT_WRITTEN, text)
 
     # ------------------------------------------------------------------ the operator's command
 
     def _offer(self) -> None:
-        """In order of delivery, each once; those that a full queue refuses are offered again."""
+        """Offer each once, in order of delivery; one that a full queue refuses is offered again."""
         owed = [
-            word
-            for name, word in self._records.all().items()
-            if not (word.told or name in self._unlifted or _same(word, self._offered.get(name)))
+            one
+            for name, one in self._records.all().items()
+            if not (one.told or name in self._unlifted or _same(one, self._offered.get(name)))
         ]
-        for word in sorted(owed, key=_delivered_s):
+        for delivery in sorted(owed, key=_delivered_s):
             if not self._hook.wanted:
-                self._record(replace(word, told=True))
-            elif self._hook.offer(word):
-                self._offered[word.name] = word
+                self._record(replace(delivery, told=True))
+            elif self._hook.offer(delivery):
+                self._offered[delivery.name] = delivery
             else:
                 break
 
@@ -133,7 +140,7 @@ class Deliveries:
             name = run.delivered.name
             known = None if name in self._unlifted else self._records.of(name)
             if not _same(run.delivered, known) or known is None:
-                continue  # it no longer holds: nobody waits for this
+                continue  # it no longer counts
             if run.status == "done":
                 self._failed.pop(name, None)
             elif run.status != "aborted":
@@ -156,22 +163,23 @@ class Deliveries:
                 self._allot(job.name, now[1])
                 self._allotted[job.name] = now
             except (OSError, ValueError) as error:
-                self._unallotted = f"{job.name} cannot be told of its delivery: {error}"
+                text = f"{job.name} cannot be told of its delivery: {error}"
+                self._unallotted = Alarm(job.name, AlarmKey.JOB_NOT_TOLD, text)
         for gone in self._allotted.keys() - {job.name for job in jobs}:
             del self._allotted[gone]
 
 
-def _first(word: Delivered) -> str:
-    delivered = word.tiers.delivered
+def _first(delivery: Delivered) -> str:
+    delivered = delivery.tiers.delivered
     if delivered is None:
         return ""
-    how = in_words(word.metric, delivered, "deliver", word.deliver)
-    saved = word.checkpoint
+    how = in_words(delivery.metric, delivered, "deliver", delivery.deliver)
+    saved = delivery.checkpoint
     return how if saved is None else f"{how}; saved step {saved.step} at {saved.path}"
 
 
 def _same(one: Delivered, other: Delivered | None) -> bool:
-    """Whether both tell of one delivery."""
+    """Whether both are the same delivery."""
     return (
         other is not None
         and one.container_id == other.container_id
@@ -179,5 +187,5 @@ def _same(one: Delivered, other: Delivered | None) -> bool:
     )
 
 
-def _delivered_s(word: Delivered) -> float:
-    return word.tiers.delivered.at_s if word.tiers.delivered is not None else 0.0
+def _delivered_s(delivery: Delivered) -> float:
+    return delivery.tiers.delivered.at_s if delivery.tiers.delivered is not None else 0.0

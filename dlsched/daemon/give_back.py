@@ -1,7 +1,7 @@
 """Everything given back while the agent runs, and left so until it is resumed.
 
-Owns that state, which outlasts the agent as the file `released` in the state directory, and the
-handing over of the wish from whoever asks to the loop. It must not give anything back itself.
+Owns that state, which outlasts the agent as the file `released` in the state directory, and passes
+the request from another thread to the loop. It must not give anything back itself.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ class Release:
     """Whether everything is given back. `ask` and `resume` may be called from any thread."""
 
     def __init__(self, state_dir: Path, clock: Clock, wake: Wake) -> None:
-        """Take up the state that an earlier agent left."""
+        """Continue in the state that an earlier agent left."""
         self._file = state_dir / FILE
         self._clock = clock
         self._wake = wake
         self._asked: SimpleQueue[Future[Sequence[GivenBack]]] = SimpleQueue()
         self._undurable: str | None = None
-        self._in_force = self._file.exists()
+        self._released = self._file.exists()
 
     @property
     def why(self) -> str | None:
         """Why nothing is changed; None: it may be."""
-        if not self._in_force:
+        if not self._released:
             return None
-        word = "released: nothing is changed until SIGHUP or `dlsched release --resume`"
-        return word if self._undurable is None else f"{word}, or a restart ({self._undurable})"
+        text = "released: nothing is changed until SIGHUP or `dlsched release --resume`"
+        return text if self._undurable is None else f"{text}, or a restart ({self._undurable})"
 
     def ask(self) -> Sequence[GivenBack]:
         """Have everything given back, and wait for it. Raises NotReleased."""
@@ -57,15 +57,15 @@ class Release:
             raise NotReleased(f"not everything was given back within {WITHIN_S:g} s") from None
 
     def resume(self) -> None:
-        """Let the agent work again. Raises OSError when that would be forgotten at its end."""
+        """Let the agent work again. Raises OSError when that cannot be made durable."""
         remove(self._file)
-        self._in_force = False
+        self._released = False
         self._wake("resume")
 
     def answer(self, give_back: Callable[[], Sequence[GivenBack]]) -> None:
-        """Do what was asked for, in the loop; `give_back` does not raise."""
+        """Answer every request, in the loop; `give_back` does not raise."""
         while (asked := self._next()) is not None:
-            self._in_force = True
+            self._released = True
             try:
                 write_whole(self._file, f"{self._clock.wall_time()}\n")
                 self._undurable = None
@@ -74,7 +74,7 @@ class Release:
             asked.set_result(give_back())
 
     def close(self) -> None:
-        """Answer whoever still waits that the agent ends."""
+        """Answer requests that still wait: the agent ends."""
         while (asked := self._next()) is not None:
             asked.set_exception(NotReleased("the daemon is ending, and gives everything back"))
 

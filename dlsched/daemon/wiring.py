@@ -1,7 +1,7 @@
-"""What the settings become: policies, engine, ledger, guards, and what binds a user's job.
+"""From settings to the options of policies, engine, ledger and guards, and to users' restrictions.
 
-Owns that translation, the same at a start and at a reload, and which settings only a start takes
-up. It must not start or keep anything.
+The same at a start and at a reload; also knows which settings need a restart. It must not start or
+keep anything.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from dlsched.model.spec import JobSpec
 from dlsched.policies.registry import load
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker import DockerOptions
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.host import physical_cores
 
 _AT_START = (
@@ -40,7 +41,7 @@ _GPUS_AT_START = ("injection", "device_folder")
 
 
 def reloaded(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
-    """What of the new settings can be in force without a restart, and the names of what cannot."""
+    """The settings with all changes that need no restart, and the names of those that do."""
     kept = _changed(old, new, _AT_START)
     kept_gpus = _changed(old.gpus, new.gpus, _GPUS_AT_START)
     settings = replace(new, **kept, gpus=replace(new.gpus, **kept_gpus))
@@ -48,12 +49,12 @@ def reloaded(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
 
 
 def _changed(old: object, new: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """What the old one says where the new one says otherwise."""
+    """The old values of the fields that differ."""
     return {name: getattr(old, name) for name in names if getattr(old, name) != getattr(new, name)}
 
 
 def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
-    """The policy that acts, and the one that looks on. Raises PolicyError."""
+    """The acting policy, and the shadow where there is one. Raises PolicyError."""
     acting = NamedPolicy(settings.policy, load(settings.policy, settings.policy_options))
     if settings.shadow is None:
         return acting, None
@@ -61,7 +62,7 @@ def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
 
 
 def who_decides(settings: Settings) -> str:
-    """The policies, in a few words."""
+    """The policies, for the log."""
     beside = "" if settings.shadow is None else f", shadow {settings.shadow}"
     return f"policy {settings.policy}{beside}"
 
@@ -76,8 +77,13 @@ def engine_options(settings: Settings) -> DockerOptions:
         config_file=settings.engine.config_file,
         group_weight=settings.group_weight,
         cgroup_under=settings.engine.cgroup_parent or "",
-        gpus=settings.gpus,
+        gpus=gpu_options(settings),
     )
+
+
+def gpu_options(settings: Settings) -> GpuOptions:
+    """How GPUs reach containers."""
+    return GpuOptions(settings.gpus.injection, settings.gpus.device_folder)
 
 
 def ledger_options(settings: Settings) -> LedgerOptions:
@@ -100,7 +106,7 @@ def ledger_options(settings: Settings) -> LedgerOptions:
 
 
 def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
-    """What the container of a user's job is held to; None: it is the operator's."""
+    """The restrictions of a user's container; None: it is the operator's."""
     if spec.owner is None or is_operator(spec.owner):
         return None
     rules = resolve(settings.tenants).rules_of(spec.owner) or Rules()
@@ -108,7 +114,7 @@ def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
 
 
 def placement_options(settings: Settings) -> PlacementOptions:
-    """What holds for every job's GPUs."""
+    """The rules for every job's GPUs."""
     return PlacementOptions(
         prefer=settings.gpus.prefer,
         reserved=frozenset(settings.gpus.reserved),
@@ -119,7 +125,7 @@ def placement_options(settings: Settings) -> PlacementOptions:
 
 
 def guard_options(settings: Settings) -> GuardOptions:
-    """What holds for every policy."""
+    """The guards' options, the same for every policy."""
     return GuardOptions(
         settings.dead_band_ratio,
         settings.cooldown_s,

@@ -1,17 +1,18 @@
-"""When a job may be done, from its pace towards its target's `finish`, or from its deadline.
+"""When a job may be done: as its policy expects, or by its pace towards its target's `finish`.
 
 Owns the reading of that pace. It must not claim more than it can know: learning curves flatten, so
-what the present pace gives is the earliest moment; who tells nothing gets no estimate.
+what the present pace gives is the earliest moment; a job that reports nothing gets no estimate.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from dlsched.estimate.growth import Point, points
-from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView
 
 _LAST_POINTS = 16
@@ -21,35 +22,38 @@ _LATEST_S = 30 * 86_400.0
 """A pace that would take longer than that is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinishForecast:
-    """In how many seconds a job may be done, and what tells so, or why nothing does."""
-
-    in_s: float | None
-    """At the earliest, from now on; None: nothing tells."""
-    why: str
-
-
-def finish_forecast(job: JobView, now_s: float) -> FinishForecast:
-    """When that job may be done, at the earliest."""
-    if isinstance(job.spec.target, LatencyTarget):
-        return FinishForecast(None, f"{job.name} serves until it is stopped")
-    if not isinstance(job.spec.target, AccuracyTarget):
-        return FinishForecast(None, f"{job.name} has no target")
+def finish_forecast(job: JobView, now_s: float, expected: Sequence[Forecast] = ()) -> Forecast:
+    """When that job may be done, at the earliest; `expected` is what its policy last said."""
     target = job.spec.target
+    if isinstance(target, LatencyTarget):
+        return _unknown(f"{job.name} serves until it is stopped")
+    if target is None:
+        return _unknown(f"{job.name} has no target")
     goal = f"{target.metric} {target.finish:g}"
     if job.tiers.finished is not None:
-        return FinishForecast(0.0, f"{job.name} has reached {goal}")
+        at_s = job.tiers.finished.at_s
+        return Forecast(ForecastKind.MET, "finish", at_s, why=f"{job.name} has reached {goal}")
+    for one in expected:
+        if one.tier == "finish" and one.kind is ForecastKind.EXPECTED and one.at_s is not None:
+            return replace(one, why=f"{job.name} is expected to reach {goal}")
     given = points(job, target.metric)
     in_s = time_to(given, target.finish, now_s, falls=target.finish < target.deliver)
     if in_s is not None:
-        return FinishForecast(in_s, f"{job.name} reaches {goal} at its present pace")
+        return _at(now_s + in_s, f"{job.name} reaches {goal} at its present pace")
     if target.deadline_s is not None and job.started_at_s is not None:
-        left_s = job.started_at_s + target.deadline_s - now_s
-        if left_s > 0:
-            return FinishForecast(left_s, f"{job.name} has its deadline")
+        due_s = job.started_at_s + target.deadline_s
+        if due_s > now_s:
+            return _at(due_s, f"{job.name} has its deadline")
     known = "does not come nearer to" if len(given) >= _LEAST_POINTS else "tells too little of"
-    return FinishForecast(None, f"{job.name} {known} {goal}")
+    return _unknown(f"{job.name} {known} {goal}")
+
+
+def _at(at_s: float, why: str) -> Forecast:
+    return Forecast(ForecastKind.EXPECTED, "finish", at_s, why=why)
+
+
+def _unknown(why: str) -> Forecast:
+    return Forecast(ForecastKind.UNKNOWN, "finish", why=why)
 
 
 def time_to(given: Sequence[Point], value: float, now_s: float, *, falls: bool) -> float | None:

@@ -10,7 +10,7 @@ from dlsched.model.spec import Checkpoint, JobSpec, Limits, Stop
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Make and start the job's container under these limits."""
+    """Create and start the job's container under these limits."""
 
     spec: JobSpec
     limits: Limits
@@ -28,8 +28,8 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Bring a running job to other GPUs: it saves itself, is stopped, and goes on in a new
-    container of the same name, mounts and identity; back to the old one where that fails."""
+    """Move a running job to other GPUs: it saves itself, is stopped, and continues in a new
+    container of the same name, mounts and identity; it goes back to the old one on failure."""
 
     container_id: str
     start: Start
@@ -37,7 +37,7 @@ class Move:
     checkpoint: Checkpoint
     why: str
     saved_before: bool = False
-    """It lost a GPU, and saved itself before: where it does not answer, it goes on from there."""
+    """It lost a GPU, and has saved itself before: without an answer it continues from there."""
 
     @property
     def job(self) -> str:
@@ -56,9 +56,9 @@ class Resize:
     cpu_shares: int
     why: str
     burst_cores: float | None = None
-    """What it may use beyond its ceiling where it saved that up; None: what it came with."""
+    """What it may use beyond its ceiling after saving it up; None: what it came with."""
     cpu_idle: bool = False
-    """Whether it goes to the kernel's idle class: it runs where no other task wants to."""
+    """Whether it enters the kernel's idle class: it runs only where nothing else wants to."""
     ceiling_cores: float | None = None
     """Of its spec: what a container of ours goes back to when everything is given back."""
 
@@ -73,20 +73,20 @@ class Resize:
 
     @property
     def only_tells(self) -> bool:
-        """Whether its job has to be told of another share of GPUs' time, and nothing else."""
+        """Whether only the share of GPUs' time changes, which the job itself has to learn."""
         before, after = self.before, self.limits
         return before.cpu_cores == after.cpu_cores and before.gpu_share != after.gpu_share
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """End a container as its spec says (signal, grace) and remove it."""
+    """Stop a container as its spec says (signal, grace) and remove it."""
 
     job: str
     container_id: str
     stop: Stop
     lift: Limits | None
-    """Given first, since a job ends faster without its limit; None: limits stay."""
+    """Applied first, since a job ends faster without its limit; None: limits stay."""
     why: str
 
 
@@ -95,7 +95,7 @@ Action = Start | Resize | Move | Remove
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one action. `begun` shows in later observations."""
+    """The result of one action; what is `begun` shows in later observations."""
 
     action: Action
     status: Literal["done", "begun", "failed", "withheld"]

@@ -1,4 +1,4 @@
-"""One cycle, whole: what journal, API, pages and tests read."""
+"""The report of one cycle: what journal, API, pages and tests read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from dlsched.model.actions import Outcome
+from dlsched.model.alarms import Alarm
 from dlsched.model.decision import Decision
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import Limits
@@ -15,13 +16,13 @@ from dlsched.model.state import Delivered, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """What a policy that only looks on would have done in this cycle; none of it is ever done."""
+    """What a shadow policy would have done in this cycle; nothing of it is carried out."""
 
     policy: str
     decision: Decision | None = None
     """None: it was not asked in this cycle, or failed."""
     limits: Mapping[str, Limits] = field(default_factory=dict)
-    """Its last decision after the guards, from the state that the acting policy brought about."""
+    """Its last decision after the guards, from the state that the acting policy led to."""
     why: Mapping[str, str] = field(default_factory=dict)
     """The reasons of its last decision, by job."""
     guarded: Mapping[str, str] = field(default_factory=dict)
@@ -55,13 +56,16 @@ class CycleReport:
     outcomes: tuple[Outcome, ...] = ()
     rejected: tuple[RejectedFile, ...] = ()
     alarms: tuple[str, ...] = ()
+    """The texts of `raised`."""
+    raised: tuple[Alarm, ...] = ()
+    """What is wrong now, with keys. Not in the journal, which keeps the texts."""
     engine_ok: bool = True
     wall_time: str = ""
-    """RFC 3339 UTC, for show only."""
+    """RFC 3339 UTC, for display only."""
     phase_s: Mapping[str, float] = field(default_factory=dict)
     """CPU time of the loop by phase."""
     shadow: Shadow | None = None
-    """The policy that looks on, where there is one."""
+    """The shadow policy's part, where there is one."""
     hooks: tuple[HookRun, ...] = ()
     """Runs of the operator's command that ended since the cycle before."""
     outlooks: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
@@ -70,7 +74,7 @@ class CycleReport:
 
 @dataclass(frozen=True, slots=True)
 class RejectedFile:
-    """A job file that is not in force, and every reason why."""
+    """A job file that is not used, and every reason why."""
 
     file: str
     job: str | None

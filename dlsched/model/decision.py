@@ -17,6 +17,7 @@ class Decision:
     """What a policy wants, with a sentence why for each job; jobs that it leaves out stay as is."""
 
     limits: Mapping[str, Limits] = field(default_factory=dict)
+    """`cpu_cores` are amounts of `Snapshot.resource`: of a GPU's time, parts of 1."""
     why: Mapping[str, str] = field(default_factory=dict)
     memory: PolicyMemory | None = None
     next_s: float = 0.0
@@ -29,3 +30,43 @@ class Decision:
     until the policy is asked again."""
     outlooks: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
     """What can be expected of each job's targets; they hold until the policy is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyRules:
+    """How the decisions of one policy are treated."""
+
+    reserves: bool = False
+    """Whether the sum of ceilings is held within capacity."""
+    heeds_progress: bool = True
+    """Whether a blind job gets an even share by weight instead of what is decided for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a policy failed when it was last asked."""
+
+    text: str
+    in_a_row: int = 1
+    final: bool = False
+    """Whether it is no longer asked, and plain Docker is decided instead."""
+    error: Exception | None = None
+    """What it raised in this cycle; None: it failed in an earlier one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one cycle knows of a policy: its decision, and what its last one still says."""
+
+    policy: str = ""
+    decision: Decision | None = None
+    """None: the policy was not asked in this cycle, or failed."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """The reasons of its last decision, by job."""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    """Those of its last decision."""
+    forecasts: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
+    """Those of its last decision; none while it fails."""
+    rules: PolicyRules = field(default_factory=PolicyRules)
+    failure: Failure | None = None
+    """None: it answered when it was last asked."""

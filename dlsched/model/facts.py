@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from dlsched.model.alarms import Alarm
 from dlsched.model.spec import JobSpec, Limits, Stop
 
 
@@ -120,6 +121,30 @@ class ContainerState(StrEnum):
     DEAD = "dead"
 
 
+class OperationKind(StrEnum):
+    """What a runtime does to a container."""
+
+    STOPPING = "stopping"
+    REMOVING = "removing"
+    UPDATING = "updating"
+    """Its limits are being changed."""
+    MOVING = "moving"
+    """Its job moves to other GPUs."""
+    REFUSED = "refused"
+    """Nothing: its limits cannot be changed, and are left as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What a runtime is doing to a container, and what people read of it."""
+
+    kind: OperationKind
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerFact:
     """One container of this instance as it is now."""
@@ -179,8 +204,8 @@ class ContainerFact:
     sidecar_trouble: str | None = None
     has_source: bool = True
     """Whether there is anything that its progress can be read from."""
-    operation: str | None = None
-    """What the runtime is doing to it now (`stopping`, `updating`, `moving`), or None."""
+    operation: Operation | None = None
+    """What the runtime is doing to it now; None: nothing."""
 
     @property
     def life(self) -> str:
@@ -229,8 +254,8 @@ class Observation:
     begun: tuple[Begun, ...] = ()
     listing_age_s: float = 0.0
     """How old the engine's listing is: events are hints, a listing is the truth."""
-    left_alone: tuple[str, ...] = ()
-    """Containers whose labels ask for us in vain, each with the reason in one line."""
+    left_alone: tuple[Alarm, ...] = ()
+    """Containers whose labels ask for us in vain, each with the reason."""
     host_busy_core_s: float | None = None
     """CPU time of everything on the host since boot, in core-seconds."""
     node: NodeFact | None = None

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from typing import Literal
+
+from dlsched.model.units import CORES_MIN
+
+NOT_IN_DIGEST = {"digest": False}
+"""Metadata of a field that changes no digest: digests on disk are older than it is."""
 
 NAME = r"[a-z0-9][a-z0-9_.-]{1,62}"
 
@@ -22,11 +28,17 @@ class Limits:
 class Bounds:
     """Floor and ceiling that the spec sets to whatever a policy decides."""
 
-    floor_cores: float = 0.01
+    floor_cores: float = CORES_MIN
     ceiling_cores: float | None = None
     floor_share: float = 1.0
     """Share of each of its GPUs' time that it is promised; 1: they are its alone."""
     ceiling_share: float = 1.0
+    promised: bool = field(default=False, metadata=NOT_IN_DIGEST)
+    """Whether the user asks for the floor (`cpus.min`), be it as small as the default."""
+
+    def __post_init__(self) -> None:
+        if self.floor_cores > CORES_MIN:
+            object.__setattr__(self, "promised", True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +49,13 @@ class LatencyTarget:
     quantile: float | None = None
 
 
+class Tier(StrEnum):
+    """The two values of an accuracy target, in order."""
+
+    DELIVER = "deliver"
+    FINISH = "finish"
+
+
 @dataclass(frozen=True, slots=True)
 class AccuracyTarget:
     """Deliver at one value of a metric, finish at a second (below the first: lower is better)."""
@@ -45,6 +64,10 @@ class AccuracyTarget:
     deliver: float
     finish: float
     deadline_s: float | None = None
+
+    def value_of(self, tier: Tier) -> float:
+        """The value of the metric at which that tier is reached."""
+        return self.deliver if tier is Tier.DELIVER else self.finish
 
 
 Target = LatencyTarget | AccuracyTarget

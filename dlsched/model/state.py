@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Literal
 
 from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, Sample
-from dlsched.model.spec import AccuracyTarget, Bounds, JobSpec, Limits
+from dlsched.model.resource import CPU, Resource
+from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
 
 OFTEN_S = 1.0
 """The shortest time between two reports that is told apart."""
@@ -199,7 +200,7 @@ class JobView:
             self.can_idle
             and isinstance(self.spec.target, AccuracyTarget)
             and not self.gpus
-            and self.spec.bounds.floor_cores <= Bounds().floor_cores
+            and not self.spec.bounds.promised
         )
 
     @property
@@ -258,6 +259,8 @@ class Snapshot:
     window_s: float = 30.0
     wakes: tuple[str, ...] = ()
     """Arrivals, exits and changed targets since the last decision, each in a few words."""
+    resource: Resource = CPU
+    """What is divided. Fields named `cores` are amounts of it: of a GPU's time, parts of 1."""
 
     @property
     def running(self) -> tuple[JobView, ...]:

@@ -10,6 +10,7 @@ from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuFact, LatencySketch, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.resource import Cpu, GpuTime, Resource
 from dlsched.model.spec import (
     AccuracyTarget,
     Bounds,
@@ -39,10 +40,12 @@ __all__ = [
     "Bounds",
     "Claim",
     "ContainerSpec",
+    "Cpu",
     "Decision",
     "Forecast",
     "ForecastKind",
     "GpuFact",
+    "GpuTime",
     "GpuView",
     "JobSpec",
     "JobState",
@@ -56,6 +59,7 @@ __all__ = [
     "PolicyMemory",
     "Progress",
     "Reached",
+    "Resource",
     "Sample",
     "Snapshot",
     "Target",

@@ -34,15 +34,15 @@ class FairPolicy:
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """The fair share of every running job."""
-        capacity = snapshot.node.capacity_cores
+        capacity, of = snapshot.node.capacity_cores, snapshot.resource
         shares = fair_shares(snapshot.running, capacity)
         weights = {job.name: job.spec.weight for job in snapshot.running}
         whole = math.fsum(weights.values())
         return Decision(
             limits={name: Limits(cpu_cores=cores) for name, cores in shares.items()},
             why={
-                name: f"weight {weights[name]:g} of {whole:g} on {capacity:.2f} cores: "
-                f"{cores:.3f} cores"
+                name: f"weight {weights[name]:g} of {whole:g} on {of.amount(capacity, '.2f')}: "
+                f"{of.amount(cores)}"
                 for name, cores in shares.items()
             },
         )

@@ -1,47 +1,39 @@
-"""One policy, asked for the node's cores and for the time of each GPU that jobs share.
+"""A policy that is asked for the node's cores and for the time of each GPU that jobs share.
 
-Owns how a policy that knows cores alone comes to divide GPUs' time by the same rules, and that a
-job is not given CPU that its speed does not answer to. It must not prefer one job to another: the
-policy does. A policy with a class variable `per_device` that is False is asked once, as it is.
+Owns how one policy divides both by the same rules. It must not prefer one job to another: the
+policy does. The registry wraps every policy in it whose class variable `per_device` is not False.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, TypeVar, cast
 
-from dlsched.estimate.response import Phase, Response, followed
 from dlsched.model.decision import Decision, PolicyMemory
-from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Limits
-from dlsched.model.state import JobView, Snapshot
+from dlsched.model.state import Snapshot
+from dlsched.policies.cpu_trials import MEASURED_EVERY_S, NO_TRIALS, CpuTrials
 from dlsched.policies.gpu_time import (
     as_node,
     foreign_share,
     gpu_name,
-    of_time,
+    of_gpu,
     shared_gpus,
     shares_gpus,
 )
-from dlsched.policies.protocol import Policy
-
-LOOK_S = 5.0
-"""Longest time between two looks at how jobs with GPUs answer to CPU."""
+from dlsched.policies.protocol import Policy, divides_gpus, heeds_progress, holds_at_target
 
 _CPU = ""
-_SHORT_RATIO = 0.8
-"""Part of the node that is given out, from which it is worth asking who could do with less."""
-_FULL_RATIO, _GETS_RATIO = 0.96, 0.9
-"""Part of the host's cores in use from which limits cannot all be had, and part of its limit that
-a job then uses if it has it."""
+_FORM: Literal["per device"] = "per device"
+_BEFORE = {"cores", "gpus", "responses", "wanted"}
 _DUE_S = 1e-6
 """What is due within so little is due now: rounding must not cost a cycle."""
 
 Inner = TypeVar("Inner")
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +54,35 @@ class Part(Generic[Inner]):
 
 @dataclass(frozen=True, slots=True)
 class PerDeviceMemory(Generic[Inner]):
-    """The policy's memory of cores and of each shared GPU, and how jobs answer to CPU."""
+    """The policy's memory of cores and of each shared GPU, and the state of the CPU trials."""
 
     cores: Part[Inner]
-    gpus: tuple[Part[Inner], ...]
-    responses: tuple[Response, ...]
-    wanted: tuple[tuple[str, float | None], ...] = ()
-    """Cores that the policy last wanted for jobs that are held to less, by job."""
+    gpus: tuple[Part[Inner], ...] = ()
+    trials: CpuTrials = NO_TRIALS
+    form: Literal["per device"] = _FORM
+    """Tells it from a memory of the policy alone, which is kept where no job has a GPU."""
 
 
 def memory_kind(policy: Policy, plain: object) -> Any:
-    """The type of what was remembered under that policy, as its plain values tell."""
-    kind = type(policy).Memory
-    names = {field.name for field in fields(PerDeviceMemory)}
-    wrapped = isinstance(plain, Mapping) and plain.keys() == names
-    return PerDeviceMemory[kind] if wrapped else kind  # type: ignore[valid-type]
+    """The type of what was remembered under that policy: its own, or `PerDeviceMemory` of it."""
+    kind: Any = policy.Memory
+    wrapped = isinstance(plain, Mapping) and plain.get("form") == _FORM
+    return PerDeviceMemory[kind] if wrapped else kind
+
+
+def in_present_form(plain: object) -> object:
+    """What was remembered, as it is written now: the version before had no `form`, and no part of
+    its own for trials."""
+    if not isinstance(plain, Mapping) or plain.keys() != _BEFORE:
+        return plain
+    trials = {"responses": plain["responses"], "wanted": plain["wanted"]}
+    return {"cores": plain["cores"], "gpus": plain["gpus"], "trials": trials, "form": _FORM}
+
+
+def per_device(policy: Policy) -> Policy:
+    """The policy, asked for shared GPUs too unless it divides cores alone."""
+    # mypy takes class variables of a protocol from classes only; the wrapper has its policy's.
+    return cast("Policy", PerDevice(policy)) if divides_gpus(policy) else policy
 
 
 def places(snapshot: Snapshot) -> int:
@@ -87,25 +93,26 @@ def places(snapshot: Snapshot) -> int:
 class PerDevice:
     """A policy that is asked as ever where no job has a GPU, and else for each shared GPU too.
 
-    A job on several shared GPUs gets the least of its shares. Asked again is what is due by the
-    policy's own interval; the rest stays, and so does its reason.
+    A job on several shared GPUs gets the least of its shares. Each resource is asked about when the
+    policy's own interval for it has passed; until then its last answer and its reasons hold.
     """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
+        self.Parameters, self.Memory = policy.Parameters, policy.Memory
+        self.reserves = policy.reserves
+        self.heeds_progress = heeds_progress(policy)
+        self.holds_at_target = holds_at_target(policy)
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """Cores and shares of every running job; the memory is the policy's own without GPUs."""
         before = memory if isinstance(memory, PerDeviceMemory) else None
-        if not _divides_gpus(self.policy) or not any(job.gpus for job in snapshot.jobs):
-            return self.policy.decide(snapshot, memory if before is None else before.cores.memory)
-        if before is None:
-            before = PerDeviceMemory(Part(_CPU, memory), (), ())
-        responses = _followed(before.responses, snapshot)
-        most = _ceilings(responses)
-        changed = most != _ceilings(before.responses)
-        wanted = dict(before.wanted)
-        shown = _shown(snapshot, responses, wanted)
+        before = before or PerDeviceMemory(Part(_CPU, memory))
+        if not any(job.gpus for job in snapshot.jobs):
+            return self.policy.decide(snapshot, before.cores.memory)
+        trials = before.trials.after(snapshot)
+        shown = trials.shown(snapshot)
+        changed = trials.ceilings != before.trials.ceilings
         cores, decided = self._ask(shown, before.cores, anyway=changed)
         known = {part.device: part for part in before.gpus}
         nodes = _gpu_nodes(shown)
@@ -113,13 +120,14 @@ class PerDevice:
         unseen = [known[uuid] for uuid in shared_gpus(snapshot) if uuid in known.keys() - nodes]
         parts = [*(part for part, _ in asked), *unseen]
         shares = [one for _, one in asked if one is not None]
-        limits = _limits(shown, decided, shares, wanted)
+        limits = _limits(shown, decided, shares, dict(before.trials.wanted))
+        limits, trials = trials.held(limits, shown)
         dues_s = [cores.due_s, *(part.due_s for part, _ in asked)]
         return Decision(
-            limits=_held(limits, most, shown),
-            why=_why(snapshot, cores, parts, responses),
-            memory=PerDeviceMemory(cores, tuple(parts), responses, _wanted(limits, most, shown)),
-            next_s=_least([LOOK_S, *(due_s - snapshot.now_s for due_s in dues_s)]),
+            limits=limits,
+            why=_why(snapshot, cores, parts, trials),
+            memory=PerDeviceMemory(cores, tuple(parts), trials),
+            next_s=_least([MEASURED_EVERY_S, *(due_s - snapshot.now_s for due_s in dues_s)]),
             gpus=decided.gpus if decided is not None else {},
             weights=_of_present(cores.weights, snapshot),
             outlooks=_outlooks(snapshot, cores, parts),
@@ -143,21 +151,18 @@ class PerDevice:
         return asked, decision
 
 
-def _of_present(told: Iterable[tuple[str, Told]], snapshot: Snapshot) -> dict[str, Told]:
-    """Of jobs that are still there: what was told of others holds no more."""
+def _of_present(values: Iterable[tuple[str, Value]], snapshot: Snapshot) -> dict[str, Value]:
+    """The values of jobs that are still there, by job."""
     names = {job.name for job in snapshot.jobs}
-    return {name: one for name, one in told if name in names}
+    return {name: value for name, value in values if name in names}
 
 
 def _outlooks(
     snapshot: Snapshot, cores: Part[Any], gpus: Sequence[Part[Any]]
 ) -> dict[str, tuple[Forecast, ...]]:
-    """As the policy sees them by cores; of a latency, by the GPU that makes the most of it.
-
-    Where a service shares a GPU, that is what it waits for: cores alone could not tell. What it
-    takes is no number of cores then.
-    """
-    told = _of_present(cores.outlooks, snapshot)
+    """The forecasts by cores; for the latency of a service on shared GPUs, that of the first GPU
+    on which its target is not met, without numbers of cores."""
+    by_cores = _of_present(cores.outlooks, snapshot)
     by_gpu: dict[str, tuple[Forecast, ...]] = {}
     for part in gpus:
         for name, outlooks in _of_present(part.outlooks, snapshot).items():
@@ -168,84 +173,11 @@ def _outlooks(
                         one,
                         needs_cores=None,
                         lacks=(),
-                        why=of_time(one.why, gpu_name(snapshot, part.device)),
+                        why=of_gpu(one.why, gpu_name(snapshot, part.device)),
                     )
                     for one in seen
                 )
-    return {**told, **by_gpu}
-
-
-def _divides_gpus(policy: Policy) -> bool:
-    return bool(getattr(policy, "per_device", True))
-
-
-def _followed(before: Sequence[Response], snapshot: Snapshot) -> tuple[Response, ...]:
-    """Another look at every job with a GPU; what does not run is remembered as it was."""
-    known = {one.name: one for one in before}
-    node, running = snapshot.node, snapshot.running
-    limits = (job.actual.cpu_cores for job in running)
-    given = math.fsum(node.capacity_cores if cores is None else cores for cores in limits)
-    contended = len(running) > 1 and given > _SHORT_RATIO * node.capacity_cores
-    used = math.fsum(job.usage.cpu_cores or 0.0 for job in running) + (node.foreign_cores or 0.0)
-    full = used > _FULL_RATIO * node.cores
-    found = (
-        followed(known.get(job.name), _as_had(job) if full else job, snapshot, contended=contended)
-        if job.runs and job.blind is None
-        else known.get(job.name)
-        for job in snapshot.jobs
-        if job.gpus
-    )
-    return tuple(one for one in found if one is not None)
-
-
-def _as_had(job: JobView) -> JobView:
-    """On a full host a job that does not get its limit has what it uses: its speed is of that."""
-    limit, used = job.actual.cpu_cores, job.usage.window_cores
-    if limit is None or used is None or used >= _GETS_RATIO * limit:
-        return job
-    return replace(job, actual=replace(job.actual, cpu_cores=used))
-
-
-def _ceilings(responses: Sequence[Response]) -> dict[str, float]:
-    """By job, what it is held to."""
-    return {one.name: one.ceiling_cores for one in responses if one.ceiling_cores is not None}
-
-
-def _shown(
-    snapshot: Snapshot, responses: Sequence[Response], wanted: Mapping[str, float | None]
-) -> Snapshot:
-    """What the policy is told of jobs that do not answer to CPU, or that are tried with less.
-
-    Their ceiling is what they can use, so that it gives others what they cannot; what it wanted
-    for them itself is what it finds desired. What is measured while fewer cores are tried is
-    nobody's doing: nothing of it is judged.
-    """
-    known = {
-        one.name: one
-        for one in responses
-        if one.useful_cores is not None or one.phase is Phase.FEWER
-    }
-    if not known and not wanted:
-        return snapshot
-    jobs = [
-        replace(job, desired=replace(job.desired, cpu_cores=wanted[job.name]))
-        if job.name in wanted
-        else job
-        for job in snapshot.jobs
-    ]
-    jobs = [_seen(job, known[job.name]) if job.name in known else job for job in jobs]
-    return replace(snapshot, jobs=tuple(jobs))
-
-
-def _seen(job: JobView, response: Response) -> JobView:
-    bounds, useful, progress = job.spec.bounds, response.useful_cores, job.progress
-    if useful is not None:
-        known = math.inf if bounds.ceiling_cores is None else bounds.ceiling_cores
-        bounds = replace(bounds, ceiling_cores=max(bounds.floor_cores, min(known, useful)))
-    if response.phase is Phase.FEWER:
-        nothing = LatencySketch()
-        progress = replace(progress, fresh=nothing, window=nothing, recent=nothing)
-    return replace(job, spec=replace(job.spec, bounds=bounds), progress=progress)
+    return {**by_cores, **by_gpu}
 
 
 def _gpu_nodes(snapshot: Snapshot) -> dict[str, Snapshot]:
@@ -262,7 +194,7 @@ def _gpu_nodes(snapshot: Snapshot) -> dict[str, Snapshot]:
 def _limits(
     snapshot: Snapshot, cores: Decision | None, shares: Sequence[Decision], wanted: Iterable[str]
 ) -> dict[str, Limits]:
-    """Both parts of every job that anything was decided for; what was not asked stays."""
+    """Cores and share of every job that has a new answer for either; the other stays as desired."""
     given = cores.limits if cores is not None else {}
     jobs = {job.name: job for job in snapshot.running}
     limits: dict[str, Limits] = {}
@@ -276,53 +208,30 @@ def _limits(
     return limits
 
 
-def _held(
-    limits: Mapping[str, Limits], most: Mapping[str, float], snapshot: Snapshot
-) -> dict[str, Limits]:
-    """No more cores than a job can use, whether the policy heeds its ceiling or not."""
-    held = dict(limits)
-    for job in snapshot.running:
-        if job.name in most:
-            own = limits.get(job.name, job.desired)
-            cores, ceiling = own.cpu_cores, most[job.name]
-            held[job.name] = replace(
-                own, cpu_cores=ceiling if cores is None else min(cores, ceiling)
-            )
-    return held
-
-
-def _wanted(
-    limits: Mapping[str, Limits], most: Mapping[str, float], snapshot: Snapshot
-) -> tuple[tuple[str, float | None], ...]:
-    """What the policy wanted for the jobs that are held, to be found desired by it later."""
-    jobs = [job for job in snapshot.jobs if job.name in most]
-    return tuple((job.name, limits.get(job.name, job.desired).cpu_cores) for job in jobs)
-
-
 def _least(values: Sequence[float]) -> float:
-    """The least; what is no number that can be decided comes through, to be refused."""
+    """The least; a number that no policy may answer is returned instead, to be refused."""
     wrong = [value for value in values if not 0 <= value < math.inf]
     return wrong[0] if wrong else min(values)
 
 
 def _why(
-    snapshot: Snapshot, cores: Part[Any], gpus: Sequence[Part[Any]], responses: Sequence[Response]
+    snapshot: Snapshot, cores: Part[Any], gpus: Sequence[Part[Any]], trials: CpuTrials
 ) -> dict[str, str]:
-    """One sentence a job: of its cores, of what more of them would do, and of its shares."""
-    told = {one.name: one.told for one in responses}
+    """A sentence for each job: about its cores, its CPU trials, and its shares of GPUs."""
+    of_trials = trials.reasons
     reasons = {part.device: dict(part.why) for part in (cores, *gpus)}
     why: dict[str, str] = {}
     for job in snapshot.jobs:
-        parts = [reasons[_CPU].get(job.name, ""), told.get(job.name, "")]
+        parts = [reasons[_CPU].get(job.name, ""), of_trials.get(job.name, "")]
         for uuid in job.gpus:
             words = reasons.get(uuid, {}).get(job.name, "")
-            parts.append(of_time(words, gpu_name(snapshot, uuid)))
+            parts.append(of_gpu(words, gpu_name(snapshot, uuid)))
         if any(parts):
             why[job.name] = _sentence([part for part in parts if part])
     return why
 
 
 def _sentence(parts: Sequence[str]) -> str:
-    """All of them as one; how it stands is said once where it is the same."""
+    """The reasons in one sentence; a beginning that they share is said once."""
     head, _, _ = parts[0].partition(": ")
     return "; ".join([parts[0], *(part.removeprefix(f"{head}: ") for part in parts[1:])])

@@ -1,15 +1,15 @@
 """A GPU that jobs share, seen as a node of capacity 1: what divides cores can divide its time.
 
-Owns that view, and the words for it. It must not divide anything itself.
+Owns that view, and the GPU's name in a reason. It must not divide anything itself.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from dlsched.model.resource import GpuTime
 from dlsched.model.spec import Bounds, JobSpec, Limits
 from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
 
@@ -18,7 +18,6 @@ GRAIN_SHARE = 0.01
 _LEAST_SHARE = 0.05
 _ROUNDING = 1e-9
 """Promises are sums of decimal fractions."""
-_CPU_WORDS = re.compile(r"(?P<cores>\bcores?\b)|\bCPU\b")
 
 
 def shares_gpus(job: JobView) -> bool:
@@ -62,6 +61,7 @@ def as_node(
             weighs=False,
         ),
         jobs=tuple(jobs),
+        resource=GpuTime(uuid, gpu_name(snapshot, uuid)),
     )
 
 
@@ -94,12 +94,15 @@ def gpu_name(snapshot: Snapshot, uuid: str) -> str:
     return f"GPU {fact.index}" if fact.part_of is None else f"{uuid} of GPU {fact.index}"
 
 
-def of_time(words: str, name: str) -> str:
-    """What was said of cores, said of the GPU of that name."""
-    if not words:
-        return words
-    said = _CPU_WORDS.sub(lambda found: f"of {name}'s time" if found["cores"] else name, words)
-    return said if name in said else f"{name}: {said}"
+def of_gpu(reason: str, name: str) -> str:
+    """The reason with the name of the GPU that it is about, unless it names it already.
+
+    A policy that knows cores alone writes of its time as of one core: that is said then.
+    """
+    if not reason or name in reason:
+        return reason
+    scale = " (1 core is all of its time)" if " core" in reason else ""
+    return f"{name}{scale}: {reason}"
 
 
 def in_steps(share: float, floor_share: float) -> float:

@@ -18,9 +18,11 @@ class Policy(Protocol):
     work, alike for all policies, and so is the share of a job whose progress nobody can see: unless
     the policy decides without any, and says so by a class variable `heeds_progress` that is False.
 
-    It decides cores alone. Where jobs share a GPU it is asked once more for each, with a snapshot
-    in which the GPU is a node of capacity 1 and cores are its time (see `gpu_node`); a policy
-    that is not to be asked so says it by a class variable `per_device` that is False.
+    It divides what `Snapshot.resource` says: the node's cores, or the time of one GPU. For each GPU
+    that jobs share it is asked once more, with a snapshot in which that GPU is a node of capacity 1
+    and fields named `cores` are parts of its time (see `gpu_node`). `snapshot.resource.amount(0.5)`
+    is right in a reason for both. A policy that divides cores alone says so by a class variable
+    `per_device` that is False.
 
     One that keeps services from being faster than their targets says it by a class variable
     `holds_at_target` that is True: requests that do not wait for answers queue up under it.
@@ -35,6 +37,11 @@ class Policy(Protocol):
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         """What each running job should get, and why."""
         ...
+
+
+def divides_gpus(policy: Policy | type[Policy]) -> bool:
+    """Whether it is asked for the time of each shared GPU too."""
+    return bool(getattr(policy, "per_device", True))
 
 
 def heeds_progress(policy: Policy) -> bool:

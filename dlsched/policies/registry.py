@@ -17,7 +17,8 @@ from typing import cast
 
 from dlsched import policies
 from dlsched.model.errors import PolicyError
-from dlsched.policies.protocol import Policy
+from dlsched.policies.gpu_node import per_device
+from dlsched.policies.protocol import Policy, divides_gpus
 from dlsched.policies.spelling import split, typed
 
 GROUP = "dlsched.policies"
@@ -34,7 +35,7 @@ _RENAMED = {"Outlook": "Forecast", "OutlookKind": "ForecastKind", "pour": "water
 
 
 def known() -> dict[str, str]:
-    """Every installed policy: its name, and the first line of its docstring."""
+    """Every installed policy: its name, the first line of its docstring, and what it divides."""
     return {point.name: _summary(point) for point in sorted(_points(), key=lambda p: p.name)}
 
 
@@ -64,7 +65,7 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
         except ValueError as error:
             raise PolicyError(f"policy {name}: {key} is {words!r}, {error}") from error
     try:
-        return cls(cls.Parameters(**given))
+        return per_device(cls(cls.Parameters(**given)))
     except ValueError as error:
         raise PolicyError(f"policy {name}: {error}") from error
 
@@ -99,7 +100,10 @@ def _points() -> tuple[EntryPoint, ...]:
 
 def _summary(point: EntryPoint) -> str:
     try:
-        return (point.load().__doc__ or "").strip().partition("\n")[0]
+        policy = point.load()
+        divides = "CPU and shared GPUs" if divides_gpus(policy) else "CPU alone"
+        summary = (policy.__doc__ or "").strip().partition("\n")[0]
+        return f"{summary} [{divides}]"
     except (ImportError, AttributeError) as error:
         return f"cannot be loaded: {error}{_instead(error)}"
 

@@ -25,7 +25,7 @@ Dialect = Literal["quota", "nano"]
 
 
 @dataclass(frozen=True, slots=True)
-class EngineWords:
+class EngineLimits:
     """A container's limits in the engine's inspection, as it says them; 0: not given."""
 
     nano_cpus: int = 0
@@ -56,7 +56,7 @@ class Original:
     job: str
     adopted: bool
     """Whether somebody else made it: it goes back to what it had. Own ones go to their ceiling."""
-    told: EngineWords = EngineWords()
+    told: EngineLimits = EngineLimits()
     """What the engine said."""
     files: Mapping[str, str] = field(default_factory=dict)
     """What the kernel said, by file; empty for one that did not run yet."""

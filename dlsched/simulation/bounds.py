@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlsched.model.spec import Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Work:
     arrives_s: float
     total_core_s: float
     threads: float
-    tier_core_s: tuple[float | None, float | None] = (None, None)
+    tier_core_s: Mapping[Tier, float | None] = field(default_factory=dict)
     there_s: float = math.inf
     """How long the trace has it there."""
 
@@ -84,12 +86,12 @@ class Goal:
         return min(self.there_s, self.needed_core_s / min(self.threads, cores))
 
 
-def goals(jobs: Sequence[Work], tier: int | None) -> dict[int, Goal]:
-    """By index, the jobs whose work leads to a tier (0, 1), or to the end (None)."""
+def goals(jobs: Sequence[Work], tier: Tier | None) -> dict[int, Goal]:
+    """By index, the jobs whose work leads to a tier, or to the end (None)."""
     return {
         index: Goal(job.arrives_s, needed, job.threads, job.there_s)
         for index, job in enumerate(jobs)
-        if (needed := job.total_core_s if tier is None else job.tier_core_s[tier]) is not None
+        if (needed := job.total_core_s if tier is None else job.tier_core_s.get(tier)) is not None
     }
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 
 from dlsched.control.decider import NamedPolicy, ShadowDecider
 from dlsched.control.guards import GuardOptions
+from dlsched.control.ledger.state import State
 from dlsched.model.actions import Start
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.errors import DlschedError
@@ -81,7 +82,7 @@ class Replay:
     """
 
     def __init__(self, named: NamedPolicy, guards: GuardOptions) -> None:
-        self._onlooker = ShadowDecider(named, check_memory=memory_size_check)
+        self._shadow = ShadowDecider(named, check_memory=memory_size_check)
         self._guards = guards
         self._done_why: Mapping[str, str] = {}
         self.jobs: dict[str, Tally] = {}
@@ -93,12 +94,12 @@ class Replay:
     @property
     def asks(self) -> int:
         """How often the policy was asked."""
-        return self._onlooker.decider.asks
+        return self._shadow.decider.asks
 
     @property
     def failures(self) -> int:
         """How often it failed."""
-        return self._onlooker.decider.failures
+        return self._shadow.decider.failures
 
     def take(self, report: CycleReport) -> tuple[Shadow, tuple[Beside, ...]]:
         """What it would have done in that cycle, and a row for every running job."""
@@ -108,12 +109,12 @@ class Replay:
             self._done_why = report.decision.why
             self.recorded[report.policy] += 1
         begun = [one.action for one in report.outcomes if isinstance(one.action, Start)]
-        would = self._onlooker.look(
+        state = State(
             report.snapshot,
-            self._guards,
-            [start.spec for start in begun],
-            {start.job: start.gpus for start in begun},
+            starts=tuple(start.spec for start in begun),
+            placements={start.job: start.gpus for start in begun},
         )
+        would, _ = self._shadow.ask(state, self._guards)
         rows = tuple(
             self._row(report, would, job.name)
             for job in report.snapshot.running

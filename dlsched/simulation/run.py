@@ -10,14 +10,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from dlsched.control.controller import Controller
-from dlsched.control.decider import NamedPolicy
+from dlsched.control.decider import Decider, NamedPolicy
 from dlsched.control.guards import GuardOptions
-from dlsched.control.ledger.desired import Wish
+from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ports import Inbound
+from dlsched.control.ledger.state import State
+from dlsched.control.ports import Ports
 from dlsched.model.actions import Resize
-from dlsched.model.cycle import CycleReport
+from dlsched.model.cycle import CycleReport, HookRun
 from dlsched.model.state import Ended
 from dlsched.policies.registry import load as load_policy
 from dlsched.simulation.clock import VirtualClock
@@ -42,27 +43,22 @@ def simulate(
 ) -> RunResult:
     """Run the trace under the policy to its end; the same arguments give the same result.
 
-    `publish` is told every report, `look` the time and what each job truly does: after each cycle.
+    After each cycle `publish` gets the report, `look` the time and what each job truly does.
     """
     clock = VirtualClock()
     runtime = SimulatedRuntime(trace, seed)
-    wishes = TraceWishes(trace.jobs)
+    files = TraceFiles(trace.jobs)
     controller = Controller(
-        runtime=runtime,
-        clock=clock,
-        inbox=wishes,
-        records=EndedInMemory(),
-        ledger=Ledger(
+        Ports(runtime, clock, files, EndedInMemory(), publish),
+        Ledger(
             LedgerOptions(
                 max_jobs=max(1, len(trace.jobs)),
                 window_s=trace.window_s,
                 idle_class=trace.idle_class,
             )
         ),
-        policy=policy,
-        check_memory=memory_size_check,
-        guards=guards or GuardOptions(),
-        publish=publish,
+        Decider(policy, check_memory=memory_size_check),
+        guards or GuardOptions(),
     )
     cycles = updates = 0
     alarms: dict[str, None] = {}
@@ -75,9 +71,9 @@ def simulate(
             isinstance(one.action, Resize) and one.status == "done" for one in report.outcomes
         )
         alarms.update(dict.fromkeys(report.alarms))
-        if began_s >= trace.duration_s or not (wishes.pending(began_s) or runtime.unfinished()):
+        if began_s >= trace.duration_s or not (files.pending(began_s) or runtime.unfinished()):
             break
-        due_s = min(began_s + trace.cycle_s, trace.duration_s, wishes.next_change_s(began_s))
+        due_s = min(began_s + trace.cycle_s, trace.duration_s, files.next_change_s(began_s))
         woken_s = runtime.pass_until(due_s)
         clock.sleep_until(min(trace.duration_s, max(woken_s, began_s + _LEAST_GAP_S)))
     ended_s = clock.now_s()
@@ -99,10 +95,10 @@ def compare(trace: Trace, policies: Sequence[str], seeds: Iterable[int]) -> tupl
     )
 
 
-# ---------------------------------------------------------------------- wishes and records
+# ---------------------------------------------------------------------- job files and records
 
 
-class TraceWishes:
+class TraceFiles:
     """Job files that come and go as the trace says."""
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
@@ -112,9 +108,9 @@ class TraceWishes:
             | {job.leaves_s for job in jobs if job.leaves_s is not None}
         )
         self._next = 0
-        self._inbound = Inbound()
+        self._desired = Desired()
 
-    def scan(self, now_s: float) -> Inbound:
+    def scan(self, now_s: float) -> Desired:
         """The files that are there now."""
         if self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
             while self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
@@ -125,8 +121,8 @@ class TraceWishes:
                 for job in sorted(self._jobs, key=lambda job: (job.arrives_s, job.name))
                 if job.arrives_s <= now_s and (job.leaves_s is None or now_s < job.leaves_s)
             ]
-            self._inbound = Inbound(wish=Wish(specs={job.name: job.spec for job in there}))
-        return self._inbound
+            self._desired = Desired({job.name: job.spec for job in there})
+        return self._desired
 
     def next_change_s(self, now_s: float) -> float:
         """When a file comes or goes next; infinite when none will."""
@@ -144,17 +140,13 @@ class EndedInMemory:
     def __init__(self) -> None:
         self._ended: dict[str, Ended] = {}
 
-    def all(self) -> Mapping[str, Ended]:
+    def ended(self) -> Mapping[str, Ended]:
         """Every record, by job."""
         return self._ended
 
-    def record(self, ended: Ended) -> None:
-        """Keep it."""
-        self._ended[ended.name] = ended
-
-    def write_again(self) -> None:
-        """All of it is in memory."""
-
-    def lift(self, name: str) -> None:
-        """Forget it."""
-        self._ended.pop(name, None)
+    def keep(self, state: State) -> tuple[HookRun, ...]:
+        """Keep what ended, forget what was lifted."""
+        for name in state.lifts:
+            self._ended.pop(name, None)
+        self._ended.update((one.name, one) for one in state.ended)
+        return ()

@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dlsched.model.spec import LatencyTarget
+from dlsched.model.spec import LatencyTarget, Tier
 from dlsched.simulation import bounds
 from dlsched.simulation.node.service import BAND_RATIO, quantile_factor
 from dlsched.simulation.node.starting import Computation
@@ -25,7 +25,11 @@ PLAIN = "none"
 _GOALS = {"tier1": "tier1", "tier2": "tier2", "completion": "jct"}
 """What a training can reach, and how its metrics are named."""
 
-_TIERS: Mapping[str, int | None] = {"tier1": 0, "tier2": 1, "completion": None}
+_TIERS: Mapping[str, Tier | None] = {
+    "tier1": Tier.DELIVER,
+    "tier2": Tier.FINISH,
+    "completion": None,
+}
 
 WORSE_RATIO = 1.01
 """Beyond so much of plain Docker's time a job got worse."""
@@ -186,8 +190,8 @@ def job_result(job: SimulatedJob, load: Computation, ended_s: float) -> JobResul
     there_s = max(0.0, _leaves_s(job, ended_s) - job.arrives_s)
     if isinstance(load, Training):
         steps = tier_steps(load.load, job.spec.target)
-        tiers = [f"tier{number}" for number, step in enumerate(steps, 1) if step is not None]
-        first, second = (_since(at_s, job.arrives_s) for at_s in load.tier_times_s)
+        tiers = [goal for goal, tier in _TIERS.items() if tier in steps]
+        first, second = (_since(load.tier_times_s.get(tier), job.arrives_s) for tier in Tier)
         return JobResult(
             job.name,
             "training",
@@ -276,15 +280,12 @@ def works_of(trace: Trace) -> dict[str, bounds.Work]:
 
 
 def _work(load: TrainingLoad, job: SimulatedJob, ended_s: float) -> bounds.Work:
-    first, second = tier_steps(load, job.spec.target)
+    steps = tier_steps(load, job.spec.target)
     return bounds.Work(
         arrives_s=job.arrives_s,
         total_core_s=load.steps * load.work_core_s,
         threads=load.threads,
-        tier_core_s=(
-            None if first is None else first * load.work_core_s,
-            None if second is None else second * load.work_core_s,
-        ),
+        tier_core_s={tier: step * load.work_core_s for tier, step in steps.items()},
         there_s=max(0.0, _leaves_s(job, ended_s) - job.arrives_s),
     )
 

@@ -1,7 +1,4 @@
-"""Small files that are whole or not there, also after a power cut.
-
-Owns the one way to write such a file. It must not know what is in it.
-"""
+"""Atomic writes of small files: complete or absent, even after a power cut."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ _SUFFIX = ".tmp"
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o640, to_disk: bool = True) -> None:
-    """Put the text at that path: on return it is on the disk; on OSError the old file is whole.
+    """Write that file durably; on OSError the old one is intact. Its temporary name begins with a
+    dot.
 
-    The temporary name begins with a dot, in the same folder. Without `to_disk` a power cut may
-    leave an empty file: for what can be told again.
+    Without `to_disk` a power cut may leave an empty file: only for what can be written again.
     """
     prefix = f".{path.name}."
     descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=_SUFFIX, dir=path.parent)
@@ -36,19 +33,17 @@ def write_whole(path: Path, text: str, *, mode: int = 0o640, to_disk: bool = Tru
 
 
 def clear_unfinished(folder: Path) -> None:
-    """Remove what a writer that was killed has left there; nobody else may be writing to it."""
+    """Remove temporary files of killed writers; no other writer may be active there."""
     for left in folder.glob(f".*{_SUFFIX}"):
         left.unlink(missing_ok=True)
 
 
 def remove(path: Path) -> None:
-    """Remove that file for good; nothing happens when it is not there."""
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the folder's own entries to the disk."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

@@ -1,8 +1,5 @@
-"""What Docker cannot know of a job, kept over restarts: its end, its delivery, whose name it has.
-
-Owns the folders `ended`, `delivered` and `claims` and the file `lock` in the state directory. It
-must not decide what counts as an end or a delivery, nor who has a name.
-"""
+"""Records of jobs that Docker cannot keep: how a job ended, its delivery, who owns its name. They
+live in `ended`, `delivered` and `claims` in the state directory, beside the file `lock`."""
 
 from __future__ import annotations
 
@@ -21,39 +18,36 @@ from dlsched.store.records import Records
 
 
 def ended_records(state_dir: Path) -> Records[Ended]:
-    """How jobs ended. Raises OSError."""
     loss = "the job may run once more"
-    return Records(state_dir / "ended", Ended, lambda word: word.name, NAME, loss)
+    return Records(state_dir / "ended", Ended, lambda record: record.name, NAME, loss)
 
 
 def delivered_records(state_dir: Path) -> Records[Delivered]:
-    """Which jobs can be delivered. Raises OSError."""
-    loss = "the delivery may be told once more"
-    return Records(state_dir / "delivered", Delivered, lambda word: word.name, NAME, loss)
+    loss = "the delivery may be reported once more"
+    return Records(state_dir / "delivered", Delivered, lambda record: record.name, NAME, loss)
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
-    """Which job file holds a job's name."""
+class NameClaim:
+    """The job file that owns a job's name."""
 
     name: str
     file: str
 
 
-def claim_records(state_dir: Path) -> Records[Claim]:
-    """Whose each job's name is. Raises OSError."""
+def claim_records(state_dir: Path) -> Records[NameClaim]:
+    """Which job file owns each job's name. Raises OSError."""
     loss = "another owner's file may get the name"
-    return Records(state_dir / "claims", Claim, lambda word: word.name, NAME, loss)
+    return Records(state_dir / "claims", NameClaim, lambda record: record.name, NAME, loss)
 
 
 class Lock:
-    """Held for as long as this process lives, or until released."""
+    """An exclusive lock, held until released or until the process ends."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let another agent begin; a second call does nothing."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -71,11 +65,8 @@ class Lock:
 
 
 def lock_state_dir(state_dir: Path, instance: str) -> Lock:
-    """Make this process the only agent on that state directory.
-
-    Raises AlreadyRunning, which names the agent that is there; OSError when the directory cannot
-    be made or used. The kernel lets go of the lock when the process ends, however it ends.
-    """
+    """Make this process the only agent on that state directory. Raises AlreadyRunning, which names
+    the other agent; OSError when the directory is not usable."""
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(state_dir / "lock", flags, 0o640)
@@ -87,17 +78,17 @@ def lock_state_dir(state_dir: Path, instance: str) -> Lock:
     except BlockingIOError:
         holder = os.pread(descriptor, 512, 0)
         os.close(descriptor)
-        raise AlreadyRunning(_told(holder, state_dir)) from None
+        raise AlreadyRunning(_holder_text(holder, state_dir)) from None
     except BaseException:
         os.close(descriptor)
         raise
     return Lock(descriptor)
 
 
-def _told(holder: bytes, state_dir: Path) -> str:
+def _holder_text(holder: bytes, state_dir: Path) -> str:
     try:
         known = json.loads(holder)
-        who = f"the agent of instance {known['instance']} (process {int(known['pid'])})"
+        holder_name = f"the agent of instance {known['instance']} (process {int(known['pid'])})"
     except (ValueError, TypeError, KeyError):
-        who = "an agent that is just starting"
-    return f"{who} already uses the state directory {state_dir}"
+        holder_name = "an agent that is just starting"
+    return f"{holder_name} already uses the state directory {state_dir}"

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import PolicyError
-from dlsched.policies.gpu_node import memory_kind
+from dlsched.policies.gpu_node import in_present_form, memory_kind
 from dlsched.policies.protocol import Policy
 from dlsched.store.journal.coding import json_text, plain_value
 
@@ -19,12 +19,12 @@ Kind = TypeVar("Kind")
 
 
 def memory_text(memory: object) -> str:
-    """A policy's memory as JSON. Raises TypeError when it holds what is not plain."""
+    """A policy's memory as JSON. Raises TypeError for a value that is not plain."""
     return json_text(plain_value(memory))
 
 
 def memory_size_check(memory: object, jobs: int) -> None:
-    """Raise PolicyError when a memory is not plain values, or above 4 KiB for each of `jobs`."""
+    """Raise PolicyError for a memory that is not plain, or larger than 4 KiB for each of `jobs`."""
     try:
         size_bytes = len(memory_text(memory))
     except (TypeError, ValueError, RecursionError) as error:
@@ -38,7 +38,7 @@ def memory_size_check(memory: object, jobs: int) -> None:
 
 
 def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, str | None]:
-    """The memory of that type, or None and the reason why it no longer loads."""
+    """The memory as that type, or None and the reason why it no longer loads."""
     if plain is None:
         return None, None
     if kind is None:
@@ -55,5 +55,6 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
 
 
 def recalled(policy: Policy, plain: object) -> tuple[PolicyMemory | None, str | None]:
-    """What that policy remembered; None and the reason where it no longer loads."""
+    """That policy's memory; None and the reason where it no longer loads."""
+    plain = in_present_form(plain)
     return load_memory(plain, memory_kind(policy, plain))

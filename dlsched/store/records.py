@@ -1,8 +1,4 @@
-"""A folder of small durable records, one file each, all of one kind.
-
-Owns reading, writing and forgetting them, and what becomes of a file that is no record: it is moved
-aside and told, never fatal and never lost. It must not know what is in a record.
-"""
+"""A folder of small durable records, one file each; a broken file is moved aside and reported."""
 
 from __future__ import annotations
 
@@ -17,24 +13,25 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.store.atomic import clear_unfinished, remove, sync_folder, write_whole
 
 BROKEN = ".broken"
-"""Ends the name of a file that was moved aside."""
+"""Suffix of a file that was moved aside."""
 
-Word = TypeVar("Word")
+Record = TypeVar("Record")
 
 
-class Records(Generic[Word]):
-    """One record a name; may be used from any thread. What is read is always in memory."""
+class Records(Generic[Record]):
+    """Records by name, readable from any thread without disk access."""
 
     def __init__(
-        self, folder: Path, kind: type[Word], name: Callable[[Word], str], names: str, loss: str
+        self, folder: Path, kind: type[Record], name: Callable[[Record], str], names: str, loss: str
     ) -> None:
-        """Load all records. A broken one is moved aside and told in `trouble`, with the `loss`.
+        """Load all records; broken ones are moved aside and shown by `alarms`, with the `loss`.
+        Raises OSError.
 
-        `name` tells a record's own, which `names` matches. Raises OSError when the folder cannot
-        be used.
+        `name` returns the name of a record, which must match `names`.
         """
         self._folder = folder
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
@@ -44,75 +41,71 @@ class Records(Generic[Word]):
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
         clear_unfinished(self._folder)
         self._lock = threading.Lock()
-        self._trouble: list[str] = []
-        self._words: Mapping[str, Word] = {}
-        """Replaced whole: who reads must not wait for somebody else's disk."""
+        self._alarms: list[Alarm] = []
+        self._records: Mapping[str, Record] = {}
+        """Replaced as a whole, so that readers never wait for the disk."""
         self._unwritten: set[str] = set()
         for path in sorted(self._folder.iterdir()):
             self._load(path)
 
     @property
-    def trouble(self) -> tuple[str, ...]:
-        """What was wrong with the records at the start, a line each."""
-        return tuple(self._trouble)
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What was wrong with the records at the start."""
+        return tuple(self._alarms)
 
-    def of(self, name: str) -> Word | None:
-        """The word kept of that name; None: none."""
-        return self._words.get(name)
+    def of(self, name: str) -> Record | None:
+        return self._records.get(name)
 
-    def all(self) -> Mapping[str, Word]:
-        """All records by name, as they are now."""
-        return MappingProxyType(self._words)  # which is replaced, never changed
+    def all(self) -> Mapping[str, Record]:
+        return MappingProxyType(self._records)  # which is replaced, never changed
 
-    def record(self, word: Word) -> None:
-        """Keep it; on return it is on the disk.
-
-        On OSError it holds all the same, and is written by the next `write_again` that can.
-        """
-        name = self._checked(word)
+    def record(self, record: Record) -> None:
+        """Keep it and write it; on OSError it stays in memory for a later `write_again`."""
+        name = self._checked(record)
         with self._lock:
-            self._words = {**self._words, name: word}
+            self._records = {**self._records, name: record}
             self._unwritten.add(name)
-            self._write(name, word)
+            self._write(name, record)
 
     def write_again(self) -> None:
-        """Write what the disk refused, until it refuses once more: then OSError."""
+        """Write the records that the disk refused. Raises OSError when it refuses again."""
         with self._lock:
             for name in sorted(self._unwritten):
-                self._write(name, self._words[name])
+                self._write(name, self._records[name])
 
-    def secure(self, word: Word) -> None:
-        """Keep it on the disk or not at all: on OSError what was kept before still holds."""
-        name = self._checked(word)
+    def secure(self, record: Record) -> None:
+        """Write the record, then keep it; on OSError the previous one stays valid."""
+        name = self._checked(record)
         with self._lock:
-            self._write(name, word)
-            self._words = {**self._words, name: word}
+            self._write(name, record)
+            self._records = {**self._records, name: record}
 
     def lift(self, name: str) -> None:
-        """Forget it; nothing happens when there is no record. Raises OSError."""
+        """Remove the record of that name, if there is one. Raises OSError."""
         with self._lock:
-            if name in self._words:
+            if name in self._records:
                 remove(self._path(name))
-                self._words = {key: word for key, word in self._words.items() if key != name}
+                self._records = {
+                    key: record for key, record in self._records.items() if key != name
+                }
                 self._unwritten.discard(name)
 
     def place(self, name: str) -> Path:
-        """The file of that name's record."""
         return self._path(name)
 
     def broken(self, name: str) -> Path:
-        """Where that name's record is if it was moved aside."""
+        """The path to which a broken record of that name is moved."""
         path = self._path(name)
         return path.with_name(path.name + BROKEN)
 
-    def _checked(self, word: Word) -> str:
-        name = self._name(word)
+    def _checked(self, record: Record) -> str:
+        name = self._name(record)
         if not re.fullmatch(self._names, name):
             raise ValueError(f"{name!r} cannot name a record: {self._names}")
         return name
 
-    def _write(self, name: str, word: Word) -> None:
-        plain: Any = word
+    def _write(self, name: str, record: Record) -> None:
+        plain: Any = record
         write_whole(self._path(name), json.dumps(asdict(plain), sort_keys=True) + "\n")
         self._unwritten.discard(name)
 
@@ -124,21 +117,22 @@ class Records(Generic[Word]):
         if match is None:
             return
         try:
-            word = self._adapter.validate_json(path.read_bytes(), strict=True)
+            record = self._adapter.validate_json(path.read_bytes(), strict=True)
         except ValidationError:
             self._move_aside(path, "is no record")
         except FileNotFoundError:
-            return  # it was lifted meanwhile
+            return  # removed meanwhile
         except OSError as error:
             self._move_aside(path, f"cannot be read ({error.strerror})")
         else:
-            if self._name(word) == match[1]:
-                self._words = {**self._words, match[1]: word}
+            if self._name(record) == match[1]:
+                self._records = {**self._records, match[1]: record}
             else:
-                self._move_aside(path, f"is the record of {self._name(word)}")
+                self._move_aside(path, f"is the record of {self._name(record)}")
 
     def _move_aside(self, path: Path, why: str) -> None:
         aside = path.with_name(path.name + BROKEN)
         path.replace(aside)
         sync_folder(self._folder)
-        self._trouble.append(f"{path} {why}: moved to {aside.name}; {self._loss}")
+        text = f"{path} {why}: moved to {aside.name}; {self._loss}"
+        self._alarms.append(Alarm(str(path), AlarmKey.RECORD_BROKEN, text))

@@ -13,6 +13,12 @@ def test_each_has_its_first_line(program: Program) -> None:
     assert [line.split(maxsplit=1) for line in lines] == [list(one) for one in known().items()]
 
 
+def test_what_it_divides_is_told(program: Program) -> None:
+    lines = dict(line.split(maxsplit=1) for line in program("policies").stdout.splitlines())
+    assert lines["fair"].endswith(" [CPU and shared GPUs]")
+    assert lines["none"].endswith(" [CPU alone]")
+
+
 def test_verbose_tells_parameters_with_defaults_and_words(program: Program) -> None:
     found = json.loads(program("policies", "--verbose", "-o", "json").stdout)["policies"]
     parameters = {one["name"]: one for one in found["dqoes-published"]["parameters"]}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.config.job import parse_spec
-from dlsched.config.users import NOBODY, Owner, Rules, Tenants, owner_of, refusals, resolve
+from dlsched.config.users import NO_TENANTS, Owner, Rules, Tenants, owner_of, refusals, resolve
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import ContainerSpec, JobSpec, OwnerCeilings
 
@@ -160,8 +160,8 @@ def test_by_default_nothing_is_allowed() -> None:
     assert all(
         "none is allowed" in line for line in said if "gpus" not in line and "user" not in line
     )
-    assert NOBODY.rules_of(1001) is None
-    assert not NOBODY.any
+    assert NO_TENANTS.rules_of(1001) is None
+    assert not NO_TENANTS.any
 
 
 def test_a_user_unknown_to_the_host_has_no_name_to_put_in_a_pattern() -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from dlsched.api.status import job_now, node_status
 from dlsched.control.controller import Controller
-from dlsched.control.decider import FAILURES_UNTIL_PLAIN, NamedPolicy, ShadowDecider
+from dlsched.control.decider import FAILURES_UNTIL_PLAIN, Decider, NamedPolicy, ShadowDecider
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.update import Folded
+from dlsched.control.ports import Ports
 from dlsched.model.actions import Action, Move, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import HookRun
 from dlsched.model.decision import Decision
@@ -27,6 +27,7 @@ from tests.doubles import (
     FakeInbox,
     FakeRecords,
     FakeRuntime,
+    doing,
     gpu_fact,
     gpu_spec,
     job_spec,
@@ -69,26 +70,20 @@ class World:
         self,
         policy: Scripted,
         *names: str,
-        dry_run: bool = False,
         shadow: Scripted | None = None,
-        records: FakeRecords | None = None,
         **options: Any,
     ):
         self.clock = VirtualClock(1000.0)
         self.runtime = FakeRuntime(cores=4.0)
         self.inbox = FakeInbox(*(job_spec(name) for name in names))
-        self.records = records or FakeRecords()
+        self.records = FakeRecords()
         self.policy = policy
         self.controller = Controller(
-            runtime=self.runtime,
-            clock=self.clock,
-            inbox=self.inbox,
-            records=self.records,
-            ledger=Ledger(LedgerOptions(**options)),
-            policy=NamedPolicy("scripted", policy),
-            guards=GuardOptions(),
-            shadow=ShadowDecider(NamedPolicy("shade", shadow)) if shadow else None,
-            dry_run=dry_run,
+            Ports(self.runtime, self.clock, self.inbox, self.records),
+            Ledger(LedgerOptions(**options)),
+            Decider(NamedPolicy("scripted", policy)),
+            GuardOptions(),
+            ShadowDecider(NamedPolicy("shade", shadow)) if shadow else None,
         )
 
     def cycle(self, count: int = 1):
@@ -143,13 +138,7 @@ def test_a_removed_file_stops_the_job():
 def test_a_container_spared_by_the_inbox_is_left_exactly_as_it_is():
     world = World(Scripted(limits()))
     world.runtime.containers["a"] = running("a", actual=Limits(1.0))
-    scan = world.inbox.scan
-
-    def sparing(now_s: float):
-        inbound = scan(now_s)
-        return replace(inbound, wish=replace(inbound.wish, spares=lambda fact: "its file is bad"))
-
-    world.inbox.scan = sparing  # type: ignore[method-assign]
+    world.inbox.spares = lambda fact: "its file is bad"
     report = world.cycle(3)
     assert world.runtime.applied == []
     assert world.state("a") is JobState.UNMANAGED
@@ -181,53 +170,22 @@ def test_a_finished_job_is_recorded_and_not_run_again_also_when_pruned():
     done = replace(world.runtime.containers["a"], state=ContainerState.EXITED, exit_code=0)
     world.runtime.containers["a"] = done
     world.cycle()
-    assert world.records.ended["a"].kind == "finished"
+    assert world.records.jobs["a"].kind == "finished"
     world.runtime.containers.clear()
     world.cycle(3)
     assert world.state("a") is JobState.FINISHED
     assert [type(action) for action in world.runtime.applied] == [Start]
 
 
-class FullDisk(FakeRecords):
-    """Keeps words in memory while the disk refuses them."""
-
-    full = True
-    unwritten = False
-
-    def record(self, ended: Ended) -> None:
-        super().record(ended)
-        self.unwritten = True
-        self.write_again()
-
-    def write_again(self) -> None:
-        if self.unwritten and self.full:
-            raise OSError("No space left on device")
-        self.unwritten = False
-
-
-def test_an_end_that_a_full_disk_refused_is_told_until_it_is_written():
-    disk = FullDisk()
-    world = World(Scripted(Decision()), "a", records=disk)
-    world.cycle(2)
-    done = replace(world.runtime.containers["a"], state=ContainerState.EXITED, exit_code=0)
-    world.runtime.containers["a"] = done
-    refused = "the end of a job cannot be recorded: No space left on device"
-    assert refused in world.cycle(3).alarms
-    disk.full = False
-    assert refused not in world.cycle().alarms
-    assert not disk.unwritten
-    assert world.state("a") is JobState.FINISHED
-
-
 def test_a_changed_file_lifts_the_end_of_a_job():
     world = World(Scripted(Decision()), "a")
-    world.records.record(Ended("a", world.inbox.specs["a"].digest, "finished"))
+    world.records.jobs["a"] = Ended("a", world.inbox.specs["a"].digest, "finished")
     world.cycle(2)
     assert world.runtime.applied == []
     world.inbox.specs["a"] = job_spec("a", weight=2.0)
     world.cycle(2)
     assert [type(action) for action in world.runtime.applied] == [Start]
-    assert world.records.ended == {}
+    assert world.records.jobs == {}
 
 
 def test_a_retryable_failure_to_start_is_tried_again_with_back_off():
@@ -276,12 +234,12 @@ def test_a_start_that_failed_holds_back_nobody_until_it_is_tried_again():
 
 def test_a_container_that_runs_again_lifts_the_record_of_its_end():
     world = World(Scripted(Decision()), "a")
-    world.records.record(Ended("a", world.inbox.specs["a"].digest, "failed", "exit code 143"))
+    world.records.jobs["a"] = Ended("a", world.inbox.specs["a"].digest, "failed", "exit code 143")
     digest = world.inbox.specs["a"].container_digest
     world.runtime.containers["a"] = running("a", container_digest=digest)
     world.cycle()
     assert world.state("a") is JobState.RUNNING
-    assert world.records.ended == {}
+    assert world.records.jobs == {}
 
 
 @pytest.mark.parametrize(
@@ -393,6 +351,7 @@ def test_a_target_out_of_reach_is_told_once_and_so_is_its_way_back(
     world = World(Scripted(said(ForecastKind.IMPOSSIBLE)), "a")
     report = world.cycle(90)
     assert report.outlooks["a"][0].kind is ForecastKind.IMPOSSIBLE
+    assert world.controller._ledger.outlooks == report.outlooks
     world.policy.answers = [said(ForecastKind.MET)]
     world.cycle(90)
     told = [(one.levelname, one.getMessage()) for one in caplog.records]
@@ -426,9 +385,9 @@ def test_a_policy_that_heeds_no_progress_does_with_the_blind_as_it_says():
     seen = []
     for _ in range(40):
         report = world.cycle()
-        (row,) = node_status(report)["jobs"]
-        found = (row["cpu"]["actual_cores"], row["blind"], job_now("a", report)["why"])
-        if row["state"] == "running" and (not seen or seen[-1][:2] != found[:2]):
+        (row,) = node_status(report).jobs
+        found = (row.cpu.actual_cores, row.blind, job_now("a", report).why)
+        if row.state == "running" and (not seen or seen[-1][:2] != found[:2]):
             seen.append(found)
         assert report.guarded == {}, "no guard speaks in the policy's place"
     blind = "no report in the first 10 s"
@@ -526,24 +485,15 @@ def test_ceilings_fit_after_every_single_action_and_nobody_is_kept_out(seed):
     assert {job.name for job in report.snapshot.running} == set(world.inbox.specs)
 
 
-def test_a_dry_run_tells_and_touches_nothing():
-    world = World(Scripted(limits(a=0.5)), "a", dry_run=True)
-    spec = world.inbox.specs["a"]
-    world.runtime.containers["a"] = running("a", container_digest=spec.container_digest)
-    report = world.cycle()
-    assert world.runtime.applied == []
-    assert [(type(o.action), o.detail) for o in report.outcomes] == [(Resize, "dry run")]
-
-
 def test_while_it_is_held_nothing_is_done_and_it_is_told_when_it_was_decided():
     world = World(Scripted(Decision(), limits(a=0.5), limits(a=0.7)), "a")
     world.cycle(2)
     applied = len(world.runtime.applied)
-    world.controller.hold("released: so")
+    world.runtime.held = "released: so"
     report = world.cycle()
     assert len(world.runtime.applied) == applied
     assert [(o.status, o.detail) for o in report.outcomes] == [("withheld", "released: so")]
-    world.controller.hold(None)
+    world.runtime.held = None
     world.cycle()
     assert len(world.runtime.applied) > applied
 
@@ -592,7 +542,8 @@ def test_whatever_a_shadow_does_the_jobs_get_what_they_would_without_it(answer):
     beside, alone = twins(Scripted(answer))
     for _ in range(8):
         seen, alone_seen = beside.cycle(), alone.cycle()
-        assert replace(seen, shadow=None, alarms=()) == replace(alone_seen, alarms=())
+        seen, alone_seen = (replace(one, alarms=(), raised=()) for one in (seen, alone_seen))
+        assert replace(seen, shadow=None) == alone_seen
     assert beside.runtime.applied == alone.runtime.applied
     assert beside.runtime.containers == alone.runtime.containers
     assert seen.shadow is not None
@@ -655,8 +606,9 @@ def test_the_time_of_a_slow_shadow_is_told_apart_and_comes_after_what_is_done():
     assert [type(action) for action in applied_then[-1]] == [Start, Resize]
 
 
-def test_a_dry_run_has_a_shadow_too():
-    world = World(Scripted(limits(a=0.5)), "a", shadow=Scripted(limits(a=0.3)), dry_run=True)
+def test_while_it_is_held_the_shadow_is_still_asked():
+    world = World(Scripted(limits(a=0.5)), "a", shadow=Scripted(limits(a=0.3)))
+    world.runtime.held = "dry run"
     spec = world.inbox.specs["a"]
     world.runtime.containers["a"] = running("a", container_digest=spec.container_digest)
     report = world.cycle()
@@ -667,30 +619,40 @@ def test_a_dry_run_has_a_shadow_too():
 # ---------------------------------------------------------------------- deliveries
 
 
-def test_what_a_fold_says_of_deliveries_is_handed_on_and_runs_of_the_hook_are_reported():
-    told: list[tuple[Folded, str]] = []
+def test_deliveries_are_kept_with_the_records_and_runs_of_the_hook_are_reported():
     word = Delivered("a", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93)))
-    run = HookRun(word, "done", "exit code 0")
-
-    def deliver(folded: Folded, wall_time: str) -> tuple[HookRun, ...]:
-        told.append((folded, wall_time))
-        return (run,)
-
     world = World(Scripted(Decision()), "a")
+    world.records.runs = (HookRun(word, "done", "exit code 0"),)
     world.controller = Controller(
-        runtime=world.runtime,
-        clock=world.clock,
-        inbox=world.inbox,
-        records=world.records,
-        ledger=Ledger(LedgerOptions(), delivered={"b": word}),
-        policy=NamedPolicy("scripted", world.policy),
-        guards=GuardOptions(),
-        deliver=deliver,
+        Ports(world.runtime, world.clock, world.inbox, world.records),
+        Ledger(LedgerOptions(), delivered={"b": word}),
+        Decider(NamedPolicy("scripted", world.policy)),
+        GuardOptions(),
     )
-    assert world.cycle().hooks == (run,)
-    ((folded, wall_time),) = told
-    assert folded.undelivered == ("b",)
-    assert wall_time == "1970-01-01T00:16:40.000Z"
+    assert world.cycle().hooks == world.records.runs
+    (state,) = world.records.kept
+    assert state.undelivered == ("b",)
+
+
+def test_what_was_begun_goes_on_after_the_records_are_kept_and_before_the_report():
+    world = World(Scripted(limits(a=0.5)), "a")
+    seen: list[tuple[int, int]] = []
+    advance = world.runtime.advance
+
+    def watched(now_s: float) -> None:
+        advance(now_s)
+        seen.append((len(world.records.kept), len(world.runtime.applied)))
+        assert world.controller.last_report is None
+
+    world.runtime.advance = watched  # type: ignore[method-assign]
+    world.controller = Controller(
+        Ports(world.runtime, world.clock, world.inbox, world.records),
+        Ledger(LedgerOptions()),
+        Decider(NamedPolicy("scripted", world.policy)),
+        GuardOptions(),
+    )
+    world.cycle()
+    assert (seen, world.runtime.advanced_s) == ([(1, 1)], [1000.0])
 
 
 def test_a_policys_move_is_made_where_it_loses_nothing_and_else_told_with_the_reason():
@@ -709,7 +671,7 @@ def test_a_policys_move_is_made_where_it_loses_nothing_and_else_told_with_the_re
     assert report.guarded["loses"] == "not moved: it declares no checkpoint"
 
     fact = world.runtime.containers["saves"]
-    world.runtime.containers["saves"] = replace(fact, operation="moving to GPU 2")
+    world.runtime.containers["saves"] = replace(fact, operation=doing("moving to GPU 2"))
     world.cycle()
     assert world.state("saves") is JobState.MOVING
     assert [action for action in world.runtime.applied if isinstance(action, Move)] == [move]

@@ -14,11 +14,14 @@ from dlsched.control.decider import (
     NamedPolicy,
     ShadowDecider,
 )
-from dlsched.control.guards import GuardOptions, guard
+from dlsched.control.guards import GuardOptions, guard_limits
+from dlsched.control.ledger.state import State
+from dlsched.model.cycle import Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import Bounds, Limits
+from dlsched.model.spec import Bounds, JobSpec, Limits
 from dlsched.model.state import GpuView, JobState, JobView, Snapshot
+from dlsched.policies.gpu_node import per_device
 from dlsched.store.memory import memory_size_check
 from tests.doubles import decide, gpu_fact, job_spec, snapshot, view
 
@@ -68,62 +71,54 @@ def decider(*answers: Decision | Exception) -> Decider:
 
 def test_it_is_asked_when_due_and_on_a_wake() -> None:
     one = decider(replace(decide(a=0.5), next_s=10.0))
-    assert one.decide(at(0.0)) is not None
-    assert one.decide(at(9.9)) is None
-    assert one.decide(at(5.0, wakes=("b: arrived",))) is not None
-    assert one.decide(at(14.9)) is None
-    assert one.decide(at(15.0)) is not None
+    assert one.ask(at(0.0)).decision is not None
+    assert one.ask(at(9.9)).decision is None
+    assert one.ask(at(5.0, wakes=("b: arrived",))).decision is not None
+    assert one.ask(at(14.9)).decision is None
+    assert one.ask(at(15.0)).decision is not None
     assert (one.asks, one.failures) == (3, 0)
 
 
 def test_its_memory_is_its_own_last_one() -> None:
     one = decider(decide(a=0.5))
-    memories = [one.decide(at(now_s)).memory for now_s in (1.0, 2.0)]  # type: ignore[union-attr]
+    memories = [one.ask(at(now_s)).decision.memory for now_s in (1.0, 2.0)]  # type: ignore[union-attr]
     assert memories == [Count(1), Count(2)]
     one.use(NamedPolicy("counting", Counting(decide(a=0.7))))
-    assert one.decide(at(3.0)) == replace(decide(a=0.7), memory=Count(3))
+    assert one.ask(at(3.0)).decision == replace(decide(a=0.7), memory=Count(3))
     one.use(NamedPolicy("another", Counting(decide(a=0.7))))
-    assert one.decide(at(4.0)) == replace(decide(a=0.7), memory=Count(1))
+    assert one.ask(at(4.0)).decision == replace(decide(a=0.7), memory=Count(1))
 
 
 def test_a_policy_heeds_progress_unless_it_says_otherwise_or_is_not_asked_any_more() -> None:
     one = decider(ValueError("broken"))
-    assert one.heeds_progress
-    for _ in range(FAILURES_UNTIL_PLAIN):
-        one.decide(at(0.0))
-    assert not one.heeds_progress, "plain Docker knows no progress"
+    heeds = [one.ask(at(0.0)).rules.heeds_progress for _ in range(FAILURES_UNTIL_PLAIN)]
+    assert heeds == [True, True, False], "plain Docker knows no progress"
     one.use(NamedPolicy("heedless", Heedless(decide(a=0.5))))
-    assert not one.heeds_progress
+    assert not one.ask(at(1.0)).rules.heeds_progress
     one.use(NamedPolicy("counting", Counting(decide(a=0.5))))
-    assert one.heeds_progress
+    assert one.ask(at(2.0)).rules.heeds_progress
 
 
 def test_an_onlooker_gives_the_blind_their_share_too() -> None:
     blind = replace(view("a"), blind="no report for 1 min")
     heeding, heedless = onlooker(decide(a=0.5)), onlooker(decide(a=0.5), kind=Heedless)
-    assert heeding.look(at(0.0, blind), GuardOptions()).limits == {"a": Limits(4.0)}
-    assert heedless.look(at(0.0, blind), GuardOptions()).limits == {"a": Limits(0.5)}
+    assert looked(heeding, at(0.0, blind), GuardOptions()).limits == {"a": Limits(4.0)}
+    assert looked(heedless, at(0.0, blind), GuardOptions()).limits == {"a": Limits(0.5)}
 
 
 def test_reasons_hold_until_the_next_decision() -> None:
     one = decider(Decision(why={"a": "late"}, next_s=10.0))
-    one.decide(at(1.0))
-    one.decide(at(2.0))
-    assert one.why == {"a": "late"}
+    one.ask(at(1.0))
+    assert one.ask(at(2.0)).why == {"a": "late"}
 
 
 def test_weights_hold_through_a_failure_and_what_can_be_expected_does_not() -> None:
     met = (Forecast(ForecastKind.MET, "latency"),)
     good = replace(decide(a=0.5), weights={"a": 3.0}, outlooks={"a": met})
     one = decider(good, ValueError("boom"), good, decide(a=0.5))
-    one.decide(at(1.0))
-    assert (one.weights, one.outlooks) == ({"a": 3.0}, {"a": met})
-    one.decide(at(2.0))
-    assert (one.weights, one.outlooks) == ({"a": 3.0}, {})
-    one.decide(at(3.0))
-    assert one.outlooks == {"a": met}
-    one.decide(at(4.0))
-    assert (one.weights, one.outlooks) == ({}, {})
+    answers = [one.ask(at(now_s)) for now_s in (1.0, 2.0, 3.0, 4.0)]
+    assert [answer.weights for answer in answers] == [{"a": 3.0}, {"a": 3.0}, {"a": 3.0}, {}]
+    assert [answer.forecasts for answer in answers] == [{"a": met}, {}, {"a": met}, {}]
 
 
 @pytest.mark.parametrize(
@@ -142,28 +137,38 @@ def test_a_failure_is_told_and_the_third_in_a_row_ends_in_plain_docker(bad: Any)
     good = replace(decide(a=0.5), why={"a": "late"})
     policy = Reserving(good, bad, bad, good, *([bad] * FAILURES_UNTIL_PLAIN))
     one = Decider(NamedPolicy("counting", policy))
-    one.decide(at(1.0))
+    one.ask(at(1.0))
     for now_s in (2.0, 3.0):
-        assert one.decide(at(now_s)) is None
-        assert one.error is not None
-        assert (one.failure or "").startswith("policy counting failed: ")
-    assert (one.why, one.reserves) == ({"a": "late"}, True)
-    assert one.decide(at(4.0)) is not None
-    assert (one.failure, one.error, one.plain) == (None, None, False)
+        answer = one.ask(at(now_s))
+        assert answer.decision is None
+        assert answer.failure is not None
+        assert answer.failure.error is not None
+        assert answer.failure.text.startswith("policy counting failed: ")
+    assert (answer.why, answer.rules.reserves) == ({"a": "late"}, True)
+    answer = one.ask(at(4.0))
+    assert answer.decision is not None
+    assert answer.failure is None
 
     for now_s in (5.0, 6.0, 7.0):
-        assert one.decide(at(now_s)) is None
-    assert (one.plain, one.reserves, one.asks, one.failures) == (True, False, 7, 5)
-    plain = one.decide(at(8.0))
+        answer = one.ask(at(now_s))
+        assert answer.decision is None
+    assert answer.failure is not None
+    assert (answer.failure.final, answer.rules.reserves) == (True, False)
+    assert (one.asks, one.failures) == (7, 5)
+    answer = one.ask(at(8.0))
+    assert answer.failure is not None
+    assert (answer.failure.error, answer.failure.in_a_row) == (None, FAILURES_UNTIL_PLAIN)
+    plain = answer.decision
     assert plain is not None
     assert plain.limits == {"a": Limits()}
-    assert plain.why == {"a": f"plain Docker: {one.failure}"}
+    assert plain.why == {"a": f"plain Docker: {answer.failure.text}"}
     assert plain.memory == Count(2)
     assert len(policy.seen) == 7
 
     one.use(NamedPolicy("counting", Counting(good)))
-    assert one.decide(at(9.0)) == replace(good, memory=Count(3))
-    assert (one.plain, one.failure) == (False, None)
+    answer = one.ask(at(9.0))
+    assert answer.decision == replace(good, memory=Count(3))
+    assert answer.failure is None
 
 
 # ---------------------------------------------------------------------- looking on
@@ -173,12 +178,16 @@ def onlooker(*answers: Decision | Exception, kind: type[Counting] = Counting) ->
     return ShadowDecider(NamedPolicy("counting", kind(*answers)))
 
 
+def looked(one: ShadowDecider, seen: Snapshot, options: GuardOptions, *starts: JobSpec) -> Shadow:
+    return one.ask(State(seen, starts=starts), options)[0]
+
+
 def test_an_onlooker_keeps_its_own_limits_where_it_decides_nothing() -> None:
     one = onlooker(replace(decide(a=0.5), why={"a": "late"}, next_s=10.0))
-    first = one.look(at(1.0), GuardOptions())
+    first = looked(one, at(1.0), GuardOptions())
     assert (first.policy, first.limits, first.trouble) == ("counting", {"a": Limits(0.5)}, None)
     # In force is 1 core all the time: the one that acts decided so.
-    second = one.look(at(2.0), GuardOptions())
+    second = looked(one, at(2.0), GuardOptions())
     assert (second.decision, second.limits) == (None, {"a": Limits(0.5)})
     assert second.why == {"a": "late"}
 
@@ -187,7 +196,7 @@ def test_an_onlooker_sees_what_is_measured_and_its_own_last_wish() -> None:
     policy = Counting(decide(a=0.5))
     one = ShadowDecider(NamedPolicy("counting", policy))
     for now_s in (1.0, 2.0):
-        one.look(at(now_s, view("a", 1.0), view("b", 2.0)), GuardOptions())
+        looked(one, at(now_s, view("a", 1.0), view("b", 2.0)), GuardOptions())
     first, second = policy.seen
     assert first == at(1.0, view("a", 1.0), view("b", 2.0))
     assert [job.desired for job in second.jobs] == [Limits(0.5), Limits(2.0)]
@@ -196,44 +205,44 @@ def test_an_onlooker_sees_what_is_measured_and_its_own_last_wish() -> None:
 
 def test_a_container_that_starts_again_is_nobodys_decision_yet() -> None:
     one = onlooker(replace(decide(a=0.5), next_s=60.0))
-    one.look(at(1.0), GuardOptions())
-    one.look(at(2.0, replace(view("a"), state=JobState.STARTING)), GuardOptions())
-    assert one.look(at(3.0, view("a", 2.0)), GuardOptions()).limits == {"a": Limits(2.0)}
+    looked(one, at(1.0), GuardOptions())
+    looked(one, at(2.0, replace(view("a"), state=JobState.STARTING)), GuardOptions())
+    assert looked(one, at(3.0, view("a", 2.0)), GuardOptions()).limits == {"a": Limits(2.0)}
 
 
 def test_an_onlooker_is_guarded_as_the_one_that_acts() -> None:
-    beyond = onlooker(decide(a=9.0)).look(at(1.0, view("a", ceiling=2.0)), GuardOptions())
+    beyond = looked(onlooker(decide(a=9.0)), at(1.0, view("a", ceiling=2.0)), GuardOptions())
     assert beyond.limits == {"a": Limits(2.0)}
     assert beyond.guarded == {"a": "bounds: 9.000 cores becomes 2.000 cores"}
-    steady = onlooker(decide(a=1.01)).look(at(1.0), GuardOptions(dead_band_ratio=0.02))
+    steady = looked(onlooker(decide(a=1.01)), at(1.0), GuardOptions(dead_band_ratio=0.02))
     assert steady.limits == {"a": Limits(1.0)}
     full = onlooker(decide(a=4.0), kind=Reserving)
-    held = full.look(at(1.0), GuardOptions(), [job_spec("new")])
+    held = looked(full, at(1.0), GuardOptions(), job_spec("new"))
     assert held.limits["a"] == Limits(3.99)  # of 4, less the floor of the one about to start
 
 
 def test_an_onlooker_that_fails_keeps_its_limits_until_it_is_not_asked_any_more() -> None:
     policy = Counting(decide(a=0.5), ValueError("boom"))
     one = ShadowDecider(NamedPolicy("counting", policy))
-    one.look(at(1.0), GuardOptions())
+    looked(one, at(1.0), GuardOptions())
     for now_s in (2.0, 3.0):
-        failed = one.look(at(now_s), GuardOptions())
+        failed = looked(one, at(now_s), GuardOptions())
         assert (failed.decision, failed.limits) == (None, {"a": Limits(0.5)})
         assert failed.trouble == "policy counting failed: ValueError: boom"
     for now_s in (4.0, 5.0, 6.0):
-        over = one.look(at(now_s), GuardOptions())
+        over = looked(one, at(now_s), GuardOptions())
     assert over.trouble == "no longer asked: policy counting failed: ValueError: boom"
     assert over.limits == {"a": Limits(None)}  # what a daemon would do then
     assert len(policy.seen) == 4
     one.use(NamedPolicy("another", Counting(decide(a=0.7))))
-    assert one.look(at(7.0), GuardOptions()).trouble is None
+    assert looked(one, at(7.0), GuardOptions()).trouble is None
 
 
 def test_another_policy_does_not_inherit_the_last_ones_wishes() -> None:
     one = onlooker(decide(a=0.5))
-    one.look(at(1.0), GuardOptions())
+    looked(one, at(1.0), GuardOptions())
     one.use(NamedPolicy("another", Counting(Decision())))
-    assert one.look(at(2.0), GuardOptions()).limits == {"a": Limits(1.0)}
+    assert looked(one, at(2.0), GuardOptions()).limits == {"a": Limits(1.0)}
 
 
 # ------------------------------------------------------------------ with GPUs that jobs share
@@ -253,25 +262,28 @@ def gpu_sharer(name: str) -> JobView:
 
 def test_a_policy_is_asked_for_each_shared_gpu_as_well() -> None:
     policy = Counting(decide(a=0.5, b=0.25))
-    decision = Decider(NamedPolicy("counting", policy)).decide(sharing("a", "b"))
+    answer = Decider(NamedPolicy("counting", per_device(policy))).ask(sharing("a", "b"))
+    decision = answer.decision
     assert decision is not None
     assert decision.limits == {"a": Limits(0.5, 0.5), "b": Limits(0.25, 0.25)}
     assert [one.node.capacity_cores for one in policy.seen] == [4.0, 1.0]
 
 
 def test_a_policy_that_fails_about_a_gpu_has_failed_and_all_limits_stay() -> None:
-    one = decider(decide(a=0.5), ValueError("no such GPU"))
-    assert one.decide(sharing("a")) is None
-    assert one.failure == "policy counting failed: ValueError: no such GPU"
+    policy = per_device(Counting(decide(a=0.5), ValueError("no such GPU")))
+    answer = Decider(NamedPolicy("counting", policy)).ask(sharing("a"))
+    assert answer.decision is None
+    assert answer.failure is not None
+    assert answer.failure.text == "policy counting failed: ValueError: no such GPU"
 
 
 def test_plain_docker_gives_a_gpu_out_evenly_between_promise_and_ceiling() -> None:
     one = decider(ValueError("always"))
     for _ in range(FAILURES_UNTIL_PLAIN):
-        one.decide(sharing("a", "b"))
-    decision = one.decide(sharing("a", "b"))
-    assert decision is not None
-    limits = guard(sharing("a", "b"), decision, GuardOptions(), reserves=one.reserves).limits
+        one.ask(sharing("a", "b"))
+    answer = one.ask(sharing("a", "b"))
+    assert answer.decision is not None
+    limits = guard_limits(State(sharing("a", "b")), answer, GuardOptions()).limits
     assert limits == {"a": Limits(None, 0.5), "b": Limits(None, 0.5)}
 
 
@@ -291,8 +303,8 @@ class Verbose(Counting):
 
 def test_a_memory_of_4_kib_a_job_may_be_kept_of_cores_and_of_each_gpu() -> None:
     one = Decider(NamedPolicy("verbose", Verbose()), check_memory=memory_size_check)
-    assert one.decide(sharing("a", "b")) is not None, one.failure
-    assert one.decide(sharing("a", "b")) is not None, one.failure
+    assert one.ask(sharing("a", "b")).failure is None
+    assert one.ask(sharing("a", "b")).failure is None
 
 
 class Growing(Counting):
@@ -306,9 +318,10 @@ class Growing(Counting):
 def test_a_memory_is_measured_when_jobs_come_or_go_and_once_in_many_asks() -> None:
     asked = Decider(NamedPolicy("growing", Growing(Decision())), check_memory=memory_size_check)
     for second in range(ASKS_PER_MEASURE):
-        assert asked.decide(at(float(second))) is not None
-    assert asked.decide(at(100.0)) is None
-    assert "its memory has" in (asked.failure or "")
+        assert asked.ask(at(float(second))).failure is None
+    failure = asked.ask(at(100.0)).failure
+    assert failure is not None
+    assert "its memory has" in failure.text
     at_once = Decider(NamedPolicy("growing", Growing(Decision())), check_memory=memory_size_check)
-    assert at_once.decide(at(0.0)) is not None
-    assert at_once.decide(at(1.0, wakes=("b: arrived",))) is None
+    assert at_once.ask(at(0.0)).failure is None
+    assert at_once.ask(at(1.0, wakes=("b: arrived",))).failure is not None

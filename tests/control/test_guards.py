@@ -3,21 +3,39 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.control.guards import GuardOptions, guard, refuse_nonsense
-from dlsched.model.decision import Decision
+from dlsched.control.guards import Approved, GuardOptions, guard_limits, refuse_nonsense
+from dlsched.control.ledger.state import State
+from dlsched.model.decision import Answer, Decision, PolicyRules
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import Bounds, Limits, OwnerCeilings
+from dlsched.model.spec import Bounds, JobSpec, Limits, OwnerCeilings
 from dlsched.model.state import JobState, JobView, NodeView, Snapshot
 from tests.doubles import decide, job_spec, snapshot, view
 
 STEADY = GuardOptions(dead_band_ratio=0.02, cooldown_s=0.0)
+
+
+def guarded_by(
+    seen: Snapshot,
+    decision: Decision,
+    options: GuardOptions,
+    *,
+    reserves: bool = False,
+    heeds_progress: bool = True,
+    starts: Sequence[JobSpec] = (),
+    placements: Mapping[str, tuple[str, ...]] | None = None,
+) -> Approved:
+    """What the guards make of that decision."""
+    state = State(seen, starts=tuple(starts), placements=placements or {})
+    answer = Answer(decision=decision, rules=PolicyRules(reserves, heeds_progress))
+    return guard_limits(state, answer, options)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e308])
@@ -65,53 +83,55 @@ def test_an_outlook_that_cannot_be_told_is_refused(outlooks):
 
 
 def test_bounds_hold_and_are_told():
-    guarded = guard(snapshot(view("a", ceiling=2.0), view("b")), decide(a=3.0, b=0.01), STEADY)
+    guarded = guarded_by(snapshot(view("a", ceiling=2.0), view("b")), decide(a=3.0, b=0.01), STEADY)
     assert guarded.limits == {"a": Limits(2.0), "b": Limits(0.1)}
     assert guarded.notes["a"] == "bounds: 3.000 cores becomes 2.000 cores"
 
 
 def test_no_ceiling_means_the_specs_ceiling():
-    guarded = guard(snapshot(view("a", ceiling=2.0), view("b")), decide(a=None, b=None), STEADY)
+    guarded = guarded_by(
+        snapshot(view("a", ceiling=2.0), view("b")), decide(a=None, b=None), STEADY
+    )
     assert guarded.limits == {"a": Limits(2.0), "b": Limits(None)}
     assert guarded.notes == {}
 
 
 def test_a_job_that_the_policy_leaves_out_keeps_what_it_has():
-    guarded = guard(snapshot(view("a", actual=0.7)), decide(), STEADY)
+    guarded = guarded_by(snapshot(view("a", actual=0.7)), decide(), STEADY)
     assert guarded.limits == {"a": Limits(0.7)}
 
 
 def test_small_steps_are_held_back_until_they_add_up():
-    held = guard(snapshot(view("a", actual=1.0)), decide(a=1.015), STEADY)
+    held = guarded_by(snapshot(view("a", actual=1.0)), decide(a=1.015), STEADY)
     assert held.limits == {"a": Limits(1.0)}
     assert "dead-band" in held.notes["a"]
-    assert guard(snapshot(view("a", actual=1.0)), decide(a=1.03), STEADY).limits["a"] == Limits(
-        1.03
-    )
+    assert guarded_by(snapshot(view("a", actual=1.0)), decide(a=1.03), STEADY).limits[
+        "a"
+    ] == Limits(1.03)
 
 
 @pytest.mark.parametrize(("grain", "kept"), [(0.001, 0.061), (0.01, 0.06)])
 def test_limits_lie_on_the_engines_grain_so_that_they_are_read_back_as_written(grain, kept):
     node = NodeView(4.0, 4.0, 2**33, grain_cores=grain)
     jobs = Snapshot(1, 100.0, node, (view("a", floor=0.01),))
-    assert guard(jobs, decide(a=0.0619), STEADY).limits["a"] == Limits(kept)
+    assert guarded_by(jobs, decide(a=0.0619), STEADY).limits["a"] == Limits(kept)
 
 
 def test_the_floor_is_rounded_up_to_the_grain():
     node = NodeView(4.0, 4.0, 2**33, grain_cores=0.01)
     jobs = Snapshot(1, 100.0, node, (view("a", floor=0.055),))
-    assert guard(jobs, decide(a=0.0), STEADY).limits["a"] == Limits(0.06)
+    assert guarded_by(jobs, decide(a=0.0), STEADY).limits["a"] == Limits(0.06)
 
 
 def test_cool_down_holds_until_it_is_over():
     job = snapshot(view("a", actual=1.0))
-    assert guard(job, decide(a=2.0), GuardOptions(0.02, 10.0)).limits["a"] == Limits(1.0)
-    assert guard(job, decide(a=2.0), GuardOptions(0.02, 5.0)).limits["a"] == Limits(2.0)
+    assert guarded_by(job, decide(a=2.0), GuardOptions(0.02, 10.0)).limits["a"] == Limits(1.0)
+    assert guarded_by(job, decide(a=2.0), GuardOptions(0.02, 5.0)).limits["a"] == Limits(2.0)
 
 
 def test_cool_down_never_keeps_a_limit_outside_changed_bounds():
     job = snapshot(view("a", actual=3.0, ceiling=2.0))
-    assert guard(job, decide(a=2.0), GuardOptions(0.02, 60.0)).limits["a"] == Limits(2.0)
+    assert guarded_by(job, decide(a=2.0), GuardOptions(0.02, 60.0)).limits["a"] == Limits(2.0)
 
 
 @given(
@@ -123,7 +143,7 @@ def test_a_policy_that_reserves_never_sums_above_capacity(asked, capacity):
     decision = Decision(
         limits={job.name: Limits(value) for job, value in zip(jobs, asked, strict=True)}
     )
-    guarded = guard(snapshot(*jobs, capacity=capacity), decision, STEADY, reserves=True)
+    guarded = guarded_by(snapshot(*jobs, capacity=capacity), decision, STEADY, reserves=True)
     total = sum(limits.cpu_cores or 0.0 for limits in guarded.limits.values())
     assert total <= capacity + 1e-6
     assert all((limits.cpu_cores or 0.0) >= 0.05 - 1e-9 for limits in guarded.limits.values())
@@ -131,7 +151,7 @@ def test_a_policy_that_reserves_never_sums_above_capacity(asked, capacity):
 
 def test_room_is_kept_for_what_is_about_to_start():
     spec = job_spec("new", bounds=Bounds(0.5))
-    guarded = guard(
+    guarded = guarded_by(
         snapshot(view("a", actual=1.0), capacity=4.0),
         decide(a=4.0),
         STEADY,
@@ -143,7 +163,7 @@ def test_room_is_kept_for_what_is_about_to_start():
 
 def test_the_dead_band_does_not_keep_a_start_out_for_ever():
     spec = job_spec("new", bounds=Bounds(0.01))
-    guarded = guard(
+    guarded = guarded_by(
         snapshot(view("a", actual=4.0)), decide(a=4.0), STEADY, reserves=True, starts=[spec]
     )
     assert guarded.limits["a"].cpu_cores == pytest.approx(3.99)
@@ -152,7 +172,7 @@ def test_the_dead_band_does_not_keep_a_start_out_for_ever():
 
 def test_growth_takes_the_room_that_shrinks_within_the_dead_band_leave():
     jobs = snapshot(view("a", actual=3.0), view("b", actual=0.8), capacity=4.0)
-    guarded = guard(jobs, decide(a=2.95, b=1.05), STEADY, reserves=True)
+    guarded = guarded_by(jobs, decide(a=2.95, b=1.05), STEADY, reserves=True)
     assert guarded.limits["a"] == Limits(3.0)
     assert guarded.limits["b"].cpu_cores == pytest.approx(1.0)
     assert "others keep theirs" in guarded.notes["b"]
@@ -160,7 +180,7 @@ def test_growth_takes_the_room_that_shrinks_within_the_dead_band_leave():
 
 def test_growth_that_has_no_room_beside_kept_limits_is_not_asked_for():
     jobs = snapshot(view("a", actual=3.0), view("b", actual=1.0), capacity=4.0)
-    guarded = guard(jobs, decide(a=2.95, b=1.05), STEADY, reserves=True)
+    guarded = guarded_by(jobs, decide(a=2.95, b=1.05), STEADY, reserves=True)
     assert guarded.limits == {"a": Limits(3.0), "b": Limits(1.0)}
 
 
@@ -171,7 +191,7 @@ def test_growth_that_has_no_room_beside_kept_limits_is_not_asked_for():
 def test_limits_kept_by_a_guard_count_against_capacity_too(jobs, cooldown_s):
     views = [view(f"j{index}", actual=actual) for index, (actual, _) in enumerate(jobs)]
     decision = decide(**{f"j{index}": asked for index, (_, asked) in enumerate(jobs)})
-    guarded = guard(
+    guarded = guarded_by(
         snapshot(*views, capacity=4.0), decision, GuardOptions(0.02, cooldown_s), reserves=True
     )
     total = math.fsum(limits.cpu_cores or 0.0 for limits in guarded.limits.values())
@@ -189,7 +209,7 @@ def blinded(name: str, **bounds: float | None) -> JobView:
 def test_a_blind_job_gets_an_even_share_by_weight_whatever_was_decided():
     heavy = view("heavy")
     heavy = replace(heavy, spec=replace(heavy.spec, weight=2.0))
-    guarded = guard(snapshot(blinded("a"), heavy), decide(a=0.2, heavy=1.0), STEADY)
+    guarded = guarded_by(snapshot(blinded("a"), heavy), decide(a=0.2, heavy=1.0), STEADY)
     assert guarded.limits["a"].cpu_cores == pytest.approx(4 / 3, abs=1e-3)
     assert guarded.limits["heavy"] == Limits(1.0)
     assert guarded.notes["a"] == (
@@ -198,13 +218,15 @@ def test_a_blind_job_gets_an_even_share_by_weight_whatever_was_decided():
 
 
 def test_a_blind_job_keeps_its_share_while_nothing_is_decided():
-    held = guard(snapshot(blinded("a", actual=4.0)), decide(), STEADY)
+    held = guarded_by(snapshot(blinded("a", actual=4.0)), decide(), STEADY)
     assert held.limits["a"] == Limits(4.0)
-    assert guard(snapshot(blinded("a", ceiling=1.5)), decide(), STEADY).limits["a"] == Limits(1.5)
+    assert guarded_by(snapshot(blinded("a", ceiling=1.5)), decide(), STEADY).limits["a"] == Limits(
+        1.5
+    )
 
 
 def test_a_policy_that_heeds_no_progress_is_not_overruled():
-    guarded = guard(snapshot(blinded("a")), decide(a=0.2), STEADY, heeds_progress=False)
+    guarded = guarded_by(snapshot(blinded("a")), decide(a=0.2), STEADY, heeds_progress=False)
     assert (guarded.limits["a"], guarded.notes) == (Limits(0.2), {})
 
 
@@ -225,7 +247,7 @@ def test_the_share_of_the_blind_stays_within_bounds_and_capacity(rows):
         jobs.append(job)
         wanted[job.name] = cores
     capacity = 6.0
-    limits = guard(
+    limits = guarded_by(
         snapshot(*jobs, capacity=capacity), decide(**wanted), STEADY, reserves=True
     ).limits
     total = 0.0
@@ -258,7 +280,7 @@ def bounded(cpu_cores: float | None, **more: float) -> GuardOptions:
 
 def test_an_owners_jobs_share_its_ceiling_above_their_floors():
     jobs = snapshot(owned("a"), owned("b"), view("c"))
-    guarded = guard(jobs, decide(a=2.0, b=None, c=3.0), bounded(1.2))
+    guarded = guarded_by(jobs, decide(a=2.0, b=None, c=3.0), bounded(1.2))
     assert guarded.limits["c"] == Limits(3.0)
     assert guarded.limits["a"].cpu_cores + guarded.limits["b"].cpu_cores == pytest.approx(
         1.2, abs=0.01
@@ -270,21 +292,23 @@ def test_an_owners_jobs_share_its_ceiling_above_their_floors():
 
 def test_neither_dead_band_nor_cool_down_holds_an_owner_above_its_ceiling():
     jobs = snapshot(owned("a", actual=1.01), owned("b", actual=1.0))
-    guarded = guard(jobs, decide(a=1.0, b=1.0), bounded(2.0, dead_band_ratio=0.05))
+    guarded = guarded_by(jobs, decide(a=1.0, b=1.0), bounded(2.0, dead_band_ratio=0.05))
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 2.0
-    guarded = guard(jobs, decide(a=1.0, b=1.0), bounded(1.0, cooldown_s=1e6))
+    guarded = guarded_by(jobs, decide(a=1.0, b=1.0), bounded(1.0, cooldown_s=1e6))
     assert sum(limits.cpu_cores for limits in guarded.limits.values()) <= 1.0
 
 
 def test_room_is_kept_for_an_owners_starts_and_for_what_does_not_run_yet():
     starting = replace(owned("b", actual=0.5), state=JobState.STARTING)
     spec = replace(job_spec("c", bounds=Bounds(0.3)), owner=ALICE)
-    guarded = guard(snapshot(owned("a"), starting), decide(a=2.0), bounded(1.5), starts=[spec])
+    guarded = guarded_by(snapshot(owned("a"), starting), decide(a=2.0), bounded(1.5), starts=[spec])
     assert guarded.limits == {"a": Limits(0.7)}
 
 
 def test_an_owner_without_a_ceiling_of_cores_is_not_bounded():
-    assert guard(snapshot(owned("a")), decide(a=3.0), bounded(None)).limits == {"a": Limits(3.0)}
+    assert guarded_by(snapshot(owned("a")), decide(a=3.0), bounded(None)).limits == {
+        "a": Limits(3.0)
+    }
 
 
 # ------------------------------------------------------------------ shares of GPUs' time
@@ -304,7 +328,7 @@ def sharer(name: str, share: float | None, promised: float = 0.1, *gpus: str) ->
 
 def share_out(*jobs: JobView, options: GuardOptions = STEADY, **shares: float | None):
     decision = Decision({name: Limits(1.0, share) for name, share in shares.items()})
-    guarded = guard(snapshot(*jobs), decision, options)
+    guarded = guarded_by(snapshot(*jobs), decision, options)
     return {name: limits.gpu_share for name, limits in guarded.limits.items()}, guarded.notes
 
 
@@ -383,7 +407,7 @@ def test_files_that_were_changed_do_not_promise_a_gpu_twice():
 def test_who_does_not_run_holds_its_share_and_a_start_its_promise():
     paused = replace(sharer("p", 0.2), state=JobState.PAUSED)
     spec = job_spec("new", bounds=Bounds(0.1, None, 0.3, 1.0))
-    guarded = guard(
+    guarded = guarded_by(
         snapshot(paused, sharer("a", 0.3)),
         Decision({"a": Limits(1.0, 0.9)}),
         STEADY,
@@ -391,7 +415,7 @@ def test_who_does_not_run_holds_its_share_and_a_start_its_promise():
         placements={"new": ("GPU-0",)},
     )
     assert guarded.limits["a"].gpu_share == pytest.approx(0.5)
-    elsewhere = guard(
+    elsewhere = guarded_by(
         snapshot(paused, sharer("a", 0.3)),
         Decision({"a": Limits(1.0, 0.9)}),
         STEADY,

@@ -2,33 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from dlsched.control.guards import Approved, GuardOptions
+from dlsched.control.ledger.desired import Desired
+from dlsched.control.ledger.state import State
 from dlsched.control.planner import DEFAULT_SHARES, plan
-from dlsched.model.actions import Move, Remove, Resize, Start
-from dlsched.model.spec import AccuracyTarget, Bounds, Checkpoint, Limits, OwnerCeilings, Stop
-from dlsched.model.state import JobState, JobView
+from dlsched.model.actions import Action, Move, Remove, Resize, Start
+from dlsched.model.decision import Answer, PolicyRules
+from dlsched.model.spec import (
+    AccuracyTarget,
+    Bounds,
+    Checkpoint,
+    JobSpec,
+    Limits,
+    OwnerCeilings,
+    Stop,
+)
+from dlsched.model.state import JobState, JobView, Snapshot
 from tests.doubles import job_spec, snapshot, view
+
+
+def planned(
+    seen: Snapshot,
+    limits: Mapping[str, Limits],
+    why: Mapping[str, str],
+    starts: Sequence[JobSpec] = (),
+    removals: Sequence[Remove] = (),
+    *,
+    reserves: bool = False,
+    sources: Mapping[str, str] | None = None,
+    placements: Mapping[str, tuple[str, ...]] | None = None,
+    moves: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
+    weights: Mapping[str, float] | None = None,
+    **options: Any,
+) -> tuple[Action, ...]:
+    """The plan for these parts of a cycle."""
+    return plan(
+        State(
+            seen,
+            Desired(sources=sources or {}),
+            starts=tuple(starts),
+            placements=placements or {},
+            removals=tuple(removals),
+        ),
+        Answer(why=why, weights=weights or {}, rules=PolicyRules(reserves=reserves)),
+        Approved(limits, moves=moves or {}),
+        GuardOptions(**options),
+    )
 
 
 def test_removals_then_shrinks_then_growths_then_starts():
     jobs = snapshot(view("a", actual=1.0), view("b", actual=2.0))
     away = Remove("c", "id-c", Stop(), None, "gone")
-    actions = plan(jobs, {"a": Limits(2.0), "b": Limits(1.0)}, {}, [job_spec("new")], [away])
+    actions = planned(jobs, {"a": Limits(2.0), "b": Limits(1.0)}, {}, [job_spec("new")], [away])
     kinds = [(type(action), action.job) for action in actions]
     assert kinds == [(Remove, "c"), (Resize, "b"), (Resize, "a"), (Start, "new")]
 
 
 def test_a_start_takes_the_gpus_that_it_was_placed_on_along():
     starts = [job_spec("a"), job_spec("b")]
-    found = plan(snapshot(), {}, {}, starts, placements={"b": ("GPU-1", "GPU-2")})
+    found = planned(snapshot(), {}, {}, starts, placements={"b": ("GPU-1", "GPU-2")})
     assert [(one.job, one.gpus) for one in found] == [("a", ()), ("b", ("GPU-1", "GPU-2"))]
 
 
 def test_nothing_changes_nothing_is_done():
-    assert plan(snapshot(view("a", actual=1.0)), {"a": Limits(1.00004)}, {}) == ()
+    assert planned(snapshot(view("a", actual=1.0)), {"a": Limits(1.00004)}, {}) == ()
 
 
 def test_a_job_with_an_operation_under_way_is_left_alone():
@@ -39,12 +82,12 @@ def test_a_job_with_an_operation_under_way_is_left_alone():
         reason="updating",
         actual=Limits(1.0),
     )
-    assert plan(snapshot(busy), {"a": Limits(2.0)}, {}) == ()
+    assert planned(snapshot(busy), {"a": Limits(2.0)}, {}) == ()
 
 
 def test_shares_follow_limits_with_the_engines_default_as_mean():
     jobs = snapshot(view("a", actual=2.0), view("b", actual=2.0))
-    actions = plan(jobs, {"a": Limits(0.5), "b": Limits(1.5)}, {})
+    actions = planned(jobs, {"a": Limits(0.5), "b": Limits(1.5)}, {})
     shares = {action.job: action.cpu_shares for action in actions if isinstance(action, Resize)}
     assert shares == {"a": DEFAULT_SHARES // 2, "b": DEFAULT_SHARES * 3 // 2}
 
@@ -52,22 +95,22 @@ def test_shares_follow_limits_with_the_engines_default_as_mean():
 def test_weights_that_were_decided_come_before_ceilings():
     jobs = snapshot(view("a", actual=2.0), view("b", actual=2.0), view("c", actual=2.0))
     wanted = {"a": Limits(None), "b": Limits(None), "c": Limits(4.0)}
-    actions = plan(jobs, wanted, {}, weights={"a": 9.0, "b": 1.0})
+    actions = planned(jobs, wanted, {}, weights={"a": 9.0, "b": 1.0})
     shares = {action.job: action.cpu_shares for action in actions if isinstance(action, Resize)}
     assert shares == {name: 1024 * part // 4 for name, part in (("a", 9), ("b", 1), ("c", 4))}
 
 
 def test_without_ceilings_all_weigh_the_same():
     jobs = snapshot(view("a", actual=0.3), view("b", actual=2.0))
-    actions = plan(jobs, {"a": Limits(None), "b": Limits(None)}, {})
+    actions = planned(jobs, {"a": Limits(None), "b": Limits(None)}, {})
     assert [a.cpu_shares for a in actions if isinstance(a, Resize)] == [1024, 1024]
 
 
 def test_a_start_gets_its_ceiling_or_what_is_left():
     jobs = snapshot(view("a", actual=3.0), capacity=4.0)
     spec = job_spec("new", bounds=Bounds(0.1, 2.0))
-    (free,) = plan(jobs, {"a": Limits(3.0)}, {}, [spec])
-    (reserved,) = plan(jobs, {"a": Limits(3.0)}, {}, [spec], reserves=True)
+    (free,) = planned(jobs, {"a": Limits(3.0)}, {}, [spec])
+    (reserved,) = planned(jobs, {"a": Limits(3.0)}, {}, [spec], reserves=True)
     assert isinstance(free, Start)
     assert isinstance(reserved, Start)
     assert free.limits == Limits(2.0)
@@ -76,7 +119,7 @@ def test_a_start_gets_its_ceiling_or_what_is_left():
 
 def test_what_starts_begin_with_lies_on_the_grain_so_that_together_they_fit():
     specs = [job_spec(f"j{index}", bounds=Bounds(0.01, None)) for index in range(6)]
-    actions = plan(snapshot(capacity=1.0), {}, {}, specs, reserves=True)
+    actions = planned(snapshot(capacity=1.0), {}, {}, specs, reserves=True)
     assert {action.limits for action in actions} == {Limits(0.166)}
 
 
@@ -86,7 +129,7 @@ def test_a_start_gets_its_part_of_what_its_owner_may_have():
     theirs = replace(theirs, spec=replace(theirs.spec, owner=owner))
     starts = [replace(job_spec(name, bounds=Bounds(0.1, 4.0)), owner=owner) for name in ("b", "c")]
     others = job_spec("d", bounds=Bounds(0.1, 4.0))
-    actions = plan(
+    actions = planned(
         snapshot(theirs), {"a": Limits(1.0)}, {}, [*starts, others],
         ceilings_of=lambda uid: OwnerCeilings(9, 2.0) if uid == owner else None,
     )  # fmt: skip
@@ -97,18 +140,18 @@ def test_a_start_gets_its_part_of_what_its_owner_may_have():
 def test_a_job_with_a_latency_target_may_burst_by_a_part_of_its_ceiling():
     bare, lost = replace(view("a"), burst_cores=0.0), replace(view("b"), burst_cores=0.3)
     jobs = snapshot(bare, lost)
-    first, second = plan(jobs, {"a": Limits(0.5), "b": Limits(0.5)}, {}, burst_ratio=0.3)
+    first, second = planned(jobs, {"a": Limits(0.5), "b": Limits(0.5)}, {}, burst_ratio=0.3)
     assert isinstance(first, Resize) and isinstance(second, Resize)
     assert (first.burst_cores, second.burst_cores) == (0.15, 0.15)
 
 
 def test_a_burst_that_was_lost_is_a_change_of_its_own():
     restarted = replace(view("a", actual=0.5), burst_cores=0.0)
-    (again,) = plan(snapshot(restarted), {"a": Limits(0.5)}, {}, burst_ratio=0.3)
+    (again,) = planned(snapshot(restarted), {"a": Limits(0.5)}, {}, burst_ratio=0.3)
     assert isinstance(again, Resize)
     assert (again.burst_cores, again.why) == (0.15, "its burst follows its ceiling")
     has = replace(restarted, burst_cores=0.15)
-    assert plan(snapshot(has), {"a": Limits(0.5)}, {}, burst_ratio=0.3) == ()
+    assert planned(snapshot(has), {"a": Limits(0.5)}, {}, burst_ratio=0.3) == ()
 
 
 @pytest.mark.parametrize(
@@ -122,7 +165,7 @@ def test_a_burst_that_was_lost_is_a_change_of_its_own():
 )
 def test_whoever_needs_no_burst_is_left_as_it_came(change, cores, ratio):
     job = replace(view("a", actual=2.0), **{"burst_cores": 0.0, **change})
-    (action,) = plan(snapshot(job), {"a": Limits(cores)}, {}, burst_ratio=ratio)
+    (action,) = planned(snapshot(job), {"a": Limits(cores)}, {}, burst_ratio=ratio)
     assert isinstance(action, Resize)
     assert action.burst_cores is None
 
@@ -136,7 +179,7 @@ def test_one_weight_that_changes_does_not_change_all_shares():
     limits = {job.name: Limits(None) for job in jobs}
 
     def changed(last):
-        actions = plan(snapshot(*jobs), limits, {}, weights={**weights, "d": last})
+        actions = planned(snapshot(*jobs), limits, {}, weights={**weights, "d": last})
         return {one.job: one.cpu_shares for one in actions if isinstance(one, Resize)}
 
     assert changed(4.0) == {"d": 4096}
@@ -151,7 +194,7 @@ def test_trainings_do_not_move_the_scale_of_what_is_asked():
     trainings = [training(name, actual=Limits(None)) for name in ("t", "u", "v")]
     limits = {job.name: Limits(None) for job in (service, *trainings)}
     weights = {"service": 10.0, "t": 1.0, "u": 1.0, "v": 1.0}
-    actions = plan(snapshot(service, *trainings), limits, {}, weights=weights)
+    actions = planned(snapshot(service, *trainings), limits, {}, weights=weights)
     found = {one.job: one.cpu_shares for one in actions if isinstance(one, Resize)}
     assert found == dict.fromkeys("tuv", 102)
 
@@ -161,15 +204,15 @@ def training(name, *, idle=False, shares=1024, **changes):
     return replace(job, **{"spec": job_spec(name, target=TRAINING), **changes})
 
 
-def planned(*jobs, weights):
+def shares_of(*jobs, weights):
     limits = {job.name: job.actual for job in jobs}
-    actions = plan(snapshot(*jobs), limits, {}, weights=weights)
+    actions = planned(snapshot(*jobs), limits, {}, weights=weights)
     return {one.job: (one.cpu_idle, one.cpu_shares) for one in actions if isinstance(one, Resize)}
 
 
 def test_who_weighs_next_to_nothing_goes_to_the_idle_class():
     weights = {"first": 100.0, "next": 1.1, "last": 0.9}
-    found = planned(*map(training, weights), weights=weights)
+    found = shares_of(*map(training, weights), weights=weights)
     assert {name: idle for name, (idle, _) in found.items()} == {
         "first": False,
         "next": False,
@@ -180,7 +223,7 @@ def test_who_weighs_next_to_nothing_goes_to_the_idle_class():
 def test_all_trainings_without_a_weight_go_to_the_idle_class():
     weights = {"service": 1.0, "first": 0.0, "last": 0.0}
     service = training("service", spec=job_spec("service"))
-    found = planned(service, *map(training, ("first", "last")), weights=weights)
+    found = shares_of(service, *map(training, ("first", "last")), weights=weights)
     assert found == {"first": (True, 2), "last": (True, 2)}
 
 
@@ -189,13 +232,13 @@ def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_the
     there = training("last", idle=True, shares=3)
     for light in (0.0001, 1.9):
         weights = {"first": 100.0, "last": light}
-        assert planned(first, there, weights=weights) == {}
-    found = planned(first, there, weights={"first": 100.0, "last": 2.1})
+        assert shares_of(first, there, weights=weights) == {}
+    found = shares_of(first, there, weights={"first": 100.0, "last": 2.1})
     assert found == {"last": (False, round(2048 * 2.1 / 102.1))}
     # The same where nobody decides weights any more.
-    assert planned(there, weights={}) == {"last": (False, 1024)}
+    assert shares_of(there, weights={}) == {"last": (False, 1024)}
     unwanted = replace(there, can_idle=False)
-    assert planned(first, unwanted, weights={"first": 100.0, "last": 1.0}) == {
+    assert shares_of(first, unwanted, weights={"first": 100.0, "last": 1.0}) == {
         "last": (False, round(2048 / 101))
     }
 
@@ -207,12 +250,13 @@ def test_one_in_the_idle_class_stays_whatever_its_shares_and_comes_back_with_the
         {"spec": job_spec("last")},  # it waits for requests
         {"spec": job_spec("last", target=None)},
         {"spec": job_spec("last", target=TRAINING, bounds=Bounds(0.2))},  # it was promised a part
+        {"spec": job_spec("last", target=TRAINING, bounds=Bounds(0.01, promised=True))},
         {"gpus": ("GPU-1",)},
     ],
 )
 def test_who_does_not_belong_there_never_goes_to_the_idle_class(change):
     last = training("last", **change)
-    found = planned(training("first"), last, weights={"first": 100.0, "last": 0.1})
+    found = shares_of(training("first"), last, weights={"first": 100.0, "last": 0.1})
     assert {"first", "last"} & set(found)
     assert not any(idle for idle, _ in found.values())
 
@@ -220,23 +264,23 @@ def test_who_does_not_belong_there_never_goes_to_the_idle_class(change):
 def test_where_ceilings_are_reserved_one_leaves_the_idle_class_before_it_grows():
     there = training("there", idle=True, actual=Limits(0.5))
     wanted = {"there": Limits(1.0)}
-    leaves, grows = plan(snapshot(there), wanted, {}, reserves=True)
+    leaves, grows = planned(snapshot(there), wanted, {}, reserves=True)
     assert isinstance(leaves, Resize) and isinstance(grows, Resize)
     assert (leaves.limits, leaves.cpu_idle, leaves.grows) == (Limits(0.5), False, False)
     assert (grows.limits, grows.grows) == (Limits(1.0), True)
-    assert len(plan(snapshot(there), wanted, {})) == 1
+    assert len(planned(snapshot(there), wanted, {})) == 1
 
 
 def test_trainings_are_put_behind_each_other_and_not_behind_services():
     service = training("service", spec=job_spec("service"), shares=2)
     weights = {"service": 1000.0, "first": 1.0, "next": 0.5, "last": 0.001}
-    found = planned(service, *map(training, ("first", "next", "last")), weights=weights)
+    found = shares_of(service, *map(training, ("first", "next", "last")), weights=weights)
     assert [found[name][0] for name in weights] == [False, False, False, True]
 
 
 def test_a_change_knows_what_its_container_goes_back_to():
     jobs = snapshot(view("a", actual=1.0, ceiling=2.0), view("b", actual=1.0))
-    actions = plan(jobs, {"a": Limits(0.5), "b": Limits(0.5)}, {})
+    actions = planned(jobs, {"a": Limits(0.5), "b": Limits(0.5)}, {})
     assert {a.job: a.ceiling_cores for a in actions if isinstance(a, Resize)} == {
         "a": 2.0,
         "b": None,
@@ -260,7 +304,7 @@ def sharer(name: str, share: float | None, *gpus: str) -> JobView:
 
 def test_another_share_is_a_resize_that_only_tells_the_job():
     jobs = snapshot(sharer("a", 0.3), sharer("b", 0.6))
-    actions = plan(jobs, {"a": Limits(1.0, 0.5), "b": Limits(1.0, 0.5)}, {"a": "late"})
+    actions = planned(jobs, {"a": Limits(1.0, 0.5), "b": Limits(1.0, 0.5)}, {"a": "late"})
     resizes = [action for action in actions if isinstance(action, Resize)]
     assert [(one.job, one.grows, one.only_tells) for one in resizes] == [
         ("b", False, True),
@@ -272,7 +316,7 @@ def test_another_share_is_a_resize_that_only_tells_the_job():
 
 def test_the_same_share_is_nothing_to_do():
     jobs = snapshot(sharer("a", 0.3))
-    assert plan(jobs, {"a": Limits(1.0, 0.30000001)}, {}) == ()
+    assert planned(jobs, {"a": Limits(1.0, 0.30000001)}, {}) == ()
 
 
 @pytest.mark.parametrize(
@@ -286,7 +330,7 @@ def test_the_same_share_is_nothing_to_do():
 )
 def test_what_shrinks_of_cores_and_share_comes_before_all_growth(limits, steps):
     """And a share that grows while cores shrink waits for the next cycle."""
-    actions = plan(snapshot(sharer("a", 0.3)), {"a": limits}, {})
+    actions = planned(snapshot(sharer("a", 0.3)), {"a": limits}, {})
     resizes = [action for action in actions if isinstance(action, Resize)]
     assert [(one.limits, one.grows) for one in resizes] == steps
     assert [one.before for one in resizes[1:]] == [one.limits for one in resizes[:-1]]
@@ -294,7 +338,7 @@ def test_what_shrinks_of_cores_and_share_comes_before_all_growth(limits, steps):
 
 def test_a_share_that_is_no_longer_divided_is_told():
     whole = replace(sharer("a", 0.3), spec=view("a").spec)
-    (action,) = plan(snapshot(whole), {"a": Limits(1.0, None)}, {})
+    (action,) = planned(snapshot(whole), {"a": Limits(1.0, None)}, {})
     assert isinstance(action, Resize)
     assert action.only_tells
     assert action.limits.gpu_share is None
@@ -304,7 +348,7 @@ def starts(*jobs: JobView, limits: dict[str, Limits] | None = None, **gpus: tupl
     """The shares with which jobs on these GPUs start, a fifth of each promised."""
     specs = [job_spec(name, bounds=Bounds(0.1, None, 0.2, 0.7)) for name in gpus]
     given = limits or {job.name: job.actual for job in jobs}
-    actions = plan(snapshot(*jobs), given, {}, specs, placements=gpus)
+    actions = planned(snapshot(*jobs), given, {}, specs, placements=gpus)
     return {one.job: one.limits.gpu_share for one in actions if isinstance(one, Start)}
 
 
@@ -329,10 +373,10 @@ def test_a_start_on_two_gpus_gets_the_least_of_what_they_leave():
 
 def test_a_job_with_its_gpus_alone_or_none_starts_without_a_share():
     spec = job_spec("whole")
-    (action,) = plan(snapshot(), {}, {}, [spec], placements={"whole": ("GPU-0",)})
+    (action,) = planned(snapshot(), {}, {}, [spec], placements={"whole": ("GPU-0",)})
     assert isinstance(action, Start)
     assert action.limits.gpu_share is None
-    (action,) = plan(snapshot(), {}, {}, [job_spec("none", bounds=Bounds(0.1, None, 0.2, 1.0))])
+    (action,) = planned(snapshot(), {}, {}, [job_spec("none", bounds=Bounds(0.1, None, 0.2, 1.0))])
     assert isinstance(action, Start)
     assert action.limits.gpu_share is None
 
@@ -343,6 +387,6 @@ def test_a_move_takes_its_share_along_as_far_as_there_is_room(busy: float, share
     spec = replace(mover.spec, checkpoint=Checkpoint("SIGUSR1", 30.0, "/ckpt"))
     jobs = snapshot(replace(mover, spec=spec), sharer("a", busy, "GPU-1"))
     given = {"m": Limits(1.0, 0.5), "a": Limits(1.0, busy)}
-    actions = plan(jobs, given, {}, moves={"m": (("GPU-1",), "to make room")})
+    actions = planned(jobs, given, {}, moves={"m": (("GPU-1",), "to make room")})
     (move,) = [action for action in actions if isinstance(action, Move)]
     assert move.start.limits == Limits(1.0, pytest.approx(share))

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 
 from dlsched.config.settings import DeliverHook
-from dlsched.control.ledger.update import Folded
+from dlsched.control.ledger.state import State
 from dlsched.daemon.deliveries import Deliveries
 from dlsched.model.cycle import HookRun
 from dlsched.model.facts import CheckpointAck
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import Delivered, JobState, JobView, NodeView, Reached, Snapshot, Tiers
 from dlsched.store.jobs import delivered_records
-from tests.doubles import job_spec
+from tests.doubles import job_spec, texts
 
 WORD = Delivered(
     "ab", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93, 500)), CheckpointAck(480, "/c")
 )
 LATER = replace(WORD, name="bc", container_id="id-b", tiers=Tiers(Reached(6.0, 0.95)))
 COMMAND = DeliverHook(("/bin/true",))
-NOTHING = Folded(Snapshot(1, 100.0, NodeView(4.0, 4.0, 1 << 30)))
+NOTHING = State(Snapshot(1, 100.0, NodeView(4.0, 4.0, 1 << 30)))
 
 
 class FakeHook:
@@ -67,8 +67,8 @@ class World:
         self.allotted.append((job, deliverable))
 
     def keep(self, *words: Delivered, **more: object) -> tuple[HookRun, ...]:
-        folded = replace(NOTHING, delivered=words, **more)  # type: ignore[arg-type]
-        return self.deliveries.keep(folded, "2026-01-01T00:00:00Z")
+        state = replace(NOTHING, delivered=words, **more)  # type: ignore[arg-type]
+        return self.deliveries.keep(state, "2026-01-01T00:00:00Z")
 
     def told(self) -> dict[str, bool]:
         return {name: word.told for name, word in self.records.all().items()}
@@ -86,7 +86,7 @@ def test_a_word_is_durable_before_the_hook_has_run_and_told_after(tmp_path: Path
     world.hook.done.append(run)
     assert world.keep() == (run,)
     assert delivered_records(tmp_path).of("ab") == replace(kept, told=True)
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []
 
 
 def test_the_next_agent_runs_the_hook_for_what_was_not_told_and_for_nothing_else(
@@ -148,10 +148,10 @@ def test_a_failed_hook_is_an_alarm_and_not_run_again(tmp_path: Path) -> None:
     world.keep(WORD)
     world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
     world.keep()
-    assert list(world.deliveries.troubles()) == ["deliver_hook failed for ab: exit code 3"]
+    assert list(texts(world.deliveries.alarms())) == ["deliver_hook failed for ab: exit code 3"]
     assert world.told() == {"ab": True}
     world.deliveries.use(COMMAND)
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []
     world.keep()
     assert len(world.hook.offered) == 1
 
@@ -164,7 +164,7 @@ def test_a_hook_that_could_not_start_is_an_alarm_and_tried_again_after_a_reload(
     world.hook.done.append(HookRun(world.hook.offered[0], "unstarted", "no such file"))
     world.keep()
     world.keep()
-    assert list(world.deliveries.troubles()) == ["deliver_hook failed for ab: no such file"]
+    assert list(texts(world.deliveries.alarms())) == ["deliver_hook failed for ab: no such file"]
     assert len(world.hook.offered) == 2
     world.deliveries.use(COMMAND)
     world.keep()
@@ -178,7 +178,7 @@ def test_what_no_longer_holds_is_forgotten_with_its_alarm(tmp_path: Path) -> Non
     world.keep()
     world.keep(undelivered=("ab",))
     assert delivered_records(tmp_path).all() == {}
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []
 
 
 def test_a_run_for_a_word_that_was_voided_meanwhile_settles_nothing(tmp_path: Path) -> None:
@@ -190,20 +190,20 @@ def test_a_run_for_a_word_that_was_voided_meanwhile_settles_nothing(tmp_path: Pa
     world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
     world.keep()
     assert world.told() == {"ab": False}
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []
 
 
 def test_a_full_disk_is_an_alarm_and_the_word_holds(tmp_path: Path) -> None:
     world = World(tmp_path)
     (tmp_path / "delivered").rmdir()
     world.keep(WORD)
-    (alarm,) = world.deliveries.troubles()
+    (alarm,) = texts(world.deliveries.alarms())
     assert alarm.startswith("the delivery of a job cannot be recorded: ")
     assert [word.name for word in world.hook.offered] == ["ab"]
     (tmp_path / "delivered").mkdir()
     world.hook.done.append(HookRun(world.hook.offered[0], "done", ""))
     world.keep()
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []
     assert delivered_records(tmp_path).all().keys() == {"ab"}
 
 
@@ -212,10 +212,10 @@ def test_what_a_full_disk_refused_is_written_as_soon_as_it_takes_it(tmp_path: Pa
     (tmp_path / "delivered").rmdir()
     world.keep(WORD, LATER)
     world.keep()
-    assert len(list(world.deliveries.troubles())) == 1
+    assert len(list(texts(world.deliveries.alarms()))) == 1
     (tmp_path / "delivered").mkdir()
     world.keep()
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []
     assert delivered_records(tmp_path).all().keys() == {"ab", "bc"}
     assert len(world.hook.offered) == 2
 
@@ -231,11 +231,11 @@ def test_a_word_that_the_disk_does_not_let_go_of_is_told_to_nobody_and_tried_aga
     world.hook.done.append(HookRun(world.hook.offered[0], "failed", "exit code 3"))
     world.keep()
     assert [word.name for word in world.hook.offered] == ["ab"]
-    (alarm,) = world.deliveries.troubles()
+    (alarm,) = texts(world.deliveries.alarms())
     assert alarm.startswith("the delivery of a job cannot be taken back: ")
     (tmp_path / "away").rename(tmp_path / "delivered")
     world.keep()
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []
     assert delivered_records(tmp_path).all() == {}
 
 
@@ -298,12 +298,12 @@ def test_an_allotment_that_cannot_be_written_is_an_alarm_and_tried_again(tmp_pat
     world = World(tmp_path)
     world.refuses = OSError(28, "No space left on device")
     shown(world, view(True))
-    (alarm,) = world.deliveries.troubles()
+    (alarm,) = texts(world.deliveries.alarms())
     assert alarm.startswith("ab cannot be told of its delivery: [Errno 28]")
     world.refuses = None
     shown(world, view(True))
     assert world.allotted == [("ab", True)]
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []
 
 
 def test_nobody_is_alarmed_for_a_job_that_is_gone(tmp_path: Path) -> None:
@@ -311,4 +311,4 @@ def test_nobody_is_alarmed_for_a_job_that_is_gone(tmp_path: Path) -> None:
     world.refuses = OSError(28, "No space left on device")
     shown(world, view(True))
     shown(world)
-    assert list(world.deliveries.troubles()) == []
+    assert list(texts(world.deliveries.alarms())) == []

@@ -125,7 +125,7 @@ def test_after_a_kill_the_command_gives_everything_back(host: Host) -> None:
     host.assert_given_back()
     again = host.command("release")
     assert (again.returncode, again.stdout) == (0, "")
-    assert again.stderr == "no container has limits of dlsched's\n"
+    assert again.stderr == "no container has limits set by dlsched\n"
 
 
 def test_killed_and_started_again_it_goes_on_and_gives_back_at_its_end(host: Host) -> None:
@@ -187,7 +187,7 @@ def test_a_container_that_fails_makes_the_exit_code_1(host: Host) -> None:
     record.write_text("{")
     done = host.command("release")
     assert done.returncode == 1
-    assert "FAILED: the record of what it had cannot be read: " in done.stdout
+    assert "FAILED: the record of its original limits cannot be read: " in done.stdout
     assert host.quota(host.own) == 100_000
 
 

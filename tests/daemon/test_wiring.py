@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.config.settings import DeliverHook, Engine, Gpus, Settings
+from dlsched.config.settings import DeliverHook, EngineSettings, Gpus, Settings
 from dlsched.control.decider import NamedPolicy
 from dlsched.daemon.agent import Agent, NotOurs
 from dlsched.daemon.wiring import ledger_options, reloaded
@@ -37,7 +37,7 @@ def settings(tmp_path: Path) -> Settings:
         run_dir=tmp_path / "run",
         watch=tmp_path / "jobs.d",
         policy="none",
-        engine=Engine(host=f"unix://{tmp_path}/no-engine.sock"),
+        engine=EngineSettings(host=f"unix://{tmp_path}/no-engine.sock"),
     )
 
 

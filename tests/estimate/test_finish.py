@@ -9,6 +9,7 @@ import pytest
 
 from dlsched.estimate.finish import finish_forecast, time_to
 from dlsched.model.facts import Sample
+from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.state import JobState, JobView, Progress, Reached, Tiers
 from tests.doubles import job_spec
@@ -68,7 +69,7 @@ def test_a_flattening_curve_is_never_done_before_the_estimate(seen_s):
 
 @pytest.mark.parametrize(("view", "in_s", "why"), [
     (job(0.1, 0.2, 0.3), 67.0, "a reaches accuracy 0.97 at its present pace"),
-    (job(0.1, 0.2, tiers=Tiers(finished=Reached(5.0, 0.98))), 0.0, "a has reached accuracy 0.97"),
+    (job(0.1, 0.2, tiers=Tiers(finished=Reached(5.0, 0.98))), -15.0, "a has reached accuracy 0.97"),
     (job(0.1, 0.2), None, "a tells too little of accuracy 0.97"),
     (job(0.3, 0.2, 0.1), None, "a does not come nearer to accuracy 0.97"),
     (job(target=LatencyTarget(0.05)), None, "a serves until it is stopped"),
@@ -78,5 +79,14 @@ def test_a_flattening_curve_is_never_done_before_the_estimate(seen_s):
 ])  # fmt: skip
 def test_what_tells_when_a_job_is_done_is_said(view, in_s, why):
     seen = finish_forecast(view, 20.0)
-    assert seen.why == why
-    assert seen.in_s == (None if in_s is None else pytest.approx(in_s))
+    assert (seen.tier, seen.why) == ("finish", why)
+    assert seen.at_s == (None if in_s is None else pytest.approx(20.0 + in_s))
+
+
+def test_what_the_policy_expects_goes_before_the_present_pace():
+    view, soon = job(0.1, 0.2, 0.3), Forecast(ForecastKind.EXPECTED, "finish", 400.0, 300.0, 900.0)
+    told = (Forecast(ForecastKind.EXPECTED, "deliver", 50.0), soon)
+    found = finish_forecast(view, 20.0, told)
+    assert found == replace(soon, why="a is expected to reach accuracy 0.97")
+    unlikely = (Forecast(ForecastKind.UNLIKELY, "finish", best=0.95),)
+    assert finish_forecast(view, 20.0, unlikely) == finish_forecast(view, 20.0)

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.control.controller import Controller
-from dlsched.control.decider import NamedPolicy
+from dlsched.control.decider import Decider, NamedPolicy
 from dlsched.control.guards import GuardOptions
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
+from dlsched.control.ports import Ports
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.cycle import CycleReport
@@ -116,15 +117,10 @@ class GpuWorld:
     def agent(self, memory: object = None) -> Controller:
         """An agent that has just started, with what one before it remembered."""
         return Controller(
-            runtime=self,
-            clock=self.clock,
-            inbox=self.inbox,
-            records=FakeRecords(),
-            ledger=Ledger(LedgerOptions()),
-            policy=NamedPolicy(self.policy, load(self.policy)),
-            guards=self.guards,
-            memory=memory,
-            publish=self.reports.append,
+            Ports(self, self.clock, self.inbox, FakeRecords(), self.reports.append),
+            Ledger(LedgerOptions()),
+            Decider(NamedPolicy(self.policy, load(self.policy)), memory),
+            self.guards,
         )
 
     def run(self, seconds: float) -> None:
@@ -135,6 +131,11 @@ class GpuWorld:
             self.clock.advance(CYCLE_S)
 
     # ------------------------------------------------------------------ the Runtime port
+
+    held: str | None = None
+
+    def advance(self, now_s: float) -> None:
+        pass
 
     def observe(self, now_s: float) -> Observation:
         self._pass(now_s - self._now_s)

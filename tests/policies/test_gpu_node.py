@@ -13,16 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.control.decider import Decider, NamedPolicy
-from dlsched.control.guards import GuardOptions, guard, refuse_nonsense
+from dlsched.control.guards import GuardOptions, guard_limits, refuse_nonsense
+from dlsched.control.ledger.state import State
 from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
-from dlsched.model.decision import Decision
+from dlsched.model.decision import Answer, Decision, PolicyRules
 from dlsched.model.errors import PolicyError
 from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, LatencyTarget, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
-from dlsched.policies.gpu_node import LOOK_S, Part, PerDevice, PerDeviceMemory, places
+from dlsched.policies.cpu_trials import MEASURED_EVERY_S, CpuTrials
+from dlsched.policies.gpu_node import Part, PerDevice, PerDeviceMemory, per_device, places
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check, memory_text, recalled
 from tests.doubles import gpu_fact, sketch, view
@@ -87,7 +89,7 @@ def even(snapshot: Snapshot) -> Decision:
     part = snapshot.node.capacity_cores / max(1, len(snapshot.running))
     return Decision(
         limits={job.name: Limits(part) for job in snapshot.running},
-        why={job.name: f"even: {part:.3f} cores" for job in snapshot.running},
+        why={job.name: f"even: {snapshot.resource.amount(part)}" for job in snapshot.running},
         next_s=30.0 if is_gpu(snapshot) else 2.0,
     )
 
@@ -101,15 +103,20 @@ def even(snapshot: Snapshot) -> Decision:
 def test_without_a_gpu_everything_is_exactly_as_without_the_wrapper(
     name: str, options: dict[str, object], first: Snapshot, second: Snapshot
 ) -> None:
-    bare, wrapped = load(name, options), PerDevice(load(name, options))
+    wrapped = load(name, options)
+    bare = wrapped.policy if isinstance(wrapped, PerDevice) else wrapped
     memory: object = None
     for seen in (first, second, second):
         plain, through = bare.decide(seen, memory), wrapped.decide(seen, memory)
         assert through == plain
         assert memory_text(through.memory) == memory_text(plain.memory)
-        assert guard(seen, through, GuardOptions(), reserves=bare.reserves) == guard(
-            seen, plain, GuardOptions(), reserves=bare.reserves
-        )
+        guarded = [
+            guard_limits(
+                State(seen), Answer(decision=one, rules=PolicyRules(bare.reserves)), GuardOptions()
+            )
+            for one in (through, plain)
+        ]
+        assert guarded[0] == guarded[1]
         memory = plain.memory
 
 
@@ -121,7 +128,8 @@ def test_without_a_gpu_the_policy_sees_the_very_same_snapshot() -> None:
 
 def test_a_policy_that_opts_out_is_asked_once_as_it_is() -> None:
     policy, seen = AsItIs(even), node(sharer("a"), sharer("b"))
-    decision = PerDevice(policy).decide(seen, None)
+    assert per_device(policy) is policy
+    decision = policy.decide(seen, None)
     assert policy.seen == [seen]
     assert decision == replace(even(seen), memory=Noted(1))
 
@@ -193,7 +201,7 @@ def test_it_looks_again_before_the_policy_wants_to_be_asked() -> None:
     lazy = Scripted(lambda snapshot: replace(even(snapshot), next_s=600.0))
     wrapped = PerDevice(lazy)
     decision = wrapped.decide(node(sharer("a")), None)
-    assert decision.next_s == LOOK_S
+    assert decision.next_s == MEASURED_EVERY_S
     again = wrapped.decide(node(sharer("a"), now_s=105.0), decision.memory)
     assert len(lazy.seen) == 2
     assert again.limits == {}
@@ -278,12 +286,13 @@ HELD = Response(
 
 
 def remembered(*responses: Response) -> PerDeviceMemory[Noted]:
-    return PerDeviceMemory(Part("", Noted(1), 1e9), (Part(ZERO.uuid, Noted(1), 1e9),), responses)
+    gpu = Part(ZERO.uuid, Noted(1), 1e9)
+    return PerDeviceMemory(Part("", Noted(1), 1e9), (gpu,), CpuTrials(responses))
 
 
 def test_what_it_cannot_use_is_the_policys_to_give_to_others() -> None:
     seen = node(sharer("a"), view("b"), wakes=("b: arrived",))
-    decision = PerDevice(load("fair")).decide(seen, replace(remembered(HELD), gpus=()))
+    decision = load("fair").decide(seen, replace(remembered(HELD), gpus=()))
     assert decision.limits["a"].cpu_cores == pytest.approx(0.525)
     assert decision.limits["b"].cpu_cores == pytest.approx(4 - 0.525 * MARGIN)
     assert decision.why["a"] == (
@@ -328,7 +337,7 @@ def test_on_a_full_host_speed_is_of_the_cores_that_it_had(
     seen = replace(seen, node=replace(seen.node, foreign_cores=foreign))
     memory = PerDevice(Scripted(even)).decide(seen, None).memory
     assert isinstance(memory, PerDeviceMemory)
-    assert [one.least.cores for one in memory.responses] == [cores]
+    assert [one.least.cores for one in memory.trials.responses] == [cores]
 
 
 def test_what_is_measured_in_a_trial_is_not_judged() -> None:
@@ -364,10 +373,10 @@ def test_memory_survives_the_journal_for_every_policy(
     monkeypatch.syspath_prepend("examples")
     named = NamedPolicy(name, load(name))
     seen = node(sharer("a"), sharer("b"), sharer("x", 0.3, ZERO.uuid, ONE.uuid))
-    decision = PerDevice(named.policy).decide(seen, None)
+    decision = named.policy.decide(seen, None)
     memory = decision.memory
     assert isinstance(memory, PerDeviceMemory)
-    memory = replace(memory, responses=(HELD,))
+    memory = replace(memory, trials=CpuTrials((HELD,), (("a", 1.0),)))
     plain = json.loads(memory_text(memory))
     assert recalled(named.policy, plain) == (memory, None)
     memory_size_check(memory, places(seen))
@@ -379,10 +388,17 @@ def test_memory_without_gpus_is_recalled_as_ever_and_nonsense_is_told() -> None:
     named = NamedPolicy("scripted", Scripted(even))
     assert recalled(named.policy, {"asked": 3}) == (Noted(3), None)
     assert recalled(named.policy, None) == (None, None)
-    wrapped = {"cores": {"device": ""}, "gpus": [], "responses": [{"name": 1}]}
-    memory, trouble = recalled(named.policy, wrapped)
-    assert memory is None
-    assert trouble is not None
+    wrapped = {"cores": {"device": ""}, "trials": {"responses": [{"name": 1}]}}
+    memory, trouble = recalled(named.policy, {**wrapped, "form": "per device"})
+    assert (memory, trouble) == (None, "trials.responses.0.name: Input should be a valid string")
+
+
+def test_memory_of_the_version_before_is_recalled() -> None:
+    policy = per_device(Scripted(even))
+    now = replace(remembered(HELD), trials=CpuTrials((HELD,), (("a", 1.0),)))
+    plain = json.loads(memory_text(now))
+    before = {"cores": plain["cores"], "gpus": plain["gpus"], **plain["trials"]}
+    assert recalled(policy, before) == (now, None)
 
 
 def test_places_count_a_job_once_and_once_more_for_each_gpu_that_it_shares() -> None:
@@ -432,9 +448,9 @@ def test_shares_stay_within_promise_and_ceiling_and_sum_to_one_gpu_at_most(
         policy = load(name)
     decider = Decider(NamedPolicy(name, policy))
     for one in (seen, replace(later, now_s=200.0, wakes=("somebody: arrived",))):
-        decision = decider.decide(one)
-        assert decision is not None, decider.failure
-        limits = guard(one, decision, GuardOptions(), reserves=decider.reserves).limits
+        answer = decider.ask(one)
+        assert answer.decision is not None, answer.failure
+        limits = guard_limits(State(one), answer, GuardOptions()).limits
         used = {ZERO.uuid: 0.0, ONE.uuid: 0.0}
         for job in one.running:
             share, bounds = limits[job.name].gpu_share, job.spec.bounds

@@ -12,12 +12,13 @@ import pytest
 
 from dlsched.control.decider import NamedPolicy, ShadowDecider
 from dlsched.control.guards import GuardOptions
+from dlsched.control.ledger.state import State
 from dlsched.estimate.response import STEP_DOWN
 from dlsched.model.actions import Resize
 from dlsched.model.decision import Decision
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
-from dlsched.policies.gpu_node import PerDeviceMemory
+from dlsched.policies.gpu_node import PerDeviceMemory, per_device
 from dlsched.policies.registry import load
 from dlsched.simulation.replay import Replay
 from dlsched.store.journal.reader import JournalReader
@@ -74,7 +75,7 @@ def test_dqoes_satisfies_those_it_can_when_not_all_fit_on_the_gpu(seed: int) -> 
         assert missed(world, "a") <= BAND
         assert missed(world, "b") <= BAND
     assert world.boxes["dear"].limits.gpu_share == pytest.approx(0.1, abs=0.05)
-    assert "too dear while GPU 0 is short" in world.why("dear")
+    assert "too dear while time on GPU 0 is short" in world.why("dear")
     assert world.most_given <= 1.0 + 1e-9
 
 
@@ -200,7 +201,8 @@ def test_trials_leave_nothing_behind_with_a_policy_that_changes_nothing(silent: 
         "feeds": (service("feeds", 0.05, share=1.0), Work(0.1, 0.01, threads=8.0)),
     }
     world = GpuWorld("fair", jobs)
-    world.controller.use(NamedPolicy("keeps", KeepsWhatItWanted(silent)), GuardOptions())
+    keeps = per_device(KeepsWhatItWanted(silent))
+    world.controller.use(NamedPolicy("keeps", keeps), GuardOptions())
     world.run(120)
     cores = [one.limits["feeds"].cpu_cores for one in world.reports if "feeds" in one.limits]
     assert min(cores) == pytest.approx(2.0 / STEP_DOWN, abs=0.001)  # type: ignore[type-var]
@@ -257,7 +259,7 @@ def test_a_shadow_decides_shares_beside_the_policy_that_acts() -> None:
     world.run(30)
     for _ in range(30):
         world.run(1)
-        seen = shadow.look(world.reports[-1].snapshot, GuardOptions())
+        seen, _ = shadow.ask(State(world.reports[-1].snapshot), GuardOptions())
     assert seen.trouble is None
     assert seen.limits["quick"].gpu_share > 0.55  # type: ignore[operator]
     assert world.boxes["quick"].limits.gpu_share == 0.5

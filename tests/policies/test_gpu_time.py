@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.model.facts import GpuProcess
+from dlsched.model.resource import CPU, GpuTime
 from dlsched.model.spec import Bounds, Limits
 from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
 from dlsched.policies.gpu_time import (
@@ -14,7 +15,7 @@ from dlsched.policies.gpu_time import (
     foreign_share,
     gpu_name,
     in_steps,
-    of_time,
+    of_gpu,
     same_share,
     shared_gpus,
     shares_gpus,
@@ -52,6 +53,7 @@ def test_its_time_takes_the_place_of_cores() -> None:
     assert (seen.node.capacity_cores, seen.node.cores) == (0.9, 1.0)
     assert (seen.node.grain_cores, seen.node.foreign_cores) == (0.01, 0.1)
     assert seen.node.memory_bytes == FACT.memory_bytes
+    assert (node().resource, seen.resource) == (CPU, GpuTime(UUID, "GPU 3"))
     assert job.spec.bounds == Bounds(0.2, 0.8)
     assert job.desired == job.actual == Limits(0.4)
     assert job.usage == Usage(cpu_cores=0.33, window_cores=0.35, memory_bytes=5 << 30)
@@ -127,16 +129,16 @@ def test_starts_are_there_with_what_they_are_promised() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("G: 0.500 -> 0.600 cores", "G: 0.500 -> 0.600 of GPU 3's time"),
-        ("1 core", "1 of GPU 3's time"),
-        ("too dear while CPU is short", "too dear while GPU 3 is short"),
-        ("scores", "GPU 3: scores"),
+        ("0.600 of GPU 3's time", "0.600 of GPU 3's time"),
+        ("G: 0.600 cores", "GPU 3 (1 core is all of its time): G: 0.600 cores"),
+        ("after 1 core-s", "GPU 3 (1 core is all of its time): after 1 core-s"),
+        ("loss scores", "GPU 3: loss scores"),
         ("watching: unchanged", "GPU 3: watching: unchanged"),
         ("", ""),
     ],
 )
-def test_what_is_said_of_cores_is_said_of_its_time(words: str, said: str) -> None:
-    assert of_time(words, gpu_name(node(), UUID)) == said
+def test_a_reason_names_the_gpu_that_it_is_about(words: str, said: str) -> None:
+    assert of_gpu(words, gpu_name(node(), UUID)) == said
 
 
 def test_an_instance_is_named_with_its_gpu_and_a_lost_one_by_its_uuid() -> None:

@@ -33,7 +33,7 @@ OWN = f"{__name__}:Choosy"
 
 
 def chosen(spelled: str, **options: object) -> Any:
-    return load(spelled, options).parameters  # type: ignore[attr-defined]
+    return load(spelled, options).policy.parameters  # type: ignore[attr-defined]
 
 
 def test_values_are_typed_by_the_defaults() -> None:

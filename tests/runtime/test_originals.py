@@ -10,14 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.runtime.originals import FOLDER, EngineWords, Original, Originals
+from dlsched.runtime.originals import FOLDER, EngineLimits, Original, Originals
+from tests.doubles import texts
 
 ID = "a" * 64
 THEIRS = Original(
     ID,
     "theirs",
     adopted=True,
-    told=EngineWords(quota_us=30_000, shares=512),
+    told=EngineLimits(quota_us=30_000, shares=512),
     files={"cpu.max": "30000 100000", "cpu.weight": "20"},
     wall_time="2026-01-01T00:00:00Z",
 )
@@ -28,7 +29,7 @@ def test_a_record_outlasts_the_agent_in_a_file_of_its_container(tmp_path: Path) 
     assert [path.name for path in (tmp_path / FOLDER).iterdir()] == [f"{ID}.json"]
     again = Originals(tmp_path)
     assert again.of(ID) == THEIRS
-    assert again.trouble == ()
+    assert again.alarms == ()
     again.lift(ID)
     assert Originals(tmp_path).all() == {}
 
@@ -42,7 +43,7 @@ words = st.integers(-1, 1 << 40)
         container_id=st.just(ID),
         job=st.text(),
         adopted=st.booleans(),
-        told=st.builds(EngineWords, words, words, words, words, words, words),
+        told=st.builds(EngineLimits, words, words, words, words, words, words),
         files=st.dictionaries(st.text(), st.text(), max_size=4),
         ceiling_cores=st.none() | st.floats(0, 1e4),
         wall_time=st.text(),
@@ -59,9 +60,9 @@ def test_any_record_reads_back_the_same(
 
 def test_what_it_goes_back_to() -> None:
     assert THEIRS.cpu_cores == 0.3
-    assert replace(THEIRS, told=EngineWords(quota_us=30_000, period_us=50_000)).cpu_cores == 0.6
-    assert replace(THEIRS, told=EngineWords(nano_cpus=370_000_000)).cpu_cores == 0.37
-    assert replace(THEIRS, told=EngineWords(quota_us=-1)).cpu_cores is None
+    assert replace(THEIRS, told=EngineLimits(quota_us=30_000, period_us=50_000)).cpu_cores == 0.6
+    assert replace(THEIRS, told=EngineLimits(nano_cpus=370_000_000)).cpu_cores == 0.37
+    assert replace(THEIRS, told=EngineLimits(quota_us=-1)).cpu_cores is None
     assert replace(THEIRS, adopted=False, ceiling_cores=2.0).cpu_cores == 2.0
     assert (THEIRS.seen.quota_us, THEIRS.seen.weight) == (30_000, 20)
 
@@ -88,7 +89,7 @@ def test_a_broken_record_is_moved_aside_told_and_remembered_as_lost(
     file.write_text(text)
     found = Originals(tmp_path)
     assert found.of(ID) is None
-    (line,) = found.trouble
+    (line,) = texts(found.alarms)
     assert line.startswith(str(file)) and "left as it is" in line and "\n" not in line
     for again in (found, Originals(tmp_path)):
         assert again.lost(ID) == file.with_name(f"{ID}.json.broken")
@@ -101,7 +102,7 @@ def test_other_files_are_left_alone(tmp_path: Path) -> None:
     for name in ("README", "short.json", f"{'z' * 64}.json", f"{ID}.json.broken.bak"):
         (tmp_path / FOLDER / name).write_text("x")
     found = Originals(tmp_path)
-    assert (found.all(), found.trouble, found.all_lost()) == ({}, (), ())
+    assert (found.all(), found.alarms, found.all_lost()) == ({}, (), ())
     assert len(list((tmp_path / FOLDER).iterdir())) == 4
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dlsched.model.spec import Tier
 from dlsched.simulation import bounds
 from dlsched.simulation.bounds import (
     Demand,
@@ -78,9 +79,9 @@ def test_who_leaves_makes_room_and_counts_with_the_time_that_it_had() -> None:
 
 
 def test_a_tier_counts_its_own_work_and_only_jobs_that_reach_it() -> None:
-    jobs = [Work(0, 30, 1, (3.0, None)), Work(0, 20, 1, (None, None))]
-    assert goals(jobs, 0) == {0: Goal(0, 3.0, 1)}
-    assert goals(jobs, 1) == {}
+    jobs = [Work(0, 30, 1, {Tier.DELIVER: 3.0}), Work(0, 20, 1)]
+    assert goals(jobs, Tier.DELIVER) == {0: Goal(0, 3.0, 1)}
+    assert goals(jobs, Tier.FINISH) == {}
     assert goals(jobs, None) == {0: Goal(0, 30, 1), 1: Goal(0, 20, 1)}
 
 

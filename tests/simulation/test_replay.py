@@ -81,7 +81,7 @@ def test_a_replay_of_the_policy_that_decided_agrees_exactly(
                 assert json.loads(memory_text(would.decision.memory)) == report.decision.memory
             assert all(row.difference_cores == 0.0 and row.agrees for row in rows)
             assert all(row.done_why == row.would_why for row in rows)
-        assert reader.trouble is None
+        assert reader.problem is None
     assert again.cycles >= 240
     assert again.recorded == {policy: decided}
     assert (again.asks, again.failures, again.all.agreed_ratio) == (decided, 0, 1.0)

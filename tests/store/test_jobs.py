@@ -19,6 +19,7 @@ from dlsched.model.facts import CheckpointAck
 from dlsched.model.spec import NAME
 from dlsched.model.state import Delivered, Ended, Reached, Tiers
 from dlsched.store.jobs import delivered_records, ended_records, lock_state_dir
+from tests.doubles import texts
 
 DONE = Ended("face-unlock", "d1", "finished", "exit 0", 0, "2026-01-01T00:00:00Z", 12.5)
 
@@ -29,7 +30,7 @@ def test_a_record_outlasts_the_agent(tmp_path: Path) -> None:
     assert again.of("face-unlock") == DONE
     assert again.all() == {"face-unlock": DONE}
     assert again.of("other") is None
-    assert again.trouble == ()
+    assert again.alarms == ()
 
 
 def test_a_later_record_replaces_and_lift_forgets(tmp_path: Path) -> None:
@@ -50,7 +51,7 @@ def test_a_record_that_is_lifted_while_others_are_read_is_none(
     listed = [*(tmp_path / "ended").iterdir(), tmp_path / "ended" / "gone.json"]
     monkeypatch.setattr(Path, "iterdir", lambda _: iter(listed))
     again = ended_records(tmp_path)
-    assert (dict(again.all()), again.trouble) == ({"face-unlock": DONE}, ())
+    assert (dict(again.all()), again.alarms) == ({"face-unlock": DONE}, ())
 
 
 @given(st.builds(
@@ -97,8 +98,8 @@ def test_any_delivery_reads_back_the_same(
 def test_a_broken_delivery_is_moved_aside_and_told_with_what_it_means(tmp_path: Path) -> None:
     (tmp_path / "delivered").mkdir()
     (tmp_path / "delivered" / "ab.json").write_text('{"name": "ab", "tiers": 3}')
-    (trouble,) = delivered_records(tmp_path).trouble
-    assert trouble.endswith("moved to ab.json.broken; the delivery may be told once more")
+    (trouble,) = texts(delivered_records(tmp_path).alarms)
+    assert trouble.endswith("moved to ab.json.broken; the delivery may be reported once more")
 
 
 @pytest.mark.parametrize(
@@ -111,10 +112,10 @@ def test_a_broken_record_is_moved_aside_and_told(tmp_path: Path, content: bytes)
     (tmp_path / "ended" / "ab.json").write_bytes(content)
     records = ended_records(tmp_path)
     assert records.all() == {"face-unlock": DONE}
-    (trouble,) = records.trouble
+    (trouble,) = texts(records.alarms)
     assert "ab.json" in trouble
     assert (tmp_path / "ended" / "ab.json.broken").read_bytes() == content
-    assert ended_records(tmp_path).trouble == ()
+    assert ended_records(tmp_path).alarms == ()
 
 
 def test_what_a_power_cut_left_half_written_is_cleared(tmp_path: Path) -> None:

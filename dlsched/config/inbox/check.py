@@ -1,7 +1,4 @@
-"""What a job file asks for, or why it may not: a user's by their rules too.
-
-Owns which rules and which env_files a file's owner has. It must not list folders, nor remember.
-"""
+"""Checks job files, a user's file against the user's rules too."""
 
 from __future__ import annotations
 
@@ -17,37 +14,37 @@ from dlsched.model.errors import SpecError
 from dlsched.model.spec import JobSpec
 
 _USER_PROBLEMS = 5
-"""Told of a user's file; `dlsched check` tells all."""
+"""Reported of a user's file at most; `dlsched check` reports all."""
 
 
-class Beside:
-    """Reads env_files and remembers how each one was, so that a change of one shows."""
+class EnvFiles:
+    """Reads env_files and remembers their stamps, to notice changes."""
 
     def __init__(self, folder: Path, read: Callable[[str], str], *, anywhere: bool) -> None:
-        """`anywhere`: names may lead out of the folder, through links too."""
+        """`anywhere`: names may lead out of the folder, also through links."""
         self._folder = folder
         self._read = read
         self._anywhere = anywhere
-        self._seen: dict[str, Stamp | None] = {}
+        self._stamps: dict[str, Stamp | None] = {}
         self.size_bytes = 0
-        """What was read so far, which takes time as the job file itself does."""
+        """Bytes read so far, which count towards the scan's budget."""
 
     def __call__(self, name: str) -> str:
         if self._anywhere or "/" not in name:
-            self._seen[name] = self._stamp(name)
+            self._stamps[name] = self._stamp(name)
         content = self._read(name)
         self.size_bytes += len(content)
         return content
 
     @property
-    def seen(self) -> bool:
-        """Whether there is any that can change."""
-        return bool(self._seen)
+    def watched(self) -> bool:
+        """Whether there is any file that can change."""
+        return bool(self._stamps)
 
     @property
     def changed(self) -> bool:
-        """Whether one of them is no longer as it was read."""
-        return any(self._stamp(name) != stamp for name, stamp in self._seen.items())
+        """Whether any file changed since it was read."""
+        return any(self._stamp(name) != stamp for name, stamp in self._stamps.items())
 
     def _stamp(self, name: str) -> Stamp | None:
         return stamp_at(self._folder / name, through_links=self._anywhere)
@@ -55,39 +52,41 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The job, or else its problems, a line each."""
+    """The job, or its problems, a line each."""
 
     spec: JobSpec | None
     problems: tuple[str, ...] = ()
-    beside: Beside | None = None
-    """The env_files that were read for it."""
+    env_files: EnvFiles | None = None
+    """The env_files that it names."""
 
 
 def judge(folder: Path, name: str, file: JobFile, tenants: Tenants) -> Judged:
-    """The job file of that name in the watch folder, by the rules of its owner."""
+    """Check that file of the watch folder by the rules of its owner."""
     if is_operator(file.owner):
-        return _judged(file, name, Beside(folder, env_file_reader(folder), anywhere=True))
+        return _judged(file, name, EnvFiles(folder, env_file_reader(folder), anywhere=True))
     within = (folder / name).parent
     reader = beside_reader(within, file.owner, ENV_FILE_MAX_BYTES)
-    judged = _judged(file, name, Beside(within, reader, anywhere=False), tenants)
+    judged = _judged(file, name, EnvFiles(within, reader, anywhere=False), tenants)
     if len(judged.problems) <= _USER_PROBLEMS:
         return judged
     more = f"{name}: and {len(judged.problems) - _USER_PROBLEMS} more: see `dlsched check`"
     return replace(judged, problems=(*judged.problems[:_USER_PROBLEMS], more))
 
 
-def _judged(file: JobFile, name: str, beside: Beside, tenants: Tenants | None = None) -> Judged:
-    """`tenants` None: no rules bind the file."""
+def _judged(
+    file: JobFile, name: str, env_files: EnvFiles, tenants: Tenants | None = None
+) -> Judged:
+    """`tenants` None: no rules apply."""
     rules = None if tenants is None else tenants.rules_of(file.owner)
     if tenants is not None and rules is None:
-        told = f"{name}: belongs to uid {file.owner}, whom the settings' `tenants` leave out"
-        return Judged(None, (told,), beside)
+        line = f"{name}: belongs to uid {file.owner}, whom the settings' `tenants` leave out"
+        return Judged(None, (line,), env_files)
 
     def refused(spec: JobSpec) -> Iterable[tuple[Place, str]]:
         return () if rules is None else refusals(spec, rules, owner_of(file.owner))
 
     try:
-        spec = parse_spec(file.text, name, beside, refused)
+        spec = parse_spec(file.text, name, env_files, refused)
     except SpecError as error:
-        return Judged(None, tuple(str(problem) for problem in error.problems), beside)
-    return Judged(replace(spec, owner=file.owner), (), beside)
+        return Judged(None, tuple(str(problem) for problem in error.problems), env_files)
+    return Judged(replace(spec, owner=file.owner), (), env_files)

@@ -1,8 +1,4 @@
-"""The watch folder as the controller wants it: specs in force, and what must be spared.
-
-Owns the rule when a container without a spec is left alone, and the durable record of which file
-holds which job's name. It must not read files (`scan` does), nor touch containers.
-"""
+"""The watch folder's desired state: specs to run, containers to spare, owners of job names."""
 
 from __future__ import annotations
 
@@ -11,96 +7,99 @@ from pathlib import Path
 
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.config.users import Tenants
-from dlsched.control.ledger.desired import Wish
-from dlsched.control.ports import Inbound
+from dlsched.control.ledger.desired import Desired
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact
-from dlsched.store.jobs import Claim
+from dlsched.store.jobs import NameClaim
 from dlsched.store.records import Records
 
 
-class FolderWish:
-    """The wishes of one folder; only the loop's thread asks for them."""
+class DesiredFolder:
+    """The desired state of one folder; only for the loop's thread."""
 
-    def __init__(self, inbox: Inbox, folder: Path, claims: Records[Claim] | None = None) -> None:
-        """`claims` None: nothing is kept, as in a dry run."""
+    def __init__(
+        self, inbox: Inbox, folder: Path, claims: Records[NameClaim] | None = None
+    ) -> None:
+        """`claims` None: nothing is recorded, as in a dry run."""
         self._inbox = inbox
         self._folder = folder
         self._claims = claims
         self._known: set[str] = set()
-        """Files that were in force under this agent: when one of them is gone, it was removed."""
+        """Files that this agent has applied: one that is now gone was removed."""
         self.next_s: float | None = None
-        self._seen: InboxScan | None = None
-        self._inbound = Inbound()
-        """What `_seen` came to."""
+        self._scanned: InboxScan | None = None
+        self._desired = Desired()
+        """The result of `_scanned`."""
 
     def use(self, tenants: Tenants) -> None:
-        """Other rules for users' files from the next scan on."""
+        """Apply other rules to users' files from the next scan on."""
         self._inbox.use(tenants)
 
-    def scan(self, now_s: float) -> Inbound:
-        """Read the folder; a container is spared while its file may still be there."""
-        seen = self._inbox.scan(now_s)
-        self.next_s = seen.next_s
-        if seen is not self._seen:
-            self._known.update(seen.files.values())
-            self._seen, self._inbound = seen, self._inbound_of(seen)
-        troubles = (seen.trouble, *seen.closed.values(), self._keep_claims(seen))
-        told = tuple(trouble for trouble in troubles if trouble is not None)
-        return replace(self._inbound, troubles=told)
+    def scan(self, now_s: float) -> Desired:
+        """Scan the folder; a container is spared while its file may still be there."""
+        scan = self._inbox.scan(now_s)
+        self.next_s = scan.next_s
+        if scan is not self._scanned:
+            self._known.update(scan.files.values())
+            self._scanned, self._desired = scan, self._desired_of(scan)
+        alarms = [
+            Alarm(user, AlarmKey.USER_FOLDER_REFUSED, why) for user, why in scan.closed.items()
+        ]
+        if scan.problem is not None:
+            alarms.insert(0, Alarm(str(self._folder), AlarmKey.FOLDER_UNREADABLE, scan.problem))
+        if (why := self._keep_claims(scan)) is not None:
+            alarms.append(Alarm("claims", AlarmKey.RECORD_NOT_WRITTEN, why))
+        return replace(self._desired, alarms=tuple(alarms))
 
-    def _inbound_of(self, seen: InboxScan) -> Inbound:
-        users = any("/" in name for name in seen.files.values())
-        return Inbound(
-            wish=Wish(
-                specs={spec.name: spec for spec in seen.specs},
-                spares=lambda fact: self._spared(fact, seen),
-                settled=seen.settled and not _rejected(seen, ""),
-                claimed=frozenset(seen.claims),
-                yields=(lambda fact: _yields(fact, seen)) if users else None,
-            ),
-            sources={job: f"{self._folder}/{name}" for job, name in seen.files.items()},
-            rejected=seen.rejected,
+    def _desired_of(self, scan: InboxScan) -> Desired:
+        users = any("/" in name for name in scan.files.values())
+        return Desired(
+            specs={spec.name: spec for spec in scan.specs},
+            sources={job: f"{self._folder}/{name}" for job, name in scan.files.items()},
+            rejected=scan.rejected,
+            spares=lambda fact: self._spared(fact, scan),
+            settled=scan.settled and not _rejected(scan, ""),
+            claimed=frozenset(scan.claims),
+            yields=(lambda fact: _yields(fact, scan)) if users else None,
         )
 
-    def _keep_claims(self, seen: InboxScan) -> str | None:
-        """Make durable which file holds which name; returns what is wrong with that.
-
-        After a restart the file that held a name goes before another owner's that came later.
-        """
+    def _keep_claims(self, scan: InboxScan) -> str | None:
+        """Record which file owns which name, for after a restart; returns what went wrong, if
+        anything."""
         if self._claims is None:
             return None
         kept = self._claims.all()
         try:
-            for job in kept.keys() - seen.claims.keys():
+            for job in kept.keys() - scan.claims.keys():
                 self._claims.lift(job)
-            for job, name in seen.claims.items():
+            for job, name in scan.claims.items():
                 if job not in kept or kept[job].file != name:
-                    self._claims.record(Claim(job, name))
+                    self._claims.record(NameClaim(job, name))
             self._claims.write_again()
         except OSError as error:
-            return f"whose a job's name is cannot be recorded: {error}"
+            return f"the owners of job names cannot be recorded: {error}"
         return None
 
-    def _spared(self, fact: ContainerFact, seen: InboxScan) -> str | None:
+    def _spared(self, fact: ContainerFact, scan: InboxScan) -> str | None:
         """Why the container of a job without a spec is left alone; None: its file was removed."""
-        if seen.trouble is not None:
-            return seen.trouble
+        if scan.problem is not None:
+            return scan.problem
         source = Path(fact.source)
         name = self._name(source)
         if name is None:
             return f"it was started from {source.parent}, not from {self._folder}"
         user = name.rpartition("/")[0]
-        if user in seen.closed:
-            return seen.closed[user]
-        rejected = _rejected(seen, user)
+        if user in scan.closed:
+            return scan.closed[user]
+        rejected = _rejected(scan, user)
         if name in rejected or fact.job in rejected.values():
             return f"its job file {name} is rejected"
-        if name in seen.unsettled:
+        if name in scan.unsettled:
             return f"its job file {name} is still being read"
         if name in self._known:
             return None
-        # A restarted agent has not seen the file: it may have been renamed, and be among these.
-        if not seen.settled or user in seen.unsettled_users:
+        # After a restart the file is unknown: it may have been renamed to one of these.
+        if not scan.settled or user in scan.unsettled_users:
             return "the job files are still being read"
         unknown = sorted(file for file, job in rejected.items() if job is None)
         if unknown:
@@ -108,7 +107,7 @@ class FolderWish:
         return None
 
     def _name(self, source: Path) -> str | None:
-        """A file's name in the folder; None: it is not from here."""
+        """A file's name relative to the folder; None: it lies elsewhere."""
         if source.parent == self._folder:
             return source.name
         if source.parent.parent == self._folder:
@@ -116,15 +115,13 @@ class FolderWish:
         return None
 
 
-def _yields(fact: ContainerFact, seen: InboxScan) -> bool:
-    """Whether a user's file names a container that is not from their own folder.
-
-    With the name they would end it, and read its log meanwhile: it is waited for.
-    """
-    user = seen.files.get(fact.job, "").rpartition("/")[0]
+def _yields(fact: ContainerFact, scan: InboxScan) -> bool:
+    """Whether a user's file names a container that is not from the user's folder. Taking the name
+    would let the user end that job and read its log, so the file waits."""
+    user = scan.files.get(fact.job, "").rpartition("/")[0]
     return user != "" and (fact.adopted is not None or Path(fact.source).parent.name != user)
 
 
-def _rejected(seen: InboxScan, user: str) -> dict[str, str | None]:
-    """Files that are rejected in that subfolder (none: in the folder itself), and their jobs."""
-    return {bad.file: bad.job for bad in seen.rejected if bad.file.rpartition("/")[0] == user}
+def _rejected(scan: InboxScan, user: str) -> dict[str, str | None]:
+    """Rejected files of that subfolder (empty: the folder itself), with their jobs."""
+    return {bad.file: bad.job for bad in scan.rejected if bad.file.rpartition("/")[0] == user}

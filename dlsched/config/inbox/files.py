@@ -1,9 +1,7 @@
-"""Job files as files: which names count, who owns them, when one was touched, and what is in it.
+"""Job files on disk: which names count, who owns them, when one changed, and its text.
 
-Owns the safe way to look into folders that others write to: it never waits for a FIFO, never
-follows a link out of the folder, and reads no more than a job file may hold. The watch folder holds
-the operator's files and one subfolder a user; a file is named by its path in it, `a.yaml` or
-`alice/a.yaml`. It must not know what a job file says.
+Reading is safe in folders that others write to: it never blocks on a FIFO, never follows a link out
+of the folder, and is bounded. Users have a subfolder each: `a.yaml`, `alice/b.yaml`.
 """
 
 from __future__ import annotations
@@ -16,58 +14,57 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dlsched.config.yaml import SIZE_MAX_BYTES
+from dlsched.config.yaml import SIZE_MAX_BYTES, utf8_text
+from dlsched.model.errors import SpecError
 
 Stamp = tuple[int, int, int, int]
-"""inode, size, times of the last change to content and to anything: equal means untouched."""
+"""inode, size, mtime and ctime: equal means unchanged."""
 
 USER_ENTRIES_MAX = 100
-"""A user's subfolder with more entries is not read: looking at them costs everybody time."""
+"""A user's subfolder with more entries is not read: it would delay all jobs."""
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 _OTHERS_WRITE = 0o022
 
 
 class Moved(Exception):
-    """The file changed, or went, while it was looked at."""
+    """The file changed or vanished while it was read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """What the watch folder holds."""
+class FolderListing:
+    """The job files of the watch folder."""
 
     stamps: dict[str, Stamp] = field(default_factory=dict)
     """Job files by name."""
     users: frozenset[str] = frozenset()
     """Subfolders that were read."""
     closed: dict[str, str] = field(default_factory=dict)
-    """Subfolders that cannot be read, and why: what is in them is not known, nor gone."""
+    """Subfolders that cannot be read, and why: their files count as unknown, not as removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobFile:
-    """A job file's text, and the uid that wrote it."""
+    """A job file's text, and its owner's uid."""
 
     text: str
     owner: int
 
 
 def is_job_file(name: str) -> bool:
-    """Whether a file of that name is meant as a job, and not an editor's own."""
+    """Whether a file of that name is a job file, not an editor's temporary file."""
     return name.endswith((".yaml", ".yml")) and not name.startswith((".", "#", "~"))
 
 
 def is_operator(uid: int) -> bool:
-    """Whether files of that uid are the operator's own: root's, and this process's user's."""
+    """Whether that uid is the operator's: root, or this process's user."""
     return uid in (0, os.geteuid())
 
 
-def list_files(folder: Path, *, users: bool = False) -> Listing:
-    """The folder's job files, and with `users` those in users' subfolders.
-
-    Raises OSError when the folder itself cannot be listed. One user's subfolder never does.
-    """
-    listing = Listing()
+def list_files(folder: Path, *, users: bool = False) -> FolderListing:
+    """The folder's job files, and with `users` those in users' subfolders. Raises OSError when the
+    folder itself cannot be listed, but not for a subfolder."""
+    listing = FolderListing()
     read: set[str] = set()
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -82,11 +79,10 @@ def list_files(folder: Path, *, users: bool = False) -> Listing:
                 except OSError as error:
                     why = error.strerror or str(error)
                     listing.closed[entry.name] = f"{folder / entry.name} cannot be listed: {why}"
-    return Listing(listing.stamps, frozenset(read), listing.closed)
+    return FolderListing(listing.stamps, frozenset(read), listing.closed)
 
 
 def stamp_at(path: Path, *, through_links: bool) -> Stamp | None:
-    """The stamp of what is there; None when nothing can be seen."""
     try:
         return _stamp(path.stat(follow_symlinks=through_links))
     except OSError:
@@ -94,11 +90,9 @@ def stamp_at(path: Path, *, through_links: bool) -> Stamp | None:
 
 
 def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
-    """That job file, which may only be what its stamp was taken of.
-
-    Raises Moved when the stamp is no longer the file's, ValueError for what is no job file, or one
-    that another than its folder's owner may have put there; OSError.
-    """
+    """The content of the job file that has this stamp. Raises Moved when its stamp has changed,
+    ValueError when it is no job file or may be another user's, SpecError when it is not UTF-8,
+    and OSError."""
     with _opened(folder, name) as (descriptor, owned_by):
         status = os.fstat(descriptor)
         _check_owner(status, owned_by)
@@ -107,18 +101,13 @@ def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
             raise Moved
     if len(content) > SIZE_MAX_BYTES:
         raise ValueError(f"more than {SIZE_MAX_BYTES // 1024} KiB, the most that a job file may be")
-    try:
-        return JobFile(content.decode("utf-8-sig"), status.st_uid)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 text: byte {error.start}") from error
+    return JobFile(utf8_text(content, name, SpecError), status.st_uid)
 
 
 def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], str]:
-    """Reads a user's env_files: their own regular files, in the folder of the job file alone.
-
-    The agent may read what the user may not, so that no name leads out of there. What it returns
-    raises OSError or ValueError with one line that says why.
-    """
+    """A function that reads a user's env_files: regular files of their own, beside the job file
+    only, since the agent may read more than the user. It raises OSError, or ValueError with one
+    line."""
 
     def read(name: str) -> str:
         if "/" in name or "\0" in name or name in (".", ".."):
@@ -140,11 +129,11 @@ def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], 
     return read
 
 
-# ------------------------------------------------------------------ looking
+# ------------------------------------------------------------------ reading
 
 
-def _list_user(folder: Path, name: str, listing: Listing) -> bool:
-    """Take in a user's subfolder; False for one of the operator's, which is none."""
+def _list_user(folder: Path, name: str, listing: FolderListing) -> bool:
+    """List a user's subfolder; False when it is the operator's, which is none."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder / name, flags)
     try:
@@ -173,7 +162,7 @@ def _list_user(folder: Path, name: str, listing: Listing) -> bool:
     return True
 
 
-def _note(listing: Listing, name: str, entry: os.DirEntry[str]) -> None:
+def _note(listing: FolderListing, name: str, entry: os.DirEntry[str]) -> None:
     try:
         listing.stamps[name] = _stamp(entry.stat(follow_symlinks=False))
     except FileNotFoundError:
@@ -205,7 +194,7 @@ def _opened(folder: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
 
 
 def _read(descriptor: int, most_bytes: int) -> bytes:
-    """At most one byte more than that."""
+    """The content, or one byte more than the most."""
     with open(descriptor, "rb", closefd=False) as stream:
         return stream.read(most_bytes + 1) or b""
 
@@ -221,7 +210,7 @@ def _check_kind(status: os.stat_result) -> None:
 
 
 def _check_owner(status: os.stat_result, folder: os.stat_result) -> None:
-    """Refuse what another than the file's owner wrote or put there."""
+    """Refuse a file that another than its owner may have written or put there."""
     theirs = not is_operator(folder.st_uid)
     if theirs and status.st_uid != folder.st_uid:
         raise ValueError(f"belongs to uid {status.st_uid}, in the folder of uid {folder.st_uid}")

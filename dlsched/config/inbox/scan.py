@@ -1,9 +1,4 @@
-"""The watch folder: which job files are there, which of them are in force, and why others are not.
-
-Owns the rule when a file is taken, kept, refused or gone, and which of two owners has a job's name.
-Time comes in as a number, so that every case can be played through; it must not sleep, nor know
-containers.
-"""
+"""Scans the watch folder: which job files apply, why others do not, which file owns a job name."""
 
 from __future__ import annotations
 
@@ -11,104 +6,105 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dlsched.config.inbox.check import Beside, judge
-from dlsched.config.inbox.files import Listing, Moved, Stamp, list_files, read_job_file
-from dlsched.config.users import NOBODY, Tenants
+from dlsched.config.inbox.check import EnvFiles, judge
+from dlsched.config.inbox.files import FolderListing, Moved, Stamp, list_files, read_job_file
+from dlsched.config.users import NO_TENANTS, Tenants
 from dlsched.config.yaml import SIZE_MAX_BYTES
 from dlsched.model.cycle import RejectedFile
+from dlsched.model.errors import SpecError
 from dlsched.model.spec import JobSpec
 
 _SCAN_BYTES, _FILE_BYTES = 128 * 1024, 1024
-"""At most so much is read in one scan, each file counted with so much beside its content: more
-would hold up the loop. The rest is read by the scans after it, which come at once."""
+"""Bytes read in one scan at most, and the cost counted for each file. The next scans, which follow
+immediately, read the rest."""
 
 _USER_BYTES_PER_S, _USER_FILE_BYTES = 64 * 1024, 8 * 1024
-"""The same for each user's subfolder, by time: reading it must not cost the others their loop."""
+"""The same for each user's subfolder, by time, so that no user can slow the loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class InboxScan:
-    """What the folder wishes for at one moment."""
+    """The folder's desired state at one moment."""
 
     specs: tuple[JobSpec, ...] = ()
-    """The jobs in force, by name."""
+    """The jobs that apply, sorted by name."""
     files: Mapping[str, str] = field(default_factory=dict)
     """File name by job name."""
     rejected: tuple[RejectedFile, ...] = ()
-    trouble: str | None = None
-    """Why the folder cannot be listed; nothing counts as removed then."""
+    problem: str | None = None
+    """Why the folder cannot be listed; then no file counts as removed."""
     unsettled: tuple[str, ...] = ()
-    """Files that just came, changed or went: what they ask for is not known yet."""
+    """Files that have just appeared, changed or vanished: not read yet."""
     settled: bool = False
-    """Whether a job of the operator without a file is truly not wished for: the folder was readable
-    for `gone_s`, and no file directly in it is unsettled. Look at `rejected` beside it."""
+    """Whether a job without a file of the operator's is truly not desired: the folder was readable
+    for `gone_s`, and no file directly in it is unsettled. See `rejected`, too."""
     unsettled_users: frozenset[str] = frozenset()
-    """Subfolders of which the same cannot be said."""
+    """Subfolders that are not settled."""
     closed: Mapping[str, str] = field(default_factory=dict)
     """Subfolders that cannot be read, and why."""
     claims: Mapping[str, str] = field(default_factory=dict)
-    """File name by job name: also of files that hold a name, but are not in force now."""
+    """File name by job name, also of files that own a name but do not apply now."""
     next_s: float | None = None
-    """When to look again because something is not yet settled."""
+    """When the next scan is due because of an unsettled file."""
     changed: bool = False
-    """Whether anything above but `next_s` differs from the scan before."""
+    """Whether anything above but `next_s` differs from the previous scan."""
 
 
 @dataclass(slots=True)
 class _File:
-    """What is remembered of one file name."""
+    """The state of one file name."""
 
     stamp: Stamp
     since_s: float
     settled: bool = False
-    """Whether the content of this stamp was read."""
+    """Whether the content with this stamp was read."""
     barred: bool = False
-    """Not readable, so not settled; tried again at every scan."""
-    beside: Beside | None = None
-    """The env_files that the content names, as they were when they were read."""
+    """Not readable, so not settled; every scan retries."""
+    env_files: EnvFiles | None = None
+    """The env_files that the content names."""
     offered: JobSpec | None = None
-    """What the latest content asks for; None: it is wrong."""
+    """The spec in the latest content; None: it is invalid."""
     held: JobSpec | None = None
-    """What is in force from this file."""
+    """The spec of this file that applies."""
     claim: str | None = None
-    """The job that is this file's; nobody else's takes its name while the file is there."""
+    """The job name that this file owns while it exists."""
     problems: tuple[str, ...] = ()
     missing_since_s: float | None = None
 
     @property
     def unsettled(self) -> bool:
-        """Whether time alone will tell more of it."""
+        """Whether it needs another scan."""
         return self.missing_since_s is not None or not (self.settled or self.barred)
 
 
 @dataclass(slots=True)
 class _User:
-    """What is remembered of one user's subfolder."""
+    """The state of one user's subfolder."""
 
     since_s: float
-    """Since when it can be read."""
+    """Since when it is readable."""
     rests_until_s: float = 0.0
-    """When the next of its files may be read."""
+    """When its next file may be read."""
 
 
 class Inbox:
-    """Turns listings of the folder into the wish in force; one thread only.
+    """Turns listings of the folder into the desired state; one thread only.
 
-    A file is taken once its stamp stood still for `quiet_s` and counts as removed once it was
-    missing from a readable folder for `gone_s`. What is wrong with a file never ends the job that
-    came from its content before. The holder of a job name keeps it as long as its file asks for it.
+    A file is read once its stamp has not changed for `quiet_s`, and counts as removed once it was
+    missing from a readable folder for `gone_s`. An invalid file never ends the job of its earlier
+    content. The owner of a job name keeps it while its file asks for it.
     """
 
     def __init__(
         self,
         folder: Path,
-        tenants: Tenants = NOBODY,
+        tenants: Tenants = NO_TENANTS,
         claims: Mapping[str, str] | None = None,
         *,
         quiet_s: float = 0.1,
         gone_s: float = 0.5,
     ) -> None:
-        """`claims` are those of the scan before this agent began: file name by job name."""
+        """`claims`: file name by job name, as of this agent's predecessor's last scan."""
         self._folder = folder
         self._tenants = tenants
         self._quiet_s = quiet_s
@@ -119,33 +115,33 @@ class Inbox:
         self._users: dict[str, _User] = {}
         self._closed: Mapping[str, str] = {}
         self._lost: Mapping[str, str] = {}
-        """Files that did not get the job's name that they ask for, and who has it."""
+        """Files whose job name another file owns, and that file."""
         self._last = InboxScan()
-        self._still: Listing | None = None
-        """What was listed when nothing was left to be done, nor to be waited for."""
+        self._still: FolderListing | None = None
+        """The listing of the last scan that left nothing to do or to wait for."""
 
     def use(self, tenants: Tenants) -> None:
-        """Other rules from the next scan on: every file is judged again."""
+        """Apply other rules from the next scan on: every file is checked again."""
         self._tenants = tenants
         self._still = None
         for known in self._files.values():
             known.settled = known.barred = False
 
     def scan(self, now_s: float) -> InboxScan:
-        """Look at the folder once. Never raises for what is in it, or for its absence."""
-        trouble: str | None = None
+        """Scan the folder once. Never raises for its content or absence."""
+        problem: str | None = None
         try:
-            # Users' jobs of before must not count as gone because the settings no longer name them.
+            # Users' jobs must not count as removed because the settings no longer name the users.
             known = any(_user(name) for name in (*self._files, *self._before))
             listing = list_files(self._folder, users=self._tenants.any or known)
         except OSError as error:
-            trouble = f"{self._folder} cannot be listed: {error.strerror or error}"
+            problem = f"{self._folder} cannot be listed: {error.strerror or error}"
             self._readable_since_s = None
             self._users.clear()
             for file in self._files.values():
                 file.missing_since_s = None
         else:
-            if listing == self._still and not self._beside_changed():
+            if listing == self._still and not self._env_files_changed():
                 return self._last
             if self._readable_since_s is None:
                 self._readable_since_s = now_s
@@ -156,24 +152,26 @@ class Inbox:
             self._follow(listing, now_s)
             self._settle(now_s)
         lost = self._assign()
-        scan = self._report(trouble, lost, now_s)
+        scan = self._report(problem, lost, now_s)
         changed = scan != self._last
         self._last = scan
         next_s = min(self._due(now_s), default=None)
-        quiet = trouble is None and next_s is None and scan.settled and not self._is_restless(scan)
+        quiet = problem is None and next_s is None and scan.settled and not self._is_restless(scan)
         self._still = listing if quiet else None
         return replace(scan, next_s=next_s, changed=changed)
 
-    def _beside_changed(self) -> bool:
-        besides = [known.beside for known in self._files.values() if known.beside is not None]
-        return any(beside.changed for beside in besides)
+    def _env_files_changed(self) -> bool:
+        all_env_files = [
+            known.env_files for known in self._files.values() if known.env_files is not None
+        ]
+        return any(env_files.changed for env_files in all_env_files)
 
     def _is_restless(self, scan: InboxScan) -> bool:
-        """Whether the same files may mean something else at the next scan."""
+        """Whether the same files may have another meaning at the next scan."""
         waits = bool(scan.unsettled or scan.unsettled_users or self._before)
         return waits or any(known.barred for known in self._files.values())
 
-    def _follow(self, listing: Listing, now_s: float) -> None:
+    def _follow(self, listing: FolderListing, now_s: float) -> None:
         for name, stamp in listing.stamps.items():
             known = self._files.get(name)
             if known is None:
@@ -181,10 +179,10 @@ class Inbox:
             elif known.stamp != stamp:
                 known.stamp, known.since_s = stamp, now_s
                 known.settled = known.barred = False
-            elif known.beside is not None and known.beside.changed:
-                known.since_s, known.settled, known.beside = now_s, False, None
+            elif known.env_files is not None and known.env_files.changed:
+                known.since_s, known.settled, known.env_files = now_s, False, None
         if self._settled_since(now_s):
-            # What is not there by now went while no agent ran.
+            # Files missing by now were removed while no agent ran.
             for name in [name for name in self._before if _user(name) not in listing.closed]:
                 del self._before[name]
         for name, known in list(self._files.items()):
@@ -204,7 +202,7 @@ class Inbox:
             and known.missing_since_s is None
         ]
         room_bytes = _SCAN_BYTES
-        # The longest unread first, so that no file that changes all the time keeps others waiting.
+        # The longest unread first, so that a file that keeps changing does not delay others.
         for _, name in sorted(due):
             if room_bytes <= 0:
                 break
@@ -222,29 +220,31 @@ class Inbox:
                 known.since_s = now_s
                 continue
             except OSError as error:
-                # Not settled: a file that may not be read now may be at the next scan.
+                # Not settled: the next scan may be permitted to read it.
                 known.offered, known.problems = None, (f"{name}: cannot be read: {error.strerror}",)
                 known.barred = True
                 continue
             except ValueError as error:
                 known.offered, known.problems = None, (f"{name}: {error}",)
+            except SpecError as error:
+                known.offered, known.problems = None, tuple(str(one) for one in error.problems)
             else:
                 judged = judge(self._folder, name, file, self._tenants)
                 known.offered, known.problems = judged.spec, judged.problems
-                seen = judged.beside is not None and judged.beside.seen
-                known.beside = judged.beside if seen else None
-                if judged.beside is not None:
-                    room_bytes -= judged.beside.size_bytes
+                watched = judged.env_files is not None and judged.env_files.watched
+                known.env_files = judged.env_files if watched else None
+                if judged.env_files is not None:
+                    room_bytes -= judged.env_files.size_bytes
                     if user is not None:
-                        user.rests_until_s += judged.beside.size_bytes / _USER_BYTES_PER_S
+                        user.rests_until_s += judged.env_files.size_bytes / _USER_BYTES_PER_S
             known.settled = True
 
     def _assign(self) -> dict[str, str]:
-        """Settle who holds which job name; returns, for each file that lost, whose it is.
+        """Decide which file owns which job name; returns for each file that lost, the owner.
 
-        A file that cannot have what it asks for keeps what it held, which may in turn keep another
-        file from its wish: so until nothing more is lost. Names held before this agent began are
-        kept for files that are not read yet, or are wrong now, or lie where nobody can look.
+        A file that lost keeps the name it held, which may make another file lose: repeat until
+        stable. Names held before this agent started stay with files that are unread, invalid or
+        unreadable.
         """
         lost: dict[str, str] = {}
         while True:
@@ -261,34 +261,34 @@ class Inbox:
                 winner = min(holders or names, key=self._succession)
                 lost |= {name: winner for name in names if name != winner}
         for name, known in self._files.items():
-            known.held, known.claim = self._wish(name, lost), self._claim(name, lost)
+            known.held, known.claim = self._desired(name, lost), self._claim(name, lost)
         self._lost = lost
         return lost
 
     def _succession(self, name: str) -> tuple[bool, bool, str]:
-        """Who comes first where nobody holds a job's name, or not any more.
+        """Sort key for files that ask for a job name without a holder.
 
-        A file that lay in wait for it does not get it from a holder that is just being renamed:
-        what is in the holder's own folder goes before, and the operator's before a user's.
+        When the holder is just being renamed, files in its own folder come first, so that a waiting
+        file elsewhere does not win; then the operator's files before users'.
         """
-        lay_in_wait = _user(self._lost.get(name, name)) != _user(name)
-        return lay_in_wait, _user(name) != "", name
+        waits_elsewhere = _user(self._lost.get(name, name)) != _user(name)
+        return waits_elsewhere, _user(name) != "", name
 
     def _holds(self, name: str, job: str) -> bool:
         known = self._files.get(name)
         return known is None or job in (_name(known.held), known.claim)
 
     def _claim(self, name: str, lost: Mapping[str, str]) -> str | None:
-        """The job name that is this file's; a file without a wish keeps the one that it had."""
-        wish = self._wish(name, lost)
-        return self._files[name].claim if wish is None else wish.name
+        """The job name that this file owns; a file without a spec keeps its previous one."""
+        desired = self._desired(name, lost)
+        return self._files[name].claim if desired is None else desired.name
 
-    def _wish(self, name: str, lost: Mapping[str, str]) -> JobSpec | None:
+    def _desired(self, name: str, lost: Mapping[str, str]) -> JobSpec | None:
         known = self._files[name]
         return known.held if name in lost or known.offered is None else known.offered
 
-    def _report(self, trouble: str | None, lost: Mapping[str, str], now_s: float) -> InboxScan:
-        in_force = sorted(
+    def _report(self, problem: str | None, lost: Mapping[str, str], now_s: float) -> InboxScan:
+        applied = sorted(
             ((known.held, name) for name, known in self._files.items() if known.held),
             key=lambda pair: pair[0].name,
         )
@@ -299,7 +299,7 @@ class Inbox:
                 rejected.append(RejectedFile(name, held, known.problems))
             elif name in lost and known.offered is not None:
                 first = self._files.get(lost[name])
-                # The holder may just be under its way to this very name.
+                # The holder may just be being renamed to this very name.
                 if first is None or first.missing_since_s is None:
                     what = f"{name}: the job {known.offered.name} is already that of {lost[name]}"
                     rejected.append(RejectedFile(name, held, (what,)))
@@ -309,10 +309,10 @@ class Inbox:
             name for name, user in self._users.items() if now_s < user.since_s + self._gone_s
         }
         return InboxScan(
-            specs=tuple(spec for spec, _ in in_force),
-            files={spec.name: name for spec, name in in_force},
+            specs=tuple(spec for spec, _ in applied),
+            files={spec.name: name for spec, name in applied},
             rejected=tuple(rejected),
-            trouble=trouble,
+            problem=problem,
             unsettled=unsettled,
             settled="" not in restless and self._settled_since(now_s),
             unsettled_users=frozenset(restless - {""}),
@@ -334,7 +334,7 @@ class Inbox:
             yield self._readable_since_s + self._gone_s
         for name, known in self._files.items():
             if _user(name):
-                # A user's files are looked at once a cycle: nobody makes the loop run faster.
+                # Once a cycle, so that no user makes the loop run faster.
                 continue
             if known.missing_since_s is not None:
                 yield known.missing_since_s + self._gone_s
@@ -347,5 +347,5 @@ def _name(spec: JobSpec | None) -> str | None:
 
 
 def _user(name: str) -> str:
-    """The subfolder that a file is in; empty for the operator's."""
+    """The file's subfolder; empty for the operator's."""
     return name.rpartition("/")[0]

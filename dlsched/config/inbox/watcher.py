@@ -1,8 +1,5 @@
-"""A thread that wakes the loop when something happens to a job file.
-
-Owns nothing but the wake: what happened is for `Inbox.scan` to find out, and the loop scans now and
-then in any case, so a lost event costs time and never truth.
-"""
+"""A thread that wakes the loop when a job file changes. The loop also scans periodically, so a lost
+event only costs time."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from watchfiles import Change, watch
 from dlsched.config.inbox.files import is_job_file
 
 RETRY_S = 0.5
-"""How soon a folder that is not there, or was made anew, is found."""
+"""How soon a missing or recreated folder is found."""
 STEP_S = 0.02
 
 
 class FolderWatch:
-    """Calls `wake(reason)` from its own thread; watches on through a folder made anew."""
+    """Calls `wake(reason)` from its own thread; continues after the folder is recreated."""
 
     def __init__(self, folder: Path, wake: Callable[[str], None]) -> None:
         self._folder = folder
@@ -30,11 +27,10 @@ class FolderWatch:
         self._thread = threading.Thread(target=self._run, name="folder-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, within a moment; without harm when it never began."""
+        """End the thread soon; does nothing when it was never started."""
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join(timeout=5.0)
@@ -46,10 +42,10 @@ class FolderWatch:
                 try:
                     self._watch(identity)
                 except (OSError, RuntimeError):
-                    # No watch can be had (folder just gone, inotify's limit): the loop's scans do.
+                    # No watch (folder just gone, inotify's limit): the loop's scans suffice.
                     pass
                 else:
-                    self._wake(f"{self._folder} was made anew")
+                    self._wake(f"{self._folder} was recreated")
             self._stopped.wait(RETRY_S)
 
     def _watch(self, identity: tuple[int, int]) -> None:
@@ -67,7 +63,7 @@ class FolderWatch:
             if changes:
                 self._wake(f"job files changed: {_names(changes)}")
             elif first:
-                # What came between the loop's last scan and the watch made no event.
+                # Changes between the loop's last scan and the watch caused no event.
                 self._wake(f"watching {self._folder}")
             first = False
             if self._identity() != identity:

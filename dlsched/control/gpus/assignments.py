@@ -23,9 +23,10 @@ from dlsched.control.gpus.rebalance import (
     to_make_room,
     unmovable,
 )
-from dlsched.estimate.finish import FinishForecast
 from dlsched.model.actions import Move, Outcome
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, GpuFact, NodeFact
+from dlsched.model.forecast import Forecast
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import GpuView, JobState, NodeView
 
@@ -89,10 +90,11 @@ class Assignments:
         node: NodeView,
         members: Mapping[str, Member],
         options: PlacementOptions,
-        outlook: Callable[[str], FinishForecast],
+        outlook: Callable[[str], Forecast],
+        now_s: float,
     ) -> GpuQueue:
         """The GPUs for one pass through the queue, beside all that hold some."""
-        return GpuQueue(node, self._holders(members), options, self._kept, outlook)
+        return GpuQueue(node, self._holders(members), options, self._kept, outlook, now_s)
 
     def take(self, verdicts: Mapping[str, Verdict]) -> None:
         """What is kept from now on."""
@@ -117,11 +119,11 @@ class Assignments:
         if outcome.status == "begun":
             self._placed[move.job] = move.start.gpus
 
-    def troubles(
+    def alarms(
         self, node: NodeView, members: Mapping[str, Member], options: PlacementOptions
-    ) -> list[str]:
-        """Of every job whose GPU is in trouble, what and what becomes of it, in one line."""
-        lines = []
+    ) -> list[Alarm]:
+        """Every job whose GPU cannot be used, with what is wrong and what becomes of the job."""
+        alarms = []
         bad = _troubles(node, members.values())
         for job, one in sorted(members.items()) if bad else ():
             found = [bad[uuid] for uuid in one.fact.gpus if uuid in bad] if one.fact else []
@@ -131,8 +133,9 @@ class Assignments:
             if options.on_loss == "move":
                 why = unmovable(one.spec)
                 stays = "it moves when there is room" if why is None else f"it stays: {why}"
-            lines.append(f"{job}: {', '.join(found)}; {stays}")
-        return lines
+            text = f"{job}: {', '.join(found)}; {stays}"
+            alarms.append(Alarm(job, AlarmKey.GPU_LOST_BY_JOB, text))
+        return alarms
 
     def wanted(
         self,

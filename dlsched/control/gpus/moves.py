@@ -1,7 +1,7 @@
-"""Which wished moves are made: those that lose no work, and have room where they go.
+"""Which moves to other GPUs are made: those that lose no work, and have room where they go.
 
-Owns that judgement, of what admission wishes and of what a policy decides. It must not choose GPUs
-nor make a move: one that may not be made is told with the reason.
+Judges the moves that admission asks for and those that a policy decides. It must not choose GPUs
+nor make a move; a move that may not be made is noted with the reason.
 """
 
 from __future__ import annotations
@@ -11,37 +11,26 @@ from dataclasses import dataclass, field
 
 from dlsched.control.gpus.placement import Holder, PlacementOptions, fitting, given_back, rooms
 from dlsched.control.gpus.rebalance import unmovable
+from dlsched.control.ledger.state import State
 from dlsched.model.decision import Decision
-from dlsched.model.spec import JobSpec
 from dlsched.model.state import JobState, JobView, Snapshot
-
-Wished = Mapping[str, tuple[tuple[str, ...], str]]
-"""By job, the UUIDs of the GPUs that it should be on, and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moving:
     """The moves to make, and by job why another is not made."""
 
-    moves: Wished = field(default_factory=dict)
+    moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """By job, the UUIDs of the GPUs that it should be on, and why."""
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
-def moving(
-    snapshot: Snapshot,
-    wished: Wished,
-    decision: Decision,
-    options: PlacementOptions,
-    starts: Sequence[JobSpec] = (),
-    placements: Mapping[str, tuple[str, ...]] | None = None,
-) -> Moving:
-    """One move at a time: admission's, which has been weighed, before the policy's, by name.
-
-    `placements` are the GPUs of `starts`, which are taken.
-    """
-    moves, notes = dict(list(wished.items())[:1]), {}
+def moving(state: State, decision: Decision, options: PlacementOptions) -> Moving:
+    """One move at a time: admission's, which has been weighed, before the policy's, by name."""
+    snapshot = state.snapshot
+    moves, notes = dict(list(state.moves.items())[:1]), {}
     jobs = {job.name: job for job in snapshot.jobs}
-    begun = [Holder(spec, (placements or {}).get(spec.name, ())) for spec in starts]
+    begun = [Holder(spec, state.placements.get(spec.name, ())) for spec in state.starts]
     for name, gpus in sorted(decision.gpus.items()):
         job = jobs.get(name)
         if job is None or name in moves or set(gpus) == set(job.gpus):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from dlsched.model.facts import ComputeMode, GpuFact
 from dlsched.model.spec import JobSpec, LatencyTarget
@@ -166,21 +166,23 @@ def place(spec: JobSpec, left: Rooms, options: PlacementOptions) -> Placement:
         return Placement(None, _lacks(spec, left.values()))
     largest_bytes = max(room.usable_bytes for room in left.values()) or 1
     spreads = _spreads(spec, options)
-    ranks = [_rank(spec, room, largest_bytes, spreads=spreads) for room in free]
+    facts = {_rank(spec, room, largest_bytes, spreads=spreads): room.gpu.fact for room in free}
     if count == 1:
-        return Placement((min(zip(ranks, free, strict=True), key=_first)[1].gpu.uuid,))
-    ranked: Sequence[tuple[_Rank, Room]] = sorted(zip(ranks, free, strict=True), key=_first)
+        return Placement((min(facts).uuid,))
+    ranked: Mapping[_Rank, GpuFact] = {rank: facts[rank] for rank in sorted(facts)}
     for alike in (_model, _numa_node):
         ranked = _first_group(ranked, count, alike)
-    return Placement(tuple(room.gpu.uuid for _, room in ranked[:count]))
+    return Placement(tuple(rank.uuid for rank in list(ranked)[:count]))
 
 
-_Rank = tuple[float, float, int, str]
-"""The least is the best; no two GPUs have the same."""
+class _Rank(NamedTuple):
+    """How well a job fits on a GPU: the least is the best, and no two GPUs have the same."""
 
-
-def _first(ranked: tuple[_Rank, Room]) -> _Rank:
-    return ranked[0]
+    fit: float
+    rest: float
+    """Decides where fits are equal."""
+    in_driver: int
+    uuid: str
 
 
 def _model(fact: GpuFact) -> str:
@@ -192,26 +194,27 @@ def _numa_node(fact: GpuFact) -> int | None:
 
 
 def _first_group(
-    ranked: Sequence[tuple[_Rank, Room]], count: int, alike: Callable[[GpuFact], object]
-) -> Sequence[tuple[_Rank, Room]]:
+    ranked: Mapping[_Rank, GpuFact], count: int, alike: Callable[[GpuFact], object]
+) -> Mapping[_Rank, GpuFact]:
     """Of those that are alike in that, so many or more, the best ones; all where there are none."""
-    groups: dict[object, list[tuple[_Rank, Room]]] = {}
-    for one in ranked:
-        groups.setdefault(alike(one[1].gpu.fact), []).append(one)
+    groups: dict[object, dict[_Rank, GpuFact]] = {}
+    for rank, fact in ranked.items():
+        groups.setdefault(alike(fact), {})[rank] = fact
     enough = [group for group in groups.values() if len(group) >= count]
-    return min(enough, key=lambda group: [rank for rank, _ in group[:count]], default=ranked)
+    return min(enough, key=lambda group: list(group)[:count], default=ranked)
 
 
 def _rank(spec: JobSpec, room: Room, largest_bytes: int, *, spreads: bool) -> _Rank:
     wasted_bytes = room.memory_left_bytes - memory_on(spec, room.gpu.fact.memory_bytes)
     wasted = wasted_bytes / largest_bytes
     if is_alone(spec):  # it takes all: what is wasted is a larger one than it needs
-        fit = (room.usable_bytes / largest_bytes, 0.0)
+        fit, rest = room.usable_bytes / largest_bytes, 0.0
     elif spreads:
-        fit = (-room.share_left, wasted)
+        fit, rest = -room.share_left, wasted
     else:
-        fit = (float(not room.jobs), room.share_left - spec.bounds.floor_share + wasted)
-    return (*fit, room.gpu.fact.index, room.gpu.uuid)
+        fit = float(not room.jobs)
+        rest = room.share_left - spec.bounds.floor_share + wasted
+    return _Rank(fit, rest, room.gpu.fact.index, room.gpu.uuid)
 
 
 def _spreads(spec: JobSpec, options: PlacementOptions) -> bool:

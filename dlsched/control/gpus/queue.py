@@ -1,7 +1,7 @@
 """The queue's GPUs: who gets which, who waits until when, and what is kept for whom waits first.
 
 Owns what admission has to know of GPUs. It must not know memory of the host, cores or owners, and
-must not look at progress: when a holder may end is told to it.
+must not look at progress: it is given a forecast of when each holder may end.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from dlsched.control.gpus.placement import (
     rooms,
     taken,
 )
-from dlsched.estimate.finish import FinishForecast
 from dlsched.model.facts import GpuFact
+from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import JobSpec, LatencyTarget
 from dlsched.model.state import NodeView
 from dlsched.model.units import render_bytes, render_seconds
@@ -51,8 +51,12 @@ class Turn:
     """How long it waits at the least; None: nothing tells."""
 
 
-def _nothing_tells(job: str) -> FinishForecast:
-    return FinishForecast(None, f"{job} tells nothing")
+def _unknown(why: str) -> Forecast:
+    return Forecast(ForecastKind.UNKNOWN, "finish", why=why)
+
+
+def _nothing_tells(job: str) -> Forecast:
+    return _unknown(f"{job} tells nothing")
 
 
 class GpuQueue:
@@ -70,11 +74,12 @@ class GpuQueue:
         holders: Sequence[Holder] = (),
         options: PlacementOptions | None = None,
         kept: Mapping[str, tuple[str, ...]] | None = None,
-        outlook: Callable[[str], FinishForecast] = _nothing_tells,
+        outlook: Callable[[str], Forecast] = _nothing_tells,
+        now_s: float = 0.0,
     ) -> None:
         """`kept` is by job what was kept for it before: kept on, where that is possible.
 
-        `outlook` tells when a holder may end; it is asked only while a job waits.
+        `outlook` forecasts when a holder may end; it is asked only while a job waits.
         """
         self._options = options or PlacementOptions()
         self._trouble = node.gpu_trouble
@@ -82,9 +87,10 @@ class GpuQueue:
         self._holders = {one.spec.name: one.spec for one in holders}
         self._kept_before = kept or {}
         self._ask = outlook
+        self._now_s = now_s
         self._kept: set[str] = set()
         self._waiting = 0
-        self._outlooks: dict[str, FinishForecast] = {}
+        self._outlooks: dict[str, Forecast] = {}
         self._refused: dict[_Ask, Placement] = {}
         """What did not fit, for as long as the rooms are these."""
         self._nevers: dict[_Ask, str | None] = {}
@@ -131,14 +137,14 @@ class GpuQueue:
         opens = {uuid for uuid in frees if self._opens(spec, self._left[uuid])}
         kept = () if self._kept & (opens or frees.keys()) else self._keep(spec, frees, opens)
         count = spec.container.gpus
-        soonest = sorted(frees.values(), key=_in_s)[:count]
-        wait = (
-            soonest[-1] if len(soonest) == count else FinishForecast(None, "too few GPUs are there")
-        )
-        return Turn(f"{reason}; {_when(wait, reason)}", kept=kept, wait_s=wait.in_s)
+        soonest = sorted(frees.values(), key=self._in_s)[:count]
+        wait = soonest[-1] if len(soonest) == count else _unknown("too few GPUs are there")
+        in_s = self._in_s(wait)
+        wait_s = in_s if in_s < math.inf else None
+        return Turn(f"{reason}; {_when(wait_s, wait.why, reason)}", kept=kept, wait_s=wait_s)
 
     def _keep(
-        self, spec: JobSpec, frees: Mapping[str, FinishForecast], opens: Collection[str]
+        self, spec: JobSpec, frees: Mapping[str, Forecast], opens: Collection[str]
     ) -> tuple[str, ...]:
         """Close to those behind it the GPUs that it will get: as before, else the soonest free.
 
@@ -153,7 +159,7 @@ class GpuQueue:
             key=lambda uuid: (
                 uuid not in opens,
                 uuid not in before,
-                _in_s(frees[uuid]),
+                self._in_s(frees[uuid]),
                 len(self._left[uuid].jobs),
             )
         )
@@ -178,31 +184,32 @@ class GpuQueue:
     def _reopened(self, room: Room) -> Room:
         return replace(room, closed=None) if room.gpu.uuid in self._kept else room
 
-    def _frees(self, spec: JobSpec, room: Room) -> FinishForecast:
+    def _frees(self, spec: JobSpec, room: Room) -> Forecast:
         """When the job would fit on that GPU, from when its holders may end, the first first."""
         room = self._reopened(room)
         gpu = f"GPU {room.gpu.fact.index}"
         if room.closed is not None:
-            return FinishForecast(None, f"{gpu}: {room.closed}")
-        latest = FinishForecast(0.0, "")
+            return _unknown(f"{gpu}: {room.closed}")
+        latest = Forecast(ForecastKind.MET, "finish", self._now_s)
         ends = {job: self._outlook(job) for job in room.jobs}
-        for job in sorted(ends, key=lambda name: (_in_s(ends[name]), name)):
+        for job in sorted(ends, key=lambda name: (self._in_s(ends[name]), name)):
             if fitting(spec, [room]):
                 return latest
             latest = ends[job]
-            if latest.in_s is None:
+            if latest.at_s is None:
                 return latest
             room = given_back(room, self._holders[job])
-        return (
-            latest
-            if fitting(spec, [room])
-            else FinishForecast(None, f"{gpu}: others hold its memory")
-        )
+        return latest if fitting(spec, [room]) else _unknown(f"{gpu}: others hold its memory")
 
-    def _outlook(self, job: str) -> FinishForecast:
+    def _outlook(self, job: str) -> Forecast:
         if job not in self._outlooks:
             self._outlooks[job] = self._ask(job)
         return self._outlooks[job]
+
+    def _in_s(self, outlook: Forecast) -> float:
+        """In how many seconds at the earliest; infinite: that is not known."""
+        at_s = outlook.at_s if outlook.earliest_s is None else outlook.earliest_s
+        return math.inf if at_s is None else max(0.0, at_s - self._now_s)
 
 
 _Ask = tuple[int, float, int | None, str | None]
@@ -216,18 +223,13 @@ def _ask(spec: JobSpec) -> _Ask:
     )  # fmt: skip
 
 
-def _in_s(outlook: FinishForecast) -> float:
-    return math.inf if outlook.in_s is None else outlook.in_s
-
-
-def _when(wait: FinishForecast, said: str) -> str:
+def _when(in_s: float | None, why: str, said: str) -> str:
     """An estimate in words: never earlier than it says, and only as exact as it can be."""
-    if wait.in_s is None:
-        return "when is not known" + ("" if wait.why in said else f": {wait.why}")
-    in_s = wait.in_s
+    if in_s is None:
+        return "when is not known" + ("" if why in said else f": {why}")
     step_s = next(step_s for step_s, up_to_s in _ROUND_S if in_s <= up_to_s)
     told_s = step_s * max(1, math.ceil(in_s / step_s))
-    return f"not before about {render_seconds(told_s)}" + (f": {wait.why}" if wait.why else "")
+    return f"not before about {render_seconds(told_s)}" + (f": {why}" if why else "")
 
 
 def _suits(spec: JobSpec, fact: GpuFact) -> bool:

@@ -1,1 +1,1 @@
-"""What is known of each job, folded from facts; one snapshot out."""
+"""What is known of each job: takes in facts, returns one snapshot."""

@@ -1,4 +1,4 @@
-"""One job's memory in the ledger, and what is read from it."""
+"""What the ledger remembers of one job, and what is read from it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from dlsched.control.admission import rank_s
-from dlsched.control.ledger.desired import Wish
-from dlsched.control.ledger.lifecycle import Standing
+from dlsched.control.ledger.desired import Desired
+from dlsched.control.ledger.lifecycle import Status
 from dlsched.control.ledger.measures import Measures
 from dlsched.model.actions import Remove
 from dlsched.model.facts import Begun, ContainerFact
@@ -19,7 +19,7 @@ _RUNS_AGAIN = frozenset({JobState.RUNNING, JobState.PAUSED, JobState.RESTARTING}
 
 @dataclass(slots=True)
 class JobRecord:
-    """One job's memory."""
+    """What is remembered of one job."""
 
     spec: JobSpec
     order: int
@@ -30,24 +30,24 @@ class JobRecord:
     desired: Limits = field(default_factory=Limits)
     measures: Measures = field(default_factory=Measures)
     forgiven: Begun | None = None
-    """A failure from before its file was dropped (again): it does not count."""
+    """A failure from before its file was put into the folder (again): it does not count."""
     refusal: str | None = None
     """Why its last start was not even begun."""
     retry_at_s: float = 0.0
     retry_s: float = 0.0
-    folded: JobSpec | None = None
-    """The spec that its last fact was folded under."""
+    measured_spec: JobSpec | None = None
+    """Its spec when its last fact was taken in."""
     view: JobView | None = None
-    """As last told."""
+    """Its view in the last snapshot."""
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Its place in the queue: equal ones as they came."""
+        """Its rank in the queue; equal ones in order of arrival."""
         return rank_s(self.spec.weight, self.arrived_s), self.order
 
 
 def changes_of(name: str, was: JobSpec, now: JobSpec) -> list[str]:
-    """What a policy has to know at once of a changed file, in a few words each."""
+    """The changes of a file that wake the policy, in a few words each."""
     parts = (
         ("target", was.target != now.target),
         ("bounds", was.bounds != now.bounds),
@@ -60,12 +60,13 @@ def without(specs: Mapping[str, JobSpec], names: Collection[str]) -> Mapping[str
     return {name: spec for name, spec in specs.items() if name not in names} if names else specs
 
 
-def is_lifted(wish: Wish, place: Standing | None, word: Ended) -> bool:
-    spec = wish.specs.get(word.name)
+def is_lifted(desired: Desired, status: Status | None, ended: Ended) -> bool:
+    """Whether the record of a job's end no longer counts."""
+    spec = desired.specs.get(ended.name)
     if spec is None:
-        return wish.settled and word.name not in wish.claimed
-    runs_again = place is not None and place.state in _RUNS_AGAIN and word.kind != "stopped"
-    return spec.digest != word.digest or runs_again
+        return desired.settled and ended.name not in desired.claimed
+    runs_again = status is not None and status.state in _RUNS_AGAIN and ended.kind != "stopped"
+    return spec.digest != ended.digest or runs_again
 
 
 def unknown_spec(fact: ContainerFact) -> JobSpec:
@@ -83,12 +84,12 @@ def removal(fact: ContainerFact, spec: JobSpec | None, why: str) -> Remove:
     )
 
 
-def ending(record: JobRecord, place: Standing, fact: ContainerFact | None) -> Ended:
+def ending(record: JobRecord, status: Status, fact: ContainerFact | None) -> Ended:
     return Ended(
         name=record.spec.name,
         digest=record.spec.digest,
-        kind="finished" if place.state is JobState.FINISHED else "failed",
-        detail=place.reason or "",
+        kind="finished" if status.state is JobState.FINISHED else "failed",
+        detail=status.reason or "",
         exit_code=fact.exit_code if fact else None,
         attained_core_s=record.measures.attained_core_s,
     )
@@ -96,7 +97,7 @@ def ending(record: JobRecord, place: Standing, fact: ContainerFact | None) -> En
 
 def view_of(
     record: JobRecord,
-    place: Standing,
+    status: Status,
     fact: ContainerFact | None,
     *,
     progress: Progress,
@@ -107,11 +108,11 @@ def view_of(
 ) -> JobView:
     """All that is known of a job now."""
     measures = record.measures
-    promised = fact is not None or place.state is JobState.STARTING
+    promised = fact is not None or status.state is JobState.STARTING
     return JobView(
         spec=record.spec,
-        state=place.state,
-        reason=place.reason,
+        state=status.state,
+        reason=status.reason,
         adopted=fact is not None and fact.adopted is not None,
         blind=blind,
         container_id=fact.container_id if fact else None,

@@ -1,8 +1,8 @@
-"""What is known of each job: facts folded in, one snapshot out.
+"""What is known of each job: takes in facts, returns one snapshot and what it calls for.
 
 Owns the only mutable state of the core: the jobs' records and their measuring windows. It is a
 cache: after a restart the engine's listing, the job files and the records of ended jobs rebuild it.
-It must not decide limits, and must not act: what facts call for is returned, not done.
+It must not decide limits, and must not act.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import replace
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
+from dlsched.control.ledger.alarms import engine_alarms, file_alarms
 from dlsched.control.ledger.blindness import blindness
-from dlsched.control.ledger.desired import Wish
+from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
     JobRecord,
     changes_of,
@@ -24,15 +25,16 @@ from dlsched.control.ledger.job_record import (
     view_of,
     without,
 )
-from dlsched.control.ledger.lifecycle import Standing, adopted_standing, left_alone, standing
+from dlsched.control.ledger.lifecycle import Status, adopted_status, status_of, untouched_status
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import claimants
+from dlsched.control.ledger.state import Queued, State
 from dlsched.control.ledger.tiers import Climbs
-from dlsched.control.ledger.update import Folded, Queued
-from dlsched.estimate.finish import FinishForecast, finish_forecast
+from dlsched.estimate.finish import finish_forecast
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start
 from dlsched.model.facts import Begun, ContainerFact, Observation
+from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.model.state import Delivered, Ended, JobState, JobView, NodeView, Progress, Snapshot
 
@@ -41,7 +43,7 @@ _RETRY_MOST_S = 300.0
 
 
 class Ledger:
-    """The jobs' records, for as long as the agent lives; only the loop's thread uses them."""
+    """The jobs' records while the agent lives; used by the loop's thread alone."""
 
     def __init__(
         self,
@@ -49,7 +51,7 @@ class Ledger:
         cycle: int = 0,
         delivered: Mapping[str, Delivered] | None = None,
     ) -> None:
-        """`delivered` are the durable words that an earlier agent left, by job."""
+        """`delivered`: the durable records of an earlier agent, by job."""
         self._options = options
         self._climbs = Climbs(delivered or {})
         self._assignments = Assignments()
@@ -58,32 +60,27 @@ class Ledger:
         self._arrived = 0
         self._wakes: list[str] = []
         self._host: tuple[float, float] | None = None
+        self.outlooks: Mapping[str, tuple[Forecast, ...]] = {}  # of the last report: the queue's
 
-    def fold(self, seen: Observation, wish: Wish, ended: Mapping[str, Ended]) -> Folded:
-        """One observation, the wish and the durable records become one snapshot."""
+    def update(self, seen: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
+        """Take in one observation, the desired state and the durable records."""
         self._cycle += 1
-        waiting = wish.waiting(seen.containers)
-        wish = replace(wish, specs=without(wish.specs, waiting))
-        found = claimants(seen.containers, wish.specs, self._known)
-        facts, specs = found.facts, {**found.adopted, **wish.specs}
+        given, waiting = desired, desired.waiting(seen.containers)
+        desired = replace(desired, specs=without(desired.specs, waiting))
+        found = claimants(seen.containers, desired.specs, self._known)
+        facts, specs = found.facts, {**found.adopted, **desired.specs}
         begun = {item.job: item for item in seen.begun}
-        alarms = [*found.alarms, *seen.left_alone]
-        alarms += [
-            f"{job}: its file waits: container {one.container_id[:12]} of another has the name"
-            for job, one in sorted(waiting.items())
-        ]
         removals: list[Remove] = []
         spared = {
             name: why
             for name, fact in facts.items()
-            if name not in specs and (why := wish.spares(fact)) is not None
+            if name not in specs and (why := desired.spares(fact)) is not None
         }
-        alarms += [f"{name}: left alone: {why}" for name, why in sorted(spared.items())]
         self._take_in(specs, facts, begun, seen.now_s)
         used_core_s = self._measure(seen, facts)
         node = self._node(seen, used_core_s)
 
-        standings: dict[str, Standing] = {}
+        statuses: dict[str, Status] = {}
         for name, record in list(self._records.items()):
             spec, fact = specs.get(name), facts.get(name)
             if spec is None and fact is None:
@@ -91,28 +88,27 @@ class Ledger:
                 self._climbs.forget(name)
                 del self._records[name]
             elif name in spared:
-                standings[name] = left_alone(facts[name], spared[name])
+                statuses[name] = untouched_status(facts[name], spared[name])
             elif fact is not None and fact.adopted is not None:
-                standings[name] = adopted_standing(fact.adopted, fact)
+                statuses[name] = adopted_status(fact.adopted, fact)
             else:
                 started = begun.get(name) if begun.get(name) != record.forgiven else None
-                standings[name] = standing(spec, fact, started, ended.get(name))
+                statuses[name] = status_of(spec, fact, started, ended.get(name))
 
-        members = self._members(standings, facts)
+        members = self._members(statuses, facts)
         self._assignments.settle(members)
-        queued = self._starts(seen, standings, facts, node, members)
-        alarms += self._assignments.troubles(node, members, self._options.gpus)
+        queued = self._starts(seen, statuses, facts, node, members)
         endings: list[Ended] = []
         views: list[JobView] = []
-        for name in sorted(standings):
-            record, place, fact = self._records[name], standings[name], facts.get(name)
-            self._note(record, place.state, seen.now_s)
-            if place.call == "remove" and fact is not None:
-                removals.append(removal(fact, record.spec, place.reason or ""))
-            if place.call == "record":
-                endings.append(ending(record, place, fact))
-            views.append(self._view(seen.now_s, record, place, fact))
-        return Folded(
+        for name in sorted(statuses):
+            record, status, fact = self._records[name], statuses[name], facts.get(name)
+            self._note(record, status.state, seen.now_s)
+            if status.call == "remove" and fact is not None:
+                removals.append(removal(fact, record.spec, status.reason or ""))
+            if status.call == "record":
+                endings.append(ending(record, status, fact))
+            views.append(self._view(seen.now_s, record, status, fact))
+        return State(
             snapshot=Snapshot(
                 cycle=self._cycle,
                 now_s=seen.now_s,
@@ -121,36 +117,45 @@ class Ledger:
                 window_s=self._options.window_s,
                 wakes=tuple(self._wakes),
             ),
+            desired=given,
+            engine_ok=seen.engine_ok,
             starts=queued.starts,
             placements=queued.placements,
             moves=self._moves(seen, node, members, queued),
             removals=tuple(removals),
             ended=tuple(endings),
             lifts=tuple(
-                name for name, word in ended.items() if is_lifted(wish, standings.get(name), word)
+                name for name, end in ended.items() if is_lifted(desired, statuses.get(name), end)
             ),
             delivered=self._climbs.deliveries(),
             undelivered=self._climbs.voided(
-                specs, {*self._records, *wish.claimed}, settled=wish.settled
+                specs, {*self._records, *desired.claimed}, settled=desired.settled
             ),
-            alarms=tuple(alarms),
+            alarms=(
+                *found.alarms,
+                *seen.left_alone,
+                *file_alarms(waiting, spared),
+                *self._assignments.alarms(node, members, self._options.gpus),
+                *engine_alarms(seen),
+                *desired.alarms,
+            ),
         )
 
     def adopt(self, options: LedgerOptions) -> None:
-        """Other settings hold from the next fold on."""
+        """Other settings apply from the next update on."""
         self._options = options
         for record in self._records.values():
             record.view = None
 
     def decided(self, limits: Mapping[str, Limits]) -> None:
-        """The policy was asked: its wakes are used up, its guarded limits are now desired."""
+        """The policy has decided: its wakes are used up, its approved limits are now desired."""
         self._wakes.clear()
         for name, wanted in limits.items():
             if name in self._records:
                 self._records[name].desired = wanted
 
     def applied(self, outcomes: Sequence[Outcome], now_s: float) -> None:
-        """What was done: a changed limit starts a new measuring window."""
+        """Take in what was done: a changed limit starts a new measuring window."""
         for outcome in outcomes:
             self._assignments.applied(outcome, now_s)
             record = self._records.get(outcome.action.job)
@@ -172,7 +177,7 @@ class Ledger:
         begun: Mapping[str, Begun],
         now_s: float,
     ) -> None:
-        """Records for new names, changed specs for known ones."""
+        """Make records for new names, and take in changed specs."""
         for name in sorted({*specs, *facts}):
             spec = specs.get(name)
             record = self._records.get(name)
@@ -192,15 +197,15 @@ class Ledger:
                 record.retry_at_s = record.retry_s = 0.0
 
     def _measure(self, seen: Observation, facts: Mapping[str, ContainerFact]) -> float:
-        """Fold usage and progress in; returns what our jobs used since the last cycle, core-s."""
+        """Take in usage and progress; returns what our jobs used since the last cycle, core-s."""
         total = 0.0
         uses = gpu_uses(seen.node.gpus, facts.values()) if seen.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
-            known = record.folded is record.spec
+            known = record.measured_spec is record.spec
             if known and fact is not None and record.measures.rests_on(fact, seen.now_s):
                 continue
-            record.folded = record.spec
+            record.measured_spec = record.spec
             self._climbs.observe(record.spec, fact, self._options.tier_evaluations)
             if fact is None:
                 record.measures.absent()
@@ -209,7 +214,7 @@ class Ledger:
                 record.retry_at_s = record.retry_s = 0.0
                 if record.state is None:  # a restarted agent wants what it finds, until it decides
                     record.desired = fact.actual
-            total += record.measures.fold(
+            total += record.measures.update(
                 fact, seen.now_s, self._options.window_s, uses.get(fact.container_id)
             )
         return total
@@ -237,52 +242,52 @@ class Ledger:
     def _starts(
         self,
         seen: Observation,
-        standings: dict[str, Standing],
+        statuses: dict[str, Status],
         facts: Mapping[str, ContainerFact],
         node: NodeView,
         members: Mapping[str, Member],
     ) -> Queued:
-        """Admit what wants to start; rewrites the standings of what has to wait."""
+        """Admit jobs that are to start; rewrites the statuses of those that have to wait."""
         queued = Queued()
-        if all(place.call != "start" for place in standings.values()):
+        if all(status.call != "start" for status in statuses.values()):
             self._assignments.take({})
             return queued
-        order = sorted(standings, key=lambda name: self._records[name].rank)
+        order = sorted(statuses, key=lambda name: self._records[name].rank)
         queue = [
             self._records[name].spec
             for name in order
-            if standings[name].state is JobState.WAITING
-            and standings[name].call == "start"
-            and not (standings[name].retry and self._backs_off(self._records[name], seen.now_s))
+            if statuses[name].state is JobState.WAITING
+            and statuses[name].call == "start"
+            and not (statuses[name].retry and self._backs_off(self._records[name], seen.now_s))
         ]
-        present = [self._records[name].spec for name in order if standings[name].state.holds]
+        present = [self._records[name].spec for name in order if statuses[name].state.holds]
         options = self._options
         queued.gpus = self._assignments.queue(
-            node, members, options.gpus, lambda job: self._outlook(job, seen.now_s)
+            node, members, options.gpus, lambda job: self._finish(job, seen.now_s), seen.now_s
         )
         queued.verdicts = admit(
             queue, present, node, options.max_jobs, options.ceilings_of, queued.gpus
         )
         self._assignments.take(queued.verdicts)
         for name in order:
-            place, record = standings[name], self._records[name]
-            if place.call != "start":
+            status, record = statuses[name], self._records[name]
+            if status.call != "start":
                 continue
             verdict = queued.verdicts.get(name)
             if verdict is not None and not verdict.admitted:
-                standings[name] = Standing(JobState.WAITING, verdict.reason)
+                statuses[name] = Status(JobState.WAITING, verdict.reason)
                 continue
             if not seen.engine_ok:
-                standings[name] = Standing(place.state, "waits for the engine")
+                statuses[name] = Status(status.state, "waits for the engine")
                 continue
-            if record.refusal is not None and place.reason is None:
-                standings[name] = Standing(place.state, record.refusal)
-            elif place.retry and self._backs_off(record, seen.now_s):
+            if record.refusal is not None and status.reason is None:
+                statuses[name] = Status(status.state, record.refusal)
+            elif status.retry and self._backs_off(record, seen.now_s):
                 wait_s = record.retry_at_s - seen.now_s
-                reason = f"{place.reason}; tried again in {wait_s:.0f} s"
-                standings[name] = Standing(place.state, reason)
+                reason = f"{status.reason}; tried again in {wait_s:.0f} s"
+                statuses[name] = Status(status.state, reason)
                 continue
-            elif place.retry:
+            elif status.retry:
                 record.retry_s = min(_RETRY_MOST_S, record.retry_s * 2)
                 record.retry_at_s = seen.now_s + record.retry_s
             queued.starts += (record.spec,)
@@ -292,17 +297,17 @@ class Ledger:
         return queued
 
     def _members(
-        self, standings: Mapping[str, Standing], facts: Mapping[str, ContainerFact]
+        self, statuses: Mapping[str, Status], facts: Mapping[str, ContainerFact]
     ) -> dict[str, Member]:
-        """The jobs that have to do with GPUs."""
+        """The jobs that want or hold GPUs."""
         members: dict[str, Member] = {}
-        for name, place in standings.items():
+        for name, status in statuses.items():
             record, fact = self._records[name], facts.get(name)
             if record.spec.container.gpus or (fact is not None and fact.gpus):
                 measures = record.measures
                 members[name] = Member(
                     record.spec,
-                    place.state,
+                    status.state,
                     fact,
                     measures.resume_s,
                     measures.usage.gpu_memory_bytes,
@@ -312,7 +317,7 @@ class Ledger:
     def _moves(
         self, seen: Observation, node: NodeView, members: Mapping[str, Member], queued: Queued
     ) -> dict[str, tuple[tuple[str, ...], str]]:
-        """The move that is worth it now, if the engine can make it."""
+        """The move that is worth its pause now, if the engine can make it."""
         if not members or not seen.engine_ok:
             return {}
         wanted = self._assignments.wanted(
@@ -320,29 +325,27 @@ class Ledger:
         )
         return {} if wanted is None else {wanted.job: (wanted.gpus, wanted.why)}
 
-    def _outlook(self, job: str, now_s: float) -> FinishForecast:
-        """When a job may end, from what was last known of it."""
+    def _finish(self, job: str, now_s: float) -> Forecast:
+        """When a job may end, from its last view and the last report."""
         view = self._records[job].view
-        return (
-            FinishForecast(None, f"{job} tells nothing yet")
-            if view is None
-            else finish_forecast(view, now_s)
-        )
+        if view is None:
+            return Forecast(ForecastKind.UNKNOWN, "finish", why=f"{job} tells nothing yet")
+        return finish_forecast(view, now_s, self.outlooks.get(job, ()))
 
     def _known(self, name: str) -> str | None:
-        """The container that stood for that job so far."""
+        """The container that was taken for that job so far."""
         record = self._records.get(name)
         return record.measures.container_id if record is not None else None
 
     def _backs_off(self, record: JobRecord, now_s: float) -> bool:
-        """Whether its failed start is not tried again yet; so long it holds back nobody."""
+        """Whether its failed start waits for its next try; meanwhile it holds back no other job."""
         if record.retry_at_s == 0.0:
             record.retry_s = _RETRY_FIRST_S
             record.retry_at_s = now_s + record.retry_s
         return now_s < record.retry_at_s
 
     def _note(self, record: JobRecord, state: JobState, now_s: float) -> None:
-        """Tell the policy of arrivals and exits."""
+        """Wake the policy for arrivals and exits."""
         was = record.state is JobState.RUNNING
         runs = state is JobState.RUNNING
         if runs and not was:
@@ -353,15 +356,15 @@ class Ledger:
         record.state = state
 
     def _view(
-        self, now_s: float, record: JobRecord, place: Standing, fact: ContainerFact | None
+        self, now_s: float, record: JobRecord, status: Status, fact: ContainerFact | None
     ) -> JobView:
         measures, last = record.measures, record.view
         if (
             measures.rests
             and last is not None
             and last.spec is record.spec
-            and last.state is place.state
-            and last.reason == place.reason
+            and last.state is status.state
+            and last.reason == status.reason
             and (last.desired is record.desired or last.desired == record.desired)
             and last.blind == self._blindness(now_s, record, fact, last.progress)
         ):
@@ -369,7 +372,7 @@ class Ledger:
         progress = measures.progress(fact, now_s)
         record.view = view_of(
             record,
-            place,
+            status,
             fact,
             progress=progress,
             blind=self._blindness(now_s, record, fact, progress),

@@ -1,6 +1,6 @@
 """A job's lifecycle: which state the facts put it in, and what that calls for.
 
-Owns the table below. It must not remember anything: the same facts give the same standing, so a
+Owns the table below. It must not remember anything: the same facts give the same status, so a
 restarted agent reaches the same states from labels and records alone.
 
     spec  container            record of its end   -> state        calls for
@@ -22,8 +22,8 @@ restarted agent reaches the same states from labels and records alone.
     yes   exited, code 0       none                   FINISHED     record
     yes   exited, other code   none                   FAILED       record
 
-An adopted container's spec is its labels. It is somebody else's to start, end and remove, so
-nothing is ever called for:
+An adopted container's spec is its labels. Only its owner starts, ends and removes it, so it never
+calls for anything:
 
     running, paused, restarting      the same
     any other                        STOPPED, and gone once it is removed
@@ -34,7 +34,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dlsched.model.facts import Begun, ContainerFact, ContainerState
+from dlsched.model.facts import Begun, ContainerFact, ContainerState, OperationKind
 from dlsched.model.spec import JobSpec
 from dlsched.model.state import Ended, JobState
 
@@ -48,8 +48,8 @@ _ALIVE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a job stands, why, and what has to be done about it (None: nothing)."""
+class Status:
+    """A job's state, the reason, and what has to be done about it (None: nothing)."""
 
     state: JobState
     reason: str | None = None
@@ -58,13 +58,13 @@ class Standing:
     """The call to start follows a failure, so it waits for its back-off."""
 
 
-def standing(
+def status_of(
     spec: JobSpec | None, fact: ContainerFact | None, begun: Begun | None, ended: Ended | None
-) -> Standing:
-    """The row of the table that these facts are in.
+) -> Status:
+    """The job's row of the table.
 
     `ended` counts only while it has the spec's digest: a changed file lifts it. So does a container
-    that runs again, started from outside or by an engine that came back.
+    that runs again, started by a person or by an engine that came back.
     """
     if spec is None:
         return _leaving(fact, "its file was removed")
@@ -78,21 +78,21 @@ def standing(
     return _present(spec, fact, begun)
 
 
-def adopted_standing(spec: JobSpec, fact: ContainerFact) -> Standing:
-    """Where a job stands whose container somebody else started, and will end."""
+def adopted_status(spec: JobSpec, fact: ContainerFact) -> Status:
+    """The status of a job whose container somebody else started, and will end."""
     if fact.state in _ALIVE:
         return _present(spec, fact, None)
     match fact.state:
         case ContainerState.CREATED:
-            return Standing(JobState.STOPPED, "it has not been started yet")
+            return Status(JobState.STOPPED, "it has not been started yet")
         case ContainerState.EXITED:
-            return Standing(JobState.STOPPED, exit_reason(spec, fact))
-    return Standing(JobState.STOPPED, f"the engine says {fact.state}")
+            return Status(JobState.STOPPED, exit_reason(spec, fact))
+    return Status(JobState.STOPPED, f"the engine says {fact.state}")
 
 
-def left_alone(fact: ContainerFact, why: str) -> Standing:
-    """Where the job of a container stands that must not be touched."""
-    return Standing(JobState.UNMANAGED if fact.state in _ALIVE else JobState.STOPPED, why)
+def untouched_status(fact: ContainerFact, why: str) -> Status:
+    """The status of a job whose container must not be touched."""
+    return Status(JobState.UNMANAGED if fact.state in _ALIVE else JobState.STOPPED, why)
 
 
 def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
@@ -108,61 +108,61 @@ def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
     return f"exit code {code}{given_up}" + (f": {fact.error}" if fact.error else "")
 
 
-def _leaving(fact: ContainerFact | None, reason: str) -> Standing:
+def _leaving(fact: ContainerFact | None, reason: str) -> Status:
     if fact is None:
-        return Standing(JobState.STOPPED, reason)
-    if fact.operation is not None and not _moves(fact):
-        return Standing(JobState.STOPPING, f"{reason}; {fact.operation}")
-    return Standing(JobState.STOPPING, reason, "remove")
+        return Status(JobState.STOPPED, reason)
+    if fact.operation is not None and not _is(fact, OperationKind.MOVING):
+        return Status(JobState.STOPPING, f"{reason}; {fact.operation}")
+    return Status(JobState.STOPPING, reason, "remove")
 
 
-def _ended(fact: ContainerFact | None, ended: Ended) -> Standing:
+def _ended(fact: ContainerFact | None, ended: Ended) -> Status:
     if ended.kind == "stopped":
         reason = ended.detail or "stopped by command; `dlsched submit --start` lifts it"
         leaving = _leaving(fact, reason)
-        return leaving if fact is not None else Standing(JobState.STOPPED, reason)
-    return Standing(JobState(ended.kind), ended.detail)
+        return leaving if fact is not None else Status(JobState.STOPPED, reason)
+    return Status(JobState(ended.kind), ended.detail)
 
 
-def _absent(spec: JobSpec, begun: Begun | None) -> Standing:
+def _absent(spec: JobSpec, begun: Begun | None) -> Status:
     if begun is None or begun.digest != spec.digest:
-        return Standing(JobState.WAITING, None, "start")
+        return Status(JobState.WAITING, None, "start")
     if begun.stage == "pulled":
-        return Standing(JobState.PULLING, "its image is pulled", "start")
+        return Status(JobState.PULLING, "its image is pulled", "start")
     if begun.stage != "failed":
-        return Standing(JobState(begun.stage), begun.detail)
+        return Status(JobState(begun.stage), begun.detail)
     if begun.retryable:
-        return Standing(JobState.WAITING, begun.detail, "start", retry=True)
-    return Standing(JobState.FAILED, begun.detail)
+        return Status(JobState.WAITING, begun.detail, "start", retry=True)
+    return Status(JobState.FAILED, begun.detail)
 
 
-def _moves(fact: ContainerFact) -> bool:
-    """Whether it is on its way to other GPUs, in whatever state its container is."""
-    return fact.operation is not None and fact.operation.startswith("moving")
+def _is(fact: ContainerFact, kind: OperationKind) -> bool:
+    return fact.operation is not None and fact.operation.kind is kind
 
 
-def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Standing:
-    if _moves(fact):
-        return Standing(JobState.MOVING, fact.operation)
+def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Status:
+    doing = None if fact.operation is None else fact.operation.text
+    if _is(fact, OperationKind.MOVING):  # in whatever state its container is
+        return Status(JobState.MOVING, doing)
     alive = _ALIVE.get(fact.state)
     if alive is not None:
         if alive is JobState.RESTARTING:
-            return Standing(alive, f"restarted by Docker: {exit_reason(spec, fact)}")
-        if fact.operation is not None and fact.operation.startswith("stopping"):
-            return Standing(JobState.STOPPING, fact.operation)
-        return Standing(alive, fact.operation)
+            return Status(alive, f"restarted by Docker: {exit_reason(spec, fact)}")
+        if _is(fact, OperationKind.STOPPING):
+            return Status(JobState.STOPPING, doing)
+        return Status(alive, doing)
     if fact.state is ContainerState.CREATED:
         failed = begun is not None and begun.digest == spec.digest and begun.stage == "failed"
         if begun is not None and failed:
             if begun.retryable:
-                return Standing(JobState.STARTING, begun.detail, "start", retry=True)
-            return Standing(JobState.FAILED, begun.detail)
+                return Status(JobState.STARTING, begun.detail, "start", retry=True)
+            return Status(JobState.FAILED, begun.detail)
         call: Call | None = None if fact.operation or begun else "start"
-        return Standing(JobState.STARTING, fact.operation, call)
+        return Status(JobState.STARTING, doing, call)
     if fact.state is ContainerState.EXITED:
         if fact.operation is not None:
-            return Standing(JobState.STOPPING, fact.operation)
+            return Status(JobState.STOPPING, doing)
         if fact.exit_code == 0:
-            return Standing(JobState.FINISHED, "exit code 0", "record")
-        return Standing(JobState.FAILED, exit_reason(spec, fact), "record")
-    return Standing(JobState.STOPPING, f"the engine says {fact.state}")
+            return Status(JobState.FINISHED, "exit code 0", "record")
+        return Status(JobState.FAILED, exit_reason(spec, fact), "record")
+    return Status(JobState.STOPPING, f"the engine says {fact.state}")

@@ -93,7 +93,7 @@ class Measures:
     attained_core_s: float = 0.0
     usage: Usage = field(default_factory=Usage)
     rests: bool = False
-    """Whether the last fold changed nothing, and the same facts will change nothing again."""
+    """Whether the last update changed nothing, and the same facts will change nothing again."""
     _life: str | None = None
     """`ContainerFact.life`: a moved job's samples are of one row."""
     _counters: _Counters | None = None
@@ -129,7 +129,7 @@ class Measures:
     _watched: bool = False
     """Whether it was known before: then its next start is seen from its beginning."""
     _resting: ContainerFact | None = None
-    """What was told last, once it tells that nothing moves: folded again, it changes nothing."""
+    """The last fact, once it says that nothing changes: taken in again, it changes nothing."""
     _rests_at_s: float = 0.0
     """When it was last seen to rest."""
 
@@ -138,7 +138,7 @@ class Measures:
         return fact.container_id != self.container_id or fact.starts != self.starts
 
     def rests_on(self, fact: ContainerFact, now_s: float) -> bool:
-        """Whether it still rests, told by the very fact of last time: then nothing is to fold."""
+        """Whether it still rests, and this is the same fact as last time: nothing is new."""
         if fact is not self._resting:
             return False
         self.rests, self._rests_at_s = True, now_s
@@ -154,7 +154,7 @@ class Measures:
         self.container_id = self._life = None
 
     def limited(self, limits: Limits, now_s: float) -> bool:
-        """These limits are in force from now on; False when they were already."""
+        """These limits apply from now on; returns False when they did already."""
         same = same_cores(self.actual.cpu_cores, limits.cpu_cores)
         if same and self.actual.gpu_share == limits.gpu_share:
             return False
@@ -163,10 +163,10 @@ class Measures:
         self._resting, self.rests = None, False
         return True
 
-    def fold(
+    def update(
         self, fact: ContainerFact, now_s: float, window_s: float, gpu: GpuUse | None = None
     ) -> float:
-        """Take one observation in; returns the core-seconds used since the one before.
+        """Take in one observation; returns the core-seconds used since the one before.
 
         `gpu` is what it uses of its GPUs by the driver's word; where that is None its own holds.
         """
@@ -178,10 +178,10 @@ class Measures:
         if self.is_new(fact):
             self._begin(fact, now_s)
         self.limited(fact.actual, now_s)
-        used_core_s = self._fold_usage(fact, now_s, window_s)
-        self._fold_reports(fact, now_s, window_s)
+        used_core_s = self._take_usage(fact, now_s, window_s)
+        self._take_reports(fact, now_s, window_s)
         if fact.gpus:
-            self._fold_gpu(gpu or GpuUse(), now_s, window_s)
+            self._take_gpu(gpu or GpuUse(), now_s, window_s)
         if self._is_still(fact):
             self._resting, self._rests_at_s = fact, now_s
         else:
@@ -238,7 +238,7 @@ class Measures:
         self._recent, self._window = _Slide(), None
         self._writers.clear()
 
-    def _fold_usage(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
+    def _take_usage(self, fact: ContainerFact, now_s: float, window_s: float) -> float:
         used_core_s = 0.0
         cpu_cores = throttled = window_cores = None
         if fact.usage_core_s is not None:
@@ -287,7 +287,7 @@ class Measures:
         first_s, first = counts[0]
         return max(0.0, (last - first) / (last_s - first_s)) if last_s > first_s else None
 
-    def _fold_gpu(self, use: GpuUse, now_s: float, window_s: float) -> None:
+    def _take_gpu(self, use: GpuUse, now_s: float, window_s: float) -> None:
         ratio = self._gpu_ratio if use.busy_ratio is None else use.busy_ratio
         window_ratio = None
         if ratio is None:
@@ -313,7 +313,7 @@ class Measures:
             and self._fresh is _NONE
         )
 
-    def _fold_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:
+    def _take_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:
         if not (fact.reports or self._writers or self._recent):
             if self._fresh is not _NONE:
                 self._fresh, self._told = _NONE, None

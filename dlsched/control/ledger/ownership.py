@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact
 from dlsched.model.spec import JobSpec
 
@@ -21,8 +22,8 @@ class Claimants:
     """The container that stands for each job."""
     adopted: Mapping[str, JobSpec]
     """The jobs that are there by their containers' labels alone."""
-    alarms: tuple[str, ...]
-    """Who is left alone, a line each."""
+    alarms: tuple[Alarm, ...]
+    """The containers that are left alone."""
 
 
 def claimants(
@@ -37,11 +38,19 @@ def claimants(
     # A job's container has one name, so this agent never makes a second: it is somebody else's,
     # as one made from a committed image, which inherits the labels.
     alarms = [
-        f"{fact.job}: left alone: {fact.container_id[:12]} carries the labels of its container"
+        Alarm(
+            fact.container_id[:12],
+            AlarmKey.CONTAINER_DOUBLE,
+            f"{fact.job}: left alone: {fact.container_id[:12]} carries the labels of its container",
+        )
         for fact in doubles
     ]
     alarms += [
-        f"container {fact.job} ({fact.container_id[:12]}) is left alone: a job has its name"
+        Alarm(
+            fact.container_id[:12],
+            AlarmKey.NAME_TAKEN,
+            f"container {fact.job} ({fact.container_id[:12]}) is left alone: a job has its name",
+        )
         for fact in taken
     ]
     adopted = {name: fact.adopted for name, fact in facts.items() if fact.adopted is not None}

@@ -133,7 +133,8 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
     )
     left = max(free - math.fsum(services.uses.values()), 0.0)
     shares = fair_shares([*training, *others], left) if others else {}
-    rest = untargeted.place(others, {job.name: shares[job.name] for job in others})
+    theirs = {job.name: shares[job.name] for job in others}
+    rest = untargeted.place(others, theirs, snapshot.resource)
     left = max(left - math.fsum(rest.uses.values()), 0.0)
     trainings = divide_trainings.place(training, snapshot, before.trainings, left, rule)
     even = snapshot.node.capacity_cores / max(math.fsum(job.spec.weight for job in jobs), 1e-9)

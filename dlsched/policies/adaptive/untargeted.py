@@ -9,23 +9,26 @@ import math
 from collections.abc import Mapping, Sequence
 
 from dlsched.estimate.tuning import CLEARLY, LITTLE
+from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView
 from dlsched.policies.adaptive.placed import Placed
 
 
-def place(jobs: Sequence[JobView], shares: Mapping[str, float]) -> Placed[None]:
+def place(
+    jobs: Sequence[JobView], shares: Mapping[str, float], resource: Resource = CPU
+) -> Placed[None]:
     """No ceiling of ours: their weight is their share, so that they take what is idle besides.
 
     `shares`, in cores, by job, are what is theirs whatever others could do with it.
     """
     uses = {job.name: expected_cores(job, shares[job.name]) for job in jobs}
-    whole = math.fsum(shares.values())
+    whole = resource.amount(math.fsum(shares.values()), ".2f")
     return Placed(
         limits=dict.fromkeys(uses),
         uses=uses,
         weights=dict(shares),
         why={
-            job.name: f"no target: its fair share is {shares[job.name]:.3f} of {whole:.2f} cores, "
+            job.name: f"no target: its fair share is {shares[job.name]:.3f} of {whole}, "
             "and what is idle"
             for job in jobs
         },

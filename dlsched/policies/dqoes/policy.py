@@ -140,17 +140,19 @@ class DqoesPolicy:
             want, cores = wants[job.name], limits[job.name]
             kept = cores >= want.wanted_cores / (1 + rule.squeeze_ratio) - 1e-9
             wants[job.name] = replace(want, kept=kept)
-            why[job.name] = f"{readings[job.name].text}: {_cores(job)} -> {cores:.3f} cores"
+            change = f"{_cores(job)} -> {snapshot.resource.amount(cores)}"
+            why[job.name] = f"{readings[job.name].text}: {change}"
             if want.hopeless_until_s > snapshot.now_s:
                 why[job.name] += "; more does not help it"
             elif not kept:
-                why[job.name] += f"; it needs {want.wanted_cores:.3f}, too dear while CPU is short"
+                short = f"too dear while {snapshot.resource.name} is short"
+                why[job.name] += f"; it needs {want.wanted_cores:.3f}, {short}"
             why[job.name] += _of_open_loop(want, snapshot.now_s)
 
         limits |= fair_shares(others, capacity - math.fsum(limits.values()))
         for job in others:
             why[job.name] = (
-                f"no latency target: {limits[job.name]:.3f} cores, "
+                f"no latency target: {snapshot.resource.amount(limits[job.name])}, "
                 f"its fair share of {shares[job.name]:.3f} and what is idle"
             )
         # A job that restarts or is paused comes back to what it was known to need.

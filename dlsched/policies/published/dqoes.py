@@ -124,7 +124,8 @@ class DqoesPublishedPolicy:
             old = new = limits[name]
             if name not in classes:
                 after[name] = shares[name]
-                why[name] = f"no latency target: fair share of {shares[name]:.3f} cores"
+                share = snapshot.resource.amount(shares[name])
+                why[name] = f"no latency target: fair share of {share}"
                 continue
             if classes[name] is Standing.BETTER:
                 new = used[name] * (1 - rule.beta * q[name] / q_better)
@@ -134,7 +135,8 @@ class DqoesPublishedPolicy:
             bounds = claim(job, capacity)
             new = min(max(new, rule.floor_ratio * equal, bounds.floor_cores), bounds.ceiling_cores)
             after[name] = new
-            why[name] = f"{classes[name]}, q {q[name] * 1e3:+.1f} ms: {old:.3f} -> {new:.3f} cores"
+            change = f"{old:.3f} -> {snapshot.resource.amount(new)}"
+            why[name] = f"{classes[name]}, q {q[name] * 1e3:+.1f} ms: {change}"
 
         missed_s = math.fsum(abs(q[name]) for name in (*better, *worse))
         calm = before is not None and missed_s <= before.missed_s and not snapshot.wakes

@@ -140,11 +140,12 @@ class FlowConPolicy:
             elif stands is FlowConList.WATCHING:
                 limits[name], does = job.desired.cpu_cores, "unchanged"
             elif stands is None or (stands is FlowConList.NEW and g is None):
-                limits[name], does = shares[name], f"fair share of {shares[name]:.3f} cores"
+                share = snapshot.resource.amount(shares[name])
+                limits[name], does = shares[name], f"fair share of {share}"
             else:
                 least = 1 / (len(jobs) + 1) if stands is FlowConList.COMPLETING else 0.0
                 cores = max((g or 0.0) / whole, least) * capacity
-                limits[name], does = cores, f"{cores:.3f} cores"
+                limits[name], does = cores, snapshot.resource.amount(cores)
             why[name] = f"{told}: {does}"
 
         period_s = rule.interval_s

@@ -1,1 +1,1 @@
-"""The kernel's control groups: what is counted there, and what limits them."""
+"""The kernel's control groups: counters and limits."""

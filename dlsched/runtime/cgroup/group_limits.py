@@ -1,8 +1,8 @@
-"""The limits of one container's group, as the kernel's own files have them.
+"""The limits of one container's control group, in the kernel's own files.
 
-Owns finding those files, reading them, and writing: the CFS burst and the idle class, for which no
-engine has a word, and ceiling and weight of a container that an update through the engine could
-harm. All others are changed through the engine, which would undo what is written past it.
+It writes the CFS burst and the idle class, which engines do not support, and ceiling and weight of
+a container that an update through the engine could harm. All others change through the engine,
+which would overwrite them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _BURST = ("cpu.cfs_burst_us", "cpu.max.burst")
 _TEXT_BYTES = 128
 
 _NO_MEMORY_LIMIT = 1 << 62
-"""cgroup v1 has no word for none, but a number above this."""
+"""cgroup v1 shows no limit as a number above this."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLimits:
-    """One group's limits, word for word; what no file says is None."""
+    """One group's limits as text; a file that cannot be read is missing."""
 
     files: Mapping[str, str]
 
@@ -37,41 +37,40 @@ class GroupLimits:
     def quota_us(self) -> int | None:
         """CPU time in each period; -1: no limit."""
         if "cpu.max" in self.files:
-            word = self.files["cpu.max"].partition(" ")[0]
-            return -1 if word == "max" else _integer(word)
+            quota = self.files["cpu.max"].partition(" ")[0]
+            return -1 if quota == "max" else _integer(quota)
         return self._number("cpu.cfs_quota_us")
 
     @property
     def period_us(self) -> int | None:
-        """The period of the quota."""
         if "cpu.max" in self.files:
             return _integer(self.files["cpu.max"].partition(" ")[2])
         return self._number("cpu.cfs_period_us")
 
     @property
     def shares(self) -> int | None:
-        """cgroup v1 alone."""
+        """cgroup v1 only."""
         return self._number("cpu.shares")
 
     @property
     def weight(self) -> int | None:
-        """cgroup v2 alone."""
+        """cgroup v2 only."""
         return self._number("cpu.weight")
 
     @property
     def burst_us(self) -> int | None:
-        """What may be saved up beyond the quota; None: this kernel knows no burst."""
+        """CPU time that may accumulate beyond the quota; None: not supported by the kernel."""
         return next((self._number(name) for name in _BURST if name in self.files), None)
 
     @property
     def idle(self) -> bool | None:
-        """Whether it is in the idle class; None: this kernel knows none, as before Linux 5.15."""
-        told = self._number("cpu.idle")
-        return None if told is None else bool(told)
+        """Whether it is in the idle class; None: not supported, as before Linux 5.15."""
+        value = self._number("cpu.idle")
+        return None if value is None else bool(value)
 
     @property
     def memory_bytes(self) -> int | None:
-        """The memory limit; None also where there is none."""
+        """The memory limit; None: no limit, or unknown."""
         limit = self._number("memory.max") or self._number("memory.limit_in_bytes")
         return None if limit is None or limit > _NO_MEMORY_LIMIT else limit
 
@@ -80,7 +79,7 @@ class GroupLimits:
 
 
 class LimitFiles:
-    """The files with one container's limits."""
+    """The files of one container's limits."""
 
     def __init__(self, pid: int, container: str, proc: Path = PROC) -> None:
         """Find the group of that process. Raises OSError where it is not that container's."""
@@ -93,11 +92,11 @@ class LimitFiles:
         if container.encode() not in self._groups:
             raise ProcessLookupError(f"process {pid} is not of container {container[:12]}")
         self.v2 = "cpu" not in folders
-        """Whether the CPU controller is version 2's."""
+        """Whether the CPU controller is on cgroup v2."""
         self._paths = _paths_v2(folders) if self.v2 else _paths_v1(folders)
 
     def hold(self, pid: int) -> bool:
-        """Whether these are still the files with the limits of that process."""
+        """Whether these are still the limit files of that process."""
         try:
             return pid == self._pid and self._groups_file.read_bytes() == self._groups
         except OSError:
@@ -105,7 +104,7 @@ class LimitFiles:
 
     @property
     def burst_file(self) -> Path | None:
-        """Where the burst is; None: this kernel knows none."""
+        """The file of the burst; None: not supported by the kernel."""
         found = (self._paths[name] for name in _BURST if name in self._paths)
         return next((path for path in found if path.exists()), None)
 
@@ -117,17 +116,17 @@ class LimitFiles:
 
     @property
     def writable(self) -> bool:
-        """Whether ceiling and weight can be changed here: a cgroup mount may be read-only."""
+        """Whether ceiling and weight can be changed: a cgroup mount may be read-only."""
         names = ("cpu.max", "cpu.weight") if self.v2 else ("cpu.cfs_quota_us", "cpu.shares")
         return all(name in self._paths and os.access(self._paths[name], os.W_OK) for name in names)
 
     def read(self) -> GroupLimits:
-        """What they say now; a file that cannot be read is left out."""
-        told = ((name, _text(path)) for name, path in self._paths.items())
-        return GroupLimits({name: text for name, text in told if text is not None})
+        """The limits now; a file that cannot be read is left out."""
+        value = ((name, _text(path)) for name, path in self._paths.items())
+        return GroupLimits({name: text for name, text in value if text is not None})
 
     def burst_us(self) -> int | None:
-        """The burst alone, as it is now; None: unreadable, or this kernel knows none."""
+        """The burst now; None: unreadable, or not supported by the kernel."""
         path = self.burst_file
         return None if path is None else _integer(_text(path))
 
@@ -139,17 +138,15 @@ class LimitFiles:
         path.write_text(str(burst_us), encoding="ascii")
 
     def write_idle(self, idle: bool) -> None:
-        """Put it into the idle class or take it out, to the default weight. Raises OSError.
-
-        In that class the kernel refuses any weight, and so such updates through the engine.
-        """
+        """Enter or leave the idle class, then with the default weight. Raises OSError. In the idle
+        class the kernel refuses weights, and so also such updates through the engine."""
         self._write("cpu.idle", str(int(idle)))
 
     def write_ceiling(self, quota_us: int, period_us: int) -> None:
         """Set quota (-1: none) and period; the kernel refuses one below the burst. Raises OSError.
 
-        The next update through the engine undoes it, and so does the container's restart, and on
-        cgroup v2 under systemd any `systemctl daemon-reload`.
+        The engine's next update, the container's restart, and on cgroup v2 under systemd a
+        `systemctl daemon-reload` undo it.
         """
         if self.v2:
             self._write("cpu.max", f"{'max' if quota_us < 0 else quota_us} {period_us}")
@@ -182,7 +179,6 @@ def _paths_v2(folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _text(path: Path) -> str | None:
-    """A file's text, or None where it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:

@@ -1,8 +1,5 @@
-"""What the kernel counts for one container, on cgroup v1 and v2.
-
-Owns finding a process's groups and reading their files, which are opened once and read again and
-again. It must not write, and must not raise for a reading that fails: that reading is None.
-"""
+"""Reads a container's kernel counters and limits, on cgroup v1 and v2. Files are opened once and
+re-read. A failed reading is None and never raises."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _READ_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class CgroupReading:
-    """One look at a group; what cannot be read is None."""
+    """One sample of a group; what cannot be read is None."""
 
     usage_core_s: float | None = None
     periods: int | None = None
@@ -29,32 +26,32 @@ class CgroupReading:
     """-1: no limit."""
     period_us: int | None = None
     shares: int | None = None
-    """cgroup v1 alone."""
+    """cgroup v1 only."""
     weight: int | None = None
-    """cgroup v2 alone."""
+    """cgroup v2 only."""
     burst_us: int | None = None
-    """What may be saved up beyond the quota; None: this kernel knows no burst."""
+    """CPU time that may accumulate beyond the quota; None: not supported by the kernel."""
     idle: int | None = None
-    """1: it is in the idle class; None: this kernel knows none."""
+    """1: in the idle class; None: not supported by the kernel."""
     cpu_pressure_ratio: float | None = None
-    """Part of the last ten seconds in which some task waited for a CPU; cgroup v2 alone."""
+    """Fraction of the last ten seconds in which some task waited for a CPU; cgroup v2 only."""
 
     @property
     def gone(self) -> bool:
-        """Whether nothing at all could be read: the group does not exist any more."""
+        """Whether nothing could be read: the group no longer exists."""
         return self == CgroupReading()
 
 
 @dataclass(frozen=True, slots=True)
 class Hierarchy:
-    """One mounted cgroup hierarchy. Without controllers: the one of version 2."""
+    """One mounted cgroup hierarchy; without controllers it is version 2's."""
 
     controllers: frozenset[str]
     root: str
     mount: Path
 
     def folder(self, group: str) -> Path | None:
-        """Where that group's files are, or None when this mount does not show it."""
+        """The folder of that group's files; None when this mount does not show it."""
         inside = group
         if self.root != "/":
             if group != self.root and not group.startswith(f"{self.root}/"):
@@ -64,15 +61,15 @@ class Hierarchy:
 
 
 def hierarchies(proc: Path = PROC) -> tuple[Hierarchy, ...]:
-    """All cgroup hierarchies that this process sees mounted. Raises OSError."""
+    """All cgroup hierarchies mounted for this process. Raises OSError."""
     return tuple(_mounted((proc / "self" / "mountinfo").read_text(encoding="utf-8")))
 
 
 def group_folders(pid: int, proc: Path = PROC, *, container: str = "") -> Mapping[str, Path]:
-    """The process's group by controller; the key "" is the one of version 2. Raises OSError.
+    """The process's group by controller; the key "" is version 2's. Raises OSError.
 
-    Of a group below that container's own it is the container's, where its limits are: a container
-    that runs systemd puts its processes into groups of its own making.
+    For a process in a subgroup that the container made (as systemd does) it is the container's own
+    group, which has the limits.
     """
     mounts = hierarchies(proc)
     found: dict[str, Path] = {}
@@ -95,7 +92,6 @@ def _up_to(container: str, group: str) -> str:
 
 
 def belongs(pid: int, container: str, proc: Path = PROC) -> bool:
-    """Whether this process is in the group of that container."""
     try:
         return container in (proc / str(pid) / "cgroup").read_text(encoding="utf-8")
     except OSError:
@@ -106,22 +102,20 @@ class CgroupReader:
     """One container's group, opened once for each of its starts; to be closed."""
 
     def __init__(self, pid: int, proc: Path = PROC, *, container: str = "") -> None:
-        """Open the group of `pid`, as `group_folders` finds it; never raises.
-
-        What cannot be opened reads as None.
-        """
+        """Open the group of `pid`, as `group_folders` finds it. What cannot be opened reads as
+        None."""
         folders: Mapping[str, Path] = {}
         with suppress(OSError, ValueError):
             folders = group_folders(pid, proc, container=container)
         self.v2 = "cpu" not in folders
-        """Whether the CPU controller is version 2's."""
+        """Whether the CPU controller is on cgroup v2."""
         self.cpu_folder = folders.get("" if self.v2 else "cpu")
-        """The group's folder with the CPU files; None when not found."""
+        """The folder of the CPU files; None when not found."""
         files = _v2_files(folders) if self.v2 else _v1_files(folders)
         self._used: bytes | None = None
-        """What was last read of the CPU time used, as the kernel wrote it."""
+        """The CPU time used at the last reading, as the kernel wrote it."""
         self._numbers: dict[str, tuple[bytes | None, int | None]] = {}
-        """By file what the kernel wrote last, and what it means: a limit seldom changes."""
+        """Cache of parsed files, since limits seldom change: text and value."""
         self._open: dict[str, int] = {}
         for name, path in files.items():
             with suppress(OSError):
@@ -129,20 +123,17 @@ class CgroupReader:
 
     @property
     def opened(self) -> bool:
-        """Whether there is anything to read from."""
+        """Whether any file is open."""
         return bool(self._open)
 
     def read(self) -> CgroupReading:
-        """What the kernel says now."""
+        """Read counters and limits."""
         self._used = self._bytes("stat" if self.v2 else "usage")
         return self._counted(self._used, self._limits())
 
     def reread(self, last: CgroupReading) -> CgroupReading:
-        """What the kernel counts now, under the limits of `last`; `last` itself where no CPU time
-        was used since: who does not run is not throttled.
-
-        What somebody else may have changed of its limits shows by the next `read`.
-        """
+        """Read the counters, keeping the limits of `last`; returns `last` where no CPU time was
+        used. Changes of the limits from elsewhere show in the next `read`."""
         used = self._bytes("stat" if self.v2 else "usage")
         if used is None:
             return self.read()
@@ -158,7 +149,6 @@ class CgroupReader:
         self._open.clear()
 
     def _limits(self) -> CgroupReading:
-        """Limits alone."""
         if self.v2:
             quota_us, period_us = _cpu_max(self._text("max"))
         else:
@@ -173,7 +163,7 @@ class CgroupReader:
         )
 
     def _counted(self, used: bytes | None, limits: CgroupReading) -> CgroupReading:
-        """What is counted, beside these limits."""
+        """Read the counters, keeping these limits."""
         if self.v2:
             stat = _table(_text(used))
             usage_us = stat.get("usage_usec")
@@ -209,19 +199,19 @@ class CgroupReader:
         return _text(self._bytes(name))
 
     def _number(self, name: str) -> int | None:
-        told = self._bytes(name)
+        raw = self._bytes(name)
         before = self._numbers.get(name)
-        if before is not None and before[0] == told:
+        if before is not None and before[0] == raw:
             return before[1]
-        number = _integer(told)
-        self._numbers[name] = told, number
+        number = _integer(raw)
+        self._numbers[name] = raw, number
         return number
 
 
 def _mounted(mountinfo: str) -> Iterator[Hierarchy]:
     for line in mountinfo.splitlines():
         if "cgroup" not in line:
-            continue  # each container mounts several things
+            continue  # most mounts are not control groups
         left, _, right = line.partition(" - ")
         fields, kind = left.split(), right.split()
         if len(fields) < 5 or len(kind) < 3 or kind[0] not in ("cgroup", "cgroup2"):
@@ -265,9 +255,9 @@ def _v2_files(folders: Mapping[str, Path]) -> dict[str, Path]:
     return {name: folders[""] / file for name, file in names.items()}
 
 
-def _text(told: bytes | None) -> str | None:
+def _text(raw: bytes | None) -> str | None:
     try:
-        return None if told is None else told.decode("ascii")
+        return None if raw is None else raw.decode("ascii")
     except UnicodeDecodeError:
         return None
 
@@ -275,25 +265,25 @@ def _text(told: bytes | None) -> str | None:
 def _table(text: str | None) -> dict[str, int]:
     table: dict[str, int] = {}
     for line in (text or "").splitlines():
-        key, _, words = line.partition(" ")
-        value = _integer(words)
+        key, _, fields = line.partition(" ")
+        value = _integer(fields)
         if value is not None:
             table[key] = value
     return table
 
 
-def _integer(told: bytes | str | None) -> int | None:
+def _integer(raw: bytes | str | None) -> int | None:
     try:
-        return None if told is None else int(told)
+        return None if raw is None else int(raw)
     except ValueError:
         return None
 
 
 def _cpu_max(text: str | None) -> tuple[int | None, int | None]:
-    words = (text or "").split()
-    if len(words) != 2:
+    fields = (text or "").split()
+    if len(fields) != 2:
         return None, None
-    return (-1 if words[0] == "max" else _integer(words[0])), _integer(words[1])
+    return (-1 if fields[0] == "max" else _integer(fields[0])), _integer(fields[1])
 
 
 def _pressure_ratio(text: str | None) -> float | None:

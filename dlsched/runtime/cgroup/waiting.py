@@ -1,8 +1,5 @@
-"""How much of the time a container's threads wait for a CPU, on cgroup v1.
-
-Version 2 tells it as pressure. Version 1 tells nothing, but the kernel counts for each thread how
-long it was ready to run and did not. Owns that sum. It must not raise for a reading that fails.
-"""
+"""Run-queue wait of a container's threads on cgroup v1, from the kernel's counts by thread. cgroup
+v2 reports it as pressure. A failed reading never raises."""
 
 from __future__ import annotations
 
@@ -13,31 +10,30 @@ from pathlib import Path
 from dlsched.runtime.cgroup.read import PROC
 
 _READ_BYTES = 4096
-"""Of the list of threads: some 600, and others wait as they do."""
+"""Bytes read of the thread list: some 600 threads, taken as typical of the others."""
 _MEAN_S = 10.0
-"""Older waits fade, as in the kernel's pressure."""
+"""Time constant of the exponential average, as in the kernel's pressure."""
 
 
 class RunQueueWait:
-    """One group's threads."""
+    """The run-queue wait of one group's threads."""
 
     def __init__(self, folder: Path, proc: Path = PROC) -> None:
         self._tasks, self._proc = folder / "tasks", proc
         self._waited_ns: dict[str, int] = {}
-        """By thread, since it began."""
+        """Total wait by thread."""
         self._at_s: float | None = None
         self.ratio: float | None = None
-        """Part of the last ten seconds or so; several threads that wait at once count each, at
-        most 1 in all. None: not known."""
+        """Fraction of the last ten seconds or so, summed over threads, at most 1. None: unknown."""
 
-    def look(self, now_s: float) -> None:
-        """Take in what they have waited since the last look."""
+    def sample(self, now_s: float) -> None:
+        """Update `ratio` with the wait since the last sample."""
         before, at_s = self._waited_ns, self._at_s
         self._waited_ns, self._at_s = self._read(), now_s
         if not self._waited_ns:
             self.ratio = None
         elif at_s is not None and now_s > at_s:
-            # A thread that is new has waited since it began; a number may be another thread's now.
+            # A new thread's wait counts whole; a thread id may have been reused.
             waited_ns = sum(
                 max(ns - before.get(thread, 0), 0) for thread, ns in self._waited_ns.items()
             )
@@ -48,12 +44,12 @@ class RunQueueWait:
 
     def _read(self) -> dict[str, int]:
         found = {}
-        # The last number may be cut off; of a short list nothing is.
+        # The last number may be truncated.
         threads = _start_of(self._tasks)
         for thread in threads[: threads.rfind(b"\n") + 1].decode("ascii", "replace").split():
-            words = _start_of(self._proc / thread / "schedstat").split()
-            if len(words) == 3 and words[1].isdigit():
-                found[thread] = int(words[1])
+            fields = _start_of(self._proc / thread / "schedstat").split()
+            if len(fields) == 3 and fields[1].isdigit():
+                found[thread] = int(fields[1])
         return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from dlsched.model.alarms import Alarm
 from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
@@ -34,8 +35,8 @@ class Listing:
     containers: Mapping[str, Inspected] = field(default_factory=dict)
     set_aside: Mapping[str, Inspected] = field(default_factory=dict)
     """Ours too, but not what stands for their jobs: others have taken their place, or are to."""
-    left_alone: tuple[str, ...] = ()
-    """Containers with labels of ours that are not touched, each with the reason in one line."""
+    left_alone: tuple[Alarm, ...] = ()
+    """Containers with labels of ours that are not touched, each with the reason."""
     named: frozenset[str] = frozenset()
     """Every job that a container is labelled as, one that is left alone too."""
 

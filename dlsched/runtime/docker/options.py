@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dlsched.config.settings import Gpus
 from dlsched.model.spec import JobSpec
 from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE
 
 
@@ -29,9 +29,7 @@ class DockerOptions:
     """The loop waits for the engine at most so long in a cycle."""
     cgroup_under: str = ""
     """Group above the instance's own (cgroupfs alone)."""
-    dry_run: bool = False
-    """Observing changes nothing: restart policies are not set back."""
-    gpus: Gpus = field(default_factory=Gpus)
+    gpus: GpuOptions = field(default_factory=GpuOptions)
     """How jobs get GPUs."""
     confine: Callable[[JobSpec], Confinement | None] = lambda _: None
     """What a user's container is held to; None: it is the operator's."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from dlsched.model.facts import ContainerFact, Report
+from dlsched.model.facts import ContainerFact, Operation, Report
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import PROC, CgroupReader, CgroupReading, belongs
@@ -18,7 +18,7 @@ from dlsched.runtime.cgroup.waiting import RunQueueWait
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.progress.log_pattern import LogReader, LogStream
 from dlsched.runtime.progress.scrape import ScrapeReader
-from dlsched.runtime.progress.sidecar import Reading, SidecarReader
+from dlsched.runtime.progress.sidecar import SidecarReader, SourceReading
 from dlsched.runtime.progress.sources import LogPattern, MetricsEndpoint, MetricsFile, Source
 
 READ_ALL_S = 5.0
@@ -100,7 +100,7 @@ class Watch:
     def fact(
         self,
         now_s: float,
-        operation: str | None,
+        operation: Operation | None,
         *,
         bursts: bool = True,
         idles: bool = True,
@@ -127,7 +127,7 @@ class Watch:
             reports, self._drained = tuple(self._drained), []
             # Of what tells no latency nobody asks whether it waits.
             if self._waiting is not None and any(one.latency for one in reports):
-                self._waiting.look(now_s)
+                self._waiting.sample(now_s)
         elif self._told is not None and made_of == self._told_of:
             return self._told, vanished
         else:
@@ -145,7 +145,7 @@ class Watch:
             source.close()
         self._cgroup, self._waiting, self._sources, self._leaving = None, None, (), ()
 
-    def _read_cgroup(self, group: CgroupReader, now_s: float, operation: str | None) -> bool:
+    def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
         """Take in what the kernel counts; whether its group is gone."""
         # Who does something to it changes its limits.
         if operation is not None or now_s - self._read_all_s >= READ_ALL_S:
@@ -162,7 +162,7 @@ class Watch:
         return False
 
     def _fact(
-        self, reports: tuple[Report, ...], operation: str | None, *, bursts: bool, idles: bool
+        self, reports: tuple[Report, ...], operation: Operation | None, *, bursts: bool, idles: bool
     ) -> ContainerFact:
         told, seen = self._described, self._reading
         limit_cores = told.limit_cores
@@ -261,10 +261,10 @@ class Watch:
                 if reading.reports or reading.bad_lines:
                     self._take_up(reading)
                 if trouble is None:
-                    trouble = reading.trouble
+                    trouble = reading.problem
             self._trouble = trouble
 
-    def _take_up(self, reading: Reading) -> None:
+    def _take_up(self, reading: SourceReading) -> None:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
 

@@ -1,1 +1,1 @@
-"""What the host is like, for `dlsched doctor`."""
+"""The host's checks, for `dlsched doctor`."""

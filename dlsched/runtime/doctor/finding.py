@@ -1,4 +1,4 @@
-"""What a doctor finds. It must not look for anything itself."""
+"""A doctor's finding."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ State = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was looked at, how it is, and what to do about it."""
+    """What was checked, the result, and what to do about it."""
 
     what: str
     state: State
     line: str
     remedy: str = ""
-    """Shown where it is not ok."""
+    """Shown unless the state is ok."""

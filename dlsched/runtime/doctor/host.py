@@ -1,7 +1,4 @@
-"""What the host is like: kernel, clock, CPUs, folders, groups, and the systemd unit.
-
-Owns those findings. It must not know the engine, nor change anything.
-"""
+"""Checks of the host: kernel, clock, CPUs, folders, groups, and the systemd unit."""
 
 from __future__ import annotations
 
@@ -25,11 +22,11 @@ UNIT = "dlsched.service"
 
 JUMP_S = 0.05
 DESCRIPTORS_A_JOB = 16
-"""Ten are usual; a log that is followed and a page that is asked for take more."""
+"""Typically ten; following a log and fetching a page take more."""
 DESCRIPTORS_BESIDE = 256
 
 _TIME_ERROR = 5
-"""What adjtimex says of a clock that nothing keeps in step."""
+"""The return value of adjtimex for a clock that is not synchronised."""
 _COARSE = ("jiffies", "refined-jiffies")
 _SYSTEMCTL_S = 5.0
 
@@ -46,7 +43,7 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
     v1 = any("cpu" in one.controllers for one in mounts)
 
     def has(name: str) -> bool:
-        # The root group of version 2 has no such file, its children do.
+        # On cgroup v2 only the root's children have the file.
         return any(next(one.mount.glob(at), None) for one in mounts for at in (name, f"*/{name}"))
 
     name = "cpu.cfs_burst_us" if v1 else "cpu.max.burst"
@@ -58,66 +55,65 @@ def kernel(proc: Path = PROC) -> Iterator[Finding]:
     if has("cpu.idle"):
         yield Finding("idle", "ok", "the kernel has the idle class (cpu.idle)")
     else:
-        line = "the kernel has no idle class: who comes last keeps others' threads from cores"
+        line = "the kernel has no idle class: low-priority jobs keep others' threads from cores"
         yield Finding("idle", "warn", line, "Linux 5.15 or later")
     if v1:
         if (proc / "self" / "schedstat").exists():
-            line = "cgroup v1 tells none by container; services' threads tell how long they wait"
+            line = "cgroup v1 reports none by container; services' threads show how long they wait"
             yield Finding("pressure", "ok", line)
         else:
             line = (
-                "neither cgroup v1 nor the kernel's threads tell how long containers wait for CPU"
+                "neither cgroup v1 nor the kernel's threads show how long containers wait for CPU"
             )
             remedy = "boot with systemd.unified_cgroup_hierarchy=1 (cgroup v2)"
             yield Finding("pressure", "warn", line, remedy)
     elif (proc / "pressure" / "cpu").exists():
-        yield Finding("pressure", "ok", "told by container (cpu.pressure)")
+        yield Finding("pressure", "ok", "reported by container (cpu.pressure)")
     else:
-        yield Finding("pressure", "warn", "the kernel tells no pressure", "boot with psi=1")
+        yield Finding("pressure", "warn", "the kernel reports no pressure", "boot with psi=1")
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Both clocks at once."""
+    """Both clocks at the same time."""
 
     wall_s: float
     monotonic_s: float
 
 
 def moment() -> Moment:
-    """Both clocks now."""
     return Moment(time.time(), time.monotonic())
 
 
 def in_step() -> bool:
-    """Whether something keeps the wall clock in step (NTP or the like), as the kernel knows."""
-    # Asking changes nothing: modes, the first field, is 0.
+    """Whether the wall clock is synchronised (NTP or the like), according to the kernel."""
+    # A query only: modes, the first field, is 0.
     return bool(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)) != _TIME_ERROR)
 
 
 def clock(
     then: Moment, now: Moment, *, synchronised: bool, source_file: Path = CLOCK_SOURCE
 ) -> Finding:
-    """The clocks between two moments."""
+    """How the clocks ran between two moments."""
     source = _text(source_file) or "an unknown source"
     jump_s = (now.wall_s - then.wall_s) - (now.monotonic_s - then.monotonic_s)
     if abs(jump_s) > JUMP_S:
-        line = f"the wall clock jumped by {jump_s:+.2f} s while this looked on"
+        line = f"the wall clock jumped by {jump_s:+.2f} s during this check"
         remedy = "let it slew; decisions go by the monotonic clock, only times shown are wrong"
         return Finding("clock", "warn", line, remedy)
     if source in _COARSE:
         line = f"monotonic from {source}, which is coarse"
         return Finding("clock", "warn", line, "give the machine a better clock source")
     if not synchronised:
-        line = f"monotonic from {source}; nothing keeps the wall clock in step"
+        line = f"monotonic from {source}; the wall clock is not synchronised"
         return Finding("clock", "warn", line, "run an NTP client, such as systemd-timesyncd")
-    return Finding("clock", "ok", f"monotonic from {source}; the wall clock is kept in step")
+    return Finding("clock", "ok", f"monotonic from {source}; the wall clock is synchronised")
 
 
 def capacity(
     setting: str | float, reserve_cores: float, engine_cpus: int | None, cpus: Path = CPUS
 ) -> Finding:
-    """What jobs can get: `setting` is threads, cores or a number."""
+    """The cores that jobs can get: `setting` is threads, cores or a number."""
     threads, cores = len(os.sched_getaffinity(0)), physical_cores(cpus)
     there = {"threads": float(threads), "cores": float(cores)}
     whole = there.get(setting) if isinstance(setting, str) else setting
@@ -129,8 +125,8 @@ def capacity(
     if whole <= reserve_cores:
         return Finding("capacity", "fail", line, "lower reserve.cpus")
     if whole > threads:
-        remedy = "set capacity to threads, cores, or at most what is there"
-        return Finding("capacity", "warn", f"{line}: more than there are", remedy)
+        remedy = "set capacity to threads, cores, or at most the number of threads"
+        return Finding("capacity", "warn", f"{line}: more than exist", remedy)
     if engine_cpus is not None and engine_cpus != threads:
         line += f"; the engine's containers have {engine_cpus} CPUs, and this process {threads}"
         remedy = "give dlsched the same CPUs (affinity, cpuset), or set capacity to a number"
@@ -141,7 +137,7 @@ def capacity(
 
 
 def descriptors(max_jobs: int) -> Finding:
-    """Whether there are enough files to open."""
+    """Whether the limit of open files suffices."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = DESCRIPTORS_BESIDE + DESCRIPTORS_A_JOB * max_jobs
     line = f"{most} may be open; {max_jobs} jobs take up to {wanted}"
@@ -151,7 +147,7 @@ def descriptors(max_jobs: int) -> Finding:
 
 
 def folder(what: str, path: Path) -> Finding:
-    """Whether a folder of the daemon's own can be used, or made."""
+    """Whether a folder of the daemon's can be used or created."""
     remedy = f"run as root, or set {what}_dir to a folder of yours"
     if path.is_dir():
         if os.access(path, os.W_OK | os.X_OK):
@@ -159,41 +155,41 @@ def folder(what: str, path: Path) -> Finding:
         return Finding(what, "fail", f"{path} cannot be written by this user", remedy)
     parent = next(above for above in path.absolute().parents if above.exists())
     if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
-        return Finding(what, "ok", f"{path} will be made")
-    return Finding(what, "fail", f"{path} is no folder, and none can be made in {parent}", remedy)
+        return Finding(what, "ok", f"{path} will be created")
+    return Finding(what, "fail", f"{path} is no folder, and cannot be created in {parent}", remedy)
 
 
 def socket(path: Path, group: str | None, setting: str) -> Finding:
-    """Who may connect to one of the daemon's sockets, now or once it is made."""
+    """Which users may connect to one of the daemon's sockets, now or once it is created."""
     if group is not None:
         try:
             wanted = grp.getgrnam(group).gr_gid
         except KeyError:
-            line = f"{path.name}: there is no group {group}, so root alone may connect"
+            line = f"{path.name}: there is no group {group}, so only root may connect"
             return Finding(
                 "sockets", "warn", line, f"groupadd --system {group}, or {setting}: null"
             )
-    whom = "root alone" if group is None else f"root and group {group}"
+    users = "root only" if group is None else f"root and group {group}"
     try:
         facts = path.lstat()
     except OSError:
-        return Finding("sockets", "ok", f"{path.name}: for {whom}, while the daemon runs")
+        return Finding("sockets", "ok", f"{path.name}: for {users}, while the daemon runs")
     if group is not None and facts.st_gid != wanted:
         line = f"{path.name}: belongs to gid {facts.st_gid}, not to group {group}"
         return Finding("sockets", "warn", line, "restart the daemon with the right to give it away")
     if facts.st_mode & 0o007:
-        line = f"{path.name}: everybody may connect (mode {facts.st_mode & 0o777:o})"
+        line = f"{path.name}: every user may connect (mode {facts.st_mode & 0o777:o})"
         return Finding("sockets", "fail", line, f"chmod o= {path}; restart the daemon")
-    return Finding("sockets", "ok", f"{path.name}: for {whom}")
+    return Finding("sockets", "ok", f"{path.name}: for {users}")
 
 
 def unit(running: Path = SYSTEMD) -> Finding:
-    """How the systemd unit is, where there is systemd."""
+    """The state of the systemd unit, where systemd runs."""
     if not running.is_dir():
         return Finding("systemd", "ok", "this host is not run by systemd")
     keys = "LoadState,ActiveState,SubState,UnitFileState,NRestarts,Result"
     try:
-        told = subprocess.run(
+        properties = subprocess.run(
             ["systemctl", "show", UNIT, f"--property={keys}"],
             capture_output=True,
             text=True,
@@ -201,22 +197,23 @@ def unit(running: Path = SYSTEMD) -> Finding:
             check=True,
         ).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        return Finding("systemd", "warn", f"systemctl does not tell: {error}", "ask as root")
-    return unit_state(dict(line.partition("=")[::2] for line in told.splitlines()))
+        return Finding("systemd", "warn", f"systemctl fails: {error}", "run it as root")
+    return unit_state(dict(line.partition("=")[::2] for line in properties.splitlines()))
 
 
-def unit_state(told: dict[str, str]) -> Finding:
-    """The same from systemd's own words."""
-    active, restarts = told.get("ActiveState", "?"), told.get("NRestarts", "0")
-    if told.get("LoadState") != "loaded":
-        line = f"{UNIT} is not installed ({told.get('LoadState', '?')})"
+def unit_state(properties: dict[str, str]) -> Finding:
+    """The same from systemd's properties of the unit."""
+    active, restarts = properties.get("ActiveState", "?"), properties.get("NRestarts", "0")
+    if properties.get("LoadState") != "loaded":
+        line = f"{UNIT} is not installed ({properties.get('LoadState', '?')})"
         return Finding("systemd", "warn", line, "make install")
-    line = f"{UNIT}: {active} ({told.get('SubState', '?')}), {told.get('UnitFileState', '?')}"
-    look = f"journalctl -u {UNIT}"
+    state, enabled = properties.get("SubState", "?"), properties.get("UnitFileState", "?")
+    line = f"{UNIT}: {active} ({state}), {enabled}"
+    advice = f"journalctl -u {UNIT}"
     if active == "failed":
-        return Finding("systemd", "fail", f"{line}, {told.get('Result', '?')}", look)
+        return Finding("systemd", "fail", f"{line}, {properties.get('Result', '?')}", advice)
     if restarts not in ("", "0"):
-        return Finding("systemd", "warn", f"{line}, restarted {restarts} times by itself", look)
+        return Finding("systemd", "warn", f"{line}, restarted {restarts} times by itself", advice)
     if active != "active":
         return Finding("systemd", "warn", line, f"systemctl enable --now {UNIT}")
     return Finding("systemd", "ok", line)

@@ -1,8 +1,5 @@
-"""The part of `pynvml` that is used, typed; and what its errors mean.
-
-Owns finding it: nothing is imported on a host without the driver's library. It must not keep
-anything.
-"""
+"""Typed access to the used part of `pynvml`, and its errors. On a host without the driver's library
+nothing is imported."""
 
 from __future__ import annotations
 
@@ -28,13 +25,13 @@ VERSION_MISMATCH = 18
 NO_DATA = 21
 
 ABSENT = frozenset({DRIVER_NOT_LOADED, LIBRARY_NOT_FOUND})
-"""A host without GPUs, or whose driver is not in use: nothing is wrong."""
+"""Errors of a host without GPUs or driver: not a problem."""
 
-UNTOLD = frozenset({NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA})
-"""Of one figure: this device or driver does not tell it."""
+UNAVAILABLE = frozenset({NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA})
+"""Errors of one figure that this device or driver does not provide."""
 
 Handle = object
-"""A device as NVML knows it, of no meaning outside."""
+"""NVML's opaque handle of a device."""
 
 
 class Memory(Protocol):
@@ -50,15 +47,15 @@ class Rates(Protocol):
     gpu: int
 
 
-class Process(Protocol):
-    """`usedGpuMemory` in bytes; None: not told."""
+class NvmlProcess(Protocol):
+    """`usedGpuMemory` in bytes; None: unknown."""
 
     pid: int
     usedGpuMemory: int | None
 
 
-class Sample(Protocol):
-    """A process that computed: `smUtil` in percent, `timeStamp` in microseconds since 1970."""
+class ProcessSample(Protocol):
+    """A process's GPU use: `smUtil` in percent, `timeStamp` in microseconds since 1970."""
 
     pid: int
     timeStamp: int
@@ -66,13 +63,13 @@ class Sample(Protocol):
 
 
 class Error(Protocol):
-    """What NVML refuses with."""
+    """NVML's error."""
 
     value: int
 
 
 class Nvml(Protocol):
-    """The functions of `pynvml` that are called here. Each raises its `NVMLError`."""
+    """The used functions of `pynvml`. Each raises its `NVMLError`."""
 
     NVMLError: type[Exception]
 
@@ -88,23 +85,27 @@ class Nvml(Protocol):
     def nvmlDeviceGetUtilizationRates(self, device: Handle, /) -> Rates: ...
     def nvmlDeviceGetComputeMode(self, device: Handle, /) -> int: ...
     def nvmlDeviceGetMemoryAffinity(
-        self, device: Handle, words: int, scope: int, /
+        self, device: Handle, size: int, scope: int, /
     ) -> Sequence[int]: ...
     def nvmlDeviceGetMigMode(self, device: Handle, /) -> Sequence[int]: ...
     def nvmlDeviceGetMaxMigDeviceCount(self, device: Handle, /) -> int: ...
     def nvmlDeviceGetMigDeviceHandleByIndex(self, device: Handle, index: int, /) -> Handle: ...
     def nvmlDeviceGetGpuInstanceId(self, device: Handle, /) -> int: ...
     def nvmlDeviceGetComputeInstanceId(self, device: Handle, /) -> int: ...
-    def nvmlDeviceGetComputeRunningProcesses_v3(self, device: Handle, /) -> Sequence[Process]: ...
-    def nvmlDeviceGetGraphicsRunningProcesses_v3(self, device: Handle, /) -> Sequence[Process]: ...
+    def nvmlDeviceGetComputeRunningProcesses_v3(
+        self, device: Handle, /
+    ) -> Sequence[NvmlProcess]: ...
+    def nvmlDeviceGetGraphicsRunningProcesses_v3(
+        self, device: Handle, /
+    ) -> Sequence[NvmlProcess]: ...
     def nvmlDeviceGetProcessUtilization(
         self, device: Handle, since_us: int, /
-    ) -> Sequence[Sample]: ...
+    ) -> Sequence[ProcessSample]: ...
 
 
 _LOST = "fell off the bus (GPU is lost)"
 _RESET = "needs a reset"
-NO_MEMORY = "the driver does not tell how much memory it has"
+NO_MEMORY = "the driver does not report how much memory it has"
 NO_INSTANCE = "MIG is on, and it has no instance"
 _REMEDIES = {
     _LOST: "look for Xid in `dmesg`; nvidia-smi --gpu-reset, or reboot",
@@ -114,28 +115,28 @@ _REMEDIES = {
 
 
 def remedy(gpu: GpuFact) -> str:
-    """What to do about a GPU's trouble; empty where that is not known."""
+    """What to do about a GPU's failure; empty where unknown."""
     return _REMEDIES.get(gpu.trouble or "", "")
 
 
 def load() -> Nvml | None:
-    """NVML's Python side; None: this host has no driver library."""
+    """The `pynvml` module; None: this host has no driver library."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:
         return None
-    # Late: it takes 5 MiB and 40 ms, for nothing where there is no library.
+    # Imported late, since it takes 5 MiB and 40 ms.
     import pynvml
 
     return cast(Nvml, pynvml)
 
 
 def code(error: Exception) -> int:
-    """NVML's return code of an error of its own."""
+    """NVML's return code of its error."""
     return int(cast(Error, error).value)
 
 
-def in_words(error: Exception) -> str:
+def describe(error: Exception) -> str:
     """What an error means."""
     number = code(error)
     if number == GPU_IS_LOST:
@@ -145,6 +146,6 @@ def in_words(error: Exception) -> str:
     if number == VERSION_MISMATCH:
         return (
             "the driver in the kernel and its library have different versions, as after an upgrade:"
-            " load the kernel modules anew or reboot, then restart dlsched"
+            " reload the kernel modules or reboot, then restart dlsched"
         )
     return f"{error} (NVML code {number})"

@@ -1,7 +1,4 @@
-"""Whose a process on a GPU is.
-
-Owns finding a process's container by its control group. It must not know GPUs.
-"""
+"""Finds the container of a process on a GPU, by its control group."""
 
 from __future__ import annotations
 
@@ -12,15 +9,12 @@ from pathlib import Path
 _ID = re.compile(r"[0-9a-f]{64}")
 _READ_BYTES = 8192
 _MPS_SERVER = b"nvidia-cuda-mps"
-"""What the kernel keeps of its name."""
+"""Its name, as truncated by the kernel."""
 
 
 def container_of(pid: int, proc: Path) -> str | None:
-    """The id of the container that the process is in; None: in none.
-
-    Of containers within one another it is the outermost, but for those that the agent itself is
-    in. Raises OSError where no such process is to be seen.
-    """
+    """The id of the container that the process is in; None: in none. Of nested containers it is the
+    outermost that the agent itself is not in. Raises OSError where the process is not visible."""
     own = set[str]()
     with suppress(OSError):
         own.update(_ID.findall(_groups("self", proc)))
@@ -28,7 +22,7 @@ def container_of(pid: int, proc: Path) -> str | None:
 
 
 def serves_all(pid: int, proc: Path) -> bool:
-    """Whether it is MPS's server: it holds a GPU for its clients, who are listed themselves."""
+    """Whether it is the MPS server, which holds a GPU for clients that are listed themselves."""
     try:
         return (proc / str(pid) / "comm").read_bytes().strip() == _MPS_SERVER
     except OSError:

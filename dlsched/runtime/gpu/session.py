@@ -1,8 +1,4 @@
-"""NVML, opened: reads every device once, figure by figure.
-
-Owns what NVML's figures mean. It must not keep the past, nor decide when to look again. Its calls
-can hang with the driver: see `inventory`.
-"""
+"""An NVML session: reads every device, figure by figure. Calls can hang with the driver."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from typing import ParamSpec, TypeVar
 
 from dlsched.model.facts import ComputeMode, GpuFact, GpuProcess
 from dlsched.runtime.gpu import nvml as codes
-from dlsched.runtime.gpu.nvml import Handle, Nvml, code, in_words
+from dlsched.runtime.gpu.nvml import Handle, Nvml, code, describe
 from dlsched.runtime.gpu.processes import container_of, serves_all
 
 _log = logging.getLogger(__name__)
@@ -34,12 +30,12 @@ _NODES_SCOPE = 0
 """NVML_AFFINITY_SCOPE_NODE."""
 
 SAMPLED_S = 2.0
-"""A process that has no sample so far back did not compute: a driver samples once a second."""
+"""A process without a sample in this time was idle: a driver samples once a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Gpu:
-    """What of a device stays as long as it is open."""
+    """A device's constant facts."""
 
     handle: Handle
     uuid: str
@@ -49,18 +45,18 @@ class _Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One look at all devices."""
+class DeviceReading:
+    """One reading of all devices."""
 
     devices: tuple[GpuFact, ...] = ()
     failed: dict[int, str] = field(default_factory=dict)
-    """Devices that cannot be read at all, by index, and why."""
+    """Why a device cannot be read at all, by index."""
     unseen: frozenset[int] = frozenset()
-    """PIDs on devices that `proc` does not know."""
+    """PIDs on devices that `proc` does not show."""
 
 
 class Session:
-    """NVML between its initialisation and its shutdown; used by one thread at a time."""
+    """NVML between initialisation and shutdown; for one thread at a time."""
 
     def __init__(self, nvml: Nvml, dev: Path, proc: Path) -> None:
         """Initialise; raises NVML's error."""
@@ -70,17 +66,17 @@ class Session:
         self._gpus: dict[int, _Gpu] = {}
         self._count = 0
         self.missing: set[str] = set()
-        """Functions that the driver's library does not have; each is told once in the log."""
+        """Functions that the driver's library lacks; each is logged once."""
         nvml.nvmlInit()
-        self.driver = self._told(nvml.nvmlSystemGetDriverVersion)
-        """The driver's version; None: not told."""
+        self.driver = self._value(nvml.nvmlSystemGetDriverVersion)
+        """The driver's version; None: unknown."""
 
     def close(self) -> None:
-        """Shut it down; raises NVML's error."""
+        """Shut NVML down; raises its error."""
         self._nvml.nvmlShutdown()
 
-    def read(self) -> Reading:
-        """All devices now. Raises NVML's error where it is not that of one device alone."""
+    def read(self) -> DeviceReading:
+        """All devices now. Raises NVML's error unless only one device is affected."""
         count = self._nvml.nvmlDeviceGetCount()
         if count != self._count:
             self._gpus.clear()
@@ -94,36 +90,36 @@ class Session:
                 devices += self._facts(index, gpu, unseen)
             except self._nvml.NVMLError as error:
                 self._gpus.pop(index, None)
-                failed[index] = in_words(error)
-        return Reading(tuple(devices), failed, frozenset(unseen))
+                failed[index] = describe(error)
+        return DeviceReading(tuple(devices), failed, frozenset(unseen))
 
     # -------------------------------------------------------------------------------- inside
 
     def _opened(self, index: int) -> _Gpu:
         nvml = self._nvml
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
-        nodes = self._told(nvml.nvmlDeviceGetMemoryAffinity, handle, 1, _NODES_SCOPE)
+        nodes = self._value(nvml.nvmlDeviceGetMemoryAffinity, handle, 1, _NODES_SCOPE)
         nearest = int(nodes[0]) if nodes is not None else 0
         gpu = self._gpus[index] = _Gpu(
             handle,
             nvml.nvmlDeviceGetUUID(handle),
-            self._told(nvml.nvmlDeviceGetName, handle) or "unknown model",
-            self._told(nvml.nvmlDeviceGetMinorNumber, handle),
+            self._value(nvml.nvmlDeviceGetName, handle) or "unknown model",
+            self._value(nvml.nvmlDeviceGetMinorNumber, handle),
             (nearest & -nearest).bit_length() - 1 if nearest else None,
         )
         return gpu
 
     def _facts(self, index: int, gpu: _Gpu, unseen: set[int]) -> list[GpuFact]:
-        """The device, or its instances where it is divided."""
+        """The device, or its MIG instances."""
         nvml = self._nvml
-        mode = self._told(nvml.nvmlDeviceGetMigMode, gpu.handle)
+        mode = self._value(nvml.nvmlDeviceGetMigMode, gpu.handle)
         divided = mode is not None and bool(mode[0])
         whole = self._fact(index, gpu, gpu.handle, unseen, divided=divided)
         if not divided:
             return [whole]
         instances = []
-        for number in range(self._told(nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
-            handle = self._told(nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu.handle, number)
+        for number in range(self._value(nvml.nvmlDeviceGetMaxMigDeviceCount, gpu.handle) or 0):
+            handle = self._value(nvml.nvmlDeviceGetMigDeviceHandleByIndex, gpu.handle, number)
             if handle is not None:
                 instances.append(self._instance(index, gpu, handle, whole, unseen))
         if not instances:
@@ -134,9 +130,9 @@ class Session:
         self, index: int, gpu: _Gpu, handle: Handle, unseen: set[int], *, divided: bool
     ) -> GpuFact:
         nvml = self._nvml
-        memory = self._told(nvml.nvmlDeviceGetMemoryInfo, handle)
-        rates = None if divided else self._told(nvml.nvmlDeviceGetUtilizationRates, handle)
-        mode = self._told(nvml.nvmlDeviceGetComputeMode, gpu.handle)
+        memory = self._value(nvml.nvmlDeviceGetMemoryInfo, handle)
+        rates = None if divided else self._value(nvml.nvmlDeviceGetUtilizationRates, handle)
+        mode = self._value(nvml.nvmlDeviceGetComputeMode, gpu.handle)
         return GpuFact(
             uuid=gpu.uuid,
             index=index,
@@ -155,15 +151,15 @@ class Session:
         self, index: int, gpu: _Gpu, handle: Handle, whole: GpuFact, unseen: set[int]
     ) -> GpuFact:
         nvml = self._nvml
-        memory = self._told(nvml.nvmlDeviceGetMemoryInfo, handle)
+        memory = self._value(nvml.nvmlDeviceGetMemoryInfo, handle)
         ids = (
-            self._told(nvml.nvmlDeviceGetGpuInstanceId, handle),
-            self._told(nvml.nvmlDeviceGetComputeInstanceId, handle),
+            self._value(nvml.nvmlDeviceGetGpuInstanceId, handle),
+            self._value(nvml.nvmlDeviceGetComputeInstanceId, handle),
         )
         return GpuFact(
             uuid=nvml.nvmlDeviceGetUUID(handle),
             index=index,
-            model=self._told(nvml.nvmlDeviceGetName, handle) or whole.model,
+            model=self._value(nvml.nvmlDeviceGetName, handle) or whole.model,
             memory_bytes=int(memory.total) if memory is not None else 0,
             memory_used_bytes=int(memory.used) if memory is not None else None,
             compute_mode=whole.compute_mode,
@@ -196,7 +192,7 @@ class Session:
             nvml.nvmlDeviceGetComputeRunningProcesses_v3,
             nvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
         ):
-            for one in self._told(listing, handle) or ():
+            for one in self._value(listing, handle) or ():
                 memory_bytes[one.pid] = memory_bytes.get(one.pid) or one.usedGpuMemory
         busy = self._busy(handle) if memory_bytes else None
         found = []
@@ -213,28 +209,28 @@ class Session:
         return tuple(found)
 
     def _busy(self, handle: Handle) -> dict[int, float] | None:
-        """Part of the device's time by process; one that is not in it used none. None: untold."""
+        """Fraction of the device's time by process; idle ones are missing. None: unknown."""
         since_us = int((time.time() - SAMPLED_S) * 1e6)
-        samples: Sequence[codes.Sample] = ()
+        samples: Sequence[codes.ProcessSample] = ()
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since_us)
         except self._nvml.NVMLError as error:
             # pynvml raises, with this code, where there is no sample at all.
             if code(error) not in (codes.SUCCESS, codes.NOT_FOUND):
-                if code(error) in codes.UNTOLD:
+                if code(error) in codes.UNAVAILABLE:
                     self._note(error, "nvmlDeviceGetProcessUtilization")
                     return None
                 raise
-        # More than all of the time, and processes without a PID, are seen from some drivers.
+        # Some drivers report more than 100 %, or processes without a PID.
         sane = [one for one in samples if one.pid and 0 <= one.smUtil <= 100]
         return {one.pid: one.smUtil / 100 for one in sorted(sane, key=lambda one: one.timeStamp)}
 
-    def _told(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
-        """What the call answers; None: this device or this library cannot tell."""
+    def _value(self, call: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
+        """The call's result; None: not provided by this device or library."""
         try:
             return call(*args, **named)
         except self._nvml.NVMLError as error:
-            if code(error) not in codes.UNTOLD:
+            if code(error) not in codes.UNAVAILABLE:
                 raise
             self._note(error, getattr(call, "__name__", "?"))
             return None
@@ -242,6 +238,4 @@ class Session:
     def _note(self, error: Exception, function: str) -> None:
         if code(error) == codes.FUNCTION_NOT_FOUND and function not in self.missing:
             self.missing.add(function)
-            _log.warning(
-                "the GPU driver's library has no %s: what it tells stays unknown", function
-            )
+            _log.warning("the GPU driver's library has no %s: its figures stay unknown", function)

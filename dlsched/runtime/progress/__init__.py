@@ -1,1 +1,1 @@
-"""Where a job's progress is read: sidecar files, endpoints, printed lines."""
+"""Sources of a job's progress: sidecar files, endpoints, printed lines."""

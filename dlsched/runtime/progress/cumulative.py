@@ -1,7 +1,4 @@
-"""Counts that only ever grow, read twice: what was added in between, as a latency sketch.
-
-Owns the arithmetic of Prometheus' histograms and summaries. It must not know their text.
-"""
+"""The increase between two readings of cumulative counts, as a latency sketch."""
 
 from __future__ import annotations
 
@@ -15,12 +12,12 @@ from dlsched.report.buckets import LONGEST_S, bucket_index
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
 
 PLACES = 16
-"""The requests between two bounds are placed at so many points at most."""
+"""The requests between two bounds are spread over this many points at most."""
 
 
 @dataclass(slots=True)
 class Cumulative:
-    """The counts of one set of labels since the server began."""
+    """The counts of one set of labels since the server started."""
 
     count: float | None = None
     total: float | None = None
@@ -29,10 +26,8 @@ class Cumulative:
     quantiles: dict[float, float] = field(default_factory=dict)
 
     def since(self, before: Cumulative) -> Cumulative:
-        """What was added; all of it where a count went back, since then the server began anew.
-
-        Raises ValueError where the two cannot be compared.
-        """
+        """The increase; the whole counts where one decreased, since then the server restarted.
+        Raises ValueError where the two are not comparable."""
         shared = self.edges.keys() & before.edges.keys()
         if (
             (self.count or 0.0) < (before.count or 0.0)
@@ -51,7 +46,7 @@ class Cumulative:
 
 
 def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
-    """What was added, as a sketch; ValueError where it contradicts itself."""
+    """The increase as a sketch; ValueError where its counts contradict each other."""
     steps = list(_steps(added, unit_s))
     number = sum(count for _, count in steps) if steps else round(added.count or 0.0)
     if number > MOST_REQUESTS:
@@ -64,7 +59,7 @@ def sketch(added: Cumulative, unit_s: float) -> LatencySketch:
 
 
 def _steps(added: Cumulative, unit_s: float) -> Iterator[tuple[float, int]]:
-    """The bounds in seconds, and how many requests lie between each and the one below it."""
+    """Upper bounds in seconds, each with the number of requests between it and the bound below."""
     count = added.count or 0.0
     if added.edges:
         edges = sorted(added.edges.items())
@@ -85,7 +80,7 @@ def _steps(added: Cumulative, unit_s: float) -> Iterator[tuple[float, int]]:
 def _placed(
     steps: Iterable[tuple[float, int]], total_s: float | None
 ) -> tuple[tuple[tuple[int, int], ...], float]:
-    """The counts by bucket, and what their latencies add up to."""
+    """The counts by bucket, and the sum of their latencies."""
     placed: defaultdict[int, int] = defaultdict(int)
     below_s = likely_s = 0.0
     for bound_s, count in steps:

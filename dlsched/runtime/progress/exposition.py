@@ -1,21 +1,15 @@
-"""A Prometheus page's text, read twice: what happened in between, as latencies or as a metric.
+"""Two successive Prometheus pages: what happened in between, as latencies or as a metric.
 
-Owns which lines are wanted, and how counts that only ever grow become a `LatencySketch`. It must
-not do I/O, and it trusts nothing: of a page only the lines that begin with a wanted name are
-parsed, and of those a bounded number.
+Only lines that begin with a wanted name are parsed, and a bounded number of them.
 
-What is exact and what is not: the number of requests and their sum (so the mean) are as the
-server counted them. A classic histogram tells only between which two bounds a request lies, so its
-requests are spread evenly in between, as Prometheus' own `histogram_quantile` takes them to be,
-and a quantile is as coarse as the server's bucket that it falls in. What lies above the last
-bound is placed by what the sum leaves over. A summary is placed by its quantiles, which the
-server computes over a window of its own. From a sum and a count alone only the mean is known: no
-quantile is read of it, and none is invented.
+The number of requests and their sum (so the mean) are exact. Requests of a classic histogram are
+spread evenly between two bounds, as in Prometheus' own `histogram_quantile`; those above the last
+bound are placed by the rest of the sum. A summary is placed by its quantiles. A sum and a count
+alone yield only the mean.
 
-Servers known by name: vLLM, `vllm:e2e_request_latency_seconds` (histogram; its design document
-docs/design/metrics.md), and Triton, `nv_inference_request_summary_us` where summaries are on, else
-`nv_inference_request_duration_us` over `nv_inference_request_success` (its docs/user_guide/
-metrics.md).
+Known servers: vLLM, `vllm:e2e_request_latency_seconds` (histogram; its docs/design/metrics.md), and
+Triton, `nv_inference_request_summary_us` where summaries are on, else
+`nv_inference_request_duration_us` over `nv_inference_request_success` (docs/user_guide/metrics.md).
 """
 
 from __future__ import annotations
@@ -36,9 +30,9 @@ from dlsched.runtime.progress.cumulative import Cumulative, sketch
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
 
 LINE_BYTES = 2048
-"""A longer line is not parsed."""
+"""Longer lines are not parsed."""
 MOST_LINES = 1024
-"""So many wanted lines are parsed of a page."""
+"""Wanted lines parsed of one page at most."""
 
 _UNITS_S = {
     "_milliseconds": 1e-3,
@@ -49,14 +43,14 @@ _UNITS_S = {
 _SERIES_LABELS = ("le", "quantile")
 _MOST_SHOWN = 40
 _MOST_COUNTED = 2.0**53
-"""Beyond it not every whole number is one here, so a count cannot be told from the next."""
+"""Larger integers have no exact float."""
 
 Labels = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """The samples that tell one server's latency, and their unit."""
+class LatencyMetrics:
+    """The sample names of one server's latency, and their unit."""
 
     total: str
     """Sum of all latencies."""
@@ -72,50 +66,50 @@ class Wanted:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every sample's name."""
-        told = (self.total, self.count, self.bucket, self.value, self.errors)
-        return tuple(name for name in told if name is not None)
+        names = (self.total, self.count, self.bucket, self.value, self.errors)
+        return tuple(name for name in names if name is not None)
 
 
-def family(name: str, errors: str | None = None) -> Wanted:
-    """A histogram, a summary or a gauge by that name; its unit is told by its suffix."""
+def family(name: str, errors: str | None = None) -> LatencyMetrics:
+    """A histogram, summary or gauge of that name; its suffix gives the unit."""
     unit_s = next((unit for suffix, unit in _UNITS_S.items() if name.endswith(suffix)), 1.0)
-    return Wanted(f"{name}_sum", f"{name}_count", f"{name}_bucket", name, errors, unit_s)
+    return LatencyMetrics(f"{name}_sum", f"{name}_count", f"{name}_bucket", name, errors, unit_s)
 
 
 _TRITON_FAILED = "nv_inference_request_failure"
 KNOWN = (
     family("vllm:e2e_request_latency_seconds"),
     family("nv_inference_request_summary_us", _TRITON_FAILED),
-    Wanted(
+    LatencyMetrics(
         "nv_inference_request_duration_us",
         "nv_inference_request_success",
         errors=_TRITON_FAILED,
         unit_s=1e-6,
     ),
 )
-"""Of servers that are recognised, in this order: the first that is there is read."""
+"""Metrics of known servers; the first one present is read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a page tells beyond the one before it."""
+class PageDelta:
+    """What a page adds to the previous one."""
 
     latency: LatencySketch | None = None
     value: float | None = None
-    """A gauge's value; None: there is none, or it is what it was."""
+    """A gauge's value; None: none, or unchanged."""
     bad_lines: int = 0
     refused: str | None = None
     """Why the first bad line was refused."""
-    trouble: str | None = None
-    """Why the page tells nothing, in one line."""
+    problem: str | None = None
+    """Why the page has no such metric, in one line."""
 
 
 class Pages:
-    """The pages of one start of one container, one after the other."""
+    """The successive pages of one container start."""
 
     def __init__(self, name: str | None, *, from_end: bool) -> None:
-        """`name`: the metric; None: of a known server. `from_end`: the first page only counts."""
+        """`name`: the metric; None: that of a known server. `from_end`: the first page is a
+        baseline."""
         self._candidates = KNOWN if name is None else (family(name),)
         names = {each for wanted in self._candidates for each in wanted.names}
         spelled = b"|".join(re.escape(each).encode() for each in sorted(names, reverse=True))
@@ -124,8 +118,8 @@ class Pages:
         self._errors_before: float | None = None if from_end else 0.0
         self._value: float | None = None
 
-    def take(self, page: bytes) -> Told:
-        """What this page tells beyond the one before; never raises for what is in it."""
+    def take(self, page: bytes) -> PageDelta:
+        """What this page adds to the previous one; never raises for its content."""
         bad = _Bad()
         by_name: defaultdict[str, list[Line]] = defaultdict(list)
         found = islice(self._lines.finditer(page), MOST_LINES + 1)
@@ -136,11 +130,13 @@ class Pages:
                 by_name[line.name].append(line)
         for wanted in self._candidates:
             if any(name in by_name for name in wanted.names if name != wanted.errors):
-                return self._told(wanted, by_name, bad)
+                return self._delta(wanted, by_name, bad)
         known = " or ".join(wanted.value or wanted.total for wanted in self._candidates)
-        return Told(None, None, bad.lines, bad.why, f"there is no {known} among its metrics")
+        return PageDelta(None, None, bad.lines, bad.why, f"there is no {known} among its metrics")
 
-    def _told(self, wanted: Wanted, by_name: Mapping[str, list[Line]], bad: _Bad) -> Told:
+    def _delta(
+        self, wanted: LatencyMetrics, by_name: Mapping[str, list[Line]], bad: _Bad
+    ) -> PageDelta:
         series = _gathered(wanted, by_name, bad)
         if not any(one.count is not None or one.edges for one in series.values()):
             return self._gauge(by_name.get(wanted.value or "", ()), bad)
@@ -148,7 +144,7 @@ class Pages:
         errors = _failures(by_name.get(wanted.errors or "", ()), bad)
         errors_before, self._errors_before = self._errors_before, errors
         if before is None or errors_before is None:
-            return Told(LatencySketch(), None, bad.lines, bad.why)
+            return PageDelta(LatencySketch(), None, bad.lines, bad.why)
         failed = errors - errors_before if errors >= errors_before else errors
         sketches = [LatencySketch(errors=min(round(failed), MOST_REQUESTS))]
         for labels, one in series.items():
@@ -156,19 +152,19 @@ class Pages:
                 sketches.append(sketch(one.since(before.get(labels, Cumulative())), wanted.unit_s))
             except ValueError as why:
                 bad.add(str(why))
-        return Told(merge(*sketches), None, bad.lines, bad.why)
+        return PageDelta(merge(*sketches), None, bad.lines, bad.why)
 
-    def _gauge(self, lines: Iterable[Line], bad: _Bad) -> Told:
+    def _gauge(self, lines: Iterable[Line], bad: _Bad) -> PageDelta:
         values = [line.value for line in lines if "quantile" not in line.labels]
         if len(values) != 1:
-            trouble = f"{len(values)} series of that metric, and one is wanted" if values else None
-            return Told(None, None, bad.lines, bad.why, trouble)
+            problem = f"{len(values)} series of that metric, and one is wanted" if values else None
+            return PageDelta(None, None, bad.lines, bad.why, problem)
         changed, self._value = values[0] != self._value, values[0]
-        return Told(None, values[0] if changed else None, bad.lines, bad.why)
+        return PageDelta(None, values[0] if changed else None, bad.lines, bad.why)
 
 
 class _Bad:
-    """Counts what was refused, and keeps the first reason."""
+    """Counts refused lines, and keeps the first reason."""
 
     def __init__(self) -> None:
         self.lines = 0
@@ -191,7 +187,7 @@ def _parsed(line: bytes, bad: _Bad) -> Line | None:
         bad.add(f"not a sample: {_shown(line)}")
         return None
     if math.isnan(value) and "quantile" in sample.labels:
-        return None  # a summary's way to say that nothing was asked of late
+        return None  # a summary without recent requests
     if not math.isfinite(value):
         bad.add(f"not a finite number: {_shown(line)}")
         return None
@@ -199,9 +195,9 @@ def _parsed(line: bytes, bad: _Bad) -> Line | None:
 
 
 def _gathered(
-    wanted: Wanted, by_name: Mapping[str, list[Line]], bad: _Bad
+    wanted: LatencyMetrics, by_name: Mapping[str, list[Line]], bad: _Bad
 ) -> dict[Labels, Cumulative]:
-    """The counts by their labels."""
+    """The counts by label set."""
     series: defaultdict[Labels, Cumulative] = defaultdict(Cumulative)
     names = (wanted.count, wanted.total, wanted.bucket, wanted.value)
     for line in (line for name in names if name is not None for line in by_name.get(name, ())):
@@ -221,7 +217,7 @@ def _gathered(
 
 
 def _failures(lines: Iterable[Line], bad: _Bad) -> float:
-    """How many requests have failed, over all series."""
+    """Number of failed requests, over all series."""
     failed = 0.0
     for line in lines:
         if 0 <= line.value <= _MOST_COUNTED:

@@ -1,7 +1,4 @@
-"""Bytes as they come, cut into lines that are never longer than a bound.
-
-Owns the line that is not yet whole. It must not know what a line means.
-"""
+"""Cuts chunks of bytes into lines of bounded length."""
 
 from __future__ import annotations
 
@@ -12,15 +9,14 @@ class Lines:
     """Cuts one stream of bytes into lines."""
 
     def __init__(self, most_bytes: int, *, amid: bool = False) -> None:
-        """A line of `most_bytes` or more is left out. `amid`: the stream begins within a line,
-        which is left out as well."""
+        """A line of `most_bytes` or more is dropped. `amid`: the stream begins within a line, which
+        is dropped, too."""
         self._most_bytes = most_bytes
         self._partial = b""
         self._left_out = amid
 
     def cut(self, chunk: bytes) -> Iterator[bytes | None]:
-        """The lines that end in this chunk, without their newline; None for each left out that
-        was too long."""
+        """The lines that end in this chunk, without newline; None for each that was too long."""
         *whole, rest = chunk.split(b"\n")
         for line in whole:
             if self._left_out:

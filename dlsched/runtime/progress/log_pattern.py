@@ -1,12 +1,10 @@
-"""Reads progress from the lines that a container prints, off the loop, bounded.
+"""Reads progress from the lines that a container prints, in a thread, with bounds.
 
-Owns the following of one container's log and what a pattern's named groups mean. The pattern runs
-on RE2, which takes time linear in a line, and is itself bounded, so neither who writes the label
-nor who writes the log can make the agent spin. It must not call the engine: it is handed what
-opens a log.
+Patterns run on RE2, whose time is linear in the line, and are bounded, so that neither a label nor
+a log can block the agent.
 
 Groups: `latency_s`, `latency_ms` or `latency_us` is one request's latency, `step` the training
-step, any other name a metric by that name.
+step, any other name a metric.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ from dlsched.report.lines import (
     RESERVED,
 )
 from dlsched.runtime.progress.lines import Lines
-from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Reading
+from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
 
 _log = logging.getLogger(__name__)
 
 PATTERN_CHARACTERS = 256
 PROGRAM_STEPS = 200
-"""Size of a compiled pattern: 64 KiB of log are matched in 0.1 s at the worst."""
+"""Bound of a compiled pattern's size: 64 KiB of log match within 0.1 s."""
 
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 30.0
@@ -52,18 +50,18 @@ _STEP = "step"
 
 
 class LogStream(Protocol):
-    """A log as it is written; closing it, from any thread, ends it."""
+    """A log as it is written; closing it, from any thread, ends the iteration."""
 
     def __iter__(self) -> Iterator[bytes]: ...
     def close(self) -> None: ...
 
 
 OpenLog = Callable[[bool], LogStream]
-"""Opens a log from its container's start (True), or from now on (False); raises DlschedError."""
+"""Opens a log from the container's start (True) or from now (False); raises DlschedError."""
 
 
 class Pattern:
-    """A checked pattern; raises ValueError, in one line, for one that is not taken."""
+    """A valid pattern; raises ValueError, in one line, for any other."""
 
     def __init__(self, text: str) -> None:
         if len(text) > PATTERN_CHARACTERS:
@@ -71,13 +69,13 @@ class Pattern:
         options = re2.Options()
         options.max_mem = _PROGRAM_BYTES
         options.log_errors = False
-        # A log is bytes in whatever encoding: each is one character.
+        # A log may have any encoding: each byte is one character.
         options.encoding = re2.Options.Encoding.LATIN1
         try:
             self._expression: Any = re2.compile(text.encode(), options)
         except re2.error as error:
             why = error.args[0]
-            # It quotes the pattern.
+            # The message quotes the pattern.
             said = ascii(why.decode("latin-1") if isinstance(why, bytes) else str(why))[1:-1]
             said = said[:_SAID_CHARACTERS]
             raise ValueError(f"{shown(text)}: not a regular expression of RE2: {said}") from None
@@ -91,16 +89,14 @@ class Pattern:
             raise ValueError(f"{shown(text)}: {wanted} are wanted")
         for name in self._groups:
             unfit = name in RESERVED and name not in (_STEP, "latency_s")
-            # To RE2 letters of any script make a name, and here each of their bytes is one.
+            # RE2 accepts letters of any script in names, and here each byte is a letter.
             unfit = unfit or not (name.isascii() and name.isidentifier())
             if unfit or len(name) > NAME_CHARACTERS:
                 raise ValueError(f"{shown(text)}: group {shown(name)}: not a name of a metric")
 
     def read(self, line: bytes) -> Mapping[str, float] | None:
-        """The numbers of the groups in that line; None where it does not match.
-
-        Raises ValueError, in one line, for a match whose text is no number that makes sense.
-        """
+        """The numbers of the groups in that line; None where it does not match. Raises ValueError,
+        in one line, for a match that is no valid number."""
         match = self._expression.search(line)
         if match is None:
             return None
@@ -109,7 +105,7 @@ class Pattern:
 
 
 def check_pattern(text: str) -> None:
-    """Raise ValueError, in one line, for a pattern that is not taken."""
+    """Raise ValueError, in one line, for an invalid pattern."""
     Pattern(text)
 
 
@@ -130,8 +126,8 @@ def _number(name: str, text: bytes) -> float:
     return value
 
 
-class _Batch:
-    """What was printed since the last read, and what may still be taken until the next."""
+class _LogBatch:
+    """The numbers since the last read, and how much may be added until the next."""
 
     def __init__(self) -> None:
         self.latencies_s: list[float] = []
@@ -143,54 +139,51 @@ class _Batch:
 
     @property
     def full(self) -> bool:
-        """Whether no more is taken."""
         return self.bytes_left <= 0 or self.lines_left <= 0
 
-    def add(self, told: Mapping[str, float]) -> None:
-        """One line's numbers."""
+    def add(self, numbers: Mapping[str, float]) -> None:
+        """Add one line's numbers."""
         self.lines_left -= 1
-        self.latencies_s += [value for name, value in told.items() if name in _LATENCIES_S]
-        step = int(told[_STEP]) if _STEP in told else None
+        self.latencies_s += [value for name, value in numbers.items() if name in _LATENCIES_S]
+        step = int(numbers[_STEP]) if _STEP in numbers else None
         metrics = tuple(
             (name, value)
-            for name, value in told.items()
+            for name, value in numbers.items()
             if name not in _LATENCIES_S and name != _STEP
         )
         if metrics or step is not None:
             self.samples.append((step, metrics))
 
     def refuse(self, why: str) -> None:
-        """Count a bad line."""
         self.bad_lines += 1
         self.refused = self.refused or why
 
     def reports(self, now_s: float, span_s: float) -> tuple[Report, ...]:
-        """All of it, received at `now_s`."""
-        told = [
+        """All numbers as reports, received at `now_s`."""
+        reports = [
             Report(now_s, sample=Sample(now_s, step, metrics)) for step, metrics in self.samples
         ]
         if self.latencies_s:
-            told.append(Report(now_s, latency=from_latencies(self.latencies_s), span_s=span_s))
-        return tuple(told)
+            reports.append(Report(now_s, latency=from_latencies(self.latencies_s), span_s=span_s))
+        return tuple(reports)
 
 
 class LogReader:
-    """Follows the log of one start of one container. Its reads wait for nothing.
+    """Follows the log of one container start in a thread; reads never block.
 
-    A thread follows, and takes at most 64 KiB from one read to the next; what is printed beyond
-    that is not read, and counts as one bad line. What is printed while a lost connection is made
-    again is not seen.
+    At most 64 KiB are taken between two reads: the rest counts as one bad line. Lines printed while
+    a lost connection is restored are missed.
     """
 
     def __init__(self, open_log: OpenLog, pattern: str, *, from_end: bool = False) -> None:
-        """`from_end`: what was printed before the first read is left out. Raises ValueError for
-        a pattern that is not taken."""
+        """`from_end`: skip what was printed before the first read. Raises ValueError for an invalid
+        pattern."""
         self._open_log = open_log
         self._pattern = Pattern(pattern)
         self._from_start = not from_end
         self._lock = threading.Lock()
-        self._batch = _Batch()
-        self._trouble: str | None = None
+        self._batch = _LogBatch()
+        self._problem: str | None = None
         self._closed = threading.Event()
         self._room = threading.Event()
         self._room.set()
@@ -198,24 +191,24 @@ class LogReader:
         self._stream: LogStream | None = None
         self._read_s: float | None = None
 
-    def read(self, now_s: float) -> Reading:
-        """What was printed since the read before, stamped `now_s`; the first one begins to
-        follow."""
+    def read(self, now_s: float) -> SourceReading:
+        """What was printed since the previous read, stamped `now_s`; the first read starts the
+        thread."""
         if self._read_s is None:
             try:
                 threading.Thread(target=self._follow, name="dlsched-log", daemon=True).start()
             except RuntimeError as error:
-                return Reading(trouble=f"its log is not followed: {error}")
+                return SourceReading(problem=f"its log is not followed: {error}")
         span_s = 1.0 if self._read_s is None else max(1.0, now_s - self._read_s)
         self._read_s = now_s
         with self._lock:
-            batch, self._batch = self._batch, _Batch()
-            trouble = self._trouble
+            batch, self._batch = self._batch, _LogBatch()
+            problem = self._problem
             self._room.set()
-        return Reading(batch.reports(now_s, span_s), batch.bad_lines, trouble, batch.refused)
+        return SourceReading(batch.reports(now_s, span_s), batch.bad_lines, problem, batch.refused)
 
     def close(self) -> None:
-        """End the thread; does not wait for it."""
+        """Tell the thread to end, without waiting for it."""
         with self._lock:
             self._closed.set()
             self._room.set()
@@ -227,12 +220,12 @@ class LogReader:
             try:
                 self._stream = self._open_log(self._from_start)
                 self._from_start = False
-                self._tell(None)
-                # Who closes meanwhile has ended the stream before this one, or is seen here.
+                self._note(None)
+                # A concurrent close has ended the previous stream, or is noticed here.
                 if not self._closed.is_set():
                     self._take(self._stream)
             except DlschedError as error:
-                self._tell(f"its log cannot be read: {error}")
+                self._note(f"its log cannot be read: {error}")
             except Exception as error:  # noqa: BLE001 - a broken stream breaks in many ways
                 _log.debug("a log's stream broke: %r", error)
             _end(self._stream)
@@ -241,15 +234,15 @@ class LogReader:
             self._room.wait()
 
     def _take(self, stream: LogStream) -> None:
-        """Read until it ends, or until there is no room before the next read."""
+        """Read until the stream ends, or until the batch is full."""
         lines = Lines(LINE_BYTES)
         for chunk in stream:
             self._retry_s = FIRST_RETRY_S
             # A progress bar overwrites its line with carriage returns.
-            told = [self._told(line) for line in lines.cut(chunk.replace(b"\r", b"\n"))]
+            results = [self._parsed(line) for line in lines.cut(chunk.replace(b"\r", b"\n"))]
             with self._lock:
                 self._batch.bytes_left -= len(chunk)
-                for each in told:
+                for each in results:
                     if self._batch.full:
                         break
                     if isinstance(each, str):
@@ -259,12 +252,12 @@ class LogReader:
                 if self._batch.full:
                     bound = f"{READ_BYTES >> 10} KiB or {READ_LINES} lines"
                     self._batch.refuse(f"more than {bound} in one cycle: the rest is not read")
-                    # Nobody makes room again once it is closed.
+                    # After close no read makes room again.
                     if not self._closed.is_set():
                         self._room.clear()
                     return
 
-    def _told(self, line: bytes | None) -> Mapping[str, float] | str | None:
+    def _parsed(self, line: bytes | None) -> Mapping[str, float] | str | None:
         """The numbers in a line; why it is refused; or None, where it does not match."""
         if line is None:
             return f"a line of more than {LINE_BYTES} bytes"
@@ -273,13 +266,13 @@ class LogReader:
         except ValueError as why:
             return str(why)
 
-    def _tell(self, trouble: str | None) -> None:
+    def _note(self, problem: str | None) -> None:
         with self._lock:
-            self._trouble = trouble
+            self._problem = problem
 
 
 def _end(stream: LogStream | None) -> None:
-    # It may be in the middle of a read: that ends it, in whatever way.
+    # A concurrent read ends with any of many errors.
     with suppress(Exception):
         if stream is not None:
             stream.close()

@@ -1,8 +1,7 @@
-"""Reads a container's Prometheus endpoint, off the loop, bounded, and safe against all of it.
+"""Reads a container's Prometheus endpoint in a thread, with bounds.
 
-Owns the asking: whom, when, and how long. It asks the container's own address and nobody else (no
-redirect is followed, no proxy asked, no name looked up), for at most half a second and 256 KiB in
-all, however slowly the answer drips. What a page means is `exposition`'s business.
+It asks only the container's own address (no redirect, proxy or name lookup), for at most half a
+second and 256 KiB in all. `exposition` parses the pages.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ from typing import Any
 
 from dlsched.model.facts import Report, Sample
 from dlsched.model.units import shown
-from dlsched.runtime.progress.exposition import Pages, Told
-from dlsched.runtime.progress.sidecar import Reading
+from dlsched.runtime.progress.exposition import PageDelta, Pages
+from dlsched.runtime.progress.sidecar import SourceReading
 
 ANSWER_S = 0.5
-"""From the connecting to the last byte."""
+"""Time from connecting to the last byte."""
 ANSWER_BYTES = 256 * 1024
-"""Head and body together."""
+"""Bytes of head and body together."""
 APART_S = 0.9
-"""From one asking to the next; a hair less than a second, since cycles jitter."""
+"""Time between requests; slightly less than a second, since cycles jitter."""
 
 
 NO_ADDRESS = (
@@ -34,14 +33,14 @@ NO_ADDRESS = (
 
 
 class Unanswered(Exception):
-    """There is no page to read, and why, in one line."""
+    """Why there is no page, in one line."""
 
 
 class ScrapeReader:
-    """Asks one start of one container, once a second at most. Not safe for several threads.
+    """Scrapes one container start, once a second at most; for one thread.
 
-    A page is asked for in a thread of its own, one at a time, and taken up by a later read; so no
-    read waits. What is told is stamped with the moment when it was asked for.
+    Each page is fetched in a thread of its own and returned by a later read, so that no read
+    blocks. Reports are stamped with the time of the request.
     """
 
     def __init__(
@@ -54,32 +53,31 @@ class ScrapeReader:
         *,
         from_end: bool = False,
     ) -> None:
-        """`address`: the container's own; None: it has none. `name`: the Prometheus metric; None:
-        `metric`, or without one that of a known server. `metric`: what a gauge's value is told as;
-        None: by its own name. `from_end`: what the server counted before the first page is left
-        out."""
+        """`address`: the container's own, or None. `name`: the Prometheus metric; None: `metric`,
+        or else a known server's. `metric`: the name reported for a gauge; None: its own.
+        `from_end`: skip what the server counted before the first page."""
         wanted = name or metric
         self._metric = metric or name or ""
         self._pages = Pages(wanted, from_end=from_end)
         self._port = port
         self._http_path = http_path
         self._address = address
-        self._trouble = NO_ADDRESS if address is None else None
+        self._problem = NO_ADDRESS if address is None else None
         self._asked_s = float("-inf")
-        self._told_s: float | None = None
-        """When the last page was asked for that told something; at first, when reading began."""
-        self._answer: Future[Told] | None = None
+        self._answered_s: float | None = None
+        """Time of the last successful request; at first, when reading began."""
+        self._answer: Future[PageDelta] | None = None
 
     @property
     def asking(self) -> bool:
-        """Whether an answer is still awaited."""
+        """Whether a request is in progress."""
         return self._answer is not None and not self._answer.done()
 
-    def read(self, now_s: float) -> Reading:
-        """What the last page told, if it has arrived; asks for the next one where it is time."""
-        reading = Reading(trouble=self._trouble)
-        if self._told_s is None:
-            self._told_s = now_s
+    def read(self, now_s: float) -> SourceReading:
+        """What the last page added, once it has arrived; starts the next request when due."""
+        reading = SourceReading(problem=self._problem)
+        if self._answered_s is None:
+            self._answered_s = now_s
         if self._answer is not None and self._answer.done():
             reading, self._answer = self._taken(self._answer), None
         if self._answer is None and self._address and now_s - self._asked_s >= APART_S:
@@ -88,31 +86,31 @@ class ScrapeReader:
         return reading
 
     def close(self) -> None:
-        """Forget what is under way; it ends by itself within half a second."""
+        """Abandon a request in progress; it ends within half a second."""
         self._answer = self._address = None
 
-    def _taken(self, answer: Future[Told]) -> Reading:
+    def _taken(self, answer: Future[PageDelta]) -> SourceReading:
         where = f"{_authority(self._address or '', self._port)}{self._http_path}"
         try:
-            told = answer.result()
+            delta = answer.result()
         except Unanswered as why:
-            self._trouble = f"http://{where}: {why}"
-            return Reading(trouble=self._trouble)
-        self._trouble = None if told.trouble is None else f"http://{where}: {told.trouble}"
+            self._problem = f"http://{where}: {why}"
+            return SourceReading(problem=self._problem)
+        self._problem = None if delta.problem is None else f"http://{where}: {delta.problem}"
         at_s = self._asked_s
-        span_s = max(APART_S, at_s - (self._told_s or 0.0))
+        span_s = max(APART_S, at_s - (self._answered_s or 0.0))
         reports = []
-        if told.latency is not None:
-            reports.append(Report(at_s, latency=told.latency, span_s=span_s))
-        if told.value is not None:
-            sample = Sample(at_s, None, ((self._metric, told.value),))
+        if delta.latency is not None:
+            reports.append(Report(at_s, latency=delta.latency, span_s=span_s))
+        if delta.value is not None:
+            sample = Sample(at_s, None, ((self._metric, delta.value),))
             reports.append(Report(at_s, sample=sample))
-        if told.trouble is None:
-            self._told_s = at_s
-        return Reading(tuple(reports), told.bad_lines, self._trouble, told.refused)
+        if delta.problem is None:
+            self._answered_s = at_s
+        return SourceReading(tuple(reports), delta.bad_lines, self._problem, delta.refused)
 
-    def _ask(self, address: str) -> Future[Told]:
-        answer: Future[Told] = Future()
+    def _ask(self, address: str) -> Future[PageDelta]:
+        answer: Future[PageDelta] = Future()
 
         def ask() -> None:
             try:
@@ -134,20 +132,20 @@ def _authority(address: str, port: int) -> str:
 
 
 class _Bounded(socket.socket):
-    """A connection that ends at its deadline and its size, whatever the other side does."""
+    """A connection bounded in time and size, whatever the other side does."""
 
     until_s: float
     bytes_left = ANSWER_BYTES
 
     def limit(self) -> None:
-        """Wait no longer than until the deadline from now on."""
+        """Set the timeout to the time left until the deadline."""
         left_s = self.until_s - time.monotonic()
         if left_s <= 0.0:
             raise TimeoutError
         self.settimeout(left_s)
 
     def recv_into(self, *where: Any, **more: Any) -> int:
-        """What `http.client` reads through."""
+        """Used by `http.client` for reading."""
         self.limit()
         count = super().recv_into(*where, **more)
         self.bytes_left -= count

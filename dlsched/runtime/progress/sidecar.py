@@ -1,9 +1,7 @@
-"""Reads what a container writes into its metrics file, bounded, and safe against all of it.
+"""Reads a container's metrics file, with bounds, without trusting the container.
 
-Owns two descriptors per container start: its sidecar directory and the metrics file in it. It
-must not trust the container: nothing is opened but a regular file below the container's own root,
-no component of the path may be a symbolic link (the host would resolve it), and no read is longer
-than 64 KiB. What a line means is `sidecar_line`'s business.
+Only a regular file below the container's root is opened, and no component of its path may be a
+symbolic link, which the host would resolve. `sidecar_line` parses the lines.
 """
 
 from __future__ import annotations
@@ -20,58 +18,58 @@ from dlsched.runtime.progress.lines import Lines
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
 READ_BYTES = 64 * 1024
-"""At most so much is read of a container in one call."""
+"""Bytes read of a container in one call at most."""
 READ_LINES = 512
-"""At most so many lines are parsed in one call; the rest of what was read counts as bad."""
+"""Lines parsed in one call at most; further ones count as bad."""
 BACKLOG_BYTES = 1024 * 1024
-"""The sidecar's whole tmpfs. Who is further behind than this is not caught up with, but skipped."""
+"""Size of the sidecar's tmpfs. A longer backlog is skipped."""
 NAME_CHECK_S = 5.0
-"""A rename within a clock tick of the last write leaves no trace in the file: look at the name."""
+"""How often the file's name is checked, since a rename in the clock tick of the last write leaves
+no trace in the file."""
 
 _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What one read brought."""
+class SourceReading:
+    """The result of one read."""
 
     reports: tuple[Report, ...] = ()
     bad_lines: int = 0
-    """Lines refused in this read."""
-    trouble: str | None = None
-    """Why the file cannot be read now, in one line."""
+    """Number of lines refused in this read."""
+    problem: str | None = None
+    """Why the source cannot be read now, in one line."""
     refused: str | None = None
     """Why the first of the bad lines was refused."""
 
 
-_NOTHING = Reading()
+_NOTHING = SourceReading()
 
 
 class Untrusted(Exception):
-    """Something on the way to the file, or in its place, that is not opened."""
+    """The file, or a component of its path, is not safe to open."""
 
 
 def same_process(pid: int, proc_root: Path = Path("/proc")) -> Callable[[], bool]:
-    """A check that the PID still means the process that it means now (by its start time)."""
+    """A check that the PID still belongs to the same process, by its start time."""
     begun = _start_time(pid, proc_root)
     return lambda: begun is not None and _start_time(pid, proc_root) == begun
 
 
 def _start_time(pid: int, proc_root: Path) -> bytes | None:
     try:
-        # The name in parentheses may hold anything; field 22 counts from after it.
+        # The name in parentheses may hold any character; count fields from after it.
         return (proc_root / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[19]
     except (OSError, IndexError):
         return None
 
 
 class SidecarReader:
-    """Follows the metrics file of one container start. Not safe for several threads.
+    """Follows the metrics file of one container start; for one thread.
 
-    `expect` says whether the PID is still that container; it is asked before and after the way to
-    the directory is walked, and never again: the descriptor outlives the process, so the last
-    lines stay readable after the exit. `from_end` leaves out what was written before the first
-    read: an agent that was not there cannot stamp it.
+    `expect` checks that the PID is still that container, before and after the directory is opened;
+    the descriptor outlives the process, so that the last lines stay readable. `from_end` skips what
+    was written before the first read.
     """
 
     def __init__(
@@ -91,24 +89,24 @@ class SidecarReader:
         self._older: _Followed | None = None
         self._name_checked_s = float("-inf")
         self._missed_ns: int | None = None
-        """How the directory was when there was no file in it, twice."""
-        self._trouble: str | None = None
+        """The directory's ctime when it was found without the file."""
+        self._problem: str | None = None
 
-    def read(self, now_s: float) -> Reading:
-        """What arrived since the read before, stamped `now_s`; never raises for a container."""
-        batch = _Batch(now_s)
+    def read(self, now_s: float) -> SourceReading:
+        """What was written since the previous read, stamped `now_s`; never raises."""
+        batch = _ReadBatch(now_s)
         try:
             if self._is_quiet(now_s):
                 return _NOTHING
             self._read(batch)
         except Untrusted as refusal:
-            self._trouble = str(refusal)
+            self._problem = str(refusal)
         except OSError as error:
-            self._trouble = f"{self._path}: {error.strerror}"
-        return Reading(tuple(batch.reports), batch.bad_lines, self._trouble, batch.refused)
+            self._problem = f"{self._path}: {error.strerror}"
+        return SourceReading(tuple(batch.reports), batch.bad_lines, self._problem, batch.refused)
 
     def close(self) -> None:
-        """Let go of the descriptors; a later read would begin anew."""
+        """Close the descriptors; a later read starts over."""
         for followed in (self._file, self._older):
             if followed is not None:
                 followed.close()
@@ -117,11 +115,11 @@ class SidecarReader:
         self._directory = self._file = self._older = None
 
     def _is_quiet(self, now_s: float) -> bool:
-        """Whether one look shows that nothing happened since the last read."""
+        """Whether one fstat shows that nothing changed since the last read."""
         if (
             self._directory is None
             or self._older is not None
-            or self._trouble is not None
+            or self._problem is not None
             or now_s - self._name_checked_s >= NAME_CHECK_S
         ):
             return False
@@ -129,7 +127,7 @@ class SidecarReader:
             return self._file.is_untouched
         return self._missed_ns == os.fstat(self._directory).st_ctime_ns
 
-    def _read(self, batch: _Batch) -> None:
+    def _read(self, batch: _ReadBatch) -> None:
         if self._directory is None:
             self._directory = self._open_directory()
         if self._older is not None:
@@ -141,22 +139,22 @@ class SidecarReader:
                 older.close()
         changed = self._file is not None and self._file.read_into(batch)
         due = batch.now_s - self._name_checked_s >= NAME_CHECK_S
-        if self._file is None or self._trouble is not None or changed or due:
+        if self._file is None or self._problem is not None or changed or due:
             self._follow_name(self._directory, batch)
 
-    def _follow_name(self, directory: int, batch: _Batch) -> None:
-        """See which file the name means now, and begin with it once the present one is read."""
+    def _follow_name(self, directory: int, batch: _ReadBatch) -> None:
+        """Check which file has the name now, and switch to it once the present one is read."""
         if self._file is not None and self._file.has_name(self._path.name, directory):
-            self._trouble = None
+            self._problem = None
             self._name_checked_s = batch.now_s
             return
         changed_ns = os.fstat(directory).st_ctime_ns
         opened = _open_regular(self._path.name, directory, self._path)
-        self._trouble = None
+        self._problem = None
         if opened is None:
-            # Between a rename and the new file, or before the first: look again at the next read,
-            # and then whenever the directory has changed. Twice, since what happens within one
-            # tick of the kernel's clock may leave no trace.
+            # Between a rename and the new file, or before the first: check at the next read once
+            # more, since changes within one tick of the kernel's clock may leave no trace, and
+            # then whenever the directory has changed.
             again = self._missed_ns == changed_ns and self._file is None
             self._missed_ns = changed_ns
             self._name_checked_s = batch.now_s if again else float("-inf")
@@ -165,10 +163,10 @@ class SidecarReader:
         self._name_checked_s = batch.now_s
         if self._file is not None:
             if self._file.is_same(os.fstat(opened)):
-                os.close(opened)  # it came back in between
+                os.close(opened)  # renamed back in between
                 return
             if self._file.behind:
-                # The old file is drained first, 64 KiB a read, however long that takes.
+                # The old file is read to its end first, 64 KiB a read.
                 os.close(opened)
                 self._name_checked_s = float("-inf")
                 return
@@ -212,8 +210,8 @@ def _open_component(name: str, directory: int, shown: PurePosixPath) -> int:
 def _open_regular(name: str, directory: int, shown: PurePosixPath) -> int | None:
     """A descriptor to read a regular file; None where there is none yet.
 
-    O_PATH first: to open a device means to use it (a watchdog starts, a tape rewinds), so what it
-    is must be known before. What the O_PATH descriptor holds is then opened, not the name again.
+    O_PATH comes first, since opening a device has effects (it may start a watchdog); then the
+    checked descriptor is opened, not the name again.
     """
     try:
         held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
@@ -239,8 +237,8 @@ def _kind(mode: int) -> str:
     return kinds.get(stat.S_IFMT(mode), "a device")
 
 
-class _Batch:
-    """What one read gathers, and what it may still take."""
+class _ReadBatch:
+    """The reports of one read, and its remaining budget."""
 
     def __init__(self, now_s: float) -> None:
         self.now_s = now_s
@@ -251,7 +249,7 @@ class _Batch:
         self.lines_left = READ_LINES
 
     def add(self, line: bytes) -> None:
-        """Take one whole line, its newline removed; an empty one says nothing."""
+        """Add one line without its newline; empty lines are ignored."""
         if not line.strip():
             return
         if not self.lines_left:
@@ -264,13 +262,12 @@ class _Batch:
             self.refuse(str(why))
 
     def refuse(self, why: str) -> None:
-        """Count a bad line."""
         self.bad_lines += 1
         self.refused = self.refused or why
 
 
 class _Followed:
-    """One open file, and the place up to which it is read."""
+    """One open file, and the offset up to which it is read."""
 
     def __init__(self, descriptor: int, from_end: bool) -> None:
         self._descriptor = descriptor
@@ -280,17 +277,17 @@ class _Followed:
         self._lines = Lines(LINE_BYTES)
         self._changed_ns = -1
         self.behind = False
-        """Whether the last read left something in the file."""
+        """Whether the last read did not reach the end of the file."""
 
     def close(self) -> None:
         os.close(self._descriptor)
 
     def is_same(self, there: os.stat_result) -> bool:
-        """Whether that is this file: no other can have its inode while this one is held open."""
+        """Whether that is this file: its inode is not reused while it is held open."""
         return (there.st_dev, there.st_ino) == self._place
 
     def has_name(self, name: str, directory: int) -> bool:
-        """Whether that name means this file; nothing is opened, whatever it names."""
+        """Whether that name refers to this file; opens nothing."""
         try:
             return self.is_same(os.stat(name, dir_fd=directory, follow_symlinks=False))
         except OSError:
@@ -298,12 +295,12 @@ class _Followed:
 
     @property
     def is_untouched(self) -> bool:
-        """Whether nothing became of the file since it was read."""
+        """Whether the file has not changed since it was read."""
         facts = os.fstat(self._descriptor)
         return facts.st_size == self._offset and facts.st_ctime_ns == self._changed_ns
 
-    def read_into(self, batch: _Batch) -> bool:
-        """Read on; whether anything became of the file since the last time (a rename counts)."""
+    def read_into(self, batch: _ReadBatch) -> bool:
+        """Read on; returns whether the file has changed since the last time (a rename counts)."""
         facts = os.fstat(self._descriptor)
         if facts.st_size == self._offset and facts.st_ctime_ns == self._changed_ns:
             return False

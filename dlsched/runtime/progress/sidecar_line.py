@@ -1,8 +1,4 @@
-"""One line of the sidecar protocol, version 1: bytes from a container to a `model.Report`.
-
-Owns what makes a line valid. It must not do I/O, and it trusts nothing: the time that a line
-claims is not even read.
-"""
+"""Parses one line of the sidecar protocol, version 1, into a `Report`, without trusting it."""
 
 from __future__ import annotations
 
@@ -31,33 +27,33 @@ _SHOWN_CHARACTERS = 40
 
 
 class BadLine(ValueError):
-    """A line that is refused, and why, in one line of printable characters."""
+    """Why a line is refused, in one printable line."""
 
 
 def parse_line(line: bytes, received_s: float) -> Report:
-    """The report in a line that was received at `received_s`; raises BadLine."""
+    """The report in a line received at `received_s`; raises BadLine."""
     try:
-        told = _DECODER.decode(line.decode())
+        decoded = _DECODER.decode(line.decode())
     except BadLine:
         raise
     except RecursionError:
         raise BadLine("nested too deeply") from None
     except ValueError as error:
         raise BadLine(f"not JSON: {_shown(error)}") from None
-    if not isinstance(told, dict):
+    if not isinstance(decoded, dict):
         raise BadLine("not a JSON object")
-    if "v" in told and (told["v"] != 1 or isinstance(told["v"], bool)):
-        raise BadLine(f"v: {_shown(told['v'])}: this agent reads version 1")
-    latency, in_flight, oldest_s = _latency(told)
+    if "v" in decoded and (decoded["v"] != 1 or isinstance(decoded["v"], bool)):
+        raise BadLine(f"v: {_shown(decoded['v'])}: this agent reads version 1")
+    latency, in_flight, oldest_s = _latency(decoded)
     return Report(
         received_s=received_s,
-        writer=_writer(told.get("w", "")),
+        writer=_writer(decoded.get("w", "")),
         latency=latency,
         in_flight=in_flight,
         oldest_s=oldest_s,
-        sample=_sample(told, received_s),
-        checkpoint=_checkpoint(told["checkpoint"]) if "checkpoint" in told else None,
-        gpu_ratio=_gpu_ratio(told["gpu"]) if "gpu" in told else None,
+        sample=_sample(decoded, received_s),
+        checkpoint=_checkpoint(decoded["checkpoint"]) if "checkpoint" in decoded else None,
+        gpu_ratio=_gpu_ratio(decoded["gpu"]) if "gpu" in decoded else None,
     )
 
 
@@ -83,18 +79,18 @@ _DECODER = json.JSONDecoder(
 )
 
 
-def _writer(told: object) -> str:
-    name = str(told) if _is_number(told) else told
+def _writer(value: object) -> str:
+    name = str(value) if _is_number(value) else value
     if not isinstance(name, str) or len(name) > _WRITER_CHARACTERS or not name.isprintable():
-        raise BadLine(f"w: {_shown(told)}: at most {_WRITER_CHARACTERS} printable characters")
+        raise BadLine(f"w: {_shown(value)}: at most {_WRITER_CHARACTERS} printable characters")
     return name
 
 
-def _sample(told: dict[str, object], received_s: float) -> Sample | None:
-    step = _count(told["step"], "step", LAST_STEP) if "step" in told else None
+def _sample(line: dict[str, object], received_s: float) -> Sample | None:
+    step = _count(line["step"], "step", LAST_STEP) if "step" in line else None
     metrics = tuple(
         (name, float(value))
-        for name, value in told.items()
+        for name, value in line.items()
         if name not in RESERVED and isinstance(value, (int, float)) and _is_number(value)
     )
     if step is None and not metrics:
@@ -109,34 +105,34 @@ def _sample(told: dict[str, object], received_s: float) -> Sample | None:
     return Sample(received_s=received_s, step=step, metrics=metrics)
 
 
-def _checkpoint(told: object) -> CheckpointAck:
-    if not isinstance(told, dict):
-        raise BadLine(f"checkpoint: {_shown(told)}: an object with step and path")
-    path = told.get("path")
+def _checkpoint(value: object) -> CheckpointAck:
+    if not isinstance(value, dict):
+        raise BadLine(f"checkpoint: {_shown(value)}: an object with step and path")
+    path = value.get("path")
     if not isinstance(path, str) or len(path) > PATH_CHARACTERS or not path.isprintable():
         raise BadLine(
             f"checkpoint.path: {_shown(path)}: at most {PATH_CHARACTERS} printable characters"
         )
-    return CheckpointAck(_count(told.get("step"), "checkpoint.step", LAST_STEP), path)
+    return CheckpointAck(_count(value.get("step"), "checkpoint.step", LAST_STEP), path)
 
 
-def _gpu_ratio(told: object) -> float:
-    if not isinstance(told, dict):
-        raise BadLine(f"gpu: {_shown(told)}: an object with busy_ratio")
-    ratio = told.get("busy_ratio")
+def _gpu_ratio(value: object) -> float:
+    if not isinstance(value, dict):
+        raise BadLine(f"gpu: {_shown(value)}: an object with busy_ratio")
+    ratio = value.get("busy_ratio")
     if isinstance(ratio, bool) or not isinstance(ratio, (int, float)) or not 0 <= ratio <= 1:
         raise BadLine(f"gpu.busy_ratio: {_shown(ratio)}: a number, 0 to 1")
     return float(ratio)
 
 
-def _latency(told: dict[str, object]) -> tuple[LatencySketch | None, int | None, float | None]:
-    if "latency" in told and "latency_s" in told:
+def _latency(line: dict[str, object]) -> tuple[LatencySketch | None, int | None, float | None]:
+    if "latency" in line and "latency_s" in line:
         raise BadLine("latency and latency_s in one line: one of them")
-    if "latency_s" in told:
-        return _simple(told["latency_s"]), None, None
-    if "latency" not in told:
+    if "latency_s" in line:
+        return _simple(line["latency_s"]), None, None
+    if "latency" not in line:
         return None, None, None
-    latency = told["latency"]
+    latency = line["latency"]
     if not isinstance(latency, dict):
         raise BadLine(f"latency: {_shown(latency)}: an object")
     in_flight = oldest_s = None
@@ -147,10 +143,10 @@ def _latency(told: dict[str, object]) -> tuple[LatencySketch | None, int | None,
     return _counted(latency), in_flight, oldest_s
 
 
-def _simple(told: object) -> LatencySketch:
-    if not isinstance(told, list) or len(told) > MOST_LATENCIES:
+def _simple(value: object) -> LatencySketch:
+    if not isinstance(value, list) or len(value) > MOST_LATENCIES:
         raise BadLine(f"latency_s: a list of at most {MOST_LATENCIES} numbers")
-    latencies = [_seconds(each, "latency_s", LONGEST_S) for each in told]
+    latencies = [_seconds(each, "latency_s", LONGEST_S) for each in value]
     counts: dict[int, int] = {}
     for each in latencies:
         index = bucket_index(each)
@@ -166,23 +162,23 @@ def _counted(latency: dict[str, object]) -> LatencySketch:
         counted = sum([number for _, number in buckets])
         if counted != count:
             raise BadLine(f"latency.count: {count}, but its buckets count {counted}")
-    told_s = latency.get("sum")
-    if told_s is None:
+    given_s = latency.get("sum")
+    if given_s is None:
         if count and not buckets:
             raise BadLine("latency: a count with neither sum nor buckets")
         sum_s = _likely_s(buckets)
     else:
-        sum_s = _seconds(told_s, "latency.sum", LONGEST_S * count)
+        sum_s = _seconds(given_s, "latency.sum", LONGEST_S * count)
         if buckets:
             _check_sum(sum_s, count, buckets)
     return LatencySketch(count, sum_s, buckets, errors)
 
 
-def _buckets(told: object) -> tuple[tuple[int, int], ...]:
-    if not isinstance(told, dict):
-        raise BadLine(f"latency.buckets: {_shown(told)}: an object, index to count")
+def _buckets(table: object) -> tuple[tuple[int, int], ...]:
+    if not isinstance(table, dict):
+        raise BadLine(f"latency.buckets: {_shown(table)}: an object, index to count")
     counts: dict[int, int] = {}
-    for key, value in told.items():
+    for key, value in table.items():
         index = _INDICES.get(key)
         if index is None:
             index = _index(key)
@@ -195,7 +191,7 @@ def _buckets(told: object) -> tuple[tuple[int, int], ...]:
 
 
 def _index(key: str) -> int:
-    """The index that was not written as we write it."""
+    """A bucket index in another spelling than the reporter's."""
     if not (key.isascii() and key.isdigit() and len(key) <= 4 and int(key) <= LAST_BUCKET):
         raise BadLine(f"latency.buckets: index {_shown(key)}: 0 to {LAST_BUCKET}")
     return int(key)
@@ -207,7 +203,7 @@ def _likely_s(buckets: tuple[tuple[int, int], ...]) -> float:
 
 def _check_sum(sum_s: float, count: int, buckets: tuple[tuple[int, int], ...]) -> None:
     likely_s = _likely_s(buckets)
-    # The first bucket has no lower end: each request may be off by its whole width.
+    # The first bucket has no lower bound: each request may be off by its whole width.
     if abs(sum_s - likely_s) > SUM_TOLERANCE_RATIO * likely_s + UNIT_S * count:
         raise BadLine(
             f"latency.sum: {sum_s:g} s, but its buckets add up to {likely_s:g} s within "
@@ -215,23 +211,23 @@ def _check_sum(sum_s: float, count: int, buckets: tuple[tuple[int, int], ...]) -
         )
 
 
-def _is_number(told: object) -> bool:
-    return isinstance(told, (int, float)) and not isinstance(told, bool)
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _count(told: object, path: str, most: int = MOST_REQUESTS) -> int:
-    if isinstance(told, bool) or not isinstance(told, int) or not 0 <= told <= most:
-        raise BadLine(f"{path}: {_shown(told)}: an integer, 0 to {most}")
-    return told
+def _count(value: object, path: str, most: int = MOST_REQUESTS) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= most:
+        raise BadLine(f"{path}: {_shown(value)}: an integer, 0 to {most}")
+    return value
 
 
-def _seconds(told: object, path: str, most_s: float) -> float:
-    if isinstance(told, bool) or not isinstance(told, (int, float)) or not 0 <= told <= most_s:
-        raise BadLine(f"{path}: {_shown(told)}: seconds, 0 to {most_s:g}")
-    return float(told)
+def _seconds(value: object, path: str, most_s: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= most_s:
+        raise BadLine(f"{path}: {_shown(value)}: seconds, 0 to {most_s:g}")
+    return float(value)
 
 
-def _shown(told: object) -> str:
-    """Text from a container, fit for a log line: short, printable, on one line."""
-    text = ascii(told) if not isinstance(told, Exception) else ascii(str(told))[1:-1]
+def _shown(value: object) -> str:
+    """A container's text for a log line: short, printable, on one line."""
+    text = ascii(value) if not isinstance(value, Exception) else ascii(str(value))[1:-1]
     return text if len(text) <= _SHOWN_CHARACTERS else text[:_SHOWN_CHARACTERS] + "..."

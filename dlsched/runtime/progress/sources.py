@@ -1,8 +1,4 @@
-"""Where a container's progress is read from: what its labels may ask for, and what every reader is.
-
-Owns the labels `dlsched.metrics.*` and their bounds. It must not read any source: `sidecar`,
-`scrape` and `log_pattern` do.
-"""
+"""Progress sources in a container's labels (`dlsched.metrics.*`), and the readers' protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from typing import Protocol
 
 from dlsched.model.units import shown
 from dlsched.runtime.progress.log_pattern import check_pattern
-from dlsched.runtime.progress.sidecar import Reading
+from dlsched.runtime.progress.sidecar import SourceReading
 
 FILE = "dlsched.metrics.path"
 PORT = "dlsched.metrics.port"
@@ -31,14 +27,14 @@ _NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
 
 
 class Source(Protocol):
-    """Reads one start of one container; made when it starts, closed after it ended."""
+    """Reads one container start; created when it starts, closed after it ended."""
 
-    def read(self, now_s: float) -> Reading:
-        """What arrived since the read before; never raises for a container, never waits."""
+    def read(self, now_s: float) -> SourceReading:
+        """What arrived since the previous read; never raises for a container, never blocks."""
         ...
 
     def close(self) -> None:
-        """Let go of everything; no read follows."""
+        """Release all resources; no read follows."""
         ...
 
 
@@ -56,7 +52,7 @@ class MetricsEndpoint:
     port: int
     http_path: str = DEFAULT_HTTP_PATH
     name: str | None = None
-    """The metric to read; None: that of a server that `scrape` knows."""
+    """The metric to read; None: that of a known server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +66,8 @@ ProgressSource = MetricsFile | MetricsEndpoint | LogPattern
 
 
 def read_sources(labels: Mapping[str, str]) -> tuple[ProgressSource, ...]:
-    """The sources that a container's labels name; none is fine.
-
-    Raises ValueError, in one line: the label, its value and the bound.
-    """
+    """The sources that a container's labels name, if any. Raises ValueError, in one line: the
+    label, its value and the bound."""
     sources: list[ProgressSource] = []
     if FILE in labels:
         sources.append(MetricsFile(_file_path(labels[FILE])))
@@ -82,7 +76,7 @@ def read_sources(labels: Mapping[str, str]) -> tuple[ProgressSource, ...]:
     else:
         for label in (HTTP_PATH, NAME):
             if label in labels:
-                raise ValueError(f"{label}: means nothing without {PORT}")
+                raise ValueError(f"{label}: has no effect without {PORT}")
     if PATTERN in labels:
         try:
             check_pattern(labels[PATTERN])

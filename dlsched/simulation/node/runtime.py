@@ -54,6 +54,9 @@ class _Container:
 class SimulatedRuntime:
     """A node that runs the jobs of a trace; the same seed gives the same noise to each job."""
 
+    held: str | None = None
+    """Nothing ever keeps it from acting."""
+
     def __init__(self, trace: Trace, seed: int = 0) -> None:
         self.world = World(trace.node.cores, trace.host, trace.full_speed)
         self.loads: dict[str, Computation] = {}
@@ -82,6 +85,9 @@ class SimulatedRuntime:
             host_busy_core_s=self.world.busy_core_s,
             node=self._trace.node,
         )
+
+    def advance(self, now_s: float) -> None:
+        """Everything that was begun goes on by itself."""
 
     def apply(self, action: Action, now_s: float) -> Outcome:
         """Carry it out at once; a start is begun, and runs after the job's start-up time."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from dlsched.estimate.learning import TOTAL_STEPS
 from dlsched.model.facts import Report, Sample
-from dlsched.model.spec import AccuracyTarget, Target
+from dlsched.model.spec import AccuracyTarget, Target, Tier
 from dlsched.simulation.node.workloads import TrainingLoad
 
 LINE_INTERVAL_S = 1.0
@@ -28,7 +28,7 @@ class Training:
         self.usage_core_s = 0.0
         self.cores = 0.0
         self.throttled = False
-        self.tier_times_s: list[float | None] = [None, None]
+        self.tier_times_s: dict[Tier, float] = {}
         self.completed_s: float | None = None
         self._chance = chance
         self._steps = 0.0
@@ -64,8 +64,8 @@ class Training:
         self.usage_core_s += used
         before = self._steps
         self._steps = after = min(before + used / self.load.work_core_s, float(self.load.steps))
-        for tier, step in enumerate(self._tiers):
-            if step is not None and step <= after and self.tier_times_s[tier] is None:
+        for tier, step in self._tiers.items():
+            if step <= after and tier not in self.tier_times_s:
                 self.tier_times_s[tier] = now_s + self._takes_s(max(0.0, step - before))
         while (step := self._evaluated + self.load.evaluate_every) <= after + _DONE_STEPS:
             self._evaluated = step
@@ -75,9 +75,8 @@ class Training:
         """Its last step is done, at exactly this time: rounding must not leave a rest."""
         self._steps = float(self.load.steps)
         self.completed_s = now_s
-        for tier, step in enumerate(self._tiers):
-            if step is not None and self.tier_times_s[tier] is None:
-                self.tier_times_s[tier] = now_s
+        for tier in self._tiers:
+            self.tier_times_s.setdefault(tier, now_s)
         if self._evaluated + self.load.evaluate_every <= self.load.steps:
             self._evaluated += self.load.evaluate_every
             self._report(self._evaluated, now_s)
@@ -117,9 +116,9 @@ class Training:
         return value
 
 
-def tier_steps(load: TrainingLoad, target: Target | None) -> tuple[int | None, int | None]:
-    """The steps at which the true curve reaches `deliver` and `finish`; None: it never does."""
+def tier_steps(load: TrainingLoad, target: Target | None) -> dict[Tier, int]:
+    """The steps at which the true curve reaches its tiers, without those that it never reaches."""
     if not isinstance(target, AccuracyTarget):
-        return None, None
-    first = load.curve.first_step(target.deliver, load.steps)
-    return first, load.curve.first_step(target.finish, load.steps)
+        return {}
+    found = {tier: load.curve.first_step(target.value_of(tier), load.steps) for tier in Tier}
+    return {tier: step for tier, step in found.items() if step is not None}

@@ -92,7 +92,8 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
     retries = f":{restart.max_retries}" if restart.max_retries else ""
     cpus = None
     if bounds != Bounds():
-        cpus = _but({"min": bounds.floor_cores, "max": bounds.ceiling_cores})
+        least = bounds.floor_cores if bounds.promised else None
+        cpus = _but({"min": least, "max": bounds.ceiling_cores})
     return _but(
         {
             "name": job.name,

@@ -1,7 +1,4 @@
-"""What a cycle tells for quick questions: changes of limits, and events in a job's life.
-
-Pure: read off a report and what was told before it. It must not touch the database.
-"""
+"""Rows for quick questions: changes of limits, and events in a job's life. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from dlsched.model.state import JobState, JobView, NodeView, Tiers
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One action that changed something or tried to. Cores are ceilings; None: none."""
+    """One action that changed something or tried to. Cores are ceilings; None: no ceiling."""
 
     cycle: int
     now_s: float
@@ -29,19 +26,19 @@ class Change:
     after_cores: float | None
     why: str
     guard: str
-    """What a guard made of the decision; empty: nothing."""
+    """How a guard altered the decision; empty: it did not."""
     status: str
     detail: str
     before_share: float | None = None
-    """Of its GPUs' time; None: not divided."""
+    """Share of its GPUs' time; None: not divided."""
     after_share: float | None = None
     gpus: str = ""
-    """UUIDs of the GPUs that it gets, comma separated; empty: none, or those that it has."""
+    """UUIDs of the GPUs assigned to it, comma separated; empty: none, or unchanged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A job arrived, left, went from one state to another, or a target of it turned."""
+    """A job arrived, left or changed state, or the forecast of one of its targets changed."""
 
     cycle: int
     now_s: float
@@ -49,8 +46,7 @@ class Event:
     job: str
     kind: str
     """arrived, left, state, blind, sighted, gpu-trouble, gpu-well, deliverable, finish, hook (the
-    operator's command has run), or how a target stands from now on: crowded, impossible, possible
-    (again)."""
+    operator's command has run), or a target's new forecast: crowded, impossible, possible."""
     before: str | None
     after: str | None
     reason: str
@@ -59,8 +55,8 @@ class Event:
 def changes(
     report: CycleReport, before: dict[str, tuple[object, ...]]
 ) -> tuple[list[Change], dict[str, tuple[object, ...]]]:
-    """One change an outcome; a vain try is told once, not again in every cycle that repeats it."""
-    told: list[Change] = []
+    """The changes, a repeated failure only once, and the attempts to pass as `before` next time."""
+    recorded: list[Change] = []
     tries: dict[str, tuple[object, ...]] = {}
     for outcome in report.outcomes:
         change = _change(report, outcome)
@@ -70,8 +66,8 @@ def changes(
             tries[change.job] = what
             if before.get(change.job) == what:
                 continue
-        told.append(change)
-    return told, tries
+        recorded.append(change)
+    return recorded, tries
 
 
 def _change(report: CycleReport, outcome: Outcome) -> Change:
@@ -103,46 +99,47 @@ def _gpus(action: Action) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was told of a job so far."""
+class Reported:
+    """What was recorded of a job so far."""
 
     state: JobState
     tiers: Tiers
     blind: str | None = None
-    gpu_trouble: str | None = None
+    gpu_problem: str | None = None
     targets: Standings = ()
 
 
-def seen(job: JobView, node: NodeView, before: Seen | None, targets: Standings) -> Seen:
-    """What is told of a job by now. A tier stays told while its target cannot be read."""
+def reported(job: JobView, node: NodeView, before: Reported | None, targets: Standings) -> Reported:
+    """What is recorded of a job after this cycle. A tier stays while its target cannot be read."""
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
-    return Seen(job.state, tiers, job.blind, _gpu_trouble(job, node), targets)
+    return Reported(job.state, tiers, job.blind, _gpu_problem(job, node), targets)
 
 
-def recollected(last: CycleReport) -> dict[str, Seen]:
-    """What an earlier run told of each job, by its last cycle."""
+def last_reported(last: CycleReport) -> dict[str, Reported]:
+    """What an earlier run recorded of each job, from its last cycle."""
     snapshot = last.snapshot
     return {
-        job.name: seen(
+        job.name: reported(
             job, snapshot.node, None, recalled(last.outlooks.get(job.name, ()), snapshot.now_s)
         )
         for job in snapshot.jobs
     }
 
 
-def _gpu_trouble(job: JobView, node: NodeView) -> str | None:
-    """What is wrong with a job's GPUs; None: nothing, or it has none."""
+def _gpu_problem(job: JobView, node: NodeView) -> str | None:
     if job.gpu_lost is not None or not job.gpus or not job.state.holds:
         return job.gpu_lost
     mine = [gpu.fact for gpu in node.gpus if gpu.uuid in job.gpus]
     return "; ".join(f"GPU {one.index}: {one.trouble}" for one in mine if one.trouble) or None
 
 
-def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], dict[str, Seen]]:
-    """What became of the jobs since what was seen `before`, and what is seen now."""
-    told: list[Event] = []
+def events(
+    report: CycleReport, before: dict[str, Reported]
+) -> tuple[list[Event], dict[str, Reported]]:
+    """The events since `before`, and what is recorded of each job now."""
+    recorded: list[Event] = []
 
-    def tell(
+    def record(
         job: str,
         kind: str,
         reason: str | None,
@@ -150,7 +147,7 @@ def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], d
         state: JobState | None = None,
     ) -> None:
         snapshot = report.snapshot
-        told.append(
+        recorded.append(
             Event(
                 cycle=snapshot.cycle,
                 now_s=snapshot.now_s,
@@ -165,52 +162,52 @@ def events(report: CycleReport, before: dict[str, Seen]) -> tuple[list[Event], d
 
     now = {job.name: job for job in report.snapshot.jobs}
     node, now_s = report.snapshot.node, report.snapshot.now_s
-    after: dict[str, Seen] = {}
+    after: dict[str, Reported] = {}
     for name, job in now.items():
         was = before.get(name)
         outlooks = report.outlooks.get(name, ()) if job.state.holds else ()
         targets, turns = turned(outlooks, was.targets if was is not None else (), now_s)
-        after[name] = seen(job, node, was, targets)
+        after[name] = reported(job, node, was, targets)
         if was is None:
-            tell(
+            record(
                 name, "arrived", job.reason or ("adopted" if job.adopted else None), None, job.state
             )
         elif was.state is not job.state:
-            tell(name, "state", job.reason, was.state, job.state)
+            record(name, "state", job.reason, was.state, job.state)
         blind = was.blind if was is not None else None
         if job.blind is not None and blind is None:
-            tell(name, "blind", job.blind)
+            record(name, "blind", job.blind)
         elif job.blind is None and blind is not None and job.runs:
-            tell(name, "sighted", None)
-        trouble, before_it = after[name].gpu_trouble, was.gpu_trouble if was is not None else None
-        if trouble is not None and trouble != before_it:
-            tell(name, "gpu-trouble", trouble)
-        elif trouble is None and before_it is not None and job.gpus:
-            tell(name, "gpu-well", None)
+            record(name, "sighted", None)
+        problem = after[name].gpu_problem
+        earlier_problem = was.gpu_problem if was is not None else None
+        if problem is not None and problem != earlier_problem:
+            record(name, "gpu-trouble", problem)
+        elif problem is None and earlier_problem is not None and job.gpus:
+            record(name, "gpu-well", None)
         for kind, reason in _reached(job, was.tiers if was is not None else Tiers()):
-            tell(name, kind, reason)
-        for word, outlook in turns:
-            tell(name, word, f"{outlook.tier}: {in_full(outlook, now_s)}")
+            record(name, kind, reason)
+        for kind, outlook in turns:
+            record(name, kind, f"{outlook.tier}: {in_full(outlook, now_s)}")
     gone = {name: was for name, was in before.items() if name not in now}
-    if not report.engine_ok:  # nobody knows: after a restart, none of its jobs was seen yet
+    if not report.engine_ok:  # unknown: after a restart no job has been observed yet
         after |= gone
         gone = {}
     for name, was in sorted(gone.items()):
-        tell(name, "left", None, was.state)
+        record(name, "left", None, was.state)
     for run in report.hooks:
-        tell(run.delivered.name, "hook", f"{run.status}: {run.detail}")
-    return told, after
+        record(run.delivered.name, "hook", f"{run.status}: {run.detail}")
+    return recorded, after
 
 
 def _reached(job: JobView, before: Tiers) -> list[tuple[str, str]]:
-    """The tiers that were not told of yet, each with its evaluation."""
     target, tiers = job.spec.target, job.tiers
-    told = []
+    recorded = []
     if isinstance(target, AccuracyTarget):
         if tiers.delivered is not None and tiers.delivered != before.delivered:
             reason = in_words(target.metric, tiers.delivered, "deliver", target.deliver)
-            told.append(("deliverable", reason))
+            recorded.append(("deliverable", reason))
         if tiers.finished is not None and tiers.finished != before.finished:
             reason = in_words(target.metric, tiers.finished, "finish", target.finish)
-            told.append(("finish", reason))
-    return told
+            recorded.append(("finish", reason))
+    return recorded

@@ -1,8 +1,5 @@
-"""Cycle reports as compressed rows, and back exactly; a policy's memory as plain JSON.
-
-Owns what the journal's rows mean. It must not touch files or the database. A group of rows is one
-full frame and the changes since, and one deflate stream, so that names are told once a group.
-"""
+"""Cycle reports as compressed rows, and back exactly; a policy's memory as plain JSON. A group of
+rows is one full frame and the deltas after it, in one deflate stream."""
 
 from __future__ import annotations
 
@@ -33,31 +30,27 @@ from dlsched.store.journal.frames import (
 )
 
 _ROW_BYTES_MAX = 256 << 20
-"""Inflated: a journal may come from anybody, and a few bytes could stand for any number."""
+"""Inflated: guards against decompression bombs in journals from elsewhere."""
 
 _REPORTS = TypeAdapter(CycleReport)
 _SCALARS = frozenset({type(None), bool, int, float, str})
 _UNCHANGING = frozenset({JobSpec, Forecast, Sample})
-"""Replaced as a whole when they change, which they seldom do: compared by identity first."""
+"""Seldom change, so they are compared by identity and replaced as a whole."""
 _SKETCH_FIELDS = ("count", "sum_s", "errors", "buckets")
 
 
 class Encoder:
-    """Turns one report after the other into rows; forgets the ones before when told to."""
-
     def __init__(self) -> None:
         self._before: dict[str, Plain] | None = None
         self._stream = _deflater()
         self._counted: dict[int, tuple[LatencySketch, tuple[Plain, ...]]] = {}
         self._counting: dict[int, tuple[LatencySketch, tuple[Plain, ...]]] = {}
-        """By identity the sketches of the row before and of this one, kept alive by being in it,
-        and their fields: one is told against another, and a window is often what is recent."""
+        """The sketches of the previous row and of this one, by identity, with their fields: a job's
+                window and its recent sketch are often the same object."""
 
     def row(self, report: CycleReport, *, full: bool) -> bytes:
-        """The report as bytes: whole, or what changed since the one before.
-
-        Raises TypeError when a policy's memory holds what is not plain.
-        """
+        """The report as bytes: full, or the delta to the previous one. Raises TypeError when a
+        policy's memory holds a value that is not plain."""
         now = _plain_report(report, self._before)
         if full or self._before is None:
             self._stream = _deflater()
@@ -70,8 +63,7 @@ class Encoder:
         return body
 
     def memories(self) -> dict[str, Plain]:
-        """What the decisions of the last row left to be remembered, by policy, a shadow by its
-        `shadow_name`."""
+        """Memories left by the decisions of the last row, by policy, or by `shadow_name`."""
         return {} if self._before is None else _remembered(self._before)
 
     def _shape(self, kind: type) -> Shape | None:
@@ -92,24 +84,24 @@ class Decoder:
         self._stream = _inflater()
 
     def take(self, body: bytes, *, full: bool) -> None:
-        """Follow one row. Raises ValueError when it cannot be read."""
+        """Apply one row. Raises ValueError when it cannot be read."""
         try:
             if full:
                 self._stream = _inflater()
-            told = json.loads(self._inflated(body))
-            self._now = told if full else patch(self._now, told)
+            delta = json.loads(self._inflated(body))
+            self._now = delta if full else patch(self._now, delta)
         except (zlib.error, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(str(error)) from error
 
     def report(self) -> CycleReport:
-        """The report as of the last row. Raises ValueError when this version cannot read it."""
+        """The report after the last row. Raises ValueError when this version cannot read it."""
         try:
             now = _decided(self._now)
             if now["decision"] is not None and "outlooks" not in now["decision"]:
-                # One from before there were outlooks has none at all.
+                # Journals from before outlooks were recorded.
                 outlooks = now.get("outlooks", {})
                 now["decision"] = {**now["decision"], "outlooks": outlooks}
-            # One from before there were shadows has none.
+            # Journals from before shadow policies lack the key.
             if now.get("shadow") is not None:
                 now["shadow"] = _decided(now["shadow"])
             snapshot = now["snapshot"]
@@ -135,21 +127,23 @@ class Decoder:
 
 
 def shadow_name(policy: str) -> str:
-    """The name under which a shadow's memory is kept: no policy's, for one may act and look on."""
+    """The key of a shadow policy's memory; the acting policy may have the same name."""
     return f"shadow {policy}"
 
 
 def _plain_report(report: CycleReport, before: Mapping[str, Plain] | None) -> dict[str, Plain]:
-    """Its plain values, with jobs by name; objects that nothing can change are left whole."""
+    """Its plain values, with jobs by name; immutable objects stay as they are."""
     snapshot = report.snapshot
-    plain = {key: plain_value(value) for key, value in _opened(report).items()}
+    parts = _opened(report)
+    del parts["raised"]  # the journal keeps the texts of alarms
+    plain = {key: plain_value(value) for key, value in parts.items()}
     names = [job.name for job in snapshot.jobs]
     by_name = sorted(set(names)) == names
     jobs = dict(zip(names, snapshot.jobs, strict=True)) if by_name else snapshot.jobs
     plain["snapshot"] = {**_opened(snapshot), "jobs": jobs}
     decided = plain["decision"]
     if decided is not None and decided["outlooks"] == plain["outlooks"]:
-        # Told once: the report's are the last decision's.
+        # Stored once: the report's outlooks are the last decision's.
         decided.pop("outlooks")
     _keep_decision(plain, before)
     if plain["shadow"] is not None:
@@ -158,17 +152,14 @@ def _plain_report(report: CycleReport, before: Mapping[str, Plain] | None) -> di
 
 
 def _keep_decision(plain: dict[str, Plain], before: Mapping[str, Plain] | None) -> None:
-    """Without a decision keep the last one beside `decided` false.
-
-    So the next differs from that one only by what is new in it.
-    """
+    """Without a decision keep the previous one, `decided` false, as base of the next delta."""
     plain["decided"] = plain["decision"] is not None
     if plain["decision"] is None and before is not None:
         plain["decision"] = before["decision"]
 
 
 def plain_value(value: Any) -> Plain:
-    """Its plain values, but for objects that nothing can change: those are left as they are."""
+    """Its plain values; immutable objects are kept as they are."""
     kind: Any = type(value)
     if _is_settled(kind):
         return value
@@ -189,7 +180,6 @@ def plain_value(value: Any) -> Plain:
 
 
 def _opened(value: Any) -> dict[str, Any]:
-    """An object's fields."""
     kind: Any = type(value)
     names, values = _fields(kind)
     return dict(zip(names, values(value), strict=True))
@@ -197,7 +187,7 @@ def _opened(value: Any) -> dict[str, Any]:
 
 @cache
 def _shape(kind: type) -> Shape | None:
-    """How changes of such an object are told; None: as a whole."""
+    """How to compute deltas of such an object; None: it is replaced as a whole."""
     return _fields(kind) if is_dataclass(kind) and kind not in _UNCHANGING else None
 
 
@@ -220,10 +210,7 @@ def _sketched(sketch: LatencySketch) -> tuple[Plain, ...]:
 
 @cache
 def _is_settled(kind: type) -> bool:
-    """Whether such an object can never change, and is equal only to what has the same in it.
-
-    By what it declares: frozen, compared by all its fields, and so all that is in it.
-    """
+    """Whether such an object is deeply immutable and compared by all its fields."""
     if not is_dataclass(kind):
         plain = issubclass(kind, str | int | float)
         return kind in _SCALARS or (issubclass(kind, Enum) and plain)
@@ -234,7 +221,7 @@ def _is_settled(kind: type) -> bool:
     try:
         return all(_stays(hint) for hint in get_type_hints(kind).values())
     except (AttributeError, NameError, RecursionError, SyntaxError, TypeError, ValueError):
-        return False  # a hint that means nothing: it is looked into each time then
+        return False  # an unreadable hint: values are inspected each time instead
 
 
 def _stays(hint: Any) -> bool:
@@ -259,7 +246,6 @@ def json_text(value: Plain) -> str:
 
 
 def _rendered(value: Any) -> Plain:
-    """What `plain_value` left as it is; the fields of such an object come here in turn."""
     if isinstance(value, Counts):
         return str(value)
     return _opened(value) if is_dataclass(value) else plain_value(value)
@@ -273,7 +259,7 @@ def _remembered(now: Mapping[str, Plain]) -> dict[str, Plain]:
 
 
 def _decided(kept: Mapping[str, Plain]) -> dict[str, Plain]:
-    """Without the decision that was only kept for the next to differ from."""
+    """The row without a decision that was only kept as base of the next delta."""
     plain = dict(kept)
     if not plain.pop("decided"):
         plain["decision"] = None

@@ -1,12 +1,11 @@
-"""What changed between two plain values, and back: the journal's delta coding.
+"""Delta coding of plain values: `patch(old, difference(old, new))` equals `new`. Pure.
 
-Pure: `patch(old, difference(old, new))` equals `new`. A plain value is None, bool, int, float, str,
-list, or dict with str keys; the writer's side may also hold tuples, `Counts` and frozen objects,
-which become plain as JSON. It must not know what the values mean.
+A plain value is None, bool, int, float, str, list, or dict with str keys. The writer's side may
+also hold tuples, `Counts` and frozen objects, which become plain as JSON.
 
-A delta, as JSON: `[value]` replaces, `[]` takes a key away, an int is added, a float replaces, a
-text changes counts, an object changes these keys (of a dict) or, in a list, drops elements at
-the front and adds some at the end (`drop`, `add`) or changes some in place (`at`).
+A delta, as JSON: `[value]` replaces, `[]` removes a key, an int is added, a float replaces, a text
+changes counts, an object changes these keys (of a dict) or, in a list, drops elements at the front
+and adds some at the end (`drop`, `add`) or changes some in place (`at`).
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _GAP = 6
 
 
 class Shape(NamedTuple):
-    """A kind of frozen objects whose changes are told field by field, as if each were a dict."""
+    """A kind of frozen objects whose deltas are computed field by field, as for a dict."""
 
     names: tuple[str, ...]
     values: Callable[[Any], tuple[Plain, ...]]
@@ -43,15 +42,15 @@ Shapes = Callable[[type], Shape | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """Counts by index, ascending and none zero: as text, and as a change, one letter each.
+    """Nonzero counts by ascending index, with a compact text form of one character a count.
 
-    `700:10b(12) 911:2` is 1 at 700, -2 at 702, 12 at 703 and 2 at 911: digits count up, letters
-    down, so that what a second adds to a histogram takes as many letters as it is wide.
+    `700:10b(12) 911:2` is 1 at 700, -2 at 702, 12 at 703 and 2 at 911: digits are positive, letters
+    negative.
     """
 
     pairs: tuple[tuple[int, int], ...]
     members: frozenset[tuple[int, int]] = field(init=False)
-    """The same, to be told against those before and those after."""
+    """The same pairs, for set differences."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "members", frozenset(self.pairs))
@@ -61,13 +60,11 @@ class Counts:
 
 
 def countable(pairs: tuple[tuple[int, int], ...]) -> bool:
-    """Whether `Counts` keeps these pairs exactly."""
     indices = [index for index, _ in pairs]
     return all(count for _, count in pairs) and all(map(lt, indices, indices[1:]))
 
 
 def render_counts(pairs: tuple[tuple[int, int], ...] | list[tuple[int, int]]) -> str:
-    """As text; indices ascend."""
     parts: list[str] = []
     due: int | None = None
     for index, count in pairs:
@@ -81,7 +78,6 @@ def render_counts(pairs: tuple[tuple[int, int], ...] | list[tuple[int, int]]) ->
 
 
 def parse_counts(text: str) -> list[tuple[int, int]]:
-    """Back from text."""
     pairs: list[tuple[int, int]] = []
     for start, run in _RUN.findall(text):
         for index, letter in enumerate(_COUNT.findall(run), int(start)):
@@ -92,10 +88,7 @@ def parse_counts(text: str) -> list[tuple[int, int]]:
 
 
 def difference(old: Plain, new: Plain, shapes: Shapes = lambda _: None) -> Plain:
-    """The delta that leads from `old` to `new`; None when they are equal as Python compares.
-
-    A frozen object that `shapes` knows nothing of is replaced as a whole.
-    """
+    """The delta from `old` to `new`; None when equal. Objects without a shape are replaced."""
     if old is new:
         return None
     kind = type(new)
@@ -141,7 +134,7 @@ def _field_difference(old: Plain, new: Plain, shape: Shape, shapes: Shapes) -> P
     for name, before, value in zip(shape.names, shape.values(old), shape.values(new), strict=True):
         if before is value:
             continue
-        if type(before) is float is type(value):  # most that changes: without a call of its own
+        if type(before) is float is type(value):  # the most frequent change: saves a call
             if before != value:
                 delta[name] = value
         elif (change := difference(before, value, shapes)) is not None:
@@ -175,7 +168,7 @@ def _dict_patch(old: Mapping[str, Plain], delta: Mapping[str, Plain]) -> dict[st
 
 
 def _list_difference(old: Sequence[Plain], new: Sequence[Plain], shapes: Shapes) -> Plain:
-    """A list that slides (old ones leave at the front, fresh ones join) or changes in place."""
+    """The delta of a sliding window (drop at the front, append at the end) or of its elements."""
     if new and old:
         for start, value in enumerate(old):
             if value == new[0] and old[start:] == new[: len(old) - start]:
@@ -196,9 +189,8 @@ def _list_patch(old: list[Plain], delta: Mapping[str, Plain]) -> list[Plain]:
     return new
 
 
-@lru_cache(maxsize=8)  # a job's window is what is recent of it, for as long as its limits stay
+@lru_cache(maxsize=8)  # a job's window and its recent sketch are often the same
 def _counts_difference(old: Counts, new: Counts) -> str | None:
-    """As text; None where that would tell of more counts than there are."""
     change = dict(new.members - old.members)
     for index, count in old.members - new.members:
         change[index] = change.get(index, 0) - count

@@ -1,8 +1,5 @@
-"""Questions to the journal, asked beside the running daemon.
-
-Owns reading. It must not write, also not lock the writer out: it reads group by group, so that no
-long transaction keeps the write-ahead log from being folded in.
-"""
+"""Read-only queries of the journal, also while the daemon writes it. It reads group by group, since
+a long transaction would keep the write-ahead log from checkpoints."""
 
 from __future__ import annotations
 
@@ -19,47 +16,44 @@ from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.coding import Decoder
 from dlsched.store.journal.schema import foreign, newer, open_for_reading
 
-Told = TypeVar("Told")
+Result = TypeVar("Result")
 
 _DAY_S = 86_400.0
 _LAST = (1 << 63) - 1
 _RATE_ROWS = 3600
 """The present rate is that of the last hour at one cycle a second."""
 _FILE_RATIO = 1.2
-"""What the file takes for a byte of a row: page ends, the tables of changes and events."""
+"""File bytes for each byte of a row: page ends, the tables of changes and events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """How the journal grows; None where there is too little to tell."""
+    """How the journal grows; None where too little is known."""
 
     bytes: int
     bytes_per_day: float | None
     lasts_s: float | None
-    """How much time its bound holds at the present rate."""
+    """Span of time that fits within its bound at the present rate."""
 
 
 class JournalReader:
-    """A journal opened read-only; used by the thread that opened it.
-
-    Never raises for a missing, cut-off, damaged or newer file: it answers what it can, and
-    `trouble` says what could not be read.
-    """
+    """A journal opened read-only, for use by one thread. A missing, truncated, damaged or newer
+    file raises nothing: `problem` says what could not be read."""
 
     def __init__(self, path: Path) -> None:
-        self.trouble: str | None = None
+        self.problem: str | None = None
         self._path = path
         self._connection: sqlite3.Connection | None = None
         try:
             self._connection = open_for_reading(path)
             # Schemas are only ever added to, so most of it can be read all the same.
             if (other := newer(self._connection)) is not None:
-                self.trouble = f"{path}: {other}"
+                self.problem = f"{path}: {other}"
             if foreign(self._connection):
                 self.close()
-                self.trouble = f"{path}: not a journal of dlsched's"
+                self.problem = f"{path}: not a journal of dlsched's"
         except sqlite3.Error as error:
-            self.trouble = f"{path}: {error}" if path.exists() else f"{path}: no such journal"
+            self.problem = f"{path}: {error}" if path.exists() else f"{path}: no such journal"
 
     def __enter__(self) -> Self:
         return self
@@ -73,7 +67,6 @@ class JournalReader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -81,7 +74,7 @@ class JournalReader:
     # ------------------------------------------------------------------ cycles
 
     def cycles(self) -> range:
-        """From the first cycle kept to the last; a cycle between may have been lost."""
+        """From the first cycle kept to the last; some between may be missing."""
         found = self._one("SELECT min(cycle), max(cycle) FROM frames WHERE cycle > 0")
         first, last = found or (None, None)
         return range(0) if first is None else range(first, last + 1)
@@ -101,10 +94,7 @@ class JournalReader:
         return next(self.reports(number, number), None)
 
     def reports(self, first: int = 0, last: int = _LAST) -> Iterator[CycleReport]:
-        """Every cycle kept from `first` to `last`, each exactly as written.
-
-        A group that cannot be read is left out from there on, and `trouble` says why.
-        """
+        """Every cycle kept from `first` to `last`; a group ends where it cannot be read."""
         at = self._one(
             "SELECT max(cycle) FROM frames WHERE whole = 1 AND cycle <= ?"
             " UNION ALL SELECT min(cycle) FROM frames WHERE whole = 1 ORDER BY 1 DESC LIMIT 1",
@@ -119,25 +109,24 @@ class JournalReader:
             start = end
 
     def last(self) -> tuple[CycleReport | None, dict[str, object]]:
-        """The last cycle, as `cycle` has it, and what the policies that have decided since the last
-        whole frame remember, as plain values."""
+        """The last cycle, and as plain values the memories changed since the last full frame."""
         start = self._one("SELECT max(cycle) FROM frames WHERE whole = 1")
         memories: dict[str, object] = {}
         if start is None or start[0] is None:
             return None, memories
         end = self.last_cycle()
 
-        def told(cycle: int, decoder: Decoder) -> CycleReport | None:
+        def read(cycle: int, decoder: Decoder) -> CycleReport | None:
             memories.update(decoder.memories())
             return decoder.report() if cycle == end else None
 
-        rows = list(self._group(start[0], start[0], end, told))
+        rows = list(self._group(start[0], start[0], end, read))
         return rows[-1] if rows else None, memories
 
     def _group(
-        self, start: int, first: int, last: int, told: Callable[[int, Decoder], Told]
-    ) -> Iterator[Told]:
-        """What is `told` by each row from `first` on."""
+        self, start: int, first: int, last: int, read: Callable[[int, Decoder], Result]
+    ) -> Iterator[Result]:
+        """The result of `read` for each row from `first` on."""
         decoder = Decoder()
         cycle = start
         rows = self._all(
@@ -149,10 +138,10 @@ class JournalReader:
             for cycle, whole, body in rows:
                 decoder.take(body, full=bool(whole))
                 if cycle >= first:
-                    yield told(cycle, decoder)
+                    yield read(cycle, decoder)
         except ValueError as error:
             cause = str(error).partition("\n")[0]
-            self._tell(f"cycle {cycle} cannot be read: {cause}")
+            self._note(f"cycle {cycle} cannot be read: {cause}")
 
     # ------------------------------------------------------------------ quick questions
 
@@ -166,13 +155,13 @@ class JournalReader:
         return tuple(Event(*row) for row in self._newest("events", job, limit))
 
     def kept_memory(self, policy: str) -> object | None:
-        """What that policy (a shadow by its `shadow_name`) remembered before the last whole frame,
-        as plain values."""
+        """A policy's memory (a shadow's by its `shadow_name`) at the last full frame, as plain
+        values."""
         found = self._one("SELECT memory FROM memories WHERE policy = ?", policy)
         try:
             return json.loads(found[0]) if found else None
         except ValueError as error:
-            self._tell(f"memory of {policy} cannot be read: {error}")
+            self._note(f"memory of {policy} cannot be read: {error}")
             return None
 
     def growth(self, max_bytes: int) -> Growth:
@@ -202,15 +191,14 @@ class JournalReader:
         return rows[0] if rows else None
 
     def _all(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """Rows up to where the file can no longer be read."""
         rows: list[tuple[Any, ...]] = []
         if self._connection is not None:
             try:
                 rows.extend(self._connection.execute(query, values))
             except sqlite3.Error as error:
-                self._tell(str(error))
+                self._note(str(error))
         return rows
 
-    def _tell(self, words: str) -> None:
-        """The first trouble is kept: others come of it."""
-        self.trouble = self.trouble or f"{self._path}: {words}"
+    def _note(self, problem: str) -> None:
+        """Keep the first problem: later ones follow from it."""
+        self.problem = self.problem or f"{self._path}: {problem}"

@@ -1,8 +1,5 @@
-"""The journal's file: its tables, their versions, and opening it for writing or reading.
-
-Owns what is in the file. It must not know what a row's body means. Schemas are only ever added to:
-`PRAGMA user_version` counts the migrations that a file has had.
-"""
+"""The journal's file: its tables, their versions, and opening it for writing or reading. Schemas
+are only ever added to: `PRAGMA user_version` counts the migrations applied."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ JOURNAL_NAME: Final = "journal.db"
 """The journal in the state directory."""
 
 DRY_RUN_JOURNAL_NAME: Final = "dry-run.db"
-"""What was only thought must not be remembered as done."""
+"""A dry run's own journal: its actions were not executed."""
 
 MIGRATIONS: Sequence[str] = (
     """
@@ -63,7 +60,7 @@ class OtherVersion(Exception):
 
 
 def open_for_writing(path: Path) -> sqlite3.Connection:
-    """The file, made or brought up to date. Raises sqlite3.Error and OtherVersion."""
+    """The file, created or migrated. Raises sqlite3.Error and OtherVersion."""
     connection = sqlite3.connect(
         path, isolation_level=None, check_same_thread=False, timeout=1.0, cached_statements=32
     )
@@ -87,13 +84,13 @@ def open_for_writing(path: Path) -> sqlite3.Connection:
 
 
 def open_for_reading(path: Path) -> sqlite3.Connection:
-    """The file as it is, of whatever version, changing nothing. Raises sqlite3.Error."""
+    """The file in whatever version, unchanged. Raises sqlite3.Error."""
     uri = path.absolute().as_uri()
     try:
         return _reading(f"{uri}?mode=ro")
     except sqlite3.OperationalError:
-        # Without a writer there is no shared memory file, and a reader may not be allowed to make
-        # one. With nothing left in the WAL the file alone is the whole truth.
+        # Without a writer there is no shared memory file, and a reader may not be permitted to make
+        # it. With an empty WAL the file alone is complete.
         wal = path.with_name(f"{path.name}-wal")
         if not path.is_file() or (wal.exists() and wal.stat().st_size > 0):
             raise
@@ -101,31 +98,28 @@ def open_for_reading(path: Path) -> sqlite3.Connection:
 
 
 def newer(connection: sqlite3.Connection) -> OtherVersion | None:
-    """What is to be said when a newer program wrote the file; None: this one knows all of it."""
+    """The error when a newer program wrote the file; None: all of it is known."""
     version = _version(connection)
     return OtherVersion(version) if version > VERSION else None
 
 
 def foreign(connection: sqlite3.Connection) -> bool:
-    """Whether its frames are no table as a journal has, which keeps every value's type.
-
-    Raises sqlite3.Error.
-    """
+    """Whether its frames table is not a journal's. Raises sqlite3.Error."""
     tables = connection.execute("PRAGMA table_list(frames)").fetchall()
     if not tables:
-        return False  # a file that is not begun yet: it holds nothing
+        return False  # an empty file
     columns = {row[1]: row[2] for row in connection.execute("PRAGMA table_info(frames)")}
     strict = all(kind == "table" and is_strict for _, _, kind, _, _, is_strict in tables)
     return not strict or not _FRAMES.items() <= columns.items()
 
 
 def damaged(error: Exception) -> bool:
-    """Not a database, or malformed: SQLite's other errors have classes of their own."""
+    """Whether the file is no valid database; SQLite's other errors are subclasses."""
     return type(error) is sqlite3.DatabaseError
 
 
 def set_aside(path: Path, what: str) -> Path:
-    """Rename a file that cannot be used, with what belongs to it, to `PATH.WHAT-N`."""
+    """Rename an unusable file and its companions to `PATH.WHAT-N`; returns the new path."""
     aside = next(
         name for n in count(1) if not (name := path.with_name(f"{path.name}.{what}-{n}")).exists()
     )

@@ -1,8 +1,4 @@
-"""The open journal file: appending reports in transactions, and deleting what is past the bounds.
-
-Owns what was last written, which the next row is told against. It must not know threads or queues,
-and leaves it to the caller what becomes of an error.
-"""
+"""The open journal file: appends reports in transactions, and deletes what exceeds the bounds."""
 
 from __future__ import annotations
 
@@ -14,19 +10,18 @@ from dataclasses import astuple
 from pathlib import Path
 
 from dlsched.model.cycle import CycleReport
-from dlsched.store.journal.changes import Seen, changes, events, recollected
+from dlsched.store.journal.changes import Reported, changes, events, last_reported
 from dlsched.store.journal.coding import Encoder
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.schema import open_for_writing
 from dlsched.store.memory import memory_text
 
 RETENTION_CYCLES = 60
-"""Bounds are checked so many cycles apart."""
+"""Cycles between two checks of the bounds."""
 
 
 class Store:
-    """The open database, and what was last written to it. Only one thread uses it at a time, except
-    for `memory`."""
+    """The open database and the state of its delta coding, for one thread (`memory` for any)."""
 
     def __init__(self, path: Path, *, frame_s: float, max_bytes: int, max_age_s: float) -> None:
         self._path = path
@@ -37,32 +32,31 @@ class Store:
         self._encoder: Encoder | None = None
         self._whole_at_s = 0.0
         self._last_cycle = 0
-        self._states: dict[str, Seen] = {}
+        self._states: dict[str, Reported] = {}
         self._tries: dict[str, tuple[object, ...]] = {}
         self._memories: dict[str, object] = {}
-        """By policy, those of the frames since the last whole one, and of this run."""
+        """By policy: those of frames since the last full one, and of this run."""
         self._since_retention = 0
 
     @property
     def is_open(self) -> bool:
-        """Whether there is something to write to."""
         return self._connection is not None
 
     def open(self) -> None:
-        """Open it, and recall what its last cycle told. Raises sqlite3.Error and OtherVersion."""
+        """Open it, and load what its last cycle recorded. Raises sqlite3.Error and OtherVersion."""
         connection = open_for_writing(self._path)
         with JournalReader(self._path) as reader:
             last_cycle = reader.last_cycle()
             last, memories = reader.last()
             self._memories = {**memories, **self._memories}
         if last is not None and not self._states:
-            self._states = recollected(last)
+            self._states = last_reported(last)
         self._last_cycle = max(self._last_cycle, last_cycle)
         self._connection = connection
         self.forget()
 
     def memory(self, policy: str) -> object | None:
-        """What that policy (a shadow by its `shadow_name`) last remembered, as plain values."""
+        """That policy's last memory (a shadow's by its `shadow_name`), as plain values."""
         if policy in self._memories:
             plain: object = json.loads(memory_text(self._memories[policy]))
             return plain
@@ -70,20 +64,17 @@ class Store:
             return reader.kept_memory(policy)
 
     def close(self) -> None:
-        """Let go of it."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     def forget(self) -> None:
-        """Rows before were lost: the next one is whole."""
+        """Make the next row a full frame, since rows before it were lost."""
         self._encoder = None
 
     def write(self, batch: tuple[CycleReport, ...]) -> tuple[int, str] | None:
-        """Commit all reports that can be told, or none.
-
-        Returns how many cannot, and why; raises sqlite3.Error.
-        """
+        """Commit the batch; returns how many reports cannot be encoded, and why. Raises
+        sqlite3.Error."""
         assert self._connection is not None
         refused: tuple[int, str] | None = None
         states, tries, last_cycle = self._states, self._tries, self._last_cycle
@@ -117,10 +108,10 @@ class Store:
         if whole:
             self._remember()
         self._memories |= self._encoder.memories()
-        told, self._tries = changes(report, self._tries)
+        changed, self._tries = changes(report, self._tries)
         happened, self._states = events(report, self._states)
         self._insert("frames", (cycle, whole, now_s, body))
-        for change in told:
+        for change in changed:
             self._insert("changes", astuple(change))
         for event in happened:
             self._insert("events", astuple(event))
@@ -129,7 +120,8 @@ class Store:
             self._whole_at_s = now_s
 
     def _insert(self, table: str, values: tuple[object, ...]) -> None:
-        """One row. Text from a container may hold lone surrogates, which no SQLite text can."""
+        """Insert one row. Lone surrogates in a container's text, which SQLite refuses, are
+        replaced."""
         assert self._connection is not None
         row = [
             value.encode(errors="replace").decode() if isinstance(value, str) else value
@@ -139,7 +131,8 @@ class Store:
         self._connection.execute(f"INSERT INTO {table} VALUES ({marks})", row)
 
     def _remember(self) -> None:
-        """Keep what each policy has remembered beside the frames: the next ones tell the rest."""
+        """Store the policies' memories of earlier frames; the frames from here on hold the later
+        ones."""
         assert self._connection is not None
         for policy, memory in self._memories.items():
             if memory is None:
@@ -152,7 +145,7 @@ class Store:
                 )
 
     def _retain(self, now_s: float) -> None:
-        """Delete the oldest whole frame with all that builds on it, while there is too much."""
+        """Delete the oldest groups of frames until size and age are within their bounds."""
         assert self._connection is not None
         run = self._connection.execute
         while True:
@@ -170,7 +163,6 @@ class Store:
             run("PRAGMA incremental_vacuum").fetchall()
 
     def _bytes(self) -> int:
-        """Pages in use; those set free are given back right after."""
         assert self._connection is not None
         pages, free, size_bytes = self._connection.execute(
             "SELECT page_count, freelist_count, page_size"
@@ -181,7 +173,7 @@ class Store:
 
 @contextmanager
 def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. SQLite may have rolled back by itself, as on a full disk."""
+    """Roll back on any error, unless SQLite itself has done so, as on a full disk."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

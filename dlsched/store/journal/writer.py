@@ -1,9 +1,4 @@
-"""The journal as the daemon writes it: every cycle, off the loop's path, within bounds.
-
-Owns the queue, the writer thread, and what is told of failures. It must not stop or slow the loop:
-`write` only puts a report in a queue, and no error of the file reaches the caller other than
-through `trouble`. It reads no clock: all times are the reports' own.
-"""
+"""The journal's writer: every cycle, in a thread of its own. Errors of the file never raise."""
 
 from __future__ import annotations
 
@@ -19,11 +14,8 @@ from dlsched.store.journal.store import Store
 
 
 class Journal:
-    """Writes reports to one SQLite file. Opening never raises: see `trouble`.
-
-    `frame_s` apart a frame is whole, so that a cycle is restored from at most so much. Frames
-    leave, oldest first, when the file has more than `max_bytes` or they are older than `max_age_s`.
-    """
+    """Writes reports to one SQLite file. Opening never raises: see `problem`. Every `frame_s` a
+    frame is full. Frames past `max_bytes` or `max_age_s` go, oldest first."""
 
     def __init__(
         self,
@@ -53,7 +45,7 @@ class Journal:
     # ------------------------------------------------------------------ the loop's side
 
     def write(self, report: CycleReport) -> None:
-        """Take the report; returns at once. A full queue loses its oldest report."""
+        """Queue the report without blocking. A full queue drops its oldest report."""
         with self._changed:
             if len(self._queue) >= self._queue_reports:
                 self._queue.popleft()
@@ -63,12 +55,12 @@ class Journal:
             self._changed.notify_all()
 
     def flush(self) -> None:
-        """Wait until everything taken so far is committed, or lost."""
+        """Wait until every queued report is committed or lost."""
         with self._changed:
             self._changed.wait_for(lambda: not self._queue and not self._pending)
 
     def close(self, within_s: float = 10.0) -> None:
-        """Commit what was taken, and let go of the file; a hung disk is not waited for longer."""
+        """Commit what is queued and close the file; waits at most `within_s` for a hung disk."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -76,10 +68,10 @@ class Journal:
 
     @property
     def lost_cycles(self) -> int:
-        """Reports that did not get into the file since the start."""
+        """Number of reports that could not be written since the start."""
         return self._lost
 
-    def trouble(self) -> str | None:
+    def problem(self) -> str | None:
         """What is wrong with the journal now, in one line; None: nothing."""
         with self._changed:
             notes = [note for note in (self._aside, self._failure) if note is not None]
@@ -88,19 +80,17 @@ class Journal:
     # ------------------------------------------------------------------ questions
 
     def last_cycle(self) -> int:
-        """Number of the last cycle written, also by an earlier run; 0: none."""
+        """Number of the last cycle written, in any run; 0: none."""
         with JournalReader(self._path) as reader:
             return reader.last_cycle()
 
     def last_now_s(self) -> float:
-        """Time of the last cycle written, also by an earlier run; 0: none."""
         with JournalReader(self._path) as reader:
             return reader.last_now_s()
 
     def last_memory(self, policy: str) -> object | None:
-        """What that policy (a shadow by its `shadow_name`) last remembered, as plain values.
-
-        `load_memory` makes it its own.
+        """That policy's last memory (a shadow's by its `shadow_name`), as plain values for
+        `load_memory`.
         """
         return self._store.memory(policy)
 
@@ -110,7 +100,6 @@ class Journal:
             return reader.cycle(number)
 
     def growth(self) -> Growth:
-        """Size, and how long the bound lasts at the present rate."""
         with JournalReader(self._path) as reader:
             return reader.growth(self._max_bytes)
 
@@ -138,7 +127,7 @@ class Journal:
         if gap:
             self._store.forget()
         if self._store.is_open and not self._path.exists():
-            # The descriptor still takes rows, which nobody could ever read.
+            # The open descriptor still accepts rows, but they could never be read.
             self._store.close()
             with self._changed:
                 self._aside = "journal was deleted: a new one begun"
@@ -160,7 +149,7 @@ class Journal:
             self._fail(*refused)
 
     def _open(self) -> bool:
-        """Open the file, after moving one aside that is not usable; False: no, see `trouble`."""
+        """Open the file; an unusable one is moved aside first. False: not open, see `problem`."""
         for _ in range(2):
             try:
                 self._path.parent.mkdir(parents=True, exist_ok=True)

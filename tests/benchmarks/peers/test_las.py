@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from benchmarks.peers.las import LasPolicy
+from benchmarks.peers.las import LasParameters, LasPolicy
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.errors import PolicyError
 from dlsched.policies.registry import load
@@ -22,9 +22,7 @@ NAME = "benchmarks.peers.las:LasPolicy"
     [(0.0, 0), (99.9, 0), (100.0, 1), (399.0, 1), (400.0, 2), (1600.0, 3), (1e9, 3)],
 )
 def test_a_training_sinks_as_it_computes(attained_core_s: float, queue: int) -> None:
-    policy = load(NAME)
-    assert isinstance(policy, LasPolicy)
-    assert policy.queue(attained_core_s) == queue
+    assert LasPolicy(LasParameters()).queue(attained_core_s) == queue
 
 
 def test_a_higher_queue_outweighs_the_next_and_nobody_has_a_ceiling() -> None:

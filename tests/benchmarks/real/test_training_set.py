@@ -54,7 +54,7 @@ def test_constants_with_time_in_them_are_scaled_by_one_ratio():
         ("tradl-scaled-closest", "tradl"),
         ("tradl-scaled-held", "tradl"),
     ):
-        mine, default = load(POLICIES[name]).parameters, load(plain).parameters  # type: ignore[attr-defined]
+        mine, default = (load(one).policy.parameters for one in (POLICIES[name], plain))  # type: ignore[attr-defined]
         for field in mine.__dataclass_fields__:
             if field in ("weights", "settled_ratio"):
                 continue

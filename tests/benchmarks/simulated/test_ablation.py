@@ -40,10 +40,10 @@ ROW = Measured("demand 1.4", COUNT, "adaptive?mode=band", 1, 9.0, 10.0, 3, 0, 5.
 def test_each_variant_differs_from_the_whole_in_one_parameter(
     whole: str, variants: list[str]
 ) -> None:
-    one = load(whole).parameters  # type: ignore[attr-defined]
+    one = load(whole).policy.parameters  # type: ignore[attr-defined]
     assert len(variants) == 4
     for variant in variants:
-        other = load(variant).parameters  # type: ignore[attr-defined]
+        other = load(variant).policy.parameters  # type: ignore[attr-defined]
         fields = one.__dataclass_fields__
         assert sum(getattr(one, name) != getattr(other, name) for name in fields) == 1, variant
 

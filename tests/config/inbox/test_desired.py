@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from dlsched.config.inbox.desired import FolderWish
+from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox, InboxScan
 from dlsched.model.cycle import RejectedFile
-from dlsched.store.jobs import Claim, claim_records
-from tests.doubles import job_spec, running
+from dlsched.store.jobs import NameClaim, claim_records
+from tests.doubles import job_spec, running, texts
 
 FOLDER = Path("/jobs")
 
@@ -32,10 +32,10 @@ def inbox() -> Scripted:
 
 
 def spared(
-    inbox: Scripted, wish: FolderWish | None = None, source: str = "/jobs/a.yaml"
+    inbox: Scripted, wish: DesiredFolder | None = None, source: str = "/jobs/a.yaml"
 ) -> str | None:
-    wish = wish or FolderWish(cast(Inbox, inbox), FOLDER)
-    return wish.scan(0.0).wish.spares(running("a", source=source))
+    wish = wish or DesiredFolder(cast(Inbox, inbox), FOLDER)
+    return wish.scan(0.0).spares(running("a", source=source))
 
 
 def test_a_removed_file_gives_its_container_up(inbox: Scripted):
@@ -44,7 +44,7 @@ def test_a_removed_file_gives_its_container_up(inbox: Scripted):
 
 def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox: Scripted):
     inbox.sees = InboxScan(settled=True, files={"a": "alice/a.yaml", "b": "b.yaml"})
-    yields = FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.yields
+    yields = DesiredFolder(cast(Inbox, inbox), FOLDER).scan(0.0).yields
     assert not yields(running("a", source="/jobs/alice/old.yaml"))
     assert not yields(running("a", source="/before/alice/a.yaml"))
     assert yields(running("a", source="/jobs/bob/a.yaml"))
@@ -55,7 +55,7 @@ def test_a_users_file_waits_for_a_container_that_is_not_from_their_folder(inbox:
 
 
 def test_nothing_is_given_up_while_the_folder_cannot_be_listed(inbox: Scripted):
-    inbox.sees = InboxScan(trouble="/jobs cannot be listed: gone", settled=False)
+    inbox.sees = InboxScan(problem="/jobs cannot be listed: gone", settled=False)
     assert spared(inbox) == "/jobs cannot be listed: gone"
 
 
@@ -90,7 +90,7 @@ def test_a_restarted_agent_spares_what_an_unreadable_file_may_be(inbox: Scripted
 
 
 def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scripted):
-    wish = FolderWish(cast(Inbox, inbox), FOLDER)
+    wish = DesiredFolder(cast(Inbox, inbox), FOLDER)
     inbox.sees = InboxScan(specs=(job_spec("a"),), files={"a": "a.yaml"}, settled=True)
     wish.scan(0.0)
     inbox.sees = InboxScan(
@@ -100,9 +100,9 @@ def test_a_file_that_was_in_force_is_removed_whatever_others_are_like(inbox: Scr
 
 
 def test_records_of_ended_jobs_are_lifted_only_when_every_file_is_understood(inbox: Scripted):
-    assert FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.settled
+    assert DesiredFolder(cast(Inbox, inbox), FOLDER).scan(0.0).settled
     inbox.sees = InboxScan(settled=True, rejected=(RejectedFile("x.yaml", None, ("bad",)),))
-    assert not FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish.settled
+    assert not DesiredFolder(cast(Inbox, inbox), FOLDER).scan(0.0).settled
 
 
 # -------------------------------------------------------------------------------- users
@@ -140,36 +140,36 @@ def test_records_are_not_lifted_while_a_file_holds_the_name(inbox: Scripted):
         claims={"a": "alice/a.yaml"},
         rejected=(RejectedFile("alice/a.yaml", "a", ("bad",)),),
     )
-    wish = FolderWish(cast(Inbox, inbox), FOLDER).scan(0.0).wish
+    wish = DesiredFolder(cast(Inbox, inbox), FOLDER).scan(0.0)
     assert (wish.settled, set(wish.claimed)) == (True, {"a"})
 
 
 def test_who_holds_a_name_is_kept_and_forgotten_durably(inbox: Scripted, tmp_path: Path):
-    wish = FolderWish(cast(Inbox, inbox), FOLDER, claim_records(tmp_path))
+    wish = DesiredFolder(cast(Inbox, inbox), FOLDER, claim_records(tmp_path))
     inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/a.yaml", "job-b": "b.yaml"})
-    assert wish.scan(0.0).troubles == ()
+    assert wish.scan(0.0).alarms == ()
     inbox.sees = InboxScan(settled=True, claims={"job-a": "alice/z.yaml"})
     wish.scan(1.0)
     kept = claim_records(tmp_path).all()
-    assert dict(kept) == {"job-a": Claim("job-a", "alice/z.yaml")}
+    assert dict(kept) == {"job-a": NameClaim("job-a", "alice/z.yaml")}
 
 
 def test_a_name_that_cannot_be_kept_is_told_and_holds_all_the_same(
     inbox: Scripted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     records = claim_records(tmp_path)
-    wish = FolderWish(cast(Inbox, inbox), FOLDER, records)
+    wish = DesiredFolder(cast(Inbox, inbox), FOLDER, records)
     inbox.sees = InboxScan(
         settled=True, claims={"job-a": "a.yaml"}, closed={"bob": "/jobs/bob cannot be listed"}
     )
 
-    def full(word: Claim) -> None:
+    def full(word: NameClaim) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(records, "record", full)
     seen = wish.scan(0.0)
-    assert seen.troubles == (
+    assert texts(seen.alarms) == (
         "/jobs/bob cannot be listed",
-        "whose a job's name is cannot be recorded: [Errno 28] No space left on device",
+        "the owners of job names cannot be recorded: [Errno 28] No space left on device",
     )
-    assert set(seen.wish.claimed) == {"job-a"}
+    assert set(seen.claimed) == {"job-a"}

@@ -282,10 +282,10 @@ def test_a_folder_that_cannot_be_listed_removes_nothing(desk: Desk) -> None:
     for _ in range(5):
         lost = desk.scan(10)
         assert (lost.specs, lost.settled, lost.next_s) == (before, False, None)
-        assert lost.trouble == f"{desk.folder} cannot be listed: No such file or directory"
+        assert lost.problem == f"{desk.folder} cannot be listed: No such file or directory"
     away.rename(desk.folder)
     back = desk.scan(1)
-    assert (back.specs, back.trouble, back.changed) == (before, None, True)
+    assert (back.specs, back.problem, back.changed) == (before, None, True)
     assert desk.settle().settled
 
 
@@ -305,8 +305,8 @@ def test_a_folder_that_comes_back_without_a_file_removes_it_after_the_wait(desk:
 def test_a_file_in_place_of_the_folder_is_trouble(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     scan = Inbox(tmp_path / "file").scan(0.0)
-    assert scan.trouble is not None
-    assert "Not a directory" in scan.trouble
+    assert scan.problem is not None
+    assert "Not a directory" in scan.problem
 
 
 # ---------------------------------------------------------------------------- what is no file
@@ -340,7 +340,7 @@ def test_what_is_too_big_or_no_text_is_refused(desk: Desk) -> None:
     (desk.folder / "empty.yaml").write_text("")
     assert [entry.problems[0] for entry in desk.settle().rejected] == [
         "big.yaml: more than 256 KiB, the most that a job file may be",
-        "binary.yaml: is not UTF-8 text: byte 6",
+        "binary.yaml:1:7: the byte 0xff is not UTF-8: save the file as UTF-8",
         "empty.yaml:1:1: the file is empty",
     ]
 

@@ -68,7 +68,7 @@ def test_job_files_wake_and_editors_files_do_not(folder: Path, wakes: Wakes) -> 
 def test_a_folder_made_anew_is_watched_again(folder: Path, wakes: Wakes) -> None:
     folder.rename(folder.with_name("away"))
     folder.mkdir()
-    wakes.expect("made anew")
+    wakes.expect("recreated")
     wakes.expect("watching")
     (folder / "a.yaml").write_text("x")
     wakes.expect("a.yaml")

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.gpus.placement import PlacementOptions
-from dlsched.control.ledger.desired import Wish
+from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.update import Folded
+from dlsched.control.ledger.state import State
 from dlsched.model.actions import Move, Outcome, Start
 from dlsched.model.facts import (
     Begun,
@@ -21,9 +21,10 @@ from dlsched.model.facts import (
     Observation,
     Report,
 )
-from dlsched.model.spec import Checkpoint, JobSpec, Limits
+from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.spec import AccuracyTarget, Checkpoint, JobSpec, Limits
 from dlsched.model.state import JobState
-from tests.doubles import gpu_fact, gpu_spec, running
+from tests.doubles import doing, gpu_fact, gpu_spec, running, texts
 
 TWO = (gpu_fact(0), gpu_fact(1))
 SAVES = Checkpoint("SIGUSR1", 30.0, "/ckpt")
@@ -52,7 +53,7 @@ class Cycles:
         self.begun: tuple[Begun, ...] = ()
         self.gpus, self.trouble, self.now_s, self.engine_ok = gpus, trouble, 0.0, True
 
-    def fold(self, after_s: float = 1.0) -> Folded:
+    def update(self, after_s: float = 1.0) -> State:
         self.now_s += after_s
         node = NodeFact(8.0, 2**36, gpus=self.gpus, gpu_trouble=self.trouble)
         seen = Observation(
@@ -62,7 +63,7 @@ class Cycles:
             begun=self.begun,
             node=node,
         )
-        return self.ledger.fold(seen, Wish(specs=self.specs), {})
+        return self.ledger.update(seen, Desired(specs=self.specs), {})
 
     def runs(self, spec: JobSpec, *gpus: str, **more: object) -> None:
         self.specs[spec.name] = spec
@@ -72,8 +73,8 @@ class Cycles:
         self.ledger.applied([Outcome(action, status)], self.now_s)  # type: ignore[arg-type]
 
 
-def views(folded: Folded):
-    return {job.name: job for job in folded.snapshot.jobs}
+def views(state: State):
+    return {job.name: job for job in state.snapshot.jobs}
 
 
 # ------------------------------------------------------------------------------- the node
@@ -86,7 +87,7 @@ def test_whoever_is_in_none_of_our_containers_is_foreign():
     )  # fmt: skip
     cycles = Cycles(gpus=(gpu_fact(0, processes=processes), gpu_fact(1)))
     cycles.runs(gpu_spec("a"), "GPU-0")
-    used, free = cycles.fold().snapshot.node.gpus
+    used, free = cycles.update().snapshot.node.gpus
     assert (used.foreign_processes, used.foreign_memory_bytes) == (3, 50)
     assert free.foreign_processes == 0
 
@@ -94,25 +95,41 @@ def test_whoever_is_in_none_of_our_containers_is_foreign():
 def test_a_reserved_gpu_is_reserved_with_all_its_instances():
     part = replace(gpu_fact(0), uuid="MIG-1", part_of="GPU-0")
     cycles = Cycles(gpus=(*TWO, part), reserved=frozenset({"GPU-0"}))
-    reserved = [gpu.uuid for gpu in cycles.fold().snapshot.node.gpus if gpu.reserved]
+    reserved = [gpu.uuid for gpu in cycles.update().snapshot.node.gpus if gpu.reserved]
     assert reserved == ["GPU-0", "MIG-1"]
 
 
 def test_what_does_not_change_is_told_as_the_same():
     cycles = Cycles()
     cycles.runs(gpu_spec("a"), "GPU-0")
-    first = cycles.fold().snapshot.node.gpus
+    first = cycles.update().snapshot.node.gpus
     cycles.gpus = (gpu_fact(0), gpu_fact(1))
-    assert cycles.fold().snapshot.node.gpus is first
+    assert cycles.update().snapshot.node.gpus is first
     cycles.gpus = (gpu_fact(0), gpu_fact(1, busy_ratio=0.5))
-    assert cycles.fold().snapshot.node.gpus is not first
+    assert cycles.update().snapshot.node.gpus is not first
 
 
 def test_why_gpus_cannot_be_seen_is_passed_on():
     cycles = Cycles(gpu_spec("a"), gpus=(), trouble="driver and library differ")
-    folded = cycles.fold()
-    assert folded.snapshot.node.gpu_trouble == "driver and library differ"
-    assert "can never start" not in views(folded)["a"].reason
+    state = cycles.update()
+    assert state.snapshot.node.gpu_trouble == "driver and library differ"
+    assert "can never start" not in views(state)["a"].reason
+
+
+# ------------------------------------------------------------------------------- waiting
+
+
+def test_who_waits_is_told_what_the_policy_expects_of_the_holder():
+    learns = gpu_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.97))
+    cycles = Cycles(gpu_spec("b"), gpus=TWO[:1])
+    cycles.runs(learns, "GPU-0")
+    assert views(cycles.update())["b"].reason.endswith("when is not known: a tells nothing yet")
+    cycles.ledger.outlooks = {
+        "a": (Forecast(ForecastKind.EXPECTED, "finish", 900.0, 602.0, 1500.0),)
+    }
+    assert views(cycles.update())["b"].reason.endswith(
+        "; not before about 10 min: a is expected to reach accuracy 0.97"
+    )
 
 
 # ------------------------------------------------------------------------------- starting
@@ -120,73 +137,73 @@ def test_why_gpus_cannot_be_seen_is_passed_on():
 
 def test_a_start_gets_gpus_that_are_its_until_its_container_tells():
     cycles = Cycles(gpu_spec("a"), gpu_spec("b"), gpu_spec("c"))
-    folded = cycles.fold()
-    assert folded.placements == {"a": ("GPU-0",), "b": ("GPU-1",)}
-    for spec in folded.starts:
-        cycles.applied(Start(spec, Limits(), 1024, gpus=folded.placements[spec.name]), "begun")
+    state = cycles.update()
+    assert state.placements == {"a": ("GPU-0",), "b": ("GPU-1",)}
+    for spec in state.starts:
+        cycles.applied(Start(spec, Limits(), 1024, gpus=state.placements[spec.name]), "begun")
     cycles.begun = tuple(
         Begun(name, "pulling", "20 %", cycles.specs[name].digest) for name in ("a", "b")
     )
-    folded = cycles.fold()
-    assert views(folded)["b"].gpus == ("GPU-1",)
-    assert folded.starts == ()
+    state = cycles.update()
+    assert views(state)["b"].gpus == ("GPU-1",)
+    assert state.starts == ()
     cycles.begun = (Begun("a", "pulled", "", cycles.specs["a"].digest), cycles.begun[1])
-    assert cycles.fold().placements == {"a": ("GPU-0",)}
+    assert cycles.update().placements == {"a": ("GPU-0",)}
     cycles.begun = ()
     cycles.runs(cycles.specs["a"], "GPU-0")
-    folded = cycles.fold()
-    assert views(folded)["a"].gpus == ("GPU-0",)
-    assert folded.placements == {"b": ("GPU-1",)}
+    state = cycles.update()
+    assert views(state)["a"].gpus == ("GPU-0",)
+    assert state.placements == {"b": ("GPU-1",)}
 
 
 def test_a_start_that_came_to_nothing_holds_no_gpu():
     cycles = Cycles(gpu_spec("a"), gpus=TWO[:1])
-    assert cycles.fold().placements == {"a": ("GPU-0",)}
+    assert cycles.update().placements == {"a": ("GPU-0",)}
     cycles.begun = (Begun("a", "failed", "no such image", cycles.specs["a"].digest),)
-    assert views(cycles.fold())["a"].gpus == ()
+    assert views(cycles.update())["a"].gpus == ()
     cycles.specs["b"] = gpu_spec("b")
-    assert cycles.fold().placements == {"b": ("GPU-0",)}
+    assert cycles.update().placements == {"b": ("GPU-0",)}
 
 
 def test_a_container_that_is_made_already_keeps_its_gpus():
     cycles = Cycles()
     cycles.runs(gpu_spec("a"), "GPU-1", state=ContainerState.CREATED)
     cycles.specs["b"] = gpu_spec("b", 2)
-    folded = cycles.fold()
-    assert folded.placements == {"a": ("GPU-1",)}
-    assert views(folded)["b"].reason.startswith("needs 2 GPUs alone, 1 of 2 free")
+    state = cycles.update()
+    assert state.placements == {"a": ("GPU-1",)}
+    assert views(state)["b"].reason.startswith("needs 2 GPUs alone, 1 of 2 free")
 
 
 def test_while_the_engine_does_not_answer_nobody_gets_anything():
     cycles = Cycles(gpu_spec("a"))
     cycles.engine_ok = False
-    assert cycles.fold().placements == {}
+    assert cycles.update().placements == {}
 
 
 def test_what_is_kept_for_one_that_waits_stays_kept():
     cycles = Cycles(gpu_spec("big"))
     cycles.runs(gpu_spec("a", share=0.4), "GPU-0")
     cycles.runs(gpu_spec("b", share=0.4), "GPU-1")
-    cycles.fold()
+    cycles.update()
     cycles.runs(gpu_spec("c", share=0.1), "GPU-0")  # by now GPU 1 would be the better choice
     cycles.specs["small"] = gpu_spec("small", share=0.3)
-    assert cycles.fold().placements == {"small": ("GPU-1",)}
+    assert cycles.update().placements == {"small": ("GPU-1",)}
 
 
 def test_a_heavier_job_goes_first_and_equal_ones_as_they_came():
     cycles = Cycles(gpus=TWO[:1])
     cycles.runs(gpu_spec("holder"), "GPU-0")
     cycles.specs["z-early"] = gpu_spec("z-early")
-    cycles.fold()
+    cycles.update()
     cycles.specs["a-late"] = gpu_spec("a-late")
     cycles.specs["heavy"] = gpu_spec("heavy", weight=2.0)
-    cycles.fold()
+    cycles.update()
     order = []
     for _ in range(3):
         cycles.facts.clear()
         for gone in ("holder", *order):
             cycles.specs.pop(gone, None)
-        order += cycles.fold().placements
+        order += cycles.update().placements
     assert order == ["heavy", "z-early", "a-late"]
 
 
@@ -203,18 +220,18 @@ def crowded(spec: JobSpec | None = None, **options: object) -> Cycles:
     return cycles
 
 
-def move_of(cycles: Cycles, folded: Folded) -> Move:
-    gpus, why = folded.moves["runs"]
+def move_of(cycles: Cycles, state: State) -> Move:
+    gpus, why = state.moves["runs"]
     start = Start(cycles.specs["runs"], Limits(), 1024, gpus=gpus)
     return Move("id-runs", start, SAVES, why)
 
 
 def test_a_job_that_can_be_moved_makes_room():
-    folded = crowded().fold()
-    gpus, why = folded.moves["runs"]
+    state = crowded().update()
+    gpus, why = state.moves["runs"]
     assert gpus == ("GPU-0",)
     assert why.startswith("makes room for big, whose assumed wait of 30 min")
-    assert views(folded)["big"].state is JobState.WAITING
+    assert views(state)["big"].state is JobState.WAITING
 
 
 def test_it_makes_no_room_where_it_could_not_go_on():
@@ -222,7 +239,7 @@ def test_it_makes_no_room_where_it_could_not_go_on():
     cycles = crowded()
     holds = (GpuProcess(7, "id-runs", 40 * 2**30),)
     cycles.gpus = (SIZES[0], replace(SIZES[1], processes=holds))
-    assert cycles.fold().moves == {}
+    assert cycles.update().moves == {}
 
 
 @pytest.mark.parametrize("spec", [
@@ -230,43 +247,43 @@ def test_it_makes_no_room_where_it_could_not_go_on():
     replace(gpu_spec("runs"), checkpoint=SAVES),
 ])  # fmt: skip
 def test_one_that_would_lose_its_work_is_never_moved(spec):
-    assert crowded(spec, on_loss="move").fold().moves == {}
+    assert crowded(spec, on_loss="move").update().moves == {}
 
 
 def test_a_setting_keeps_all_where_they_are():
-    assert crowded(move=False).fold().moves == {}
+    assert crowded(move=False).update().moves == {}
 
 
 def test_an_adopted_job_is_somebody_elses_to_move():
     cycles = crowded()
     cycles.facts["runs"] = on(cycles.specs["runs"], "GPU-1", adopted=cycles.specs.pop("runs"))
-    folded = cycles.fold()
-    assert views(folded)["runs"].adopted
-    assert folded.moves == {}
+    state = cycles.update()
+    assert views(state)["runs"].adopted
+    assert state.moves == {}
 
 
 def test_without_an_engine_nothing_moves():
     cycles = crowded()
     cycles.engine_ok = False
-    assert cycles.fold().moves == {}
+    assert cycles.update().moves == {}
 
 
 def test_what_is_being_done_to_a_job_keeps_it_where_it_is():
     cycles = crowded()
-    cycles.runs(cycles.specs["runs"], "GPU-1", operation="updating")
-    assert cycles.fold().moves == {}
+    cycles.runs(cycles.specs["runs"], "GPU-1", operation=doing("updating"))
+    assert cycles.update().moves == {}
 
 
 def test_in_a_move_both_gpus_are_held_and_no_other_move_begins():
     cycles = crowded()
-    cycles.applied(move_of(cycles, cycles.fold()), "begun")
-    cycles.runs(cycles.specs["runs"], "GPU-1", operation="moving: it saves itself")
+    cycles.applied(move_of(cycles, cycles.update()), "begun")
+    cycles.runs(cycles.specs["runs"], "GPU-1", operation=doing("moving: it saves itself"))
     cycles.specs["small"] = gpu_spec("small", share=0.2)
-    folded = cycles.fold()
-    assert views(folded)["runs"].state is JobState.MOVING
-    assert (folded.moves, folded.placements) == ({}, {})
+    state = cycles.update()
+    assert views(state)["runs"].state is JobState.MOVING
+    assert (state.moves, state.placements) == ({}, {})
     cycles.runs(cycles.specs["runs"], "GPU-0")
-    assert cycles.fold().placements == {"big": ("GPU-1",)}
+    assert cycles.update().placements == {"big": ("GPU-1",)}
 
 
 def test_while_one_moves_no_other_does():
@@ -274,35 +291,35 @@ def test_while_one_moves_no_other_does():
     cycles.gpus = (*SIZES, gpu_fact(2, 80), gpu_fact(3, 16))
     cycles.runs(saving("other"), "GPU-2")
     cycles.runs(gpu_spec("stays"), "GPU-3")
-    cycles.runs(cycles.specs["runs"], "GPU-1", operation="moving: it saves itself")
-    assert cycles.fold().moves == {}
+    cycles.runs(cycles.specs["runs"], "GPU-1", operation=doing("moving: it saves itself"))
+    assert cycles.update().moves == {}
     cycles.runs(cycles.specs["runs"], "GPU-1")
-    assert cycles.fold().moves != {}
+    assert cycles.update().moves != {}
 
 
 def test_no_job_is_moved_again_soon_whether_it_worked_or_not():
     cycles = crowded()
-    cycles.applied(move_of(cycles, cycles.fold()), "failed")
-    assert cycles.fold().moves == {}
-    assert cycles.fold(1790.0).moves == {}
-    assert "runs" in cycles.fold(10.0).moves
+    cycles.applied(move_of(cycles, cycles.update()), "failed")
+    assert cycles.update().moves == {}
+    assert cycles.update(1790.0).moves == {}
+    assert "runs" in cycles.update(10.0).moves
 
 
 def test_a_move_that_was_only_told_is_told_again():
     cycles = crowded()
-    cycles.applied(move_of(cycles, cycles.fold()), "withheld")
-    assert "runs" in cycles.fold().moves
+    cycles.applied(move_of(cycles, cycles.update()), "withheld")
+    assert "runs" in cycles.update().moves
 
 
 def test_how_soon_a_job_reports_after_its_start_is_part_of_the_pause():
     cycles = Cycles(saving("runs"), gpus=SIZES)
-    cycles.fold()
+    cycles.update()
     cycles.runs(cycles.specs["runs"], "GPU-1", started_at_s=1.0)
-    cycles.fold()
+    cycles.update()
     cycles.runs(cycles.specs["runs"], "GPU-1", started_at_s=1.0, reports=(Report(6.0),))
-    cycles.fold()
+    cycles.update()
     cycles.specs["big"] = BIG
-    assert "its own pause of up to 45 s" in cycles.fold().moves["runs"][1]
+    assert "its own pause of up to 45 s" in cycles.update().moves["runs"][1]
 
 
 LOST = (gpu_fact(0), gpu_fact(1, trouble="fell off the bus"))
@@ -311,36 +328,40 @@ LOST = (gpu_fact(0), gpu_fact(1, trouble="fell off the bus"))
 def test_a_gpu_in_trouble_under_a_job_is_told_and_the_job_is_kept():
     cycles = Cycles(gpus=LOST)
     cycles.runs(saving("runs"), "GPU-1")
-    folded = cycles.fold()
-    assert folded.alarms == ("runs: its GPU 1: fell off the bus; it is kept as it is",)
-    assert folded.moves == {}
+    state = cycles.update()
+    assert texts(state.alarms) == ("runs: its GPU 1: fell off the bus; it is kept as it is",)
+    assert state.moves == {}
 
 
 def test_by_setting_it_moves():
     cycles = Cycles(gpus=LOST, on_loss="move", move=False)
     cycles.runs(saving("runs"), "GPU-1")
-    folded = cycles.fold()
-    assert folded.alarms == ("runs: its GPU 1: fell off the bus; it moves when there is room",)
-    assert folded.moves == {"runs": (("GPU-0",), "its GPU 1: fell off the bus; to GPU 0")}
+    state = cycles.update()
+    assert texts(state.alarms) == (
+        "runs: its GPU 1: fell off the bus; it moves when there is room",
+    )
+    assert state.moves == {"runs": (("GPU-0",), "its GPU 1: fell off the bus; to GPU 0")}
 
 
 def test_by_setting_it_stays_all_the_same_if_it_would_lose_its_work():
     cycles = Cycles(gpus=LOST, on_loss="move")
     cycles.runs(gpu_spec("runs"), "GPU-1")
-    folded = cycles.fold()
-    assert folded.alarms[0].endswith("it stays: it declares no checkpoint")
-    assert folded.moves == {}
+    state = cycles.update()
+    assert texts(state.alarms)[0].endswith("it stays: it declares no checkpoint")
+    assert state.moves == {}
 
 
 def test_a_gpu_that_vanished_is_in_trouble_but_not_where_none_can_be_seen():
     cycles = Cycles(gpus=TWO[:1])
     cycles.runs(saving("runs"), "GPU-1")
-    assert cycles.fold().alarms == ("runs: its GPU-1 is no longer there; it is kept as it is",)
+    assert texts(cycles.update().alarms) == (
+        "runs: its GPU-1 is no longer there; it is kept as it is",
+    )
     cycles.gpus, cycles.trouble = (), "no driver"
-    assert cycles.fold().alarms == ()
+    assert texts(cycles.update().alarms) == ()
 
 
 def test_a_job_that_lost_its_gpu_to_an_update_is_made_anew_by_setting():
     cycles = Cycles(gpus=TWO[:1], on_loss="move")
     cycles.runs(saving("runs"), "GPU-0", gpu_lost="an update took it away")
-    assert cycles.fold().moves == {"runs": (("GPU-0",), "an update took it away; to GPU 0")}
+    assert cycles.update().moves == {"runs": (("GPU-0",), "an update took it away; to GPU 0")}

@@ -8,12 +8,13 @@ import pytest
 
 from dlsched.control.gpus.moves import moving
 from dlsched.control.gpus.placement import PlacementOptions
-from dlsched.control.planner import plan
+from dlsched.control.ledger.state import State
 from dlsched.model.actions import Move
 from dlsched.model.decision import Decision
 from dlsched.model.facts import CheckpointAck, GpuFact
 from dlsched.model.spec import Bounds, Checkpoint, ContainerSpec, Limits
 from dlsched.model.state import GpuView, JobState, JobView, NodeView, Progress, Snapshot
+from tests.control.test_planner import planned
 from tests.doubles import job_spec
 
 SAVES = ContainerSpec(image="model:1", gpus=1, volumes=("ckpt:/ckpt",))
@@ -49,13 +50,13 @@ def decided(**gpus: str) -> Decision:
 
 
 def test_a_policy_moves_a_job_that_saves_itself() -> None:
-    found = moving(snapshot(job("train", "a")), {}, decided(train="b"), OPTIONS)
+    found = moving(State(snapshot(job("train", "a"))), decided(train="b"), OPTIONS)
     assert found.moves == {"train": (("b",), "train is faster there")}
     assert found.notes == {}
 
 
 def test_where_it_is_already_it_is_not_moved_to() -> None:
-    found = moving(snapshot(job("train", "a")), {}, decided(train="a"), OPTIONS)
+    found = moving(State(snapshot(job("train", "a"))), decided(train="a"), OPTIONS)
     assert (found.moves, found.notes) == ({}, {})
 
 
@@ -78,14 +79,14 @@ def test_where_it_is_already_it_is_not_moved_to() -> None:
     ],
 )
 def test_what_may_not_be_moved_is_told_with_the_reason(view: JobView, to: str, why: str) -> None:
-    found = moving(snapshot(view, reserved=("c",)), {}, decided(train=to), OPTIONS)
+    found = moving(State(snapshot(view, reserved=("c",))), decided(train=to), OPTIONS)
     assert found.moves == {}
     assert found.notes == {"train": f"not moved: {why}"}
 
 
 def test_moves_can_be_switched_off() -> None:
     options = PlacementOptions(move=False)
-    found = moving(snapshot(job("train", "a")), {}, decided(train="b"), options)
+    found = moving(State(snapshot(job("train", "a"))), decided(train="b"), options)
     assert found.notes == {"train": "not moved: moves are switched off (gpus.move)"}
 
 
@@ -98,25 +99,27 @@ def test_there_is_no_room_where_another_is_or_will_be(way: str) -> None:
         "begun": snapshot(train),
     }[way]
     starts = [other.spec] if way == "begun" else []
-    found = moving(seen, {}, decided(train="b"), OPTIONS, starts, {"other": ("b",)})
+    found = moving(
+        State(seen, starts=starts, placements={"other": ("b",)}), decided(train="b"), OPTIONS
+    )
     assert found.notes == {"train": "not moved: no room on GPU b"}
 
 
 def test_two_jobs_share_where_both_fit() -> None:
     half = Bounds(floor_share=0.5)
     jobs = job("other", "b", bounds=half), job("train", "a", bounds=half)
-    found = moving(snapshot(*jobs), {}, decided(train="b"), OPTIONS)
+    found = moving(State(snapshot(*jobs)), decided(train="b"), OPTIONS)
     assert list(found.moves) == ["train"]
 
 
 def test_one_moves_at_a_time_and_what_admission_wants_comes_first() -> None:
     jobs = job("one", "a"), job("two", "b")
-    wished = {"two": (("c",), "makes room")}
-    found = moving(snapshot(*jobs), wished, decided(one="c"), OPTIONS)
-    assert found.moves == wished
+    wanted = {"two": (("c",), "makes room")}
+    found = moving(State(snapshot(*jobs), moves=wanted), decided(one="c"), OPTIONS)
+    assert found.moves == wanted
     assert found.notes == {"one": "not moved: two is being moved"}
     moves = replace(jobs[1], state=JobState.MOVING)
-    found = moving(snapshot(jobs[0], moves), {}, decided(one="c"), OPTIONS)
+    found = moving(State(snapshot(jobs[0], moves)), decided(one="c"), OPTIONS)
     assert found.notes == {"one": "not moved: two is being moved"}
 
 
@@ -124,7 +127,7 @@ def test_a_move_takes_the_limits_in_force_and_the_job_is_not_resized_beside() ->
     view = job("train", "a", bounds=Bounds(floor_share=0.4))
     wanted = {"train": Limits(3.0, 0.9)}
     moves = {"train": (("b",), "makes room")}
-    (move,) = plan(snapshot(view), wanted, {}, moves=moves, sources={"train": "train.yaml"})
+    (move,) = planned(snapshot(view), wanted, {}, moves=moves, sources={"train": "train.yaml"})
     assert isinstance(move, Move)
     assert (move.container_id, move.why, move.job) == ("id-train", "makes room", "train")
     assert move.start.limits == Limits(1.5, 0.5)
@@ -150,6 +153,6 @@ def test_only_one_that_lost_its_gpu_and_saved_itself_before_may_leave_without_an
     first, *others = seen.node.gpus
     first = replace(first, fact=replace(first.fact, trouble=trouble))
     seen = replace(seen, node=replace(seen.node, gpus=(first, *others)))
-    (move,) = plan(seen, {}, {}, moves={"train": (("b",), "it lost its GPU")})
+    (move,) = planned(seen, {}, {}, moves={"train": (("b",), "it lost its GPU")})
     assert isinstance(move, Move)
     assert move.saved_before is saved_before

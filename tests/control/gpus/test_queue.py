@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dlsched.control.gpus.placement import Holder, PlacementOptions
 from dlsched.control.gpus.queue import GpuQueue
-from dlsched.estimate.finish import FinishForecast
+from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import GpuView
 from tests.doubles import gpu_fact, gpu_node, gpu_spec
@@ -25,7 +25,12 @@ def held(name: str, *gpus: str, share: float = 0.5) -> Holder:
 
 def ends(**in_s: float | None):
     """When each holder may end."""
-    return lambda job: FinishForecast(in_s.get(job), f"{job} is told")
+
+    def outlook(job: str) -> Forecast:
+        kind = ForecastKind.UNKNOWN if in_s.get(job) is None else ForecastKind.EXPECTED
+        return Forecast(kind, "finish", in_s.get(job), why=f"{job} is told")
+
+    return outlook
 
 
 def turns(queue: GpuQueue, *specs):
@@ -128,6 +133,15 @@ def test_an_estimate_is_rounded_up_and_says_what_it_rests_on(in_s, told):
     turn = queue.admit(gpu_spec("alone"))
     assert turn.reason.endswith(f"; not before about {told}: a is told")
     assert turn.wait_s == in_s
+
+
+def test_of_an_interval_the_wait_is_up_to_its_beginning():
+    outlook = Forecast(ForecastKind.EXPECTED, "finish", 1400.0, 1300.0, 1900.0, why="a is told")
+    one = gpu_node(gpu_fact(0))
+    queue = GpuQueue(one, [held("a", "GPU-0")], outlook=lambda _: outlook, now_s=1000.0)
+    turn = queue.admit(gpu_spec("alone"))
+    assert turn.wait_s == 300.0
+    assert turn.reason.endswith("; not before about 5 min: a is told")
 
 
 def test_the_wait_is_for_the_last_holder_that_has_to_go():

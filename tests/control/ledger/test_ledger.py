@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.control.ledger.desired import Wish
+from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
-from dlsched.control.ledger.update import Folded
+from dlsched.control.ledger.state import State
 from dlsched.model.actions import Outcome, Resize
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import (
     ContainerFact,
     ContainerState,
@@ -22,20 +23,20 @@ from dlsched.model.facts import (
 )
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import JobState, Reached, Snapshot, Tiers
-from tests.doubles import FakeRuntime, gpu_fact, job_spec, running, sketch
+from tests.doubles import FakeRuntime, gpu_fact, job_spec, running, sketch, texts
 
 SPEC = job_spec("a")
-WISH = Wish(specs={"a": SPEC})
+WISH = Desired(specs={"a": SPEC})
 
 
-def fold(ledger: Ledger, now_s: float, **fact: object) -> Snapshot:
+def update(ledger: Ledger, now_s: float, **fact: object) -> Snapshot:
     seen = Observation(
         now_s=now_s,
         engine_ok=True,
         containers=(running("a", **fact),),
         node=NodeFact(4.0, 2**33),
     )
-    return ledger.fold(seen, WISH, {}).snapshot
+    return ledger.update(seen, WISH, {}).snapshot
 
 
 def line(received_s: float, *latencies_s: float, **more: object) -> Report:
@@ -49,22 +50,22 @@ def resized(ledger: Ledger, now_s: float, cores: float) -> None:
 
 def test_a_change_empties_the_window_but_not_the_recent_view():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0)
-    fold(ledger, 20.0, reports=(line(20.0, 0.1, 0.1),))
+    update(ledger, 10.0)
+    update(ledger, 20.0, reports=(line(20.0, 0.1, 0.1),))
     resized(ledger, 20.0, 0.5)
-    job = fold(ledger, 20.5, actual=Limits(0.5)).jobs[0]
+    job = update(ledger, 20.5, actual=Limits(0.5)).jobs[0]
     assert job.progress.window.count == 0
     assert job.progress.recent.count == 2
 
 
 def test_a_line_whose_requests_began_before_the_change_does_not_count():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0)
+    update(ledger, 10.0)
     resized(ledger, 20.0, 0.5)
     early = line(20.9, 0.1)
     late = line(21.2, 0.1, 0.1)
     slow = line(21.3, 0.9)
-    job = fold(ledger, 21.5, actual=Limits(0.5), reports=(early, late, slow)).jobs[0]
+    job = update(ledger, 21.5, actual=Limits(0.5), reports=(early, late, slow)).jobs[0]
     assert job.progress.window.count == 2
     assert job.progress.fresh.count == 4
 
@@ -72,28 +73,28 @@ def test_a_line_whose_requests_began_before_the_change_does_not_count():
 def test_a_line_of_a_rare_reporter_tells_of_all_the_time_since_the_last():
     ledger = Ledger(LedgerOptions())
     for now_s in (10.0, 20.0, 30.0):
-        fold(ledger, now_s, reports=(line(now_s, 0.1),))
+        update(ledger, now_s, reports=(line(now_s, 0.1),))
     resized(ledger, 35.0, 0.5)
-    early = fold(ledger, 40.0, actual=Limits(0.5), reports=(line(40.0, 0.1),)).jobs[0]
+    early = update(ledger, 40.0, actual=Limits(0.5), reports=(line(40.0, 0.1),)).jobs[0]
     assert early.progress.every_s == 10.0
     assert early.progress.window.count == 0
-    late = fold(ledger, 50.0, actual=Limits(0.5), reports=(line(50.0, 0.1),)).jobs[0]
+    late = update(ledger, 50.0, actual=Limits(0.5), reports=(line(50.0, 0.1),)).jobs[0]
     assert late.progress.window.count == 1
 
 
 def test_a_silence_or_a_burst_of_lines_is_not_the_usual_gap():
     ledger = Ledger(LedgerOptions())
     times = (1.0, 2.0, 3.0, 4.0, 60.0, 61.0, 61.1, 62.0)
-    told = [fold(ledger, at_s, reports=(line(at_s, 0.1),)).jobs[0].progress for at_s in times]
+    told = [update(ledger, at_s, reports=(line(at_s, 0.1),)).jobs[0].progress for at_s in times]
     assert [one.every_s for one in told] == [1.0] * len(times)
 
 
 def test_lines_without_requests_are_no_reports_of_requests():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0, reports=(line(10.0, 0.1),))
+    update(ledger, 10.0, reports=(line(10.0, 0.1),))
     for now_s in range(11, 20):
-        fold(ledger, float(now_s), reports=(Report(float(now_s), in_flight=1, oldest_s=1.0),))
-    assert fold(ledger, 20.0, reports=(line(20.0, 0.1),)).jobs[0].progress.every_s == 10.0
+        update(ledger, float(now_s), reports=(Report(float(now_s), in_flight=1, oldest_s=1.0),))
+    assert update(ledger, 20.0, reports=(line(20.0, 0.1),)).jobs[0].progress.every_s == 10.0
 
 
 @pytest.mark.parametrize(("every_s", "vouches"), [(1.0, False), (10.0, True)])
@@ -102,22 +103,22 @@ def test_a_writer_vouches_for_its_requests_until_it_is_late(every_s: float, vouc
     for look in range(4):
         now_s = 100.0 + look * every_s
         told = (line(now_s, 0.1, in_flight=2, oldest_s=0.1),)
-        fold(ledger, now_s, reports=told)
-    job = fold(ledger, now_s + 15.0, reports=(Report(now_s + 15.0, writer="other"),)).jobs[0]
+        update(ledger, now_s, reports=told)
+    job = update(ledger, now_s + 15.0, reports=(Report(now_s + 15.0, writer="other"),)).jobs[0]
     assert (job.progress.in_flight == 2) is vouches
 
 
 def test_a_changed_target_keeps_the_window_that_was_measured_under_the_present_limit():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0)
-    fold(ledger, 20.0, reports=(line(20.0, 9.0),))
+    update(ledger, 10.0)
+    update(ledger, 20.0, reports=(line(20.0, 9.0),))
     resized(ledger, 20.0, 0.5)
-    fold(ledger, 21.0, actual=Limits(0.5), reports=(line(21.0, 9.0),))
-    fold(ledger, 22.5, actual=Limits(0.5), reports=(line(22.5, 0.1),))
+    update(ledger, 21.0, actual=Limits(0.5), reports=(line(21.0, 9.0),))
+    update(ledger, 22.5, actual=Limits(0.5), reports=(line(22.5, 0.1),))
     changed = job_spec("a", target=LatencyTarget(0.2))
     fact = running("a", actual=Limits(0.5))
     seen = Observation(24.0, engine_ok=True, containers=(fact,), node=NodeFact(4.0, 2**33))
-    job = ledger.fold(seen, Wish(specs={"a": changed}), {}).snapshot.jobs[0]
+    job = ledger.update(seen, Desired(specs={"a": changed}), {}).snapshot.jobs[0]
     assert job.progress.window.mean_s == pytest.approx(0.1)
 
 
@@ -131,18 +132,18 @@ def test_a_changed_target_keeps_the_window_that_was_measured_under_the_present_l
 )
 def test_what_a_changed_file_asks_for_wakes_the_policy(change, word):
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0)
+    update(ledger, 10.0)
     ledger.decided({})
     seen = Observation(11.0, engine_ok=True, containers=(running("a"),), node=NodeFact(4.0, 2**33))
-    wish = Wish(specs={"a": job_spec("a", **change)})
-    assert ledger.fold(seen, wish, {}).snapshot.wakes == (f"a: its {word} changed",)
+    wish = Desired(specs={"a": job_spec("a", **change)})
+    assert ledger.update(seen, wish, {}).snapshot.wakes == (f"a: its {word} changed",)
 
 
 def test_other_settings_hold_from_the_next_fold_on():
     ledger = Ledger(LedgerOptions())
-    assert fold(ledger, 10.0).node.capacity_cores == 4.0
+    assert update(ledger, 10.0).node.capacity_cores == 4.0
     ledger.adopt(LedgerOptions(capacity_cores=1.5))
-    assert fold(ledger, 11.0).node.capacity_cores == 1.5
+    assert update(ledger, 11.0).node.capacity_cores == 1.5
 
 
 @pytest.mark.parametrize(
@@ -157,40 +158,40 @@ def test_other_settings_hold_from_the_next_fold_on():
 )
 def test_whether_it_may_be_put_into_the_idle_class(told, wanted, there, allowed):
     ledger = Ledger(LedgerOptions(idle_class=wanted))
-    job = fold(ledger, 10.0, cpu_idle=told).jobs[0]
+    job = update(ledger, 10.0, cpu_idle=told).jobs[0]
     assert (job.cpu_idle, job.can_idle) == (there, allowed)
 
 
 def test_a_setting_holds_for_a_job_at_rest_too():
     ledger = Ledger(LedgerOptions(idle_class=True))
     for now_s in (10.0, 100.0, 101.0):
-        assert fold(ledger, now_s, cpu_idle=True).jobs[0].can_idle
+        assert update(ledger, now_s, cpu_idle=True).jobs[0].can_idle
     ledger.adopt(LedgerOptions(idle_class=False))
-    assert not fold(ledger, 102.0, cpu_idle=True).jobs[0].can_idle
+    assert not update(ledger, 102.0, cpu_idle=True).jobs[0].can_idle
 
 
 def test_a_change_that_somebody_else_made_is_noticed():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0, actual=Limits(1.0))
-    fold(ledger, 20.0, actual=Limits(1.0), reports=(line(20.0, 0.1),))
-    job = fold(ledger, 21.0, actual=Limits(0.4)).jobs[0]
+    update(ledger, 10.0, actual=Limits(1.0))
+    update(ledger, 20.0, actual=Limits(1.0), reports=(line(20.0, 0.1),))
+    job = update(ledger, 21.0, actual=Limits(0.4)).jobs[0]
     assert job.changed_at_s == 21.0
     assert job.progress.window.count == 0
 
 
 def test_the_windows_reach_back_only_so_far():
     ledger = Ledger(LedgerOptions(window_s=30.0))
-    fold(ledger, 10.0)
-    fold(ledger, 20.0, reports=(line(20.0, 0.1),))
-    job = fold(ledger, 51.0, reports=(line(51.0, 0.2),)).jobs[0]
+    update(ledger, 10.0)
+    update(ledger, 20.0, reports=(line(20.0, 0.1),))
+    job = update(ledger, 51.0, reports=(line(51.0, 0.2),)).jobs[0]
     assert job.progress.recent.count == 1
     assert job.progress.window.mean_s == pytest.approx(0.2)
 
 
 def test_rates_come_from_counters():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0, usage_core_s=5.0, periods=100, throttled_periods=10)
-    job = fold(ledger, 12.0, usage_core_s=6.0, periods=120, throttled_periods=15).jobs[0]
+    update(ledger, 10.0, usage_core_s=5.0, periods=100, throttled_periods=10)
+    job = update(ledger, 12.0, usage_core_s=6.0, periods=120, throttled_periods=15).jobs[0]
     assert job.usage.cpu_cores == pytest.approx(0.5)
     assert job.usage.throttled_ratio == pytest.approx(0.25)
     assert job.attained_core_s == pytest.approx(6.0)
@@ -198,26 +199,26 @@ def test_rates_come_from_counters():
 
 def test_usage_is_also_told_over_the_window_since_the_change():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0, usage_core_s=0.0)
-    fold(ledger, 20.0, usage_core_s=10.0)
+    update(ledger, 10.0, usage_core_s=0.0)
+    update(ledger, 20.0, usage_core_s=10.0)
     resized(ledger, 20.0, 0.5)
-    fold(ledger, 22.0, usage_core_s=11.0, actual=Limits(0.5))
-    job = fold(ledger, 24.0, usage_core_s=12.0, actual=Limits(0.5)).jobs[0]
+    update(ledger, 22.0, usage_core_s=11.0, actual=Limits(0.5))
+    job = update(ledger, 24.0, usage_core_s=12.0, actual=Limits(0.5)).jobs[0]
     assert job.usage.window_cores == pytest.approx(0.5)
 
 
 def test_a_restart_of_the_container_starts_its_counters_again():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0, usage_core_s=50.0)
-    job = fold(ledger, 11.0, usage_core_s=0.5, starts=2, started_at_s=10.5).jobs[0]
+    update(ledger, 10.0, usage_core_s=50.0)
+    job = update(ledger, 11.0, usage_core_s=0.5, starts=2, started_at_s=10.5).jobs[0]
     assert job.usage.cpu_cores is None
     assert job.attained_core_s == pytest.approx(50.5)
 
 
 def test_unread_is_not_zero():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0)
-    job = fold(ledger, 11.0).jobs[0]
+    update(ledger, 10.0)
+    job = update(ledger, 11.0).jobs[0]
     assert job.usage.cpu_cores is None
     assert job.usage.memory_bytes is None
 
@@ -225,8 +226,8 @@ def test_unread_is_not_zero():
 def test_a_hung_service_grows_old_between_its_lines():
     ledger = Ledger(LedgerOptions())
     hung = Report(received_s=10.0, latency=sketch(), in_flight=2, oldest_s=1.5, writer="w")
-    fold(ledger, 10.0, reports=(hung,))
-    job = fold(ledger, 13.0).jobs[0]
+    update(ledger, 10.0, reports=(hung,))
+    job = update(ledger, 13.0).jobs[0]
     assert job.progress.in_flight == 2
     assert job.progress.oldest_s == pytest.approx(4.5)
 
@@ -234,8 +235,8 @@ def test_a_hung_service_grows_old_between_its_lines():
 def test_a_silent_writer_no_longer_vouches_for_its_requests():
     ledger = Ledger(LedgerOptions())
     hung = Report(received_s=10.0, latency=sketch(), in_flight=2, oldest_s=1.5, writer="w")
-    fold(ledger, 10.0, reports=(hung,))
-    assert fold(ledger, 25.0).jobs[0].progress.in_flight == 0
+    update(ledger, 10.0, reports=(hung,))
+    assert update(ledger, 25.0).jobs[0].progress.in_flight == 0
 
 
 def test_training_samples_are_kept_in_order_and_bounded():
@@ -243,16 +244,16 @@ def test_training_samples_are_kept_in_order_and_bounded():
     reports = tuple(
         Report(10.0, sample=Sample(10.0, step, (("loss", 1.0),))) for step in range(300)
     )
-    samples = fold(ledger, 10.0, reports=reports).jobs[0].progress.samples
+    samples = update(ledger, 10.0, reports=reports).jobs[0].progress.samples
     assert [sample.step for sample in samples] == list(range(44, 300))
 
 
 def test_a_new_container_reports_from_the_beginning_again():
     ledger = Ledger(LedgerOptions())
     sample = Report(10.0, sample=Sample(10.0, 7, (("loss", 1.0),)))
-    fold(ledger, 10.0, reports=(sample,))
-    assert len(fold(ledger, 11.0, starts=2).jobs[0].progress.samples) == 1  # may resume
-    assert fold(ledger, 12.0, container_id="id-new").jobs[0].progress.samples == ()
+    update(ledger, 10.0, reports=(sample,))
+    assert len(update(ledger, 11.0, starts=2).jobs[0].progress.samples) == 1  # may resume
+    assert update(ledger, 12.0, container_id="id-new").jobs[0].progress.samples == ()
 
 
 def test_foreign_load_is_what_is_not_ours():
@@ -267,8 +268,8 @@ def test_foreign_load_is_what_is_not_ours():
             node=NodeFact(4.0, 2**33),
         )
 
-    ledger.fold(seen(10.0, 100.0, 20.0), WISH, {})
-    node = ledger.fold(seen(12.0, 103.0, 21.0), WISH, {}).snapshot.node
+    ledger.update(seen(10.0, 100.0, 20.0), WISH, {})
+    node = ledger.update(seen(12.0, 103.0, 21.0), WISH, {}).snapshot.node
     assert node.foreign_cores == pytest.approx(1.0)
 
 
@@ -276,7 +277,7 @@ def test_the_reserve_is_not_divided():
     ledger = Ledger(
         LedgerOptions(capacity_cores=3.0, reserve_cores=0.5, reserve_memory_bytes=2**30)
     )
-    node = fold(ledger, 10.0).node
+    node = update(ledger, 10.0).node
     assert node.capacity_cores == pytest.approx(2.5)
     assert node.memory_bytes == 7 * 2**30
 
@@ -286,43 +287,43 @@ def test_jobs_are_sorted_by_name():
     runtime = FakeRuntime()
     for name in ("zeta", "alpha", "mid"):
         runtime.containers[name] = running(name)
-    wish = Wish(specs={name: job_spec(name) for name in ("mid", "zeta", "alpha")})
-    folded = ledger.fold(runtime.observe(1.0), wish, {})
-    assert [job.name for job in folded.snapshot.jobs] == ["alpha", "mid", "zeta"]
+    wish = Desired(specs={name: job_spec(name) for name in ("mid", "zeta", "alpha")})
+    state = ledger.update(runtime.observe(1.0), wish, {})
+    assert [job.name for job in state.snapshot.jobs] == ["alpha", "mid", "zeta"]
 
 
 def test_a_second_container_of_a_job_is_left_alone_and_takes_no_place():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 1.0)
+    update(ledger, 1.0)
     copy = replace(running("a"), container_id="id-Z")  # before `id-a` in order
     seen = Observation(2.0, engine_ok=True, containers=(copy, running("a")), node=NodeFact(4.0, 1))
-    folded = ledger.fold(seen, WISH, {})
-    assert folded.removals == ()
-    assert folded.snapshot.jobs[0].container_id == "id-a"
-    assert folded.alarms == ("a: left alone: id-Z carries the labels of its container",)
+    state = ledger.update(seen, WISH, {})
+    assert state.removals == ()
+    assert state.snapshot.jobs[0].container_id == "id-a"
+    assert texts(state.alarms) == ("a: left alone: id-Z carries the labels of its container",)
 
 
 def test_a_flood_of_lines_is_kept_as_one_and_nothing_of_it_is_lost():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0)
+    update(ledger, 10.0)
     flood = tuple(line(11.0, 0.1 if n % 2 else 0.3) for n in range(2000))
-    progress = fold(ledger, 11.0, reports=flood).jobs[0].progress
+    progress = update(ledger, 11.0, reports=flood).jobs[0].progress
     assert progress.recent.count == progress.fresh.count == 2000
     assert progress.recent.mean_s == pytest.approx(0.2)
-    early = fold(ledger, 40.5).jobs[0].progress.recent
+    early = update(ledger, 40.5).jobs[0].progress.recent
     assert early.count == 2000
-    assert fold(ledger, 41.5).jobs[0].progress.recent.count == 0
+    assert update(ledger, 41.5).jobs[0].progress.recent.count == 0
 
 
 def test_ten_thousand_writers_are_not_all_remembered():
     ledger = Ledger(LedgerOptions())
-    fold(ledger, 10.0)
+    update(ledger, 10.0)
     claims = tuple(
         Report(received_s=11.0, writer=str(n), in_flight=1, oldest_s=1.0) for n in range(10_000)
     )
-    progress = fold(ledger, 11.0, reports=claims).jobs[0].progress
+    progress = update(ledger, 11.0, reports=claims).jobs[0].progress
     assert progress.in_flight == 1024
-    assert fold(ledger, 30.0).jobs[0].progress.in_flight == 0
+    assert update(ledger, 30.0).jobs[0].progress.in_flight == 0
 
 
 # ---------------------------------------------------------------------- tiers
@@ -338,14 +339,14 @@ AIMED = job_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.97))
 def climbs(ledger: Ledger, now_s: float, *values: float, **fact: object):
     reports = tuple(trained(value, now_s) for value in values)
     seen = Observation(now_s, True, containers=(running("a", reports=reports, **fact),))
-    return ledger.fold(seen, Wish(specs={"a": AIMED}), {})
+    return ledger.update(seen, Desired(specs={"a": AIMED}), {})
 
 
 def test_a_tier_is_seen_whatever_the_policy_and_however_many_reports_come():
     ledger = Ledger(LedgerOptions())
     assert climbs(ledger, 10.0, 0.95, 0.95).delivered == ()
-    folded = climbs(ledger, 11.0, 0.95, *(0.1,) * 1000)
-    (word,) = folded.delivered
+    state = climbs(ledger, 11.0, 0.95, *(0.1,) * 1000)
+    (word,) = state.delivered
     assert word.tiers == Tiers(Reached(11.0, 0.95))
     (job,) = climbs(ledger, 12.0).snapshot.jobs
     assert job.tiers == word.tiers
@@ -365,9 +366,9 @@ def test_how_many_evaluations_a_tier_takes_is_a_setting():
 def test_a_restarted_agent_knows_the_delivery_from_its_word():
     (word,) = climbs(Ledger(LedgerOptions()), 10.0, 0.95, 0.95, 0.95).delivered
     ledger = Ledger(LedgerOptions(), delivered={"a": word})
-    folded = climbs(ledger, 20.0, 0.1)
-    assert folded.snapshot.jobs[0].tiers == word.tiers
-    assert (folded.delivered, folded.undelivered) == ((), ())
+    state = climbs(ledger, 20.0, 0.1)
+    assert state.snapshot.jobs[0].tiers == word.tiers
+    assert (state.delivered, state.undelivered) == ((), ())
     assert climbs(ledger, 21.0, container_id="id-new").undelivered == ("a",)
 
 
@@ -375,12 +376,12 @@ def test_a_removed_jobs_word_is_given_up_once_its_container_is_gone_and_not_befo
     (word,) = climbs(Ledger(LedgerOptions()), 10.0, 0.95, 0.95, 0.95).delivered
     ledger = Ledger(LedgerOptions(), delivered={"a": word})
     there = Observation(20.0, True, containers=(running("a"),))
-    assert ledger.fold(there, Wish(settled=False), {}).undelivered == ()
-    assert ledger.fold(there, Wish(), {}).undelivered == ()
+    assert ledger.update(there, Desired(settled=False), {}).undelivered == ()
+    assert ledger.update(there, Desired(), {}).undelivered == ()
     gone = Observation(21.0, True)
-    assert ledger.fold(gone, Wish(settled=False), {}).undelivered == ()
-    assert ledger.fold(gone, Wish(), {}).undelivered == ("a",)
-    assert ledger.fold(gone, Wish(), {}).undelivered == ()
+    assert ledger.update(gone, Desired(settled=False), {}).undelivered == ()
+    assert ledger.update(gone, Desired(), {}).undelivered == ("a",)
+    assert ledger.update(gone, Desired(), {}).undelivered == ()
 
 
 # ---------------------------------------------------------------------- adopted ones
@@ -394,43 +395,43 @@ def web(**changes: object) -> ContainerFact:
 
 
 def adopting(
-    ledger: Ledger, *facts: ContainerFact, now_s: float = 10.0, wish: Wish | None = None
-) -> Folded:
+    ledger: Ledger, *facts: ContainerFact, now_s: float = 10.0, wish: Desired | None = None
+) -> State:
     seen = Observation(now_s, engine_ok=True, containers=facts, node=NodeFact(4.0, 2**33))
-    return ledger.fold(seen, wish or Wish(), {})
+    return ledger.update(seen, wish or Desired(), {})
 
 
 def test_an_adopted_container_is_a_job_by_its_labels_from_its_start_to_its_removal():
     ledger = Ledger(LedgerOptions())
-    folded = adopting(ledger, web(actual=Limits(2.0)))
-    (job,) = folded.snapshot.jobs
+    state = adopting(ledger, web(actual=Limits(2.0)))
+    (job,) = state.snapshot.jobs
     assert (job.state, job.adopted, job.spec.bounds) == (JobState.RUNNING, True, Bounds(0.5, 2.0))
     assert job.desired == Limits(2.0), "what it came with, until something is decided"
-    assert folded.snapshot.wakes == ("web: arrived",)
+    assert state.snapshot.wakes == ("web: arrived",)
     over = adopting(ledger, web(state=ContainerState.EXITED, exit_code=7), now_s=11.0)
     (job,) = over.snapshot.jobs
     assert (job.state, job.reason) == (JobState.STOPPED, "exit code 7")
     gone = adopting(ledger, now_s=12.0)
     assert gone.snapshot.jobs == ()
-    for one in (folded, over, gone):
+    for one in (state, over, gone):
         assert (one.starts, one.removals, one.ended, one.alarms) == ((), (), (), ())
 
 
 def test_nothing_that_the_wish_spares_or_removes_concerns_an_adopted_one():
-    folded = adopting(Ledger(LedgerOptions()), web(), wish=Wish(spares=lambda _: "no file"))
-    assert [job.state for job in folded.snapshot.jobs] == [JobState.RUNNING]
-    assert folded.alarms == ()
+    state = adopting(Ledger(LedgerOptions()), web(), wish=Desired(spares=lambda _: "no file"))
+    assert [job.state for job in state.snapshot.jobs] == [JobState.RUNNING]
+    assert texts(state.alarms) == ()
 
 
 def test_a_job_files_job_comes_before_a_container_of_its_name():
     ledger = Ledger(LedgerOptions())
     assert adopting(ledger, web()).snapshot.jobs[0].adopted
-    filed = Wish(specs={"web": job_spec("web")})
-    folded = adopting(ledger, web(), now_s=11.0, wish=filed)
-    (job,) = folded.snapshot.jobs
+    filed = Desired(specs={"web": job_spec("web")})
+    state = adopting(ledger, web(), now_s=11.0, wish=filed)
+    (job,) = state.snapshot.jobs
     assert (job.state, job.adopted) == (JobState.WAITING, False)
-    assert [spec.name for spec in folded.starts] == ["web"]
-    assert folded.alarms == ("container web (id-theirs) is left alone: a job has its name",)
+    assert [spec.name for spec in state.starts] == ["web"]
+    assert texts(state.alarms) == ("container web (id-theirs) is left alone: a job has its name",)
     both = adopting(ledger, running("web"), web(), now_s=12.0, wish=filed)
     assert [(job.container_id, job.adopted) for job in both.snapshot.jobs] == [("id-web", False)]
     assert len(both.alarms) == 1
@@ -438,20 +439,22 @@ def test_a_job_files_job_comes_before_a_container_of_its_name():
 
 def test_a_file_that_yields_takes_neither_name_nor_log_of_what_is_there():
     mine = job_spec("web", owner=1001)
-    wish = Wish(specs={"web": mine}, yields=lambda fact: fact.adopted is not None)
+    wish = Desired(specs={"web": mine}, yields=lambda fact: fact.adopted is not None)
     ledger = Ledger(LedgerOptions())
-    folded = adopting(ledger, web(), wish=wish)
-    (job,) = folded.snapshot.jobs
-    assert (job.adopted, job.spec.owner, folded.starts) == (True, None, ())
-    assert folded.alarms == ("web: its file waits: container id-theirs of another has the name",)
+    state = adopting(ledger, web(), wish=wish)
+    (job,) = state.snapshot.jobs
+    assert (job.adopted, job.spec.owner, state.starts) == (True, None, ())
+    assert texts(state.alarms) == (
+        "web: its file waits: container id-theirs of another has the name",
+    )
     assert adopting(ledger, wish=wish, now_s=11.0).starts == (mine,)
     beside = adopting(ledger, running("web"), web(), wish=wish, now_s=12.0)
     assert [job.adopted for job in beside.snapshot.jobs] == [False], "who was there first stays"
     assert beside.removals == ()
 
-    lingering = Wish(specs={"web": mine}, yields=lambda _: True)
-    folded = adopting(Ledger(LedgerOptions()), running("web"), wish=lingering)
-    (job,) = folded.snapshot.jobs
+    lingering = Desired(specs={"web": mine}, yields=lambda _: True)
+    state = adopting(Ledger(LedgerOptions()), running("web"), wish=lingering)
+    (job,) = state.snapshot.jobs
     assert (job.state, job.spec.owner, job.reason) == (
         JobState.STOPPING, None, "its file was removed",
     )  # fmt: skip
@@ -459,28 +462,29 @@ def test_a_file_that_yields_takes_neither_name_nor_log_of_what_is_there():
 
 def test_an_adopted_one_holds_its_floor_its_memory_and_a_place_but_never_queues():
     small = LedgerOptions(max_jobs=1)
-    filed = Wish(specs={"a": job_spec("a")})
-    folded = adopting(Ledger(small), web(), wish=filed)
-    waiting = {job.name: (job.state, job.reason) for job in folded.snapshot.jobs}
+    filed = Desired(specs={"a": job_spec("a")})
+    state = adopting(Ledger(small), web(), wish=filed)
+    waiting = {job.name: (job.state, job.reason) for job in state.snapshot.jobs}
     assert waiting["a"] == (JobState.WAITING, "1 jobs are present, max_jobs is 1")
     assert waiting["web"] == (JobState.RUNNING, None)
-    wide = Wish(specs={"a": job_spec("a", bounds=Bounds(3.6))})
-    folded = adopting(Ledger(LedgerOptions()), web(), wish=wide)
-    assert folded.starts == ()
-    assert "3.50 are left beside" in (folded.snapshot.jobs[0].reason or "")
+    wide = Desired(specs={"a": job_spec("a", bounds=Bounds(3.6))})
+    state = adopting(Ledger(LedgerOptions()), web(), wish=wide)
+    assert state.starts == ()
+    assert "3.50 are left beside" in (state.snapshot.jobs[0].reason or "")
     hungry = ContainerSpec("model:1", memory_bytes=15 * 2**29)
-    folded = adopting(
-        Ledger(LedgerOptions()), web(), wish=Wish(specs={"a": job_spec("a", container=hungry)})
+    state = adopting(
+        Ledger(LedgerOptions()), web(), wish=Desired(specs={"a": job_spec("a", container=hungry)})
     )
-    assert "of memory" in (folded.snapshot.jobs[0].reason or "")
+    assert "of memory" in (state.snapshot.jobs[0].reason or "")
     ended = adopting(Ledger(small), web(state=ContainerState.EXITED, exit_code=0), wish=filed)
     assert [spec.name for spec in ended.starts] == ["a"], "what ended holds nothing"
 
 
 def test_who_is_left_alone_is_an_alarm():
-    line = "container x (123) is left alone: its labels are wrong"
-    seen = Observation(10.0, engine_ok=True, left_alone=(line,))
-    assert Ledger(LedgerOptions()).fold(seen, Wish(), {}).alarms == (line,)
+    text = "container x (123) is left alone: its labels are wrong"
+    alarm = Alarm("123", AlarmKey.CONTAINER_LEFT_ALONE, text)
+    seen = Observation(10.0, engine_ok=True, left_alone=(alarm,))
+    assert Ledger(LedgerOptions()).update(seen, Desired(), {}).alarms == (alarm,)
 
 
 # ---------------------------------------------------------------------- the blind
@@ -488,28 +492,28 @@ def test_who_is_left_alone_is_an_alarm():
 
 def test_a_service_that_falls_silent_is_blind_after_a_while_and_sees_again():
     ledger = Ledger(LedgerOptions(blind_after_s=5.0))
-    assert fold(ledger, 10.0).jobs[0].blind is None
-    assert fold(ledger, 16.0).jobs[0].blind == "no report in the first 5 s"
-    assert fold(ledger, 17.0, reports=(line(17.0, 0.1),)).jobs[0].blind is None
-    assert fold(ledger, 22.1).jobs[0].blind == "no report for 5 s"
+    assert update(ledger, 10.0).jobs[0].blind is None
+    assert update(ledger, 16.0).jobs[0].blind == "no report in the first 5 s"
+    assert update(ledger, 17.0, reports=(line(17.0, 0.1),)).jobs[0].blind is None
+    assert update(ledger, 22.1).jobs[0].blind == "no report for 5 s"
     quiet = line(23.0, 0.1, in_flight=0)
-    assert fold(ledger, 23.0, reports=(quiet,)).jobs[0].blind is None
-    assert fold(ledger, 99.0).jobs[0].blind is None, "it said that nothing was asked of it"
+    assert update(ledger, 23.0, reports=(quiet,)).jobs[0].blind is None
+    assert update(ledger, 99.0).jobs[0].blind is None, "it said that nothing was asked of it"
 
 
 def test_one_that_was_paused_has_its_time_to_report_again():
     ledger = Ledger(LedgerOptions(blind_after_s=5.0))
-    fold(ledger, 10.0, reports=(line(10.0, 0.1),))
-    assert fold(ledger, 60.0, state=ContainerState.PAUSED).jobs[0].blind is None
-    assert fold(ledger, 61.0).jobs[0].blind is None
-    assert fold(ledger, 66.1).jobs[0].blind is not None
+    update(ledger, 10.0, reports=(line(10.0, 0.1),))
+    assert update(ledger, 60.0, state=ContainerState.PAUSED).jobs[0].blind is None
+    assert update(ledger, 61.0).jobs[0].blind is None
+    assert update(ledger, 66.1).jobs[0].blind is not None
 
 
 def test_an_adopted_one_with_a_target_and_no_source_is_blind_at_once():
     aimed = replace(JobSpec("web", ContainerSpec("theirs:1")), target=LatencyTarget(0.05))
     fact = replace(web(), adopted=aimed, has_source=False)
-    folded = adopting(Ledger(LedgerOptions()), fact)
-    assert folded.snapshot.jobs[0].blind == "no source of progress is given"
+    state = adopting(Ledger(LedgerOptions()), fact)
+    assert state.snapshot.jobs[0].blind == "no source of progress is given"
 
 
 def test_a_job_is_told_with_what_it_uses_of_its_gpus():
@@ -521,7 +525,7 @@ def test_a_job_is_told_with_what_it_uses_of_its_gpus():
         fact = running("a", gpus=(gpu.uuid,), actual=Limits(1.0, share))
         node = NodeFact(4.0, 2**33, gpus=(gpu,))
         seen = Observation(now_s=now_s, engine_ok=True, containers=(fact,), node=node)
-        return ledger.fold(seen, WISH, {}).snapshot
+        return ledger.update(seen, WISH, {}).snapshot
 
     at(10.0, 0.5)
     usage = at(12.0, 0.5).jobs[0].usage

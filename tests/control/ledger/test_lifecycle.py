@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.control.ledger.lifecycle import adopted_standing, left_alone, standing
+from dlsched.control.ledger.lifecycle import adopted_status, status_of, untouched_status
 from dlsched.model.facts import Begun, ContainerState
 from dlsched.model.spec import ContainerSpec, Restart
 from dlsched.model.state import Ended, JobState
-from tests.doubles import job_spec, running
+from tests.doubles import doing, job_spec, running
 
+MOVING = doing("moving to b")
 SPEC = job_spec("a")
 
 
@@ -29,7 +30,7 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
     ("spec", "container", "started", "word", "state", "call"),
     [
         (None, fact(), None, None, JobState.STOPPING, "remove"),
-        (None, fact(operation="stopping (9 s left)"), None, None, JobState.STOPPING, None),
+        (None, fact(operation=doing("stopping (9 s left)")), None, None, JobState.STOPPING, None),
         (SPEC, None, None, None, JobState.WAITING, "start"),
         (SPEC, None, begun("pulling"), None, JobState.PULLING, None),
         (SPEC, None, begun("pulled"), None, JobState.PULLING, "start"),
@@ -75,10 +76,10 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
             "record",
         ),
         (SPEC, fact(state=ContainerState.DEAD), None, None, JobState.STOPPING, None),
-        (SPEC, fact(operation="moving to b"), None, None, JobState.MOVING, None),
+        (SPEC, fact(operation=MOVING), None, None, JobState.MOVING, None),
         (
             SPEC,
-            fact(state=ContainerState.EXITED, exit_code=0, operation="moving to b"),
+            fact(state=ContainerState.EXITED, exit_code=0, operation=MOVING),
             None,
             None,
             JobState.MOVING,
@@ -86,17 +87,24 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
         ),
         (
             SPEC,
-            fact(state=ContainerState.CREATED, operation="moving to b"),
+            fact(state=ContainerState.CREATED, operation=MOVING),
             None,
             None,
             JobState.MOVING,
             None,
         ),
-        (None, fact(operation="moving to b"), None, None, JobState.STOPPING, "remove"),
-        (SPEC, fact(operation="moving to b"), None, ended("stopped"), JobState.STOPPING, "remove"),
+        (None, fact(operation=MOVING), None, None, JobState.STOPPING, "remove"),
         (
             SPEC,
-            fact(operation="moving to b", container_digest="old"),
+            fact(operation=MOVING),
+            None,
+            ended("stopped"),
+            JobState.STOPPING,
+            "remove",
+        ),
+        (
+            SPEC,
+            fact(operation=MOVING, container_digest="old"),
             None,
             None,
             JobState.STOPPING,
@@ -105,7 +113,7 @@ def ended(kind: str, digest: str = SPEC.digest) -> Ended:
     ],
 )
 def test_each_row_of_the_table(spec, container, started, word, state, call):
-    place = standing(spec, container, started, word)
+    place = status_of(spec, container, started, word)
     assert (place.state, place.call) == (state, call)
 
 
@@ -118,7 +126,7 @@ def test_a_death_by_memory_names_the_limit():
         exit_code=137,
         oom_killed=True,
     )
-    assert standing(spec, dead, None, None).reason == "killed: out of memory (limit 64 MiB)"
+    assert status_of(spec, dead, None, None).reason == "killed: out of memory (limit 64 MiB)"
 
 
 def test_a_crash_loop_that_docker_gave_up_tells_how_often():
@@ -130,12 +138,12 @@ def test_a_crash_loop_that_docker_gave_up_tells_how_often():
         exit_code=7,
         starts=5,
     )
-    assert standing(spec, dead, None, None).reason == "exit code 7, given up after 4 restarts"
+    assert status_of(spec, dead, None, None).reason == "exit code 7, given up after 4 restarts"
 
 
 def test_a_dead_container_that_must_not_be_touched_holds_nothing():
-    assert left_alone(fact(), "why").state is JobState.UNMANAGED
-    dead = left_alone(fact(state=ContainerState.EXITED), "why")
+    assert untouched_status(fact(), "why").state is JobState.UNMANAGED
+    dead = untouched_status(fact(state=ContainerState.EXITED), "why")
     assert (dead.state, dead.state.holds) == (JobState.STOPPED, False)
 
 
@@ -143,7 +151,7 @@ def test_a_dead_container_that_must_not_be_touched_holds_nothing():
     ("container", "state", "reason"),
     [
         (fact(), JobState.RUNNING, None),
-        (fact(operation="updating"), JobState.RUNNING, "updating"),
+        (fact(operation=doing("updating")), JobState.RUNNING, "updating"),
         (fact(state=ContainerState.PAUSED), JobState.PAUSED, None),
         (
             fact(state=ContainerState.RESTARTING, exit_code=3),
@@ -158,5 +166,5 @@ def test_a_dead_container_that_must_not_be_touched_holds_nothing():
     ],
 )
 def test_an_adopted_container_is_shown_as_it_is_and_nothing_is_called_for(container, state, reason):
-    place = adopted_standing(SPEC, container)
+    place = adopted_status(SPEC, container)
     assert (place.state, place.reason, place.call) == (state, reason, None)

@@ -15,23 +15,23 @@ from tests.doubles import running, sketch
 
 def test_what_may_have_begun_before_a_change_of_limits_is_recent_and_not_measured() -> None:
     measures = Measures()
-    measures.fold(running("a", actual=Limits(1.0)), 0.0, 30.0)
+    measures.update(running("a", actual=Limits(1.0)), 0.0, 30.0)
     changed = running("a", actual=Limits(2.0))
-    measures.fold(changed, 10.0, 30.0)
+    measures.update(changed, 10.0, 30.0)
     one_second = Report(13.0, latency=sketch(0.1))
     five_seconds = replace(one_second, span_s=5.0)
-    measures.fold(replace(changed, reports=(one_second, five_seconds)), 13.0, 30.0)
+    measures.update(replace(changed, reports=(one_second, five_seconds)), 13.0, 30.0)
     told = measures.progress(changed, 13.0)
     assert (told.window.count, told.recent.count) == (1, 2)
 
 
 def test_a_flood_of_reports_spans_as_much_as_the_longest() -> None:
     measures = Measures()
-    measures.fold(running("a", actual=Limits(1.0)), 0.0, 30.0)
+    measures.update(running("a", actual=Limits(1.0)), 0.0, 30.0)
     changed = running("a", actual=Limits(2.0))
-    measures.fold(changed, 10.0, 30.0)
+    measures.update(changed, 10.0, 30.0)
     flood = tuple(Report(13.0, latency=sketch(0.1), span_s=5.0) for _ in range(100))
-    measures.fold(replace(changed, reports=flood), 13.0, 30.0)
+    measures.update(replace(changed, reports=flood), 13.0, 30.0)
     told = measures.progress(changed, 13.0)
     assert (told.window.count, told.recent.count) == (0, 100)
 
@@ -41,13 +41,13 @@ def test_the_gpu_time_that_a_job_tells_of_is_this_starts_last_word() -> None:
     job = running("a")
     assert measures.progress(job, 0.0).gpu_ratio is None
     told = replace(job, reports=(Report(1.0, gpu_ratio=0.3), Report(2.0, gpu_ratio=0.48)))
-    measures.fold(told, 2.0, 30.0)
+    measures.update(told, 2.0, 30.0)
     assert measures.progress(told, 2.0).gpu_ratio == 0.48
     silent = replace(job, reports=(Report(3.0),))
-    measures.fold(silent, 3.0, 30.0)
+    measures.update(silent, 3.0, 30.0)
     assert measures.progress(silent, 3.0).gpu_ratio == 0.48
     again = replace(job, starts=2)
-    measures.fold(again, 4.0, 30.0)
+    measures.update(again, 4.0, 30.0)
     assert measures.progress(again, 4.0).gpu_ratio is None
 
 
@@ -56,12 +56,12 @@ def test_a_checkpoint_is_dated_by_when_it_was_received_until_another_container()
     job = running("a")
     ack = CheckpointAck(1200, "/ckpt/1200")
     told = replace(job, reports=(Report(7.0, checkpoint=ack), Report(8.0)))
-    measures.fold(told, 9.0, 30.0)
+    measures.update(told, 9.0, 30.0)
     progress = measures.progress(told, 9.0)
     assert (progress.checkpoint, progress.checkpoint_at_s) == (ack, 7.0)
-    measures.fold(replace(job, starts=2), 10.0, 30.0)
+    measures.update(replace(job, starts=2), 10.0, 30.0)
     assert measures.progress(job, 10.0).checkpoint_at_s == 7.0, "it lies where it lay"
-    measures.fold(replace(job, container_id="another"), 11.0, 30.0)
+    measures.update(replace(job, container_id="another"), 11.0, 30.0)
     progress = measures.progress(job, 11.0)
     assert (progress.checkpoint, progress.checkpoint_at_s) == (None, None)
 
@@ -69,29 +69,29 @@ def test_a_checkpoint_is_dated_by_when_it_was_received_until_another_container()
 def test_a_moved_jobs_samples_and_service_go_on_in_its_new_container() -> None:
     measures = Measures()
     sampled = Report(7.0, sample=Sample(7.0, 100, (("accuracy", 0.5),)))
-    measures.fold(running("a", reports=(sampled,), usage_core_s=5.0), 8.0, 30.0)
+    measures.update(running("a", reports=(sampled,), usage_core_s=5.0), 8.0, 30.0)
     new = running("a", container_id="id-new", origin="id-a", usage_core_s=2.0)
-    measures.fold(new, 20.0, 30.0)
+    measures.update(new, 20.0, 30.0)
     assert measures.attained_core_s == 7.0
     assert measures.progress(new, 20.0).samples == (sampled.sample,)
-    measures.fold(running("a", usage_core_s=0.0), 30.0, 30.0)
+    measures.update(running("a", usage_core_s=0.0), 30.0, 30.0)
     assert measures.progress(new, 30.0).samples == (sampled.sample,), "it went back"
-    measures.fold(running("a", container_id="another"), 40.0, 30.0)
+    measures.update(running("a", container_id="another"), 40.0, 30.0)
     assert measures.progress(new, 40.0).samples == ()
 
 
 def test_how_soon_it_reports_is_measured_from_starts_that_were_seen_alone() -> None:
     found = Measures()
-    found.fold(running("a", started_at_s=5.0, reports=(Report(6.0),)), 6.0, 30.0)
+    found.update(running("a", started_at_s=5.0, reports=(Report(6.0),)), 6.0, 30.0)
     assert found.resume_s is None, "nobody knows how long it has been running"
-    found.fold(running("a", started_at_s=20.0, starts=2), 21.0, 30.0)
+    found.update(running("a", started_at_s=20.0, starts=2), 21.0, 30.0)
     assert found.resume_s is None
-    found.fold(running("a", started_at_s=20.0, starts=2, reports=(Report(32.0),)), 32.0, 30.0)
-    found.fold(running("a", started_at_s=20.0, starts=2, reports=(Report(40.0),)), 40.0, 30.0)
+    found.update(running("a", started_at_s=20.0, starts=2, reports=(Report(32.0),)), 32.0, 30.0)
+    found.update(running("a", started_at_s=20.0, starts=2, reports=(Report(40.0),)), 40.0, 30.0)
     assert found.resume_s == 12.0
     new = Measures()
     new.absent()
-    new.fold(running("a", started_at_s=5.0, reports=(Report(8.0),)), 8.0, 30.0)
+    new.update(running("a", started_at_s=5.0, reports=(Report(8.0),)), 8.0, 30.0)
     assert new.resume_s == 3.0
 
 
@@ -101,18 +101,18 @@ GPUS = ("GPU-0",)
 def test_gpu_use_is_the_drivers_word_and_else_the_jobs_own() -> None:
     measures = Measures()
     told = running("a", gpus=GPUS, reports=(Report(1.0, gpu_ratio=0.4),))
-    measures.fold(told, 1.0, 30.0, GpuUse(0.3, 5 << 30))
+    measures.update(told, 1.0, 30.0, GpuUse(0.3, 5 << 30))
     assert (measures.usage.gpu_ratio, measures.usage.gpu_memory_bytes) == (0.3, 5 << 30)
-    measures.fold(running("a", gpus=GPUS), 2.0, 30.0, GpuUse(None, 5 << 30))
+    measures.update(running("a", gpus=GPUS), 2.0, 30.0, GpuUse(None, 5 << 30))
     assert measures.usage.gpu_ratio == 0.4
     assert measures.usage.gpu_window_ratio == 0.4
 
 
 def test_unread_gpu_use_is_not_zero_and_a_job_without_gpus_has_none() -> None:
     measures = Measures()
-    measures.fold(running("a", gpus=GPUS), 1.0, 30.0, GpuUse())
+    measures.update(running("a", gpus=GPUS), 1.0, 30.0, GpuUse())
     assert (measures.usage.gpu_ratio, measures.usage.gpu_window_ratio) == (None, None)
-    measures.fold(running("a"), 2.0, 30.0)
+    measures.update(running("a"), 2.0, 30.0)
     assert (measures.usage.gpu_ratio, measures.usage.gpu_memory_bytes) == (None, None)
 
 
@@ -120,23 +120,23 @@ def test_the_window_of_gpu_use_is_its_mean_since_the_share_changed() -> None:
     measures = Measures()
     before = running("a", gpus=GPUS, actual=Limits(1.0, 0.5))
     for second, ratio in enumerate((0.5, 0.5, 0.3)):
-        measures.fold(before, float(second), 30.0, GpuUse(ratio, 0))
+        measures.update(before, float(second), 30.0, GpuUse(ratio, 0))
     assert measures.usage.gpu_window_ratio == (0.5 + 0.3) / 2
     after = running("a", gpus=GPUS, actual=Limits(1.0, 0.8))
-    measures.fold(after, 3.0, 30.0, GpuUse(0.8, 0))
+    measures.update(after, 3.0, 30.0, GpuUse(0.8, 0))
     assert measures.changed_at_s == 3.0
     assert measures.usage.gpu_window_ratio is None
-    measures.fold(after, 4.0, 30.0, GpuUse(0.8, 0))
+    measures.update(after, 4.0, 30.0, GpuUse(0.8, 0))
     assert measures.usage.gpu_window_ratio == pytest.approx(0.8)
 
 
 def test_another_share_begins_another_measuring_window() -> None:
     measures = Measures()
-    measures.fold(running("a", actual=Limits(1.0, 0.5)), 0.0, 30.0)
+    measures.update(running("a", actual=Limits(1.0, 0.5)), 0.0, 30.0)
     assert not measures.limited(Limits(1.0, 0.5), 5.0)
     assert measures.limited(Limits(1.0, 0.6), 10.0)
     again = running("a", actual=Limits(1.0, 0.6), reports=(Report(10.5, latency=sketch(0.1)),))
-    measures.fold(again, 10.5, 30.0)
+    measures.update(again, 10.5, 30.0)
     told = measures.progress(again, 10.5)
     assert (told.window.count, told.recent.count) == (0, 1)
 
@@ -144,10 +144,10 @@ def test_another_share_begins_another_measuring_window() -> None:
 def test_a_job_that_does_nothing_rests_and_its_rate_is_of_the_time_since() -> None:
     still, resting = Measures(), running("a", usage_core_s=5.0, actual=Limits(1.0))
     for now_s in range(1, 60):
-        still.fold(resting, float(now_s), 30.0)
+        still.update(resting, float(now_s), 30.0)
     assert still.rests
     assert (still.usage.cpu_cores, still.usage.window_cores) == (0.0, 0.0)
-    assert still.fold(replace(resting, usage_core_s=5.5), 60.0, 30.0) == pytest.approx(0.5)
+    assert still.update(replace(resting, usage_core_s=5.5), 60.0, 30.0) == pytest.approx(0.5)
     assert not still.rests
     assert still.usage.cpu_cores == pytest.approx(0.5), "of the last second, not of all its rest"
     assert still.usage.window_cores == pytest.approx(0.5 / 30)
@@ -155,41 +155,41 @@ def test_a_job_that_does_nothing_rests_and_its_rate_is_of_the_time_since() -> No
 
 def test_a_job_that_has_just_become_still_is_folded_until_its_window_shows_it() -> None:
     measures = Measures()
-    measures.fold(running("a", usage_core_s=1.0), 1.0, 30.0)
+    measures.update(running("a", usage_core_s=1.0), 1.0, 30.0)
     idle = running("a", usage_core_s=4.0)
-    measures.fold(idle, 2.0, 30.0)
+    measures.update(idle, 2.0, 30.0)
     for now_s in range(3, 30):
-        measures.fold(idle, float(now_s), 30.0)
+        measures.update(idle, float(now_s), 30.0)
         assert not measures.rests
     for now_s in range(30, 36):
-        measures.fold(idle, float(now_s), 30.0)
+        measures.update(idle, float(now_s), 30.0)
     assert measures.rests and measures.usage.window_cores == 0.0
 
 
 def test_a_change_of_limits_ends_its_rest() -> None:
     measures, idle = Measures(), running("a", usage_core_s=5.0, actual=Limits(1.0))
     for now_s in range(1, 40):
-        measures.fold(idle, float(now_s), 30.0)
+        measures.update(idle, float(now_s), 30.0)
     assert measures.rests and measures.limited(Limits(2.0), 40.0)
-    measures.fold(replace(idle, actual=Limits(2.0)), 41.0, 30.0)
+    measures.update(replace(idle, actual=Limits(2.0)), 41.0, 30.0)
     assert not measures.rests and measures.changed_at_s == 40.0
 
 
 def test_its_rate_after_a_change_of_limits_in_its_rest_is_of_the_time_since() -> None:
     measures, idle = Measures(), running("a", usage_core_s=5.0, actual=Limits(1.0))
     for now_s in range(1, 60):
-        measures.fold(idle, float(now_s), 30.0)
+        measures.update(idle, float(now_s), 30.0)
     assert measures.rests and measures.limited(Limits(2.0), 59.1)
-    measures.fold(replace(idle, usage_core_s=5.5, actual=Limits(2.0)), 60.0, 30.0)
+    measures.update(replace(idle, usage_core_s=5.5, actual=Limits(2.0)), 60.0, 30.0)
     assert measures.usage.cpu_cores == pytest.approx(0.5), "of the last second, not of all its rest"
 
 
 def test_counts_that_begin_anew_are_another_starts() -> None:
     """An operator's `docker restart` is a start that the engine does not count."""
     measures, job = Measures(), running("a", usage_core_s=100.0)
-    measures.fold(job, 1.0, 30.0)
-    assert measures.fold(replace(job, usage_core_s=0.5), 2.0, 30.0) == pytest.approx(0.5)
+    measures.update(job, 1.0, 30.0)
+    assert measures.update(replace(job, usage_core_s=0.5), 2.0, 30.0) == pytest.approx(0.5)
     assert measures.usage.cpu_cores is None
     assert measures.attained_core_s == pytest.approx(100.5)
-    measures.fold(replace(job, usage_core_s=1.5), 3.0, 30.0)
+    measures.update(replace(job, usage_core_s=1.5), 3.0, 30.0)
     assert (measures.usage.cpu_cores, measures.usage.window_cores) == (1.0, 1.0)

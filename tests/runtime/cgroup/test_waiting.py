@@ -28,34 +28,34 @@ def threads(proc: Path, **waited_ns: int | str) -> None:
 def test_the_waits_of_all_threads_between_two_looks(tmp_path: Path) -> None:
     waiting = RunQueueWait(tmp_path, tmp_path)
     threads(tmp_path, t1=3 * S, t2=S)
-    waiting.look(10.0)
+    waiting.sample(10.0)
     assert waiting.ratio is None
     threads(tmp_path, t1=3 * S + S // 10, t2=S + S // 10)
-    waiting.look(12.0)
+    waiting.sample(12.0)
     assert waiting.ratio == pytest.approx(0.1)
     threads(tmp_path, t1=60 * S, t2=S)
-    waiting.look(112.0)
+    waiting.sample(112.0)
     assert waiting.ratio == pytest.approx(0.569, abs=1e-3)
     threads(tmp_path, t1=90 * S, t2=90 * S)
-    waiting.look(1112.0)
+    waiting.sample(1112.0)
     assert waiting.ratio == pytest.approx(0.119, abs=1e-3)
 
 
 def test_more_threads_than_time_count_as_always(tmp_path: Path) -> None:
     waiting = RunQueueWait(tmp_path, tmp_path)
     threads(tmp_path, t1=0, t2=0)
-    waiting.look(0.0)
+    waiting.sample(0.0)
     threads(tmp_path, t1=10 * S, t2=10 * S)
-    waiting.look(10.0)
+    waiting.sample(10.0)
     assert waiting.ratio == 1.0
 
 
 def test_a_thread_that_is_new_or_another_of_that_number(tmp_path: Path) -> None:
     waiting = RunQueueWait(tmp_path, tmp_path)
     threads(tmp_path, t1=50 * S, t2=0)
-    waiting.look(0.0)
+    waiting.sample(0.0)
     threads(tmp_path, t1=S, t2=0, t3=S)
-    waiting.look(10.0)
+    waiting.sample(10.0)
     assert waiting.ratio == pytest.approx(0.1)
 
 
@@ -64,11 +64,11 @@ def test_what_cannot_be_read_is_not_known(tmp_path: Path, told: str) -> None:
     waiting = RunQueueWait(tmp_path, tmp_path)
     threads(tmp_path, t1=0)
     (tmp_path / "1" / "schedstat").write_text(told)
-    waiting.look(0.0)
-    waiting.look(1.0)
+    waiting.sample(0.0)
+    waiting.sample(1.0)
     assert waiting.ratio is None
     (tmp_path / "tasks").unlink()
-    waiting.look(2.0)
+    waiting.sample(2.0)
     assert waiting.ratio is None
 
 
@@ -78,8 +78,8 @@ def test_of_very_many_threads_the_first_tell(tmp_path: Path) -> None:
         (tmp_path / str(n)).mkdir()
         (tmp_path / str(n) / "schedstat").write_text("0 0 0\n")
     waiting = RunQueueWait(tmp_path, tmp_path)
-    waiting.look(0.0)
-    waiting.look(1.0)
+    waiting.sample(0.0)
+    waiting.sample(1.0)
     assert waiting.ratio == 0.0
 
 
@@ -93,7 +93,7 @@ def test_two_that_share_a_core_wait_for_half_of_the_time(tmp_path: Path) -> None
         waiting = RunQueueWait(tmp_path)
         deadline_s = time.monotonic() + 30.0
         while (waiting.ratio or 0.0) < 0.3 and time.monotonic() < deadline_s:
-            waiting.look(time.monotonic())
+            waiting.sample(time.monotonic())
             time.sleep(0.1)
         assert waiting.ratio is not None and waiting.ratio >= 0.3
     finally:

@@ -55,8 +55,12 @@ class Rig:
         self.runtime.close()
         self.runtime = DockerRuntime(self.options, self.clock, self.wakes.append, self.inventory)
 
-    def observe(self) -> Observation:
-        return self.runtime.observe(self.clock.now_s())
+    def observe(self, later_s: float = 0.0) -> Observation:
+        """A cycle, so much later than it is, in which nothing new is to be done."""
+        now_s = self.clock.now_s() + later_s
+        seen = self.runtime.observe(now_s)
+        self.runtime.advance(now_s)
+        return seen
 
     def apply(self, action: Action) -> Outcome:
         return self.runtime.apply(action, self.clock.now_s())

@@ -17,7 +17,7 @@ from dlsched.model.facts import GpuFact
 from dlsched.model.spec import Bounds, JobSpec
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker.gpus.device_probe import Probe, probe
-from dlsched.runtime.gpu import Look
+from dlsched.runtime.gpu import GpuSnapshot
 
 STAND_INS = {"nvidia0": (1, 11), "nvidia1": (195, 1), "nvidiactl": (195, 255)}
 """The first opens (it is the kernel's log), the others have no driver behind them."""
@@ -43,8 +43,8 @@ class Seen:
             for index in range(2)
         )
 
-    def look(self, _: float) -> Look:
-        return Look(self.devices, None)
+    def poll(self, _: float) -> GpuSnapshot:
+        return GpuSnapshot(self.devices, None)
 
     def close(self) -> None: ...
 

@@ -14,6 +14,7 @@ from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.listing import AGAIN_S, EVERY_S, Listings
 from dlsched.simulation.clock import VirtualClock
+from tests.doubles import texts
 
 
 class FakeEngine:
@@ -253,7 +254,7 @@ def test_one_whose_image_cannot_be_described_hides_no_other(
     assert seen(listings) == {"a"}
     assert listings.trouble is None
     assert listings.last is not None
-    (line,) = listings.last.left_alone
+    (line,) = texts(listings.last.left_alone)
     assert line.endswith("the engine cannot describe it: content digest not found")
 
 
@@ -266,7 +267,7 @@ def test_one_that_cannot_be_described_stays_as_it_was_and_hides_no_other(
     assert seen(listings) == {"a"}
     assert listings.trouble is None
     assert listings.last is not None
-    (line,) = listings.last.left_alone
+    (line,) = texts(listings.last.left_alone)
     assert line.endswith("is left alone: the engine cannot describe it: layer does not exist")
     engine.beyond = set()
     assert seen(refreshed(listings)) == {"a", "b"}
@@ -274,4 +275,4 @@ def test_one_that_cannot_be_described_stays_as_it_was_and_hides_no_other(
     engine.beyond = {"b"}
     assert seen(refreshed(listings)) == {"a", "b"}
     assert listings.last.containers["b"] == known
-    assert listings.last.left_alone == ()
+    assert texts(listings.last.left_alone) == ()

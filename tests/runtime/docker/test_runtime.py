@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.model.actions import Start
-from dlsched.model.facts import ContainerState
+from dlsched.model.facts import ContainerState, OperationKind
 from dlsched.model.spec import Bounds, Limits, Restart
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine
@@ -79,7 +79,8 @@ def test_a_stop_with_long_grace_blocks_nothing(rig: Rig) -> None:
     seen = rig.until(lambda s: (f := fact(s, "deaf")) is not None and f.actual == Limits(1.5))
     now = fact(seen, "deaf")
     assert now is not None and now.operation is not None
-    assert now.operation.startswith("stopping (") and "of grace left" in now.operation
+    assert now.operation.kind is OperationKind.STOPPING
+    assert "of grace left" in now.operation.text
     began_s = time.monotonic()
     assert rig.remove(found, grace_s=60).status == "begun"
     rig.observe()

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.facts import GpuFact, NodeFact, Observation
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
+from dlsched.runtime.docker.gpus.options import GpuOptions
+from tests.doubles import texts
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, VERSION_MISMATCH, Failure, Gpu, Process, Scenario
 from tests.runtime.docker.rig import Rig, fact, job_spec
@@ -24,7 +25,7 @@ def runtime(tmp_path: Path) -> Iterator[DockerRuntime]:
         state_dir=tmp_path / "state",
         host=f"unix://{tmp_path}/absent.sock",
         call_wait_s=0.01,
-        gpus=Gpus(device_folder=tmp_path / "dev"),
+        gpus=GpuOptions(device_folder=tmp_path / "dev"),
     )
     made = DockerRuntime(options, SystemClock(), lambda _: None)
     yield made
@@ -46,10 +47,10 @@ class Loop:
             if good(seen):
                 assert seen.node is not None
                 return seen.node
-            assert time.monotonic() < until_s, (seen.node, self._runtime.troubles())
+            assert time.monotonic() < until_s, (seen.node, texts(self._runtime.alarms()))
 
     def alarmed(self, words: str) -> NodeFact:
-        return self.until(lambda _: words in " ".join(self._runtime.troubles()))
+        return self.until(lambda _: words in " ".join(texts(self._runtime.alarms())))
 
 
 def gpus_of(seen: Observation) -> tuple[GpuFact, ...]:
@@ -62,7 +63,7 @@ def test_gpus_are_in_the_nodes_facts(runtime: DockerRuntime, nvml: Stub, tmp_pat
     (gpu,) = node.gpus
     assert (gpu.uuid, gpu.memory_used_bytes, gpu.busy_ratio) == ("GPU-a", GIB, 0.12)
     assert gpu.nodes == (f"{tmp_path}/dev/nvidia3",)
-    assert (node.gpu_trouble, runtime.troubles()) == (None, ())
+    assert (node.gpu_trouble, texts(runtime.alarms())) == (None, ())
 
 
 def test_a_driver_that_cannot_be_asked_is_an_alarm_as_long_as_that_is_so(
@@ -75,7 +76,7 @@ def test_a_driver_that_cannot_be_asked_is_an_alarm_as_long_as_that_is_so(
     assert node.gpu_trouble is not None
     nvml.show(Scenario((Gpu("GPU-a"),)))
     assert loop.until(gpus_of).gpu_trouble is None
-    assert runtime.troubles() == ()
+    assert texts(runtime.alarms()) == ()
 
 
 def test_a_lost_gpu_is_an_alarm_of_its_own(runtime: DockerRuntime, nvml: Stub) -> None:
@@ -86,7 +87,7 @@ def test_a_lost_gpu_is_an_alarm_of_its_own(runtime: DockerRuntime, nvml: Stub) -
     nvml.show(Scenario(two, (Failure("*", GPU_IS_LOST, "GPU-b"),)))
     node = loop.alarmed("gpu: GPU 1 (GPU-b): fell off the bus (GPU is lost) (look for Xid")
     assert [one.trouble is None for one in node.gpus] == [True, False]
-    assert len(runtime.troubles()) == 1
+    assert len(texts(runtime.alarms())) == 1
 
 
 def test_a_driver_that_hangs_holds_up_no_observation(runtime: DockerRuntime, nvml: Stub) -> None:

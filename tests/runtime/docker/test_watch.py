@@ -25,7 +25,7 @@ from dlsched.runtime.progress.sources import (
     MetricsFile,
     ProgressSource,
 )
-from tests.doubles import job_spec
+from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
 
 
@@ -149,7 +149,7 @@ def test_where_nothing_changed_the_fact_is_the_same_object(tmp_path: Path) -> No
     watch, folder = watched(tmp_path)
     first, _ = watch.fact(1.0, None)
     assert watch.fact(2.0, None)[0] is first
-    assert watch.fact(3.0, "stopping")[0].operation == "stopping"
+    assert watch.fact(3.0, doing("stopping"))[0].operation == doing("stopping")
     assert watch.fact(4.0, None)[0] == first
     (folder / "cpuacct.usage").write_text("9000000000\n")
     assert watch.fact(5.0, None)[0].usage_core_s == 9.0
@@ -262,7 +262,7 @@ def test_limits_that_we_change_are_seen_at_once(tmp_path: Path) -> None:
     watch.doubt()
     assert watch.fact(2.0, None)[0].actual == Limits(0.5)
     (folder / "cpu.cfs_quota_us").write_text("60000\n")
-    assert watch.fact(3.0, "updating")[0].actual == Limits(0.6)
+    assert watch.fact(3.0, doing("updating"))[0].actual == Limits(0.6)
     (folder / "cpu.cfs_quota_us").write_text("70000\n")
     assert watch.fact(4.0, None)[0].actual == Limits(0.7), "the operation is over: look once more"
     watch.close()

@@ -132,7 +132,7 @@ def test_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert folder("state", tmp_path).line == f"{tmp_path} is writable"
-    assert folder("run", tmp_path / "a" / "b").line == f"{tmp_path}/a/b will be made"
+    assert folder("run", tmp_path / "a" / "b").line == f"{tmp_path}/a/b will be created"
     (tmp_path / "file").write_text("")
     assert folder("state", tmp_path / "file" / "in").state == "fail"
     monkeypatch.setattr(os, "access", lambda *_: False)
@@ -152,7 +152,7 @@ def test_sockets(tmp_path: Path) -> None:
     path.write_text("")
     path.chmod(0o660)
     assert socket(path, mine, "status_group").line == f"status.sock: for root and group {mine}"
-    assert socket(path, None, "status_group").line == "status.sock: for root alone"
+    assert socket(path, None, "status_group").line == "status.sock: for root only"
     assert socket(path, other, "status_group").state == "warn"
     path.chmod(0o666)
     assert socket(path, mine, "status_group").state == "fail"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dlsched.model.facts import ComputeMode, GpuProcess
-from dlsched.runtime.gpu import Inventory, Look, reading_costs_s
+from dlsched.runtime.gpu import GpuSnapshot, Inventory, reading_costs_s
 from dlsched.runtime.gpu.inventory import EVERY_S, RETRY_FIRST_S, RETRY_MOST_S, STALE_S
 from tests.nvml.library import Stub, build, loaded
 from tests.nvml.scenario import (
@@ -68,7 +68,7 @@ def make(proc: Path) -> Iterator[Make]:
         inventory.close()
 
 
-def troubles(look: Look) -> dict[str, str | None]:
+def troubles(look: GpuSnapshot) -> dict[str, str | None]:
     return {one.uuid: one.trouble for one in look.devices}
 
 
@@ -85,14 +85,14 @@ def test_devices_are_told_in_the_drivers_order_with_all_figures(nvml: Stub, make
         minor=4,
     )
     nvml.show(Scenario((gpu, TWO[1])))
-    look = make().look(0.0)
+    look = make().poll(0.0)
     first, second = look.devices
     assert (first.uuid, first.index, first.model) == ("GPU-a", 0, "NVIDIA A100-SXM4-40GB")
     assert (first.memory_bytes, first.memory_used_bytes) == (40 * GIB, 3 * GIB)
     assert (first.busy_ratio, first.compute_mode) == (0.37, ComputeMode.EXCLUSIVE)
     assert (first.numa_node, first.nodes, first.part_of) == (1, ("/dev/nvidia4",), None)
     assert (second.uuid, second.index, second.nodes) == ("GPU-b", 1, ("/dev/nvidia1",))
-    assert (look.trouble, look.at_s, look.driver, look.missing) == (None, 0.0, "550.54.15", ())
+    assert (look.problem, look.at_s, look.driver, look.missing) == (None, 0.0, "550.54.15", ())
 
 
 def test_a_process_is_told_with_its_container_memory_and_part_of_the_time(
@@ -108,7 +108,7 @@ def test_a_process_is_told_with_its_container_memory_and_part_of_the_time(
         Process(12, 2 * GIB, graphics=True),
     )
     nvml.show(Scenario((Gpu("GPU-a", processes=listed),)))
-    (device,) = make().look(0.0).devices
+    (device,) = make().poll(0.0).devices
     assert device.processes == (
         GpuProcess(11, CONTAINER, GIB, 0.4),
         GpuProcess(12, CONTAINER, 2 * GIB, 0.0),
@@ -123,7 +123,7 @@ def test_an_agent_in_a_container_finds_the_container_within_its_own(
     add_process(proc, "self", f"4:cpu:/docker/{own}")
     add_process(proc, 11, f"4:cpu:/docker/{own}/docker/{CONTAINER}/docker/{'e' * 64}")
     nvml.show(Scenario((Gpu("GPU-a", processes=(Process(11),)),)))
-    assert make().look(0.0).devices[0].processes[0].container_id == CONTAINER
+    assert make().poll(0.0).devices[0].processes[0].container_id == CONTAINER
 
 
 def test_a_process_that_ended_meanwhile_is_not_told_one_that_cannot_be_seen_is(
@@ -131,17 +131,17 @@ def test_a_process_that_ended_meanwhile_is_not_told_one_that_cannot_be_seen_is(
 ) -> None:
     nvml.show(Scenario((Gpu("GPU-a", processes=(Process(4242, GIB),)),)))
     inventory = make()
-    first, second = inventory.look(0.0), inventory.look(1.0)
-    assert (first.devices[0].processes, first.trouble) == ((), None)
+    first, second = inventory.poll(0.0), inventory.poll(1.0)
+    assert (first.devices[0].processes, first.problem) == ((), None)
     assert second.devices[0].processes == (GpuProcess(4242, None, GIB, 0.0),)
-    assert second.trouble is not None
-    assert "--pid=host" in second.trouble
+    assert second.problem is not None
+    assert "--pid=host" in second.problem
 
 
 def test_the_server_of_mps_is_nobodys_user_of_a_gpu(nvml: Stub, make: Make, proc: Path) -> None:
     add_process(proc, 9, "0::/", "nvidia-cuda-mps")  # as long as the kernel keeps it
     nvml.show(Scenario((Gpu("GPU-a", processes=(Process(9, GIB, 90),)),)))
-    assert make().look(0.0).devices[0].processes == ()
+    assert make().poll(0.0).devices[0].processes == ()
 
 
 def test_mig_instances_stand_for_their_gpu_and_their_use_is_unknown(
@@ -156,7 +156,7 @@ def test_mig_instances_stand_for_their_gpu_and_their_use_is_unknown(
         Instance("MIG-y", 8),
     )
     nvml.show(Scenario((TWO[0], Gpu("GPU-b", minor=1, busy_percent=80, instances=instances))))
-    whole, x, y = make().look(0.0).devices
+    whole, x, y = make().poll(0.0).devices
     assert (whole.uuid, whole.part_of) == ("GPU-a", None)
     assert (x.uuid, x.part_of, x.index) == ("MIG-x", "GPU-b", 1)
     assert (x.memory_bytes, x.memory_used_bytes, x.busy_ratio) == (5 * GIB, GIB, None)
@@ -168,7 +168,7 @@ def test_mig_instances_stand_for_their_gpu_and_their_use_is_unknown(
 
 def test_a_gpu_that_is_to_be_divided_and_is_not_cannot_be_used(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario((Gpu("GPU-a", instances=()),)))
-    look = make().look(0.0)
+    look = make().poll(0.0)
     assert "MIG is on, and it has no instance" in str(troubles(look)["GPU-a"])
     assert look.devices[0].busy_ratio is None
 
@@ -176,9 +176,9 @@ def test_a_gpu_that_is_to_be_divided_and_is_not_cannot_be_used(nvml: Stub, make:
 def test_instances_come_and_go_without_a_trouble(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario((Gpu("GPU-a", instances=(Instance("MIG-x", 7),)),)))
     inventory = make()
-    assert troubles(inventory.look(0.0)) == {"MIG-x": None}
+    assert troubles(inventory.poll(0.0)) == {"MIG-x": None}
     nvml.show(Scenario((Gpu("GPU-a", instances=(Instance("MIG-y", 7), Instance("MIG-z", 8))),)))
-    assert troubles(inventory.look(1.0)) == {"MIG-y": None, "MIG-z": None}
+    assert troubles(inventory.poll(1.0)) == {"MIG-y": None, "MIG-z": None}
 
 
 def test_a_gpu_that_is_divided_and_whole_again_is_told_as_it_is_now(nvml: Stub, make: Make) -> None:
@@ -189,17 +189,17 @@ def test_a_gpu_that_is_divided_and_whole_again_is_told_as_it_is_now(nvml: Stub, 
         (2.0, None, {"GPU-a"}),
     ):
         nvml.show(Scenario((Gpu("GPU-a", instances=instances),)))
-        assert troubles(inventory.look(now_s)) == dict.fromkeys(uuids)
+        assert troubles(inventory.poll(now_s)) == dict.fromkeys(uuids)
 
 
 def test_instances_of_a_lost_gpu_stay_with_its_trouble(nvml: Stub, make: Make) -> None:
     divided = (Gpu("GPU-a", instances=(Instance("MIG-x", 7), Instance("MIG-y", 8))), TWO[1])
     nvml.show(Scenario(divided))
     inventory = make()
-    inventory.look(0.0)
+    inventory.poll(0.0)
     nvml.show(Scenario(divided, (Failure("*", GPU_IS_LOST, "GPU-a"),)))
     lost = "fell off the bus (GPU is lost)"
-    assert troubles(inventory.look(1.0)) == {"MIG-x": lost, "MIG-y": lost, "GPU-b": None}
+    assert troubles(inventory.poll(1.0)) == {"MIG-x": lost, "MIG-y": lost, "GPU-b": None}
 
 
 # ------------------------------------------------------------------------- what fails
@@ -209,8 +209,8 @@ def test_instances_of_a_lost_gpu_stay_with_its_trouble(nvml: Stub, make: Make) -
 def test_a_host_without_the_library_has_no_gpus_and_imports_nothing() -> None:
     look = (
         "import sys; from dlsched.runtime.gpu import Inventory; "
-        "look = Inventory(first_wait_s=20).look(0.0); "
-        "print(look.devices, look.trouble, 'pynvml' in sys.modules)"
+        "look = Inventory(first_wait_s=20).poll(0.0); "
+        "print(look.devices, look.problem, 'pynvml' in sys.modules)"
     )
     environment = {key: value for key, value in os.environ.items() if key != "LD_LIBRARY_PATH"}
     told = subprocess.run(
@@ -222,16 +222,16 @@ def test_a_host_without_the_library_has_no_gpus_and_imports_nothing() -> None:
 
 
 def test_a_library_without_a_driver_is_silence_too(nvml: Stub, make: Make) -> None:
-    look = make().look(0.0)
-    assert (look.devices, look.trouble, look.at_s) == ((), None, 0.0)
+    look = make().poll(0.0)
+    assert (look.devices, look.problem, look.at_s) == ((), None, 0.0)
 
 
 def test_a_driver_that_is_loaded_later_is_found(nvml: Stub, make: Make) -> None:
     inventory = make()
-    assert inventory.look(0.0).devices == ()
+    assert inventory.poll(0.0).devices == ()
     nvml.show(Scenario(TWO))
-    assert inventory.look(RETRY_FIRST_S - 0.1).devices == ()
-    assert troubles(inventory.look(RETRY_FIRST_S)) == {"GPU-a": None, "GPU-b": None}
+    assert inventory.poll(RETRY_FIRST_S - 0.1).devices == ()
+    assert troubles(inventory.poll(RETRY_FIRST_S)) == {"GPU-a": None, "GPU-b": None}
 
 
 def test_it_is_asked_for_ever_more_seldom_while_there_is_no_driver(make: Make) -> None:
@@ -239,7 +239,7 @@ def test_it_is_asked_for_ever_more_seldom_while_there_is_no_driver(make: Make) -
     inventory = Inventory(first_wait_s=20, wait_s=20, find=lambda: asked.append(now_s))
     for second in range(1800):
         now_s = float(second)
-        inventory.look(now_s)
+        inventory.poll(now_s)
     assert asked[:4] == [0.0, 5.0, 15.0, 35.0]
     assert asked[-1] - asked[-2] == RETRY_MOST_S
 
@@ -247,7 +247,7 @@ def test_it_is_asked_for_ever_more_seldom_while_there_is_no_driver(make: Make) -
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (VERSION_MISMATCH, "different versions, as after an upgrade: load the kernel modules anew"),
+        (VERSION_MISMATCH, "different versions, as after an upgrade: reload the kernel modules"),
         (NO_PERMISSION, "Insufficient Permissions (NVML code 4)"),
         (UNKNOWN, "Unknown Error (NVML code 999)"),
     ],
@@ -257,11 +257,11 @@ def test_a_driver_that_cannot_be_opened_is_told(
 ) -> None:
     nvml.show(Scenario(TWO, (Failure("nvmlInitWithFlags", code),)))
     inventory = make()
-    look = inventory.look(0.0)
+    look = inventory.poll(0.0)
     assert look.devices == ()
-    assert words in str(look.trouble)
+    assert words in str(look.problem)
     nvml.show(Scenario(TWO))
-    assert inventory.look(RETRY_FIRST_S).trouble is None
+    assert inventory.poll(RETRY_FIRST_S).problem is None
 
 
 def test_a_gpu_that_falls_off_the_bus_stays_with_its_trouble_and_nothing_else_changes(
@@ -269,10 +269,10 @@ def test_a_gpu_that_falls_off_the_bus_stays_with_its_trouble_and_nothing_else_ch
 ) -> None:
     nvml.show(Scenario((Gpu("GPU-a", used_bytes=GIB, busy_percent=9), TWO[1])))
     inventory = make()
-    before = inventory.look(0.0)
+    before = inventory.poll(0.0)
     nvml.show(Scenario(TWO, (Failure("*", GPU_IS_LOST, "GPU-a"),)))
     for now_s in (1.0, 2.0):
-        look = inventory.look(now_s)
+        look = inventory.poll(now_s)
         lost, other = look.devices
         assert (lost.uuid, lost.model, lost.memory_bytes) == (
             "GPU-a",
@@ -282,27 +282,27 @@ def test_a_gpu_that_falls_off_the_bus_stays_with_its_trouble_and_nothing_else_ch
         assert "fell off the bus" in str(lost.trouble)
         assert (lost.memory_used_bytes, lost.busy_ratio, lost.processes) == (None, None, ())
         assert other == before.devices[1]
-        assert look.trouble is None
+        assert look.problem is None
     nvml.show(Scenario(TWO))
-    assert troubles(inventory.look(3.0)) == {"GPU-a": None, "GPU-b": None}
+    assert troubles(inventory.poll(3.0)) == {"GPU-a": None, "GPU-b": None}
 
 
 def test_a_gpu_that_was_lost_before_the_agent_began_is_told(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario(TWO, (Failure("*", GPU_IS_LOST, "GPU-a"),)))
-    look = make().look(0.0)
+    look = make().poll(0.0)
     assert troubles(look) == {"GPU-b": None}
-    assert str(look.trouble).startswith("GPU 0: fell off the bus")
+    assert str(look.problem).startswith("GPU 0: fell off the bus")
 
 
 def test_a_gpu_that_is_no_longer_listed_stays_with_its_trouble(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario(TWO))
     inventory = make()
-    inventory.look(0.0)
+    inventory.poll(0.0)
     nvml.show(Scenario(TWO[1:]))
-    look = inventory.look(1.0)
+    look = inventory.poll(1.0)
     assert troubles(look) == {"GPU-a": "the driver does not list it any more", "GPU-b": None}
     nvml.show(Scenario(TWO))
-    assert troubles(inventory.look(2.0)) == {"GPU-a": None, "GPU-b": None}
+    assert troubles(inventory.poll(2.0)) == {"GPU-a": None, "GPU-b": None}
 
 
 @pytest.mark.process
@@ -336,21 +336,21 @@ def test_a_figure_that_cannot_be_told_is_unknown_and_all_others_stay(
     whole = Stub(build(), tmp_path / "whole")
     whole.show(Scenario((gpu,)))
     with loaded(whole):
-        (expected,) = Inventory(Path("/dev"), proc, first_wait_s=20).look(0.0).devices
+        (expected,) = Inventory(Path("/dev"), proc, first_wait_s=20).poll(0.0).devices
     failures = () if how == "missing" else (Failure(function, NOT_SUPPORTED),)
     stub.show(Scenario((gpu,), failures))
     with loaded(stub):
         inventory = Inventory(Path("/dev"), proc, first_wait_s=20, wait_s=20)
-        looks = [inventory.look(float(now_s)) for now_s in range(3)]
+        looks = [inventory.poll(float(now_s)) for now_s in range(3)]
         inventory.close()
     assert looks[0].devices[0] == looks[2].devices[0]
     (device,) = looks[2].devices
     told = {name for name in _fields(device) if getattr(device, name) != getattr(expected, name)}
     if function == "nvmlDeviceGetMemoryInfo":
-        assert device.trouble == "the driver does not tell how much memory it has"
+        assert device.trouble == "the driver does not report how much memory it has"
         told.discard("trouble")
     assert {name: getattr(device, name) for name in told} == changed
-    assert looks[2].trouble is None
+    assert looks[2].problem is None
     assert looks[2].missing == ((function,) if how == "missing" else ())
     assert caplog.text.count(function) == (1 if how == "missing" else 0)
 
@@ -362,11 +362,11 @@ def _fields(value: object) -> dict[str, object]:
 def test_a_driver_that_was_loaded_anew_is_opened_anew(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario(TWO))
     inventory = make()
-    inventory.look(0.0)
+    inventory.poll(0.0)
     nvml.show(Scenario(TWO, life=2, driver="560.35.03"))
-    look = inventory.look(1.0)
+    look = inventory.poll(1.0)
     assert troubles(look) == {"GPU-a": None, "GPU-b": None}
-    assert (look.trouble, look.driver) == (None, "560.35.03")
+    assert (look.problem, look.driver) == (None, "560.35.03")
 
 
 def test_a_driver_that_is_unloaded_leaves_its_gpus_in_trouble_until_it_is_back(
@@ -374,14 +374,14 @@ def test_a_driver_that_is_unloaded_leaves_its_gpus_in_trouble_until_it_is_back(
 ) -> None:
     nvml.show(Scenario(TWO))
     inventory = make()
-    inventory.look(0.0)
+    inventory.poll(0.0)
     nvml.unload_driver()
-    look = inventory.look(1.0)
+    look = inventory.poll(1.0)
     words = "the GPU driver is not loaded any more"
-    assert (look.trouble, troubles(look)) == (words, {"GPU-a": words, "GPU-b": words})
+    assert (look.problem, troubles(look)) == (words, {"GPU-a": words, "GPU-b": words})
     nvml.show(Scenario(TWO, life=2))
-    assert inventory.look(2.0).trouble == words
-    assert troubles(inventory.look(1.0 + RETRY_FIRST_S)) == {"GPU-a": None, "GPU-b": None}
+    assert inventory.poll(2.0).problem == words
+    assert troubles(inventory.poll(1.0 + RETRY_FIRST_S)) == {"GPU-a": None, "GPU-b": None}
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_a_lost_gpu_is_looked_for_with_a_new_session_ever_more_seldom(
     for second in range(100):
         now_s = float(second)
         nvml.show(lost if second else Scenario(TWO))
-        look = inventory.look(now_s)
+        look = inventory.poll(now_s)
         assert (troubles(look)["GPU-a"] is not None) == bool(second)
     assert opened == [0.0, 6.0, 16.0, 36.0, 76.0]
 
@@ -412,9 +412,9 @@ def test_a_driver_that_hangs_from_the_start_does_not_hold_up_the_loop(
     nvml.show(Scenario(TWO, hangs=("nvmlInitWithFlags",)))
     inventory = make(first_wait_s=0.05)
     began_s = time.monotonic()
-    looks = [inventory.look(float(now_s)) for now_s in range(100)]
+    looks = [inventory.poll(float(now_s)) for now_s in range(100)]
     assert time.monotonic() - began_s < 4  # and not a hundred waits of 0.05 s
-    assert {(look.devices, look.trouble) for look in looks} == {
+    assert {(look.devices, look.problem) for look in looks} == {
         ((), "the GPU driver has not answered yet")
     }
     nvml.show(Scenario(TWO))
@@ -429,19 +429,19 @@ def test_a_driver_that_hangs_later_is_waited_for_once_and_its_figures_grow_old(
     fresh = soon(inventory, 0.0)
     nvml.show(Scenario(TWO[:1], hangs=("nvmlDeviceGetMemoryInfo",)))
     threads = threading.active_count()
-    assert inventory.look(1.0) == fresh
-    assert inventory.look(1.0 + STALE_S - 0.1) == fresh
-    old = inventory.look(1.0 + STALE_S)
-    assert old.trouble == "the GPU driver does not answer: what is told of GPUs is old"
+    assert inventory.poll(1.0) == fresh
+    assert inventory.poll(1.0 + STALE_S - 0.1) == fresh
+    old = inventory.poll(1.0 + STALE_S)
+    assert old.problem == "the GPU driver does not answer: the state of GPUs is old"
     (device,) = old.devices
     assert (device.uuid, device.memory_bytes, device.trouble) == ("GPU-a", 40 * GIB, None)
     assert (device.memory_used_bytes, device.busy_ratio) == (None, None)
     for now_s in range(20, 60):
-        assert inventory.look(float(now_s)) == old
+        assert inventory.poll(float(now_s)) == old
     assert threading.active_count() <= threads + 1
     nvml.show(Scenario(TWO))
     again = soon(inventory, 60.0, lambda look: look.at_s == 60.0 or len(look.devices) == 2)
-    assert again.trouble is None
+    assert again.problem is None
 
 
 @pytest.mark.parametrize(("wait_s", "waited_s"), [(1e-9, 0.0), (9.0, 9.0)])
@@ -453,19 +453,19 @@ def test_a_driver_slower_than_the_loop_would_wait_is_not_waited_for(
     monkeypatch.setattr(Inventory, "_take", lambda self, s: (waits.append(s), take(self, 20.0))[1])
     nvml.show(Scenario(TWO))
     inventory = make(wait_s=wait_s, first_wait_s=7.0)
-    inventory.look(0.0)
-    inventory.look(1.0)
+    inventory.poll(0.0)
+    inventory.poll(1.0)
     assert waits == [0.0, 7.0, 0.0, waited_s]
 
 
 def soon(
     inventory: Inventory,
     now_s: float,
-    good: Callable[[Look], bool] = lambda look: bool(look.devices),
-) -> Look:
+    good: Callable[[GpuSnapshot], bool] = lambda look: bool(look.devices),
+) -> GpuSnapshot:
     """The first good look, within a while of real time."""
     until_s = time.monotonic() + 20
-    while not good(look := inventory.look(now_s)):
+    while not good(look := inventory.poll(now_s)):
         assert time.monotonic() < until_s, look
         now_s += EVERY_S
     return look
@@ -484,26 +484,26 @@ def test_without_a_thread_to_be_had_it_tells_what_it_knows_and_tries_again(
     inventory = make()
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        assert inventory.look(0.0).devices == ()
-    assert len(inventory.look(1.0).devices) == 2
+        assert inventory.poll(0.0).devices == ()
+    assert len(inventory.poll(1.0).devices) == 2
 
 
 def test_it_looks_no_more_often_than_is_of_use(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario(TWO[:1]))
     inventory = make()
-    first = inventory.look(0.0)
+    first = inventory.poll(0.0)
     nvml.show(Scenario(TWO))
-    assert inventory.look(EVERY_S - 0.01) is first
-    assert len(inventory.look(EVERY_S).devices) == 2
+    assert inventory.poll(EVERY_S - 0.01) is first
+    assert len(inventory.poll(EVERY_S).devices) == 2
 
 
 def test_after_its_end_it_tells_the_last_look_and_asks_no_more(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario(TWO[:1]))
     inventory = make()
-    last = inventory.look(0.0)
+    last = inventory.poll(0.0)
     inventory.close()
     nvml.show(Scenario(TWO))
-    assert inventory.look(100.0) is last
+    assert inventory.poll(100.0) is last
     import pynvml
 
     with pytest.raises(pynvml.NVMLError) as refused:
@@ -514,7 +514,7 @@ def test_after_its_end_it_tells_the_last_look_and_asks_no_more(nvml: Stub, make:
 def test_the_end_does_not_wait_for_a_driver_that_hangs(nvml: Stub, make: Make) -> None:
     nvml.show(Scenario(TWO, hangs=("*",)))
     inventory = make(first_wait_s=0.01, wait_s=0.01)
-    inventory.look(0.0)
+    inventory.poll(0.0)
     began_s = time.monotonic()
     inventory.close()
     assert time.monotonic() - began_s < 5
@@ -524,7 +524,7 @@ def test_the_end_does_not_wait_for_a_driver_that_hangs(nvml: Stub, make: Make) -
 @pytest.mark.process
 def test_a_program_ends_while_its_driver_hangs(nvml_stub: Stub) -> None:
     nvml_stub.show(Scenario(TWO, hangs=("*",)))
-    program = "from dlsched.runtime.gpu import Inventory; print(Inventory().look(0.0).trouble)"
+    program = "from dlsched.runtime.gpu import Inventory; print(Inventory().poll(0.0).problem)"
     told = subprocess.run(
         [sys.executable, "-c", program],
         env=nvml_stub.environment,
@@ -543,7 +543,7 @@ def test_a_child_process_opens_the_driver_for_itself(nvml_stub: Stub) -> None:
 import os, json
 from dlsched.runtime.gpu import Inventory
 inventory = Inventory(first_wait_s=20, wait_s=20)
-uuids = lambda now_s: [one.uuid for one in inventory.look(now_s).devices]
+uuids = lambda now_s: [one.uuid for one in inventory.poll(now_s).devices]
 here = uuids(0.0)
 if os.fork() == 0:
     print(json.dumps([here, uuids(0.1)]), flush=True)

@@ -47,7 +47,7 @@ def test_the_library_is_found_where_there_is_one(nvml: Stub) -> None:
     ],
 )
 def test_errors_are_told_in_words_with_what_to_do(code: int, words: str, cure: str) -> None:
-    told = typed.in_words(pynvml.NVMLError(code))
+    told = typed.describe(pynvml.NVMLError(code))
     assert told == words
     found = remedy(GpuFact("GPU-a", 0, "A100", 1, trouble=told))
     assert found.startswith(cure)

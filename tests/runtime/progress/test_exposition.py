@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from dlsched.runtime.progress.exposition import LINE_BYTES, MOST_LINES, Pages, Told
+from dlsched.runtime.progress.exposition import LINE_BYTES, MOST_LINES, PageDelta, Pages
 
 VLLM = """# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency.
 # TYPE vllm:e2e_request_latency_seconds histogram
@@ -27,7 +27,7 @@ nv_inference_queue_duration_us{{model="a",version="1"}} 77
 """
 
 
-def taken(*pages: str, name: str | None = None, from_end: bool = True) -> Told:
+def taken(*pages: str, name: str | None = None, from_end: bool = True) -> PageDelta:
     reader = Pages(name, from_end=from_end)
     return [reader.take(page.encode()) for page in pages][-1]
 
@@ -36,7 +36,7 @@ def test_vllm_is_known() -> None:
     told = taken(VLLM.format(half=1, all=2, sum=1.1), VLLM.format(half=3, all=6, sum=3.6))
     assert told.latency is not None
     assert (told.latency.count, told.latency.sum_s) == (4, pytest.approx(2.5))
-    assert (told.bad_lines, told.trouble) == (0, None)
+    assert (told.bad_lines, told.problem) == (0, None)
 
 
 def test_triton_is_known_by_its_counters() -> None:
@@ -89,12 +89,12 @@ def test_a_gauge_is_told_when_it_changes() -> None:
 
 def test_two_gauges_of_a_name_are_not_guessed_between() -> None:
     told = taken('loss{split="a"} 1\nloss{split="b"} 2\n', name="loss")
-    assert (told.value, told.trouble) == (None, "2 series of that metric, and one is wanted")
+    assert (told.value, told.problem) == (None, "2 series of that metric, and one is wanted")
 
 
 def test_a_page_without_the_metric_is_said() -> None:
-    assert taken("up 1\n", name="accuracy").trouble == "there is no accuracy among its metrics"
-    trouble = taken("nv_inference_request_failure 1\n").trouble
+    assert taken("up 1\n", name="accuracy").problem == "there is no accuracy among its metrics"
+    trouble = taken("nv_inference_request_failure 1\n").problem
     assert trouble is not None and "vllm:e2e_request_latency_seconds or nv_" in trouble
 
 

@@ -12,7 +12,7 @@ import pytest
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.log_pattern import LogReader, Pattern
-from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, Reading
+from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
 
 DEADLINE_S = 30.0
 LATENCY = r"took (?P<latency_ms>\S+) ms"
@@ -55,7 +55,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_pattern, "FIRST_RETRY_S", 0.01)
 
 
-def read_until(reader: LogReader, enough: int, now_s: float = 5.0) -> Reading:
+def read_until(reader: LogReader, enough: int, now_s: float = 5.0) -> SourceReading:
     """Read until so many reports or bad lines have come."""
     reports, bad, refused = [], 0, None
     deadline_s = time.monotonic() + DEADLINE_S
@@ -66,7 +66,7 @@ def read_until(reader: LogReader, enough: int, now_s: float = 5.0) -> Reading:
         bad += reading.bad_lines
         refused = refused or reading.refused
         time.sleep(0.002)
-    return Reading(tuple(reports), bad, reading.trouble, refused)
+    return SourceReading(tuple(reports), bad, reading.problem, refused)
 
 
 def test_latencies_are_counted_together(log: FakeLog) -> None:
@@ -176,14 +176,14 @@ def test_a_log_that_cannot_be_read_is_said_and_tried_again(log: FakeLog) -> None
     log.refuses = EngineUnavailable("configured logging driver does not support reading")
     reader = LogReader(log, LATENCY)
     deadline_s = time.monotonic() + DEADLINE_S
-    while (reading := reader.read(1.0)).trouble is None:
+    while (reading := reader.read(1.0)).problem is None:
         assert time.monotonic() < deadline_s
-    assert reading.trouble == (
+    assert reading.problem == (
         "its log cannot be read: configured logging driver does not support reading"
     )
     log.refuses = None
     log.chunks.put(b"took 1 ms\n")
-    assert read_until(reader, 1).trouble is None
+    assert read_until(reader, 1).problem is None
     assert set(log.opened) == {True}, "what was printed before the first connection counts"
     reader.close()
 
@@ -244,7 +244,7 @@ def test_without_a_thread_it_is_said_and_tried_again(
     reader = LogReader(log, LATENCY)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        assert reader.read(1.0).trouble == "its log is not followed: can't start new thread"
+        assert reader.read(1.0).problem == "its log is not followed: can't start new thread"
     log.chunks.put(b"took 1 ms\n")
-    assert read_until(reader, 1).trouble is None
+    assert read_until(reader, 1).problem is None
     reader.close()

@@ -19,7 +19,7 @@ from dlsched.runtime.progress.scrape import (
     NO_ADDRESS,
     ScrapeReader,
 )
-from dlsched.runtime.progress.sidecar import Reading
+from dlsched.runtime.progress.sidecar import SourceReading
 
 DEADLINE_S = 30.0
 Serve = Callable[[socket.socket], None]
@@ -70,7 +70,7 @@ def reader_of(server: Server, name: str = "m", **more: object) -> ScrapeReader:
     return ScrapeReader("127.0.0.1", server.port, "/metrics", name, **more)  # type: ignore[arg-type]
 
 
-def answered(reader: ScrapeReader, now_s: float) -> Reading:
+def answered(reader: ScrapeReader, now_s: float) -> SourceReading:
     """Ask at that moment, wait for the answer, and take it up."""
     reader.read(now_s)
     deadline_s = time.monotonic() + DEADLINE_S
@@ -91,7 +91,7 @@ def test_what_happened_in_between_is_told_with_the_time_of_asking(server: Server
     assert told.latency is not None
     assert (told.latency.count, told.latency.sum_s) == (5, 0.5)
     assert (told.received_s, told.span_s) == (104.0, 4.0)
-    assert (reading.bad_lines, reading.trouble) == (0, None)
+    assert (reading.bad_lines, reading.problem) == (0, None)
     assert server.asked[0].startswith(b"GET /metrics HTTP/1.1\r\n")
     assert b"Accept-Encoding: identity" in server.asked[0]
 
@@ -118,7 +118,7 @@ def test_a_gauge_is_the_targets_metric(server: Server) -> None:
 
 
 def test_a_container_without_an_address_is_said_and_nobody_is_asked() -> None:
-    assert ScrapeReader(None, 9000).read(1.0) == Reading(trouble=NO_ADDRESS)
+    assert ScrapeReader(None, 9000).read(1.0) == SourceReading(problem=NO_ADDRESS)
 
 
 def test_a_proxy_in_the_environment_is_not_asked(
@@ -127,7 +127,7 @@ def test_a_proxy_in_the_environment_is_not_asked(
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     server.serve = answer(b"m_sum 1\nm_count 10\n")
-    assert answered(reader_of(server), 1.0).trouble is None
+    assert answered(reader_of(server), 1.0).problem is None
 
 
 def drip(head: bytes) -> Serve:
@@ -195,9 +195,9 @@ def test_a_hostile_server_costs_half_a_second_and_is_said(
     reading = answered(reader, 1.0)
     assert time.monotonic() - began_s < ANSWER_S + 5.0
     assert reading.reports == ()
-    assert reading.trouble is not None and reading.trouble.isprintable()
-    assert reading.trouble.startswith(f"http://127.0.0.1:{server.port}/metrics: {why}")
-    assert reader.read(1.6).trouble == reading.trouble, "it stands until an answer comes"
+    assert reading.problem is not None and reading.problem.isprintable()
+    assert reading.problem.startswith(f"http://127.0.0.1:{server.port}/metrics: {why}")
+    assert reader.read(1.6).problem == reading.problem, "it stands until an answer comes"
 
 
 def test_reading_waits_for_nothing(server: Server) -> None:
@@ -216,7 +216,7 @@ def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     reading = answered(ScrapeReader("127.0.0.1", port, name="m"), 1.0)
-    assert reading.trouble == f"http://127.0.0.1:{port}/metrics: Connection refused"
+    assert reading.problem == f"http://127.0.0.1:{port}/metrics: Connection refused"
 
 
 def test_a_fault_of_our_own_is_said_and_ends_nothing(
@@ -226,7 +226,7 @@ def test_a_fault_of_our_own_is_said_and_ends_nothing(
         raise KeyError("surprise")
 
     monkeypatch.setattr(scrape, "_page", fail)
-    assert "not understood" in str(answered(reader_of(server), 1.0).trouble)
+    assert "not understood" in str(answered(reader_of(server), 1.0).problem)
 
 
 def test_the_first_page_spans_the_time_since_the_start(server: Server) -> None:
@@ -248,5 +248,5 @@ def test_without_a_thread_it_is_said_and_tried_again(
     reader = reader_of(server)
     with monkeypatch.context() as patched:
         patched.setattr(threading.Thread, "start", refuse)
-        assert "not asked: can't start new thread" in str(answered(reader, 1.0).trouble)
-    assert answered(reader, 2.0).trouble is None
+        assert "not asked: can't start new thread" in str(answered(reader, 1.0).problem)
+    assert answered(reader, 2.0).problem is None

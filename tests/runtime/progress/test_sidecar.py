@@ -59,7 +59,7 @@ def descriptors() -> int:
 
 
 def test_lines_come_once_with_the_agents_own_time(reader: SidecarReader, metrics: Path) -> None:
-    assert reader.read(0.0).trouble is None, "no file yet is no trouble"
+    assert reader.read(0.0).problem is None, "no file yet is no trouble"
     append(metrics, '{"t": 9e99, "step": 1}', '{"t": -5, "step": 2}')
     first = reader.read(7.0)
     assert [report.received_s for report in first.reports] == [7.0, 7.0]
@@ -231,14 +231,14 @@ def test_only_a_regular_file_is_opened(
     for now_s in range(3):
         reading = reader.read(float(now_s))
         assert reading.reports == ()
-        assert reading.trouble == (
+        assert reading.problem == (
             f"/run/dlsched/out/metrics.jsonl is {said}, not a regular file: not read"
         )
     assert descriptors() == before, "each try lets go of what it opened"
     metrics.rmdir() if what == "directory" else metrics.unlink()
     append(metrics, '{"step": 2}')
     assert steps(reader) == [2]
-    assert reader.read(9.0).trouble is None
+    assert reader.read(9.0).problem is None
 
 
 @pytest.mark.parametrize("target", ["/etc", "../dlsched-real/out"])
@@ -254,7 +254,7 @@ def test_no_component_of_the_path_may_be_a_symbolic_link(
     reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
     reading = reader.read(0.0)
     assert reading.reports == ()
-    assert reading.trouble == "/run/dlsched/out is a symbolic link, not a directory: not followed"
+    assert reading.problem == "/run/dlsched/out is a symbolic link, not a directory: not followed"
     assert descriptors() == before
     reader.close()
 
@@ -264,13 +264,13 @@ def test_no_component_of_the_path_may_be_a_symbolic_link(
 )
 def test_a_path_that_leads_out_is_not_walked(tmp_path: Path, out: Path, path: str) -> None:
     reader = SidecarReader(PID, path, tmp_path / "proc", expect=lambda: True)
-    assert "is wanted" in (reader.read(0.0).trouble or "")
+    assert "is wanted" in (reader.read(0.0).problem or "")
 
 
 def test_a_missing_directory_is_said_and_looked_for_again(tmp_path: Path, out: Path) -> None:
     out.rename(out.with_name("later"))
     reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True)
-    assert reader.read(0.0).trouble == "/run/dlsched/out: no such directory in the container"
+    assert reader.read(0.0).problem == "/run/dlsched/out: no such directory in the container"
     out.with_name("later").rename(out)
     append(out / "metrics.jsonl", '{"step": 1}')
     assert steps(reader) == [1]
@@ -328,7 +328,7 @@ def test_a_bad_line_is_counted_and_the_next_one_read(
         reading = reader.read(0.0)
         seen += [report.sample and report.sample.step for report in reading.reports]
         bad_lines += reading.bad_lines
-        assert reading.trouble is None
+        assert reading.problem is None
     assert (seen, bad_lines) == ([1], 1)
 
 
@@ -351,7 +351,7 @@ def test_a_pid_that_is_another_process_is_not_read(
     before = descriptors()
     reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: answers.pop(0))
     reading = reader.read(0.0)
-    assert (reading.reports, reading.trouble) == ((), "the container's process is gone")
+    assert (reading.reports, reading.problem) == ((), "the container's process is gone")
     assert descriptors() == before
 
 
@@ -429,5 +429,5 @@ def test_a_file_that_rests_where_its_disk_is_lost_is_a_trouble_and_no_exception(
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "fstat", lost)
-        assert os.strerror(errno.ESTALE) in (reader.read(1.0).trouble or "")
-    assert reader.read(2.0).trouble is None
+        assert os.strerror(errno.ESTALE) in (reader.read(1.0).problem or "")
+    assert reader.read(2.0).problem is None

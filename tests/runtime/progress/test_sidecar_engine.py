@@ -77,7 +77,7 @@ def read_until(reader: SidecarReader, enough: Callable[[list[Report]], Any]) -> 
     while not enough(reports):
         reading = reader.read(time.monotonic())
         assert time.monotonic() < deadline_s, f"{reports} {reading}"
-        assert (reading.trouble, reading.bad_lines) == (None, 0)
+        assert (reading.problem, reading.bad_lines) == (None, 0)
         reports += reading.reports
         time.sleep(0.02)
     return reports
@@ -142,11 +142,11 @@ os.symlink("/etc/shadow", "{OUT}/metrics.jsonl")
 time.sleep(600)
 """)
     deadline_s = time.monotonic() + DEADLINE_S
-    while (reading := reader.read(time.monotonic())).trouble is None:
+    while (reading := reader.read(time.monotonic())).problem is None:
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
     docker_client.kill(container)
     assert (reading.reports, reading.bad_lines) == ((), 0)
-    assert reading.trouble == (
+    assert reading.problem == (
         f"{OUT}/metrics.jsonl is a symbolic link, not a regular file: not read"
     )

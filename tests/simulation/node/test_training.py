@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model.spec import AccuracyTarget
+from dlsched.model.spec import AccuracyTarget, Tier
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.training import Training, tier_steps
 from dlsched.simulation.node.workloads import TrainingLoad
@@ -34,9 +34,8 @@ def test_times_are_exact_whatever_the_pieces(pieces: int) -> None:
     assert one.ends_in_s() == 25.0
     for index in range(pieces):
         one.advance(25.0 * index / pieces, 25.0 / pieces)
-    first, second = tier_steps(LOAD, TARGET)
-    assert (first, second) == (14, 47)
-    assert one.tier_times_s == pytest.approx([14 / 4, 47 / 4])
+    assert tier_steps(LOAD, TARGET) == {Tier.DELIVER: 14, Tier.FINISH: 47}
+    assert one.tier_times_s == pytest.approx({Tier.DELIVER: 14 / 4, Tier.FINISH: 47 / 4})
     assert one.usage_core_s == pytest.approx(50.0)
     samples = [line.sample for line in one.lines(25.0) if line.sample is not None]
     assert [sample.step for sample in samples] == list(range(10, 101, 10))
@@ -73,7 +72,7 @@ def test_a_crash_goes_back_to_the_checkpoint_but_a_tier_once_reached_stays() -> 
     one = training()
     one.grant(2.0, 8.0)
     one.advance(0.0, 12.4)  # step 49.6
-    reached = list(one.tier_times_s)
+    reached = dict(one.tier_times_s)
     one.crash()
     assert one.ends_in_s() == pytest.approx(75 * 0.25)
     assert one.tier_times_s == reached

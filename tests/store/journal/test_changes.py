@@ -10,7 +10,7 @@ from dlsched.model.decision import Decision
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Checkpoint, Limits, Stop
 from dlsched.model.state import Delivered, JobState, JobView, Reached, Tiers
-from dlsched.store.journal.changes import Seen, changes, events, recollected
+from dlsched.store.journal.changes import Reported, changes, events, last_reported
 from tests.store.journal.reports import GPU, job, report, resized
 
 
@@ -72,7 +72,7 @@ def on_gpus(cycle: int, trouble: str | None, lost: str | None = None) -> CycleRe
 
 def test_trouble_with_a_jobs_gpu_and_its_end_are_told_once_each() -> None:
     told = []
-    known: dict[str, Seen] = {}
+    known: dict[str, Reported] = {}
     cycles = [(None, None), ("off the bus", None), ("off the bus", None), (None, None)]
     for cycle, (trouble, lost) in enumerate([*cycles, (None, "taken away"), (None, None)], 1):
         happened, known = events(on_gpus(cycle, trouble, lost), known)
@@ -119,7 +119,7 @@ def test_events_tell_a_jobs_life() -> None:
         ("beta", "arrived", None, "running"),
         ("alpha", "left", "failed", None),
     ]
-    assert states == {"beta": Seen(JobState.RUNNING, Tiers())}
+    assert states == {"beta": Reported(JobState.RUNNING, Tiers())}
 
 
 def test_nobody_leaves_while_the_engine_does_not_answer() -> None:
@@ -192,7 +192,7 @@ def foretold(cycle: int, kind: ForecastKind, view: JobView | None = None) -> Cyc
 
 
 def test_a_target_that_goes_out_of_reach_and_comes_back_is_told_once_each() -> None:
-    known: dict[str, Seen] = {}
+    known: dict[str, Reported] = {}
     told = []
     kinds = [ForecastKind.EXPECTED] * 10 + [ForecastKind.CROWDED] * 100
     kinds += [ForecastKind.IMPOSSIBLE] * 100 + [ForecastKind.MET] * 100
@@ -213,7 +213,7 @@ def test_a_target_that_goes_out_of_reach_and_comes_back_is_told_once_each() -> N
 
 
 def test_how_targets_stand_is_not_told_again_by_the_next_run() -> None:
-    known = recollected(foretold(1, ForecastKind.CROWDED))
+    known = last_reported(foretold(1, ForecastKind.CROWDED))
     again, known = events(foretold(100, ForecastKind.CROWDED), known)
     _, known = events(foretold(200, ForecastKind.MET), known)
     back, _ = events(foretold(300, ForecastKind.MET), known)

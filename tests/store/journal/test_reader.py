@@ -44,7 +44,7 @@ def test_the_history_is_read_while_it_is_written(path: Path, journal: Journal) -
         put(journal, 26, 31)
         assert list(reports) == [report(n) for n in range(9, 32)]
         assert (reader.last_cycle(), reader.last_now_s()) == (31, 1031.0)
-        assert reader.trouble is None
+        assert reader.problem is None
 
 
 def test_a_range_outside_of_the_history_is_empty(path: Path, journal: Journal) -> None:
@@ -91,7 +91,7 @@ def test_what_is_no_journal_answers_nothing_and_says_so(path: Path, content: byt
         assert (reader.last_changes("a", 1), reader.events("a", 1)) == ((), ())
         assert reader.kept_memory("dqoes") is None
         assert reader.growth(1000).lasts_s is None
-        assert str(path) in (reader.trouble or "")
+        assert str(path) in (reader.problem or "")
 
 
 ENDLESS = "WITH RECURSIVE n(c) AS (SELECT 1 UNION ALL SELECT c + 1 FROM n)"
@@ -112,7 +112,7 @@ def test_tables_that_are_no_journals_are_not_asked(path: Path, frames: str) -> N
 
     with JournalReader(path) as reader:
         assert reader.cycles() == range(0)
-        assert reader.trouble == f"{path}: not a journal of dlsched's"
+        assert reader.problem == f"{path}: not a journal of dlsched's"
 
 
 def test_a_newer_file_is_told(path: Path) -> None:
@@ -121,7 +121,7 @@ def test_a_newer_file_is_told(path: Path) -> None:
 
     with JournalReader(path) as reader:
         assert reader.cycles() == range(0)
-        assert "has version 99" in (reader.trouble or "")
+        assert "has version 99" in (reader.problem or "")
 
 
 def test_a_newer_file_is_read_as_far_as_it_is_understood(path: Path, journal: Journal) -> None:
@@ -132,7 +132,7 @@ def test_a_newer_file_is_read_as_far_as_it_is_understood(path: Path, journal: Jo
 
     with JournalReader(path) as reader:
         assert list(reader.reports()) == [report(n) for n in range(1, 13)]
-        assert "has version 99" in (reader.trouble or "")
+        assert "has version 99" in (reader.problem or "")
 
 
 def test_changes_of_a_newer_file_are_told_as_far_as_they_are_understood(
@@ -163,7 +163,7 @@ def test_a_cut_off_file_is_read_as_far_as_it_goes(path: Path, journal: Journal) 
     assert read
     assert read == [report(item.snapshot.cycle) for item in read]
     assert len(read) < 900
-    assert str(path) in (reader.trouble or "")
+    assert str(path) in (reader.problem or "")
 
 
 def test_a_damaged_row_costs_the_rest_of_its_group(path: Path, journal: Journal) -> None:
@@ -177,7 +177,7 @@ def test_a_damaged_row_costs_the_rest_of_its_group(path: Path, journal: Journal)
         numbers = [item.snapshot.cycle for item in reader.reports(1, 30)]
 
     assert numbers == [*range(1, 15), *range(21, 31)]
-    assert "cycle 15 cannot be read" in (reader.trouble or "")
+    assert "cycle 15 cannot be read" in (reader.problem or "")
 
 
 def test_the_last_cycle_comes_with_what_was_remembered_as_far_as_it_can_be_read(
@@ -194,7 +194,7 @@ def test_the_last_cycle_comes_with_what_was_remembered_as_far_as_it_can_be_read(
         connection.commit()
     with JournalReader(path) as reader:
         assert reader.last() == (None, {"dqoes": {"wants": [], "interval_s": 22}})
-        assert "cycle 24 cannot be read" in (reader.trouble or "")
+        assert "cycle 24 cannot be read" in (reader.problem or "")
 
 
 def test_a_directory_that_cannot_be_written_is_no_hindrance(path: Path, journal: Journal) -> None:
@@ -204,6 +204,6 @@ def test_a_directory_that_cannot_be_written_is_no_hindrance(path: Path, journal:
     try:
         with JournalReader(path) as reader:
             assert reader.cycle(3) == report(3)
-            assert reader.trouble is None
+            assert reader.problem is None
     finally:
         path.parent.chmod(0o700)

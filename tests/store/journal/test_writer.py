@@ -61,7 +61,7 @@ def test_every_cycle_comes_back_with_a_whole_frame_every_so_often(path: Path) ->
         put(journal, *reports)
         assert [journal.cycle(n) for n in range(1, 24)] == reports
         assert journal.cycle(24) is None
-        assert journal.trouble() is None
+        assert journal.problem() is None
 
     assert whole_frames(path) == [1, 11, 21]
 
@@ -196,12 +196,12 @@ def test_a_file_that_cannot_grow_is_told_and_goes_on_when_it_can(path: Path) -> 
             put(journal, report(2), report(3))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        assert journal.trouble() is not None
-        assert "journal not written: " in journal.trouble()
+        assert journal.problem() is not None
+        assert "journal not written: " in journal.problem()
         assert journal.lost_cycles == 2
 
         put(journal, report(4), report(5))
-        assert journal.trouble() is None
+        assert journal.problem() is None
 
     assert kept(path) == [1, 4, 5]
     assert whole_frames(path) == [1, 4]
@@ -212,13 +212,13 @@ def test_a_directory_that_cannot_be_made_is_told_and_tried_again(tmp_path: Path)
     blocked.write_text("a file where the directory should be")
 
     with opened(blocked / "journal.db") as journal:
-        assert "journal not written: " in (journal.trouble() or "")
+        assert "journal not written: " in (journal.problem() or "")
         put(journal, report(1))
         assert (journal.lost_cycles, journal.last_cycle()) == (1, 0)
 
         blocked.unlink()
         put(journal, report(2))
-        assert journal.trouble() is None
+        assert journal.problem() is None
         assert journal.cycle(2) == report(2)
 
 
@@ -228,7 +228,7 @@ def test_what_is_no_database_is_moved_aside_and_told(path: Path) -> None:
 
     with opened(path) as journal:
         put(journal, report(1))
-        assert "moved to journal.db.corrupt-1, a new one begun" in (journal.trouble() or "")
+        assert "moved to journal.db.corrupt-1, a new one begun" in (journal.problem() or "")
         assert journal.cycle(1) == report(1)
 
     assert path.with_name("journal.db.corrupt-1").read_bytes().startswith(b"no database")
@@ -244,7 +244,7 @@ def test_a_file_that_breaks_while_in_use_is_moved_aside(path: Path) -> None:
 
     with opened(path) as journal:
         put(journal, report(400), report(401), report(402))
-        assert "corrupt-1" in (journal.trouble() or "")
+        assert "corrupt-1" in (journal.problem() or "")
         assert journal.cycle(402) == report(402)
 
 
@@ -256,7 +256,7 @@ def test_a_file_deleted_while_in_use_is_made_anew_and_told(path: Path) -> None:
         put(journal, report(3))
         assert kept(path) == [3]
         assert whole_frames(path) == [3]
-        assert journal.trouble() == "journal was deleted: a new one begun"
+        assert journal.problem() == "journal was deleted: a new one begun"
 
 
 def test_a_newer_versions_file_is_kept_aside(path: Path) -> None:
@@ -265,7 +265,7 @@ def test_a_newer_versions_file_is_kept_aside(path: Path) -> None:
         connection.execute("PRAGMA user_version = 99")
 
     with opened(path) as journal:
-        assert "has version 99" in (journal.trouble() or "")
+        assert "has version 99" in (journal.problem() or "")
 
     assert path.with_name("journal.db.version-99-1").exists()
 
@@ -275,9 +275,9 @@ def test_a_report_that_cannot_be_told_is_lost_alone(path: Path) -> None:
 
     with opened(path) as journal:
         put(journal, report(1), report(2, decision=odd))
-        assert journal.trouble() == "journal not written: cycle 2: set is not a plain value"
+        assert journal.problem() == "journal not written: cycle 2: set is not a plain value"
         put(journal, report(2), report(3), report(3))
-        assert journal.trouble() == "journal not written: cycle 3: not after cycle 3"
+        assert journal.problem() == "journal not written: cycle 3: not after cycle 3"
 
     assert kept(path) == [1, 2, 3]
 
@@ -287,7 +287,7 @@ def test_text_that_is_no_unicode_is_kept_exactly_and_told_legibly(path: Path) ->
 
     with opened(path) as journal:
         put(journal, hostile)
-        assert journal.trouble() is None
+        assert journal.problem() is None
         assert journal.cycle(1) == hostile
 
     with JournalReader(path) as reader:
@@ -320,7 +320,7 @@ def test_a_file_past_its_bound_shrinks(path: Path) -> None:
 
     with opened(path, frame_s=10.0, max_bytes=bound_bytes) as journal:
         put(journal, *(report(n, *jobs) for n in range(700, 762)))
-        assert journal.trouble() is None
+        assert journal.problem() is None
         assert journal.growth().bytes <= bound_bytes
     assert path.stat().st_size <= bound_bytes
     assert kept(path)[-1] == 761

@@ -26,6 +26,7 @@ from dlsched.estimate.tuning import (
     ROOM_RATIO,
 )
 from dlsched.model.forecast import Forecast
+from dlsched.model.resource import Resource
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
@@ -149,11 +150,17 @@ def place(
         *(placing, triage, views, memory, capacity_cores, rule, now_s, wanted_cores, even),
         free=free,
         fits=fits,
+        resource=snapshot.resource,
     )
-    _give_short(placing, triage, views, memory, rule, even, wanted_cores, free=free)
+    _give_short(
+        *(placing, triage, views, memory, rule, even, wanted_cores),
+        free=free,
+        resource=snapshot.resource,
+    )
     for job in hopeless:
         one = memory[job.spec.name]
-        told = hopeless_outlook(one, job, now_s, band=rule.mode == "band")
+        band, resource = rule.mode == "band", snapshot.resource
+        told = hopeless_outlook(one, job, now_s, band=band, resource=resource)
         # A closed loop would take whole cores from the others, and never be quick enough.
         weight = even if free and one.may_be_open else floor
         placing.give(job.spec.name, None, floor, max(weight, 1e-6), told)
@@ -296,6 +303,7 @@ def _give_met(
     *,
     free: bool,
     fits: bool,
+    resource: Resource,
 ) -> None:
     """What meets the targets. `free`: weights divide, `fits`: the services fit the node.
 
@@ -337,7 +345,7 @@ def _give_met(
         weight = use if loop or not free else max(use, even_cores)
         if not fits:
             weight *= AHEAD
-        told = met_outlook(one, job, now_s, limit, need.best_cores, band=band)
+        told = met_outlook(one, job, now_s, limit, need.best_cores, band=band, resource=resource)
         placing.give(name, limit, use, max(weight, 1e-6), told)
 
 
@@ -357,6 +365,7 @@ def _give_short(
     wanted_cores: float,
     *,
     free: bool,
+    resource: Resource,
 ) -> None:
     """What is left, to those whose targets do not fit: in `band`, no more than meets them."""
     floor = FINE * even_cores
@@ -371,7 +380,7 @@ def _give_short(
             limit = _held(one.best.ceiling_cores, views[need.name], CLEARLY - 1.0)
         lacks = fewest_givers(need.least_cores - floor - triage.left_cores, largest)
         needed = float(f"{need.least_cores:.3g}")
-        told = crowded_outlook(one.target_s, one.quantile, needed, lacks)
+        told = crowded_outlook(one.target_s, one.quantile, needed, lacks, resource)
         use, weight = min(floor + spare, even_cores, need.best_cores), floor
         if free and one.may_be_open:
             # Its queue grows while others compute: it precedes trainings and jobs without a target.

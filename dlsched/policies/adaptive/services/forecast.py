@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
 from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Progress
 from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.services.model import BAND_RATIO, ServiceMemory
@@ -31,6 +32,7 @@ def met_outlook(
     needs_cores: float,
     *,
     band: bool,
+    resource: Resource = CPU,
 ) -> tuple[str, Forecast]:
     """Of a service that is given what meets its target: that ceiling, for that mean use."""
     model, target_s = one.model, one.target_s
@@ -41,7 +43,7 @@ def met_outlook(
     given = None if cores is None else _three(cores)
     needs = _three(needs_cores)
     if _keeps(measured_s, target_s, band=band):
-        return _met(target_s, one.quantile, _three(measured_s), given, needs)
+        return _met(target_s, one.quantile, _three(measured_s), given, needs, resource)
     samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
@@ -49,11 +51,11 @@ def met_outlook(
     since_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0)
     at_s = since_s + in_s if since_s + in_s > now_s else now_s + in_s
     told = (target_s, one.quantile, _three(measured_s), given, needs, round(at_s), in_s)
-    return _expected(*told)
+    return _expected(*told, resource)
 
 
 def hopeless_outlook(
-    one: ServiceMemory, job: JobView, now_s: float, *, band: bool
+    one: ServiceMemory, job: JobView, now_s: float, *, band: bool, resource: Resource = CPU
 ) -> tuple[str, Forecast]:
     """Of a service whose target nothing meets, as it is known; unless it is seen to be met."""
     target_s = one.target_s
@@ -65,7 +67,8 @@ def hopeless_outlook(
             seen = f"{_s(_three(measured_s))} now, though that seemed out of reach"
             return unknown_outlook(target_s, one.quantile, seen)
     best_s = float(f"{one.best_s or 0.0:.3g}")
-    return impossible_outlook(target_s, one.quantile, best_s, one.useless_until_s > now_s)
+    tried = one.useless_until_s > now_s
+    return impossible_outlook(target_s, one.quantile, best_s, tried, resource)
 
 
 def _keeps(latency_s: float, target_s: float, *, band: bool) -> bool:
@@ -101,9 +104,15 @@ def _hangs(progress: Progress, usual_s: float) -> bool:
 
 @lru_cache(maxsize=_KEPT)
 def _met(
-    asked: float, quantile: float | None, measured: float, given: float | None, needs: float
+    asked: float,
+    quantile: float | None,
+    measured: float,
+    given: float | None,
+    needs: float,
+    resource: Resource,
 ) -> tuple[str, Forecast]:
-    why = f"{_target(asked, quantile)}: {_s(measured)} now, {_given(given)}, it needs {needs:g}"
+    has = _given(given, resource)
+    why = f"{_target(asked, quantile)}: {_s(measured)} now, {has}, it needs {needs:g}"
     return why, Forecast(ForecastKind.MET, "latency", needs_cores=needs, why=why)
 
 
@@ -116,10 +125,11 @@ def _expected(
     needs: float,
     at_s: float,
     in_s: float,
+    resource: Resource,
 ) -> tuple[str, Forecast]:
     why = (
-        f"{_target(asked, quantile)}: {_s(measured)} of late, {_given(given)}, which is expected "
-        f"to meet it; the requests of {_s(in_s)} tell"
+        f"{_target(asked, quantile)}: {_s(measured)} of late, {_given(given, resource)}, "
+        f"which is expected to meet it; the requests of {_s(in_s)} tell"
     )
     return why, Forecast(
         ForecastKind.EXPECTED,
@@ -134,11 +144,15 @@ def _expected(
 
 @lru_cache(maxsize=_KEPT)
 def crowded_outlook(
-    asked: float, quantile: float | None, needs: float, lacks: tuple[tuple[str, float], ...]
+    asked: float,
+    quantile: float | None,
+    needs: float,
+    lacks: tuple[tuple[str, float], ...],
+    resource: Resource = CPU,
 ) -> tuple[str, Forecast]:
     """Of a service whose target does not fit beside the others'."""
     givers = " and ".join(f"{name} gave {cores:g}" for name, cores in lacks)
-    why = f"{_target(asked, quantile)} needs {needs:g} cores, "
+    why = f"{_target(asked, quantile)} needs {resource.amount(needs, 'g')}, "
     if givers:
         why += f"which others are satisfied with; it would be met if {givers}"
     else:
@@ -148,10 +162,11 @@ def crowded_outlook(
 
 @lru_cache(maxsize=_KEPT)
 def impossible_outlook(
-    asked: float, quantile: float | None, best: float, tried: bool
+    asked: float, quantile: float | None, best: float, tried: bool, resource: Resource = CPU
 ) -> tuple[str, Forecast]:
     """Of a service whose target nothing here meets."""
-    how = "more CPU was tried in vain" if tried else "with all the CPU that it can use"
+    more = resource.name
+    how = f"more {more} was tried in vain" if tried else f"with all the {more} that it can use"
     if best > asked and _s(best) != _s(asked):
         why = f"{_target(asked, quantile)} cannot be met here: {_s(best)} at best, {how}"
     else:
@@ -174,8 +189,8 @@ def _target(asked_s: float, quantile: float | None) -> str:
     return f"{kind} {_s(asked_s)}"
 
 
-def _given(cores: float | None) -> str:
-    return "no ceiling" if cores is None else f"given {cores:g} cores"
+def _given(cores: float | None, resource: Resource) -> str:
+    return "no ceiling" if cores is None else f"given {resource.amount(cores, 'g')}"
 
 
 def _s(seconds: float) -> str:

@@ -273,9 +273,10 @@ def _contradiction(
             return "a request cannot take longer than its service runs"
     idle = job.usage.cpu_cores is not None and job.attained_core_s <= known.attained_core_s
     if idle and known.model is None:
-        return "a request cannot be answered without CPU time"
+        return f"a request cannot be answered without {snapshot.resource.time}"
     if (seen.cpu_core_s or 0.0) > _CONTRADICTED * cores * sketch.sum_s:
-        return "a request cannot take less than its CPU time, on all cores"
+        spread = ", on all cores" if cores > 1 else ""
+        return f"a request cannot take less than its {snapshot.resource.time}{spread}"
     return None
 
 

@@ -56,20 +56,24 @@ def place(
     memories = {job.name: followed(job, before.get(job.name), now_s, pressed) for job in jobs}
     _fit(jobs, memories, rule)
     usual = Usual.of(jobs, memories, rule)
-    worths = {job.name: worth(job, memories[job.name], now_s, rule, usual) for job in jobs}
+    resource = snapshot.resource
+    worths = {
+        job.name: worth(job, memories[job.name], now_s, rule, usual, resource) for job in jobs
+    }
     wides = {job.name: _wide(job, memories[job.name], capacity_cores) for job in jobs}
     floors = {job.name: min(job.spec.bounds.floor_cores, wides[job.name]) for job in jobs}
     order = _order(jobs, memories, worths, wides, capacity_cores, rule)
     given = _given(order, floors, wides, worths, capacity_cores, rule)
-    weights = _weights(order, given, floors, worths, capacity_cores)
+    promised = {job.name for job in jobs if job.spec.bounds.promised}
+    weights = _weights(order, given, floors, promised, worths, capacity_cores)
     told = {name: memory.outlooks for name, memory in memories.items()}
     anew = any(_stale(job, memories[job.name], now_s, len(jobs)) for job in jobs)
     if anew:
-        told = outlooks(jobs, order, memories, worths, given, now_s, capacity_cores, rule)
+        told = outlooks(jobs, order, memories, worths, given, now_s, capacity_cores, rule, resource)
     why = {}
     for name, cores in given.items():
         memory, one = memories[name], worths[name]
-        why[name] = f"{one.why}: {cores:.2f} cores"
+        why[name] = f"{one.why}: {resource.amount(cores, '.2f')}"
         first = name == order[0] or cores > MOSTLY * wides[name]
         known_as = (memory.given_cores, memory.first, memory.late)
         if anew or known_as != (cores, first, one.risks_deadline):
@@ -229,6 +233,7 @@ def _weights(
     order: Sequence[str],
     given: Mapping[str, float],
     floors: Mapping[str, float],
+    promised: Collection[str],
     worths: Mapping[str, Worth],
     capacity_cores: float,
 ) -> dict[str, float]:
@@ -254,7 +259,7 @@ def _weights(
             following *= FINE
         weights[name] = max(weight, min(floors[name], _UNASKED_CORES), _LEAST_WEIGHT)
         before += given[name]
-    asked = {name: floors[name] for name in order[1:] if floors[name] > _UNASKED_CORES}
+    asked = {name: floors[name] for name in order[1:] if name in promised and floors[name] > 0.0}
     others = math.fsum(weight for name, weight in weights.items() if name not in asked)
     free_cores = max(capacity_cores - math.fsum(asked.values()), LITTLE * capacity_cores)
     for name, floor in asked.items():

@@ -15,6 +15,7 @@ from typing import Literal
 from dlsched.estimate.learning import Reach
 from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView, Reached
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
@@ -117,6 +118,7 @@ def outlooks(
     now_s: float,
     capacity_cores: float,
     rule: AdaptiveParameters,
+    resource: Resource = CPU,
 ) -> dict[str, tuple[Forecast, ...]]:
     """What can be expected of each job's tiers and of its end."""
     values = (rule.deliver_weight, rule.finish_weight, rule.end_weight)
@@ -140,6 +142,7 @@ def outlooks(
             given,
             now_s,
             rule,
+            resource,
         )
         for job in jobs
     }
@@ -159,6 +162,7 @@ def _of_job(
     given: Mapping[str, float],
     now_s: float,
     rule: AdaptiveParameters,
+    resource: Resource,
 ) -> tuple[Forecast, ...]:
     target = job.spec.target
     assert isinstance(target, AccuracyTarget)
@@ -193,7 +197,7 @@ def _of_job(
             continue
         at_s = in_s[place]
         assert at_s is not None
-        outlook = _expected(tier, goal, now_s, at_s, left, steps, reach, cores)
+        outlook = _expected(tier, goal, now_s, at_s, left, steps, reach, cores, resource)
         if tier == "deliver":
             outlook = _in_time(job, outlook, left, at_s, cores, given, now_s)
         told.append(outlook)
@@ -201,7 +205,7 @@ def _of_job(
         end_s = in_s[2]
         # Whoever it waits for may take up to twice as long, or nothing.
         spread_s = max(end_s - worth.end_core_s / cores, 0.0)
-        why = f"{worth.end_core_s:.0f} core-s are left to the end"
+        why = f"{resource.work(worth.end_core_s)} are left to the end"
         if known.told_steps is None or not rule.heeds_total_steps:
             why += ", by its way to finish"
         told.append(
@@ -231,6 +235,7 @@ def _expected(
     step_core_s: float,
     reach: Reach,
     cores: float,
+    resource: Resource,
 ) -> Forecast:
     """With the interval from that of its steps, at the pace of the forecast, and of its waiting."""
     pace = left_core_s / max(in_s, 1e-9)
@@ -250,7 +255,7 @@ def _expected(
         at_s=now_s + in_s,
         earliest_s=now_s + min(earliest_s, in_s),
         latest_s=now_s + latest_s,
-        why=f"{goal} is about {left_core_s:.0f} core-s off ({low:.0f} to {high:.0f})",
+        why=f"{goal} is about {resource.work(left_core_s)} off ({low:.0f} to {high:.0f})",
     )
 
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from dlsched.estimate.tuning import MOSTLY
 from dlsched.model.forecast import ForecastKind
+from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
@@ -152,22 +153,27 @@ def worth(
     now_s: float,
     rule: AdaptiveParameters,
     usual: Usual = NOTHING_USUAL,
+    resource: Resource = CPU,
 ) -> Worth:
     """What it is worth to serve that job now, among others of whom `usual` is known."""
     if _silent(job, known, now_s, rule):
         # Whoever tells nothing has no tier to be brought to: the more it had, the later it comes.
         left_core_s = max(job.attained_core_s, 1.0)
         index = job.spec.weight * rule.end_weight / left_core_s
-        why = f"silent, after {job.attained_core_s:.0f} core-s"
+        why = f"silent, after {resource.work(job.attained_core_s)}"
         return Worth(index, left_core_s, job.attained_core_s, False, False, why, silent=True)
     tiers, usual_core_s = _tiers(known, rule), usual.beside(job.name)
     if known.step_core_s is None or not known.paced or tiers is None:
-        return _newcomers(job, known, rule, usual_core_s)
-    return _ranked(job, known, known.step_core_s, tiers, rule, usual_core_s)
+        return _newcomers(job, known, rule, usual_core_s, resource)
+    return _ranked(job, known, known.step_core_s, tiers, rule, usual_core_s, resource)
 
 
 def _newcomers(
-    job: JobView, known: TrainingMemory, rule: AdaptiveParameters, usual_core_s: float | None
+    job: JobView,
+    known: TrainingMemory,
+    rule: AdaptiveParameters,
+    usual_core_s: float | None,
+    resource: Resource,
 ) -> Worth:
     # As with heavy tails: what is left is about as much as what was done.
     left_core_s = max(job.attained_core_s, 1.0)
@@ -176,7 +182,8 @@ def _newcomers(
     if usual_core_s is not None and job.tiers.delivered is None:
         like_others_core_s = _left_core_s(job.attained_core_s, usual_core_s)
         index = rule.deliver_weight / like_others_core_s
-        why += f", {like_others_core_s:.0f} core-s to {known.target[1]:g} if it is like the others"
+        work = resource.work(like_others_core_s)
+        why += f", {work} to {known.target[1]:g} if it is like the others"
     late = _late(job, known)
     return Worth(job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why)
 
@@ -188,6 +195,7 @@ def _ranked(
     tiers: _Tiers,
     rule: AdaptiveParameters,
     usual_core_s: float | None,
+    resource: Resource,
 ) -> Worth:
     open_tiers = (job.tiers.delivered is None, job.tiers.finished is None)
     told = heeded_steps(known, rule)
@@ -224,7 +232,7 @@ def _ranked(
         fitted_value += weights[tier] * sure * tiers.chances[tier]
         # What it brings as far as the fit says, and what it brings in the long run.
         index = max(index, fitted_value / left_core_s, value / most_core_s)
-        parts.append(f"{left_core_s:.0f} core-s to {known.target[1 + tier]:g}")
+        parts.append(f"{resource.work(left_core_s)} to {known.target[1 + tier]:g}")
     end_core_s = max(step_core_s * (end - known.step), least_core_s)
     index = max(index, (value + rule.end_weight) / end_core_s)
     parts.append(f"{end_core_s:.0f} to the end")

@@ -119,8 +119,8 @@ class TradlPolicy:
                     snapshot.now_s,
                     first=job.name in first,
                 )
-                + ("no ceiling" if lift else f"{limits[job.name]:.3f} cores")
-                for job in jobs
+                + ("no ceiling" if one is None else snapshot.resource.amount(one))
+                for job, one in ((job, limits[job.name]) for job in jobs)
             },
             memory=TradlMemory((*known.values(), *kept), interval_s, snapshot.now_s),
             next_s=interval_s,

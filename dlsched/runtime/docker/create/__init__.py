@@ -1,1 +1,1 @@
-"""From a job's spec to a running container."""
+"""Creates and starts a job's container."""

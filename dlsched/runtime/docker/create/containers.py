@@ -1,8 +1,5 @@
-"""From a job's spec to what the engine makes a container from.
-
-Owns that translation. It must not call the engine; what the engine would take in silence and do
-otherwise than the user meant raises ValueError, in one line.
-"""
+"""Translates a job's spec into the engine's create call. Pure. What the engine would silently
+accept with another meaning raises ValueError, in one line."""
 
 from __future__ import annotations
 
@@ -32,25 +29,23 @@ class Surroundings:
     """What a container gets beside its spec."""
 
     environment: Mapping[str, str]
-    """The whole environment: the spec's, with the sidecar's added."""
+    """The whole environment: the spec's and the sidecar's."""
     labels: Mapping[str, str]
     cgroup_parent: str
     tmpfs: Mapping[str, str]
-    """Options by place; the job writes its progress there."""
+    """Options by path; the job writes its progress there."""
     read_only: Mapping[str, Path]
-    """Host directories bound read-only, by their place in the container."""
+    """Host directories bound read-only, by their path in the container."""
     confined: Confinement | None = None
-    """What a user's container is held to; None: it is the operator's."""
+    """Restrictions of a user's container; None: it is the operator's."""
     gpus: Injection = NO_GPUS
     mps: MpsClient | None = None
-    """How it shares its GPUs; None: not by MPS."""
+    """How it shares its GPUs by MPS; None: without MPS."""
 
 
 def create_body(spec: JobSpec, limits: Limits, shares: int | None, around: Surroundings) -> Body:
-    """The body of the engine's create call; `shares` None: the engine's default.
-
-    Raises ValueError for a volume or port that is none.
-    """
+    """The body of the engine's create call; `shares` None: the engine's default. Raises ValueError
+    for an invalid volume or port."""
     container = spec.container
     ports = _ports(container.ports)
     return _without_none(
@@ -71,7 +66,7 @@ def create_body(spec: JobSpec, limits: Limits, shares: int | None, around: Surro
 
 
 def restart_policy(restart: Restart) -> Body:
-    """Docker's own restart policy, in its words."""
+    """Docker's own restart policy."""
     retries = restart.max_retries if restart.name == "on-failure" else 0
     return {"Name": restart.name, "MaximumRetryCount": retries}
 
@@ -82,7 +77,7 @@ def restart_update(restart: Restart) -> Body:
 
 
 NO_RESTART = restart_update(Restart("no"))
-"""For a container that is to end."""
+"""For a container that is being stopped."""
 
 
 def _host_config(
@@ -133,17 +128,17 @@ def _host_config(
 
 
 def _confined(bounds: Confinement | None) -> Body:
-    """No more processes than that, and no rights that the first one has not."""
+    """Limit the number of processes, and forbid gaining privileges."""
     if bounds is None:
         return {}
     return {"PidsLimit": bounds.pids, "SecurityOpt": ["no-new-privileges:true"]}
 
 
 def _mounts(volumes: tuple[str, ...], *, shallow: bool) -> tuple[list[Body], list[str]]:
-    """Mounts, whose missing sources the engine refuses, and binds for what mounts cannot say.
+    """Mounts, whose missing sources the engine refuses, and binds for what mounts cannot express.
 
-    `shallow`: a bind that may only be read leaves out file systems mounted below its source, since
-    to older engines and kernels those stay open for writing.
+    `shallow`: a read-only bind leaves out file systems mounted below its source, which stay
+    writable with older engines and kernels.
     """
     mounts: list[Body] = []
     binds: list[str] = []
@@ -220,8 +215,8 @@ def _nanoseconds(seconds: float | None) -> int | None:
     return None if seconds is None else round(seconds * 1e9)
 
 
-def _list(words: tuple[str, ...] | None) -> list[str] | None:
-    return None if words is None else list(words)
+def _list(values: tuple[str, ...] | None) -> list[str] | None:
+    return None if values is None else list(values)
 
 
 def _without_none(body: Body) -> Body:

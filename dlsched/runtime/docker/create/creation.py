@@ -1,9 +1,5 @@
-"""A job's container, made and started: the one place where the engine is asked to create one.
-
-Owns what a container gets beside its spec, and what is done about a name that is taken. It must not
-decide whether a job should be started. Calls wait for the engine: they belong in a background
-thread.
-"""
+"""Creates and starts a job's container; the only caller of the engine's create. Calls block on the
+engine: they belong in a background thread."""
 
 from __future__ import annotations
 
@@ -47,7 +43,7 @@ from dlsched.runtime.docker.identity.labels import (
 )
 from dlsched.runtime.docker.limits.group import ParentGroup
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 
 _PASSING = (
     "port is already allocated",
@@ -55,12 +51,12 @@ _PASSING = (
     "is marked for removal",
     "No such container",
 )
-"""Refusals that pass: another job's end cures them, or the container was removed while it was
+"""Temporary refusals: they last until another job ends, or the container was removed while it was
 being started, as when a job is stopped at that moment."""
 
 
 class StartFailed(DlschedError):
-    """The container cannot be started; whether it is worth trying again."""
+    """The container cannot be started; `retryable`: a later attempt may succeed."""
 
     def __init__(self, reason: str, *, retryable: bool) -> None:
         self.retryable = retryable
@@ -68,13 +64,13 @@ class StartFailed(DlschedError):
 
 
 class Creation:
-    """Makes the containers of one instance. May be used from any thread."""
+    """Creates the containers of one instance. Thread-safe."""
 
     def __init__(
         self,
         engine: Engine,
         group: ParentGroup,
-        hands: Hands,
+        writer: LimitWriter,
         instance: str,
         state_dir: Path,
         driver: Callable[[], str],
@@ -82,12 +78,11 @@ class Creation:
         confine: Callable[[JobSpec], Confinement | None] = lambda _: None,
         mps_pipes: Callable[[], Path | None] = lambda: running_pipes(os.environ),
     ) -> None:
-        """`driver` asks the engine for its cgroup driver; `injector` knows how GPUs get into a
-        container, `confine` what a user's container is held to, and `mps_pipes` where clients of
-        MPS find it (None: it does not run)."""
+        """`driver` asks the engine for its cgroup driver; `confine` returns a user's restrictions,
+        `mps_pipes` where clients find MPS (None: it does not run)."""
         self._engine = engine
         self._group = group
-        self._hands = hands
+        self._writer = writer
         self._instance = instance
         self._state_dir = state_dir
         self._driver = driver
@@ -97,11 +92,10 @@ class Creation:
         self._installing = threading.Lock()
 
     def start(self, action: Start, image: Body, heritage: Heritage | None = None) -> str:
-        """Make the job's container and start it; returns its id.
+        """Create the job's container and start it; returns its id.
 
-        One of the job's name and spec that is there already is started instead; not so where it
-        is to take over a `heritage`. Raises StartFailed, EngineUnavailable, OSError; what it made
-        is then removed again.
+        An existing container of the same name and spec is started instead, unless there is a
+        `heritage`. Raises StartFailed, EngineUnavailable, OSError, after removing what it created.
         """
         name = container_name(self._instance, action.job)
         if len(action.gpus) != action.spec.container.gpus:
@@ -112,7 +106,7 @@ class Creation:
             if heritage is not None:
                 around = replace(around, labels={**around.labels, ORIGIN: heritage.origin})
             by_file = around.gpus.access is GpuAccess.LEGACY
-            # To such a one the engine can be told nothing later: what it goes back to is told now.
+            # The engine must not update it later: it gets its ceiling at creation.
             limits = Limits(action.spec.bounds.ceiling_cores) if by_file else action.limits
             shares = None if by_file else action.cpu_shares
             body = create_body(action.spec, limits, shares, around)
@@ -130,26 +124,26 @@ class Creation:
                 raise StartFailed(error.reason, retryable=False) from error
             container, made = self._found(name, action, limits, shares), False
         try:
-            # Before it runs: whatever happens to the agent, it can be given its ceiling.
-            self._hands.remember(container, _own(action))
+            # Before it runs: its ceiling can be restored whatever happens to the agent.
+            self._writer.remember(container, _own(action))
             write_allotment(inside, self._allotment(action, around.mps))
             self._engine.start(container)
             if by_file:
-                # Until then, and where it fails until a later cycle, it has its ceiling.
+                # Until this succeeds, now or in a later cycle, it has its ceiling.
                 with suppress(DlschedError, OSError, ValueError):
-                    self._hands.set(container, action.limits, action.cpu_shares, own=_own(action))
+                    self._writer.set(container, action.limits, action.cpu_shares, own=_own(action))
         except (EngineRefused, Untouchable) as error:
             if made:
                 with suppress(DlschedError):
                     self._engine.remove(container)
             passing = isinstance(error, Untouchable) or any(
-                words in error.reason for words in _PASSING
+                text in error.reason for text in _PASSING
             )
             raise StartFailed(str(error), retryable=passing) from error
         return container
 
     def _allotment(self, action: Start, mps: MpsClient | None) -> Allotment:
-        # All of a GPU's memory needs no word: a job that is told of a bound begins to use CUDA.
+        # No bound for a whole GPU: a job that reads one initialises CUDA.
         bounds = [(memory_on(action.spec, gpu.memory_bytes), gpu) for gpu in self._gpus(action)]
         memory = [most_bytes for most_bytes, gpu in bounds if most_bytes < gpu.memory_bytes]
         return Allotment(
@@ -172,15 +166,15 @@ class Creation:
         pipes = self._mps_pipes() if gpus.access is not None and confined is None else None
         mps = None if pipes is None else client_of(action.spec, pipes, self._gpus(action))
         own = dict(action.spec.container.environment)
-        # The operator may ask for more by the environment; a user would get others' GPUs by it.
-        heard = gpus.environment
+        # The operator may override it; a user could reach others' GPUs by it.
+        added = gpus.environment
         if not action.gpus and confined is None:
-            heard = {name: text for name, text in heard.items() if name not in own}
+            added = {name: text for name, text in added.items() if name not in own}
         return Surroundings(
             environment=container_environment(
                 action.job,
                 variables.get("PYTHONPATH"),
-                {**own, **heard, **({} if mps is None else mps.environment)},
+                {**own, **added, **({} if mps is None else mps.environment)},
             ),
             labels={
                 **labels_of(action.spec, self._instance, action.source),
@@ -195,12 +189,12 @@ class Creation:
         )
 
     def _reporter(self) -> Path:
-        # Two installations at once would clear away each other's unfinished files.
+        # Concurrent installations would remove each other's unfinished files.
         with self._installing:
             return install_reporter(self._state_dir)
 
     def _found(self, name: str, action: Start, limits: Limits, shares: int | None) -> str:
-        """The container that has the name already: ours to start, or a reason to fail."""
+        """Start the container that already has the name, if it is the job's; raises StartFailed."""
         try:
             body = self._engine.inspect(name)
             found, inherited = inspected(body), inherits_labels(self._engine, body)
@@ -220,7 +214,7 @@ class Creation:
                 self._engine.remove(found.container_id)
             raise StartFailed(f"container {short} was made for other GPUs", retryable=True)
         try:
-            self._hands.set(found.container_id, limits, shares, own=_own(action))
+            self._writer.set(found.container_id, limits, shares, own=_own(action))
             if not found.risks_gpus:
                 restart = restart_update(action.spec.container.restart)
                 self._engine.update(found.container_id, restart)

@@ -1,8 +1,4 @@
-"""Images: are they there, and if not, fetch them, each only once at a time.
-
-Owns pulls, their progress and the credentials for them. It must not know containers. All of it
-blocks; it runs in the background threads of starts.
-"""
+"""Finds images, and pulls missing ones, each only once at a time. All calls block."""
 
 from __future__ import annotations
 
@@ -30,11 +26,11 @@ _FOR_GOOD = (
     "invalid reference",
     "does not exist",
 )
-"""What a registry says when asking again changes nothing."""
+"""Phrases in a registry's permanent refusals."""
 
 
 class ImageMissing(DlschedError):
-    """The image cannot be had; whether it is worth trying again."""
+    """The image is not available; `retryable`: a later attempt may succeed."""
 
     def __init__(self, reason: str, *, retryable: bool) -> None:
         self.retryable = retryable
@@ -43,7 +39,7 @@ class ImageMissing(DlschedError):
 
 @dataclass(slots=True)
 class _Progress:
-    """How far a pull has come, layer by layer."""
+    """Progress of a pull by layer."""
 
     layers: dict[str, tuple[int, int]] = field(default_factory=dict)
 
@@ -66,7 +62,7 @@ class _Progress:
 
 
 class Images:
-    """The engine's images, and the pulls under way."""
+    """The engine's images, and the pulls in progress."""
 
     def __init__(self, engine: Engine, config_file: Path | None) -> None:
         self._engine = engine
@@ -78,15 +74,15 @@ class Images:
         self,
         reference: str,
         policy: Literal["missing", "always", "never"],
-        tell: Callable[[Callable[[], str]], None],
+        report: Callable[[Callable[[], str]], None],
     ) -> Body:
-        """The image's description, after a pull where the policy wants one.
+        """The image's description, after a pull if the policy wants one.
 
-        `tell` is handed the progress, to be asked at any time. Raises ImageMissing,
+        `report` receives a function that returns the progress. Raises ImageMissing,
         EngineUnavailable or EngineRefused.
         """
         if policy == "always":
-            self._pull(reference, tell)
+            self._pull(reference, report)
         try:
             return self._engine.image(reference)
         except EngineRefused as error:
@@ -96,17 +92,17 @@ class Images:
             raise ImageMissing(
                 f"image {reference} is not on this host, and pull_policy is never", retryable=False
             )
-        self._pull(reference, tell)
+        self._pull(reference, report)
         return self._engine.image(reference)
 
-    def _pull(self, reference: str, tell: Callable[[Callable[[], str]], None]) -> None:
+    def _pull(self, reference: str, report: Callable[[Callable[[], str]], None]) -> None:
         with self._lock:
             if reference not in self._pulls:
                 progress = _Progress()
                 future = begin(lambda: self._fetch(reference, progress), "pull")
                 self._pulls[reference] = (future, progress)
             future, progress = self._pulls[reference]
-        tell(progress.__str__)
+        report(progress.__str__)
         try:
             future.result()
         finally:
@@ -128,7 +124,7 @@ class Images:
             raise ImageMissing(f"image {reference}: {error}", retryable=True) from error
 
     def _credentials(self, repository: str) -> bytes | None:
-        """The registry's credentials, read anew for each pull. Raises ImageMissing."""
+        """The registry's credentials, read again for each pull. Raises ImageMissing."""
         try:
             if self._config_file is not None:
                 self._config_file.read_bytes()
@@ -144,6 +140,6 @@ class Images:
 
 
 def _missing(reference: str, reason: str) -> ImageMissing:
-    for_good = any(word in reason.lower() for word in _FOR_GOOD)
-    # A name that no server resolves is `no such host`: the network may come back.
+    for_good = any(phrase in reason.lower() for phrase in _FOR_GOOD)
+    # `no such host` is not permanent: the network may come back.
     return ImageMissing(f"image {reference} cannot be pulled: {reason}", retryable=not for_good)

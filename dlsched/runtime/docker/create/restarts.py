@@ -1,9 +1,4 @@
-"""Restart policies that are not what the spec says, set back.
-
-A stop sets the policy to `no` first; where the agent ends in the middle of it, and the job is
-wanted again, nothing else would undo that. Owns that repair. It must not know what is wanted:
-it takes containers that nobody is stopping, and gives whoever wants to time to say so.
-"""
+"""Restores restart policies that a stop has set to `no` and an agent that ended left so."""
 
 from __future__ import annotations
 
@@ -17,23 +12,21 @@ from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.identity.labels import Inspected
 
 AFTER_S = 5.0
-"""A stop that is still wanted has begun again by then. Also the time between two tries."""
+"""A stop that is still wanted has begun again by then. Also the time between two attempts."""
 
 
 class Restarts:
-    """The running containers whose restart policy strays, and since when."""
+    """Running containers whose restart policy differs, and since when."""
 
     def __init__(self, engine: Engine, want: Callable[[str | None], None]) -> None:
-        """`want` is told, from a thread, which container to look at again."""
+        """`want` is called, from a thread, with the container to inspect again."""
         self._engine = engine
         self._want = want
         self._since_s: dict[str, float] = {}
 
     def set_back(self, idle: Iterable[Inspected], now_s: float) -> dict[str, Future[None]]:
-        """Begin to set back what strays for a while; `idle`: nothing is being done to these.
-
-        Returns the calls by container: until its call is done a container must not be stopped.
-        """
+        """Begin to restore policies that have differed for a while; `idle`: without an operation.
+        Returns the calls by container, which must not be stopped until its call is done."""
         since_s, calls = {}, {}
         for one in idle:
             strays = one.restart is not None and one.restart_strays and one.alive

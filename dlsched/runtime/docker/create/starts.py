@@ -1,7 +1,4 @@
-"""Starts under way: image, create, start, each in the background, and what became of them.
-
-Owns one attempt per job. It must not decide whether a job should be started.
-"""
+"""Starts in progress: pull, create and start in the background, one attempt for each job."""
 
 from __future__ import annotations
 
@@ -21,27 +18,25 @@ from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.docker.listing import Listing
 
 KEPT = 1000
-"""Failures are told until the next start, but of a job that is gone there is none: of more than
-so many attempts those are forgotten that have been over for longest."""
+"""Attempts kept: failures are reported until the job's next start, which may never come; beyond
+this number the oldest finished attempts are dropped."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """One start under way. The thread writes stage and progress, the loop reads them."""
+    """One start in progress. The thread writes stage and progress, the loop reads them."""
 
     action: Start
     pulled: bool = False
-    """An attempt before this one pulled the image, for the same spec."""
+    """An earlier attempt pulled the image for the same spec."""
     stage: Literal["pulling", "pulled", "starting"] = "starting"
     progress: Callable[[], str] = lambda: ""
     ended_s: float = 0.0
     future: Future[str | None] = field(default_factory=Future)
-    """The container's id; None after a pull, which wants to be started anew."""
+    """The container's id; None after a pull, which needs another start."""
 
 
 class Starts:
-    """The starts that this agent has begun."""
-
     def __init__(
         self,
         images: Images,
@@ -50,7 +45,7 @@ class Starts:
         ended: Callable[[str | None, str], None],
         now_s: Callable[[], float],
     ) -> None:
-        """`ended` is told from the thread."""
+        """`ended` is called from the thread."""
         self._images = images
         self._creation = creation
         self._gate = gate
@@ -59,7 +54,7 @@ class Starts:
         self._attempts: dict[str, _Attempt] = {}
 
     def begin(self, action: Start) -> Outcome:
-        """Begin to start a job, unless that is under way already."""
+        """Begin to start a job, unless that is in progress already."""
         before = self._attempts.get(action.job)
         pulled = before is not None and before.stage == "pulled" and _same_spec(before, action)
         if before is not None and not before.future.done() and before.stage != "pulled":
@@ -72,15 +67,15 @@ class Starts:
         self._forget_oldest()
         self._attempts[action.job] = attempt
         attempt.future = begin(lambda: self._run(attempt), f"start-{action.job}")
-        attempt.future.add_done_callback(lambda done: self._tell(action.job, done))
+        attempt.future.add_done_callback(lambda done: self._report(action.job, done))
         return Outcome(action, "begun")
 
     def begun(self, listing: Listing | None) -> tuple[Begun, ...]:
-        """What is under way or has failed; what a later listing shows as done is left out."""
-        words = []
+        """Starts in progress or failed, without those that a later listing shows as done."""
+        operations = []
         for job, attempt in list(self._attempts.items()):
             if listing is not None and attempt.future.done() and listing.at_s > attempt.ended_s:
-                # A call that ran out of time may have done its work all the same.
+                # A call that timed out may have succeeded.
                 wanted = attempt.action.spec.container_digest
                 runs = any(
                     one.job == job and one.alive and one.container_digest == wanted
@@ -90,8 +85,8 @@ class Starts:
                 if runs or (attempt.future.exception() is None and not waits):
                     del self._attempts[job]
                     continue
-            words.append(self._word(attempt))
-        return tuple(words)
+            operations.append(self._begun_of(attempt))
+        return tuple(operations)
 
     def _forget_oldest(self) -> None:
         surplus = len(self._attempts) + 1 - KEPT
@@ -102,7 +97,7 @@ class Starts:
         for job in over[:surplus]:
             del self._attempts[job]
 
-    def _word(self, attempt: _Attempt) -> Begun:
+    def _begun_of(self, attempt: _Attempt) -> Begun:
         job, digest = attempt.action.job, attempt.action.spec.digest
         error = attempt.future.exception() if attempt.future.done() else None
         if error is None:
@@ -118,7 +113,7 @@ class Starts:
         finally:
             attempt.ended_s = self._now_s()
 
-    def _tell(self, job: str, done: Future[str | None]) -> None:
+    def _report(self, job: str, done: Future[str | None]) -> None:
         failed = done.exception() is not None
         self._ended(
             None if failed else done.result(), f"{job}: start {'failed' if failed else 'done'}"
@@ -127,13 +122,13 @@ class Starts:
     def _start(self, attempt: _Attempt) -> str | None:
         action, container = attempt.action, attempt.action.spec.container
 
-        def tell(progress: Callable[[], str]) -> None:
+        def report(progress: Callable[[], str]) -> None:
             attempt.progress, attempt.stage = progress, "pulling"
 
         policy = "missing" if attempt.pulled else container.pull_policy
-        image = self._images.require(container.image, policy, tell)
+        image = self._images.require(container.image, policy, report)
         if attempt.stage == "pulling":
-            # However long that took: the limits are of another time, and are decided again.
+            # The limits may be outdated after a long pull: they are decided again.
             attempt.stage, attempt.progress = "pulled", lambda: ""
             return None
         attempt.stage, attempt.progress = "starting", lambda: ""

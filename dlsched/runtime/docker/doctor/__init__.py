@@ -1,1 +1,1 @@
-"""What the engine is like, for `dlsched doctor`."""
+"""Checks of the engine, for `dlsched doctor`."""

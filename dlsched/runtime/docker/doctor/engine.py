@@ -1,8 +1,4 @@
-"""What the engine is like: whether dlsched can work with it, and where only in part.
-
-Owns those findings, and what keeps an agent from starting. It must not change anything: `probe`
-tries things out, and `gpus` looks at GPUs.
-"""
+"""Checks whether dlsched can work with the engine, fully or in part. Changes nothing."""
 
 from __future__ import annotations
 
@@ -13,20 +9,20 @@ from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.doctor.finding import Finding
 
 LEAST_API = (1, 41)
-"""Docker 20.10: older engines do not tell their cgroup version, and know no cgroup v2."""
+"""Docker 20.10: older engines do not report their cgroup version, and lack cgroup v2."""
 
 
 class EngineUnworkable(DlschedError):
-    """The engine answers, and cannot do what dlsched needs: the agent does not start."""
+    """The engine answers but cannot do what dlsched needs: the agent does not start."""
 
 
 def unworkable(version: Body, info: Body) -> str | None:
     """Why dlsched cannot work with that engine at all, in one line; None: it can."""
-    told = str(version.get("ApiVersion") or "")
-    numbers = tuple(int(part) for part in told.split(".") if part.isdecimal())
+    api = str(version.get("ApiVersion") or "")
+    numbers = tuple(int(part) for part in api.split(".") if part.isdecimal())
     if numbers < LEAST_API:
         least = ".".join(map(str, LEAST_API))
-        return f"the engine speaks API {told or '?'}; {least} (Docker 20.10) is the least"
+        return f"the engine has API version {api or '?'}; {least} (Docker 20.10) is required"
     if info.get("OSType", "linux") != "linux":
         return f"the engine runs {info['OSType']} containers; only Linux has CPU quotas"
     if info.get("CgroupDriver") == "none" or not info.get("CpuCfsQuota"):
@@ -39,7 +35,7 @@ def unworkable(version: Body, info: Body) -> str | None:
 
 
 def examine(engine: Engine) -> Iterator[Finding]:
-    """Look at the engine; waits for it."""
+    """Check the engine; blocks on it."""
     try:
         version, info = engine.version(), engine.info()
     except DlschedError as error:

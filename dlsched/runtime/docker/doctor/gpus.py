@@ -1,7 +1,4 @@
-"""What GPUs are like: whether they can be seen and used, by whom, and how jobs get them.
-
-Owns those findings. It must not change anything, nor look at GPUs itself: it is handed a look.
-"""
+"""Checks of GPUs: state, processes, and how jobs get them. Changes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import stat
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
-from dlsched.config.settings import Gpus
+from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact
 from dlsched.model.units import render_bytes, render_seconds
 from dlsched.runtime.cgroup.read import PROC
@@ -18,16 +15,17 @@ from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import ALARM_FILE, Canary
 from dlsched.runtime.docker.gpus.injection import NVIDIA_CONFIG, Injector, NoWay, nvidia_mode
 from dlsched.runtime.docker.gpus.mps import running_pipes
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.doctor.finding import Finding
-from dlsched.runtime.gpu import Inventory, Look, remedy
+from dlsched.runtime.gpu import GpuSnapshot, Inventory, remedy
 from dlsched.runtime.gpu.inventory import EVERY_S
 
 NVIDIA_DRIVER = Path("/proc/driver/nvidia/version")
 
 PATIENCE_S = 15.0
-"""A driver that nobody uses takes seconds to wake up, for each GPU."""
+"""An unused driver takes seconds to initialise, for each GPU."""
 
-_TOLD_PIDS = 5
+_LISTED_PIDS = 5
 _FOR_ALL = stat.S_IROTH | stat.S_IWOTH
 _TO_CDI = (
     "nvidia-ctk config --in-place --set nvidia-container-runtime.mode=cdi, "
@@ -35,47 +33,53 @@ _TO_CDI = (
 )
 
 
-def look(options: Gpus) -> Look:
-    """The GPUs, looked at twice: processes that end meanwhile are nobody's trouble."""
-    inventory = Inventory(options.device_folder, wait_s=PATIENCE_S, first_wait_s=PATIENCE_S)
-    inventory.look(0.0)
-    seen = inventory.look(EVERY_S)
+def poll(device_folder: Path) -> GpuSnapshot:
+    """The GPUs, polled twice: processes that end in between are no problem."""
+    inventory = Inventory(device_folder, wait_s=PATIENCE_S, first_wait_s=PATIENCE_S)
+    inventory.poll(0.0)
+    snapshot = inventory.poll(EVERY_S)
     inventory.close()
-    return seen
+    return snapshot
 
 
-def devices(seen: Look, options: Gpus, driver: Path = NVIDIA_DRIVER) -> Iterator[Finding]:
+def devices(
+    snapshot: GpuSnapshot, options: PlacementOptions, driver: Path = NVIDIA_DRIVER
+) -> Iterator[Finding]:
     """The driver, and each GPU."""
-    if not seen.devices and seen.trouble is None:
+    if not snapshot.devices and snapshot.problem is None:
         if not driver.exists():
             yield Finding("gpu", "ok", "none: no NVIDIA driver on this host")
             return
-        line = "there is an NVIDIA driver, and its library libnvidia-ml.so.1 does not reach it"
+        line = "there is an NVIDIA driver, but its library libnvidia-ml.so.1 cannot use it"
         cure = (
             "install the driver's own libraries; an agent in a container needs --gpus all and "
             "NVIDIA_DRIVER_CAPABILITIES=utility"
         )
         yield Finding("gpu", "warn", line, cure)
         return
-    if seen.trouble is not None:
-        yield Finding("gpu", "warn" if seen.devices else "fail", seen.trouble, "ask nvidia-smi")
-    if seen.driver is not None:
-        cost = render_seconds(seen.cost_s)
-        yield Finding("gpu", "ok", f"driver {seen.driver}; a look at its GPUs takes {cost}")
-    if seen.missing:
-        line = f"the driver's library lacks {', '.join(seen.missing)}: what they tell is unknown"
+    if snapshot.problem is not None:
+        yield Finding(
+            "gpu", "warn" if snapshot.devices else "fail", snapshot.problem, "ask nvidia-smi"
+        )
+    if snapshot.driver is not None:
+        cost = render_seconds(snapshot.cost_s)
+        yield Finding("gpu", "ok", f"driver {snapshot.driver}; reading its GPUs takes {cost}")
+    if snapshot.missing:
+        line = (
+            f"the driver's library lacks {', '.join(snapshot.missing)}: their figures are unknown"
+        )
         yield Finding("gpu", "warn", line, "a driver of 510 or later")
-    for gpu in seen.devices:
+    for gpu in snapshot.devices:
         yield _device(gpu, options)
 
 
 def alarm(state_dir: Path) -> Iterator[Finding]:
-    """What an agent has found out and left behind, where it may be read."""
+    """An alarm that an agent has left behind, where it may be read."""
     if os.access(state_dir / ALARM_FILE, os.R_OK):
         yield Finding("gpu", "warn", str(Canary(state_dir=state_dir).alarm))
 
 
-def _device(gpu: GpuFact, options: Gpus) -> Finding:
+def _device(gpu: GpuFact, options: PlacementOptions) -> Finding:
     place = "" if gpu.part_of is None else f", MIG instance of {gpu.part_of}"
     mode = "" if gpu.compute_mode is ComputeMode.DEFAULT else f", mode {gpu.compute_mode.value}"
     kept = ", reserved" if {gpu.uuid, gpu.part_of} & set(options.reserved) else ""
@@ -86,25 +90,27 @@ def _device(gpu: GpuFact, options: Gpus) -> Finding:
     if absent := [node for node in gpu.nodes if not Path(node).exists()]:
         cure = "start nvidia-persistenced, or run nvidia-modprobe -u -c 0"
         return Finding("gpu", "warn", f"{line}: {', '.join(absent)} is not there", cure)
-    usual = f"nvidia-smi -i {gpu.index} -c DEFAULT"
+    reset = f"nvidia-smi -i {gpu.index} -c DEFAULT"
     if gpu.compute_mode is ComputeMode.PROHIBITED:
-        return Finding("gpu", "warn", f"{line}: nobody may compute on it", usual)
+        return Finding("gpu", "warn", f"{line}: no process may compute on it", reset)
     if gpu.compute_mode is ComputeMode.EXCLUSIVE:
         line += ": one process at a time, so jobs cannot share it without MPS"
-        return Finding("gpu", "warn", line, f"{usual}, or start MPS")
+        return Finding("gpu", "warn", line, f"{reset}, or start MPS")
     return Finding("gpu", "ok", line)
 
 
-def foreign_users(seen: Look, ours: Collection[str], options: Gpus) -> Iterator[Finding]:
-    """Processes on GPUs that are of no container of `ours` (ids)."""
-    for gpu in seen.devices:
+def foreign_users(
+    snapshot: GpuSnapshot, ours: Collection[str], options: PlacementOptions
+) -> Iterator[Finding]:
+    """Processes on GPUs outside the containers of `ours` (ids)."""
+    for gpu in snapshot.devices:
         others = [one for one in gpu.processes if one.container_id not in ours]
         if not others:
             continue
         held = render_bytes(sum(one.memory_bytes or 0 for one in others))
-        pids = ", ".join(str(one.pid) for one in others[:_TOLD_PIDS])
-        more = ", ..." if len(others) > _TOLD_PIDS else ""
-        line = f"GPU {gpu.index} is used by others than jobs: pid {pids}{more}, {held}"
+        pids = ", ".join(str(one.pid) for one in others[:_LISTED_PIDS])
+        more = ", ..." if len(others) > _LISTED_PIDS else ""
+        line = f"GPU {gpu.index} is used by processes outside jobs: pid {pids}{more}, {held}"
         if options.foreign == "share":
             yield Finding("gpu", "ok", f"{line}; jobs share it all the same (gpus.foreign)")
         else:
@@ -112,13 +118,15 @@ def foreign_users(seen: Look, ours: Collection[str], options: Gpus) -> Iterator[
             yield Finding("gpu", "warn", f"{line}; no job is placed on it", cure)
 
 
-def way_in(seen: Look, info: Body, options: Gpus, config: Path = NVIDIA_CONFIG) -> Finding:
-    """How containers get GPUs: a CPU update can take them away again in the legacy mode."""
-    divided = {gpu.part_of for gpu in seen.devices}
-    whole = tuple(gpu for gpu in seen.devices if gpu.uuid not in divided)
+def access(
+    snapshot: GpuSnapshot, info: Body, options: GpuOptions, config: Path = NVIDIA_CONFIG
+) -> Finding:
+    """How containers get GPUs: in the legacy mode a CPU update can take them away."""
+    divided = {gpu.part_of for gpu in snapshot.devices}
+    whole = tuple(gpu for gpu in snapshot.devices if gpu.uuid not in divided)
     usable = tuple(gpu.uuid for gpu in whole if gpu.trouble is None)
     usable = usable or tuple(gpu.uuid for gpu in whole)
-    injector = Injector(options, lambda: seen.devices, config)
+    injector = Injector(options, lambda: snapshot.devices, config)
     try:
         access = injector.of(usable, info).access
     except NoWay as error:
@@ -139,13 +147,13 @@ def way_in(seen: Look, info: Body, options: Gpus, config: Path = NVIDIA_CONFIG) 
     return Finding("gpu", "warn", line, _TO_CDI)
 
 
-def user_namespaces(seen: Look, info: Body) -> Iterator[Finding]:
-    """Whether root of a container, who is somebody else here, may open the nodes."""
-    words = [str(option) for option in info.get("SecurityOptions") or ()]
-    if not any("userns" in word or "rootless" in word for word in words):
+def user_namespaces(snapshot: GpuSnapshot, info: Body) -> Iterator[Finding]:
+    """Whether a container's root, another user here, may open the nodes."""
+    options = [str(option) for option in info.get("SecurityOptions") or ()]
+    if not any("userns" in option or "rootless" in option for option in options):
         return
     closed = []
-    for node in dict.fromkeys(node for gpu in seen.devices for node in gpu.nodes):
+    for node in dict.fromkeys(node for gpu in snapshot.devices for node in gpu.nodes):
         try:
             mode = Path(node).stat().st_mode
         except OSError:
@@ -158,7 +166,7 @@ def user_namespaces(seen: Look, info: Body) -> Iterator[Finding]:
 
 
 def mps(environment: Mapping[str, str], proc: Path = PROC) -> Finding:
-    """What is enforced beyond the devices themselves."""
+    """Whether MPS enforces shares of GPUs."""
     pipes = running_pipes(environment, proc)
     if pipes is None:
         line = "MPS does not run: shares of a GPU's time and memory are advisory"
@@ -167,15 +175,15 @@ def mps(environment: Mapping[str, str], proc: Path = PROC) -> Finding:
     return Finding("gpu", "ok", line)
 
 
-def reached_by(pid: int, seen: Look, proc: Path = PROC) -> Iterator[Finding]:
-    """Whether the daemon's process has the nodes in its own /dev, which may be a private one."""
+def reached_by(pid: int, snapshot: GpuSnapshot, proc: Path = PROC) -> Iterator[Finding]:
+    """Whether the daemon has the nodes in its own /dev, which may be private."""
     root = proc / str(pid) / "root"
-    nodes = dict.fromkeys(node for gpu in seen.devices for node in gpu.nodes)
+    nodes = dict.fromkeys(node for gpu in snapshot.devices for node in gpu.nodes)
     try:
         there = (root / "dev").is_dir()
         absent = [one for one in nodes if Path(one).exists() and not (root / one[1:]).exists()]
     except OSError:
-        return  # another user's process does not show itself
+        return  # another user's process is not accessible
     if there and absent:
-        line = f"the daemon was started before these were there: {', '.join(absent)}"
+        line = f"the daemon was started before these existed: {', '.join(absent)}"
         yield Finding("gpu", "warn", line, "restart it, after nvidia-persistenced")

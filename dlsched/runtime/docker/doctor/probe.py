@@ -1,8 +1,7 @@
-"""Tries out on a scratch container what dlsched does to containers.
+"""Tries on a scratch container what dlsched does to containers.
 
-Owns that container: made from an image that is there, without network or capabilities, alive for a
-second, and removed whatever happens; the engine itself removes one whose doctor was killed. It must
-not touch any other.
+It is created from an existing image, without network or capabilities, and always removed; the
+engine removes one whose doctor was killed.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.doctor.finding import Finding
 
 LIVES_S = 30
-"""The longest that a probe whose doctor was killed lives."""
+"""Lifetime of a probe whose doctor was killed."""
 IMAGES_TRIED = 3
 """An image may lack the program that the probe runs."""
 
@@ -32,7 +31,7 @@ _LESS_NANO = {"NanoCpus": 250_000_000}
 _BURST_US = 10_000
 _SHARES = 512
 
-_PATIENCE = "see the engine's log; dlsched would fail alike on every container"
+_PATIENCE = "see the engine's log; dlsched would fail the same way on every container"
 
 
 class _Failed(Exception):
@@ -40,7 +39,7 @@ class _Failed(Exception):
 
 
 def probe(engine: Engine, instance: str, proc: Path = PROC) -> Iterator[Finding]:
-    """Try both limit dialects; waits for the engine. Leaves nothing behind."""
+    """Try both limit dialects; blocks on the engine. Leaves nothing behind."""
     try:
         images = _candidates(engine)
         if not images:
@@ -69,16 +68,16 @@ def _dialect(name: str, attempt: Callable[[], str]) -> Finding:
 
 def _quota(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
     with _Scratch(engine, instance, images, _QUOTA, proc) as scratch:
-        scratch.update(_LESS, lambda seen: seen.quota_us == 25_000, "quota 0.25 cores")
+        scratch.update(_LESS, lambda kernel: kernel.quota_us == 25_000, "quota 0.25 cores")
         before = scratch.limits()
         scratch.update(
             {"CpuShares": _SHARES},
-            lambda seen: (seen.shares or seen.weight) != (before.shares or before.weight),
+            lambda kernel: (kernel.shares or kernel.weight) != (before.shares or before.weight),
             f"shares {_SHARES}",
         )
         after = scratch.limits()
         burst, idle = scratch.burst(), scratch.idle()
-        scratch.update(_NONE, lambda seen: seen.quota_us == UNLIMITED_US, "no quota (-1)")
+        scratch.update(_NONE, lambda kernel: kernel.quota_us == UNLIMITED_US, "no quota (-1)")
         scratch.update({"CpuShares": DEFAULT_SHARES}, lambda _: True, "default shares")
     weight = f"shares {after.shares}" if after.weight is None else f"weight {after.weight}"
     return (
@@ -89,8 +88,8 @@ def _quota(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
 
 def _nano(engine: Engine, instance: str, images: list[str], proc: Path) -> str:
     with _Scratch(engine, instance, images, _NANO, proc) as scratch:
-        scratch.update(_LESS_NANO, lambda seen: seen.quota_us == 25_000, "0.25 CPUs")
-        scratch.update(_NANO, lambda seen: seen.quota_us == 50_000, "0.5 CPUs again")
+        scratch.update(_LESS_NANO, lambda kernel: kernel.quota_us == 25_000, "0.25 CPUs")
+        scratch.update(_NANO, lambda kernel: kernel.quota_us == 50_000, "0.5 CPUs again")
     return "containers made with --cpus: set, read back and given back in their own dialect"
 
 
@@ -102,7 +101,7 @@ def _candidates(engine: Engine) -> list[str]:
 
 
 class _Scratch:
-    """The container, from its start to its removal."""
+    """The scratch container, from its start to its removal."""
 
     def __init__(
         self, engine: Engine, instance: str, images: list[str], limits: Body, proc: Path
@@ -117,38 +116,38 @@ class _Scratch:
         self.image = ""
 
     def __enter__(self) -> _Scratch:
-        trouble = ""
+        problem = ""
         for image in self._images:
             try:
                 self._container = self._engine.create(self._name, self._body(image))
                 self._engine.start(self._container)
             except EngineRefused as error:
-                trouble = error.reason
+                problem = error.reason
                 self._discard()
             else:
                 self.image = image
                 return self
-        raise _Failed(f"no scratch container can be started: {trouble}")
+        raise _Failed(f"no scratch container can be started: {problem}")
 
     def __exit__(self, *_: object) -> None:
         self._discard()
 
-    def update(self, body: Body, shows: Callable[[GroupLimits], bool], words: str) -> None:
-        """Set something, and see that the kernel has it."""
+    def update(self, body: Body, shows: Callable[[GroupLimits], bool], what: str) -> None:
+        """Update it, and verify that the kernel has the new limits."""
         try:
             self._engine.update(self._container or "", body)
         except EngineRefused as error:
-            raise _Failed(f"{words}: refused: {error.reason}") from error
-        seen = self.limits()
-        if not shows(seen):
-            raise _Failed(f"{words}: accepted, but the kernel has {dict(seen.files)}")
+            raise _Failed(f"{what}: refused: {error.reason}") from error
+        kernel = self.limits()
+        if not shows(kernel):
+            raise _Failed(f"{what}: accepted, but the kernel has {dict(kernel.files)}")
 
     def limits(self) -> GroupLimits:
-        """What the kernel has now. Raises OSError."""
+        """The kernel's limits now. Raises OSError."""
         return self._group().read()
 
     def burst(self) -> str:
-        """Whether the CFS burst can be set, in a few words."""
+        """Whether the CFS burst can be set, as a short text."""
         files = self._group()
         if files.burst_file is None:
             return "this kernel has no CFS burst"
@@ -161,7 +160,7 @@ class _Scratch:
         return "CFS burst works" if has == _BURST_US else f"CFS burst reads back as {has}"
 
     def idle(self) -> str:
-        """Whether it can go to the idle class and come back, in a few words."""
+        """Whether it can enter and leave the idle class, as a short text."""
         files = self._group()
         if files.read().idle is None:
             return "this kernel has no idle class"
@@ -170,7 +169,7 @@ class _Scratch:
             has = files.read().idle
             files.write_idle(False)
         except OSError as error:
-            return f"the idle class cannot be had: {error.strerror}"
+            return f"the idle class cannot be entered: {error.strerror}"
         return "the idle class works" if has else "the idle class reads back as none"
 
     def _group(self) -> LimitFiles:
@@ -183,7 +182,7 @@ class _Scratch:
     def _discard(self) -> None:
         container, self._container = self._container, None
         if container is not None:
-            # It removes itself at its end, and may have done so a moment ago.
+            # It removes itself at its end, and may just have done so.
             with suppress(DlschedError):
                 self._engine.discard(container)
 

@@ -1,1 +1,1 @@
-"""The end of containers, and giving everything back without an agent."""
+"""Stopping containers, and giving limits back without an agent."""

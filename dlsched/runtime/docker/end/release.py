@@ -11,21 +11,19 @@ from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.limits.outcome import GivenBack
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.options import DockerOptions
 from dlsched.runtime.originals import Originals
 
 
 def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
-    """Give every container what it had, one after the other, as the records tell it.
-
-    Raises EngineUnavailable when there is no engine, OSError when the records cannot be read.
-    """
+    """Give every container its original limits back, one after the other, as recorded. The caller
+    holds the lock on the state directory. Raises EngineUnavailable or OSError."""
     engine = Engine(options.host, options.timeout_s)
     try:
         engine.info()
         originals = Originals(options.state_dir)
-        hands = Hands(
+        writer = LimitWriter(
             engine,
             originals,
             options.state_dir,
@@ -33,8 +31,8 @@ def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
             injector=Injector(options.gpus, tuple),
             canary=Canary(state_dir=options.state_dir),
         )
-        backs = [hands.give_back(word) for word in originals.changed()]
-        lost = [hands.give_up(container) for container in originals.all_lost()]
+        backs = [writer.give_back(original) for original in originals.changed()]
+        lost = [writer.give_up(container) for container in originals.all_lost()]
         return (*backs, *(back for back in lost if back is not None))
     finally:
         engine.close()

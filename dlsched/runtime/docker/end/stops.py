@@ -1,8 +1,5 @@
-"""Containers on their way out: the signal, the grace, SIGKILL, the removal.
-
-Owns one such way per container. The engine's own stop would block for the whole grace, so it is
-taken in steps, the next one at each observation. It must not decide who has to go.
-"""
+"""Stops containers: signal, grace, SIGKILL, removal. The engine's own stop would block for the
+whole grace, so each cycle takes one step."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dataclasses import dataclass
 
 from dlsched.model.actions import Outcome, Remove
 from dlsched.model.errors import DlschedError
-from dlsched.model.facts import ContainerState
+from dlsched.model.facts import ContainerState, Operation, OperationKind
 from dlsched.model.spec import Limits
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.create.containers import NO_RESTART
@@ -28,7 +25,7 @@ _RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerS
 
 @dataclass(slots=True)
 class _Leaving:
-    """One container's way out."""
+    """The stop of one container."""
 
     action: Remove
     begun_s: float
@@ -39,8 +36,6 @@ class _Leaving:
 
 
 class Stops:
-    """The containers that this agent is ending."""
-
     def __init__(
         self,
         engine: Engine,
@@ -48,7 +43,7 @@ class Stops:
         want: Callable[[str | None], None],
         lift: Callable[[str, Limits | None], None],
     ) -> None:
-        """`lift` gives a container that is about to end other limits, as `Hands.lift`."""
+        """`lift` gives a container that is about to end other limits, as `LimitWriter.lift`."""
         self._engine = engine
         self._gate = gate
         self._want = want
@@ -56,12 +51,12 @@ class Stops:
         self._leaving: dict[str, _Leaving] = {}
 
     def begin(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
-        """Begin to end a container; asking again changes nothing."""
+        """Begin to stop a container; a second call changes nothing."""
         if described is None:
             return Outcome(action, "done", "there is no such container")
         container = action.container_id
         if container in self._leaving:
-            return Outcome(action, "begun", self.operation(container, now_s) or "")
+            return Outcome(action, "begun", str(self.operation(container, now_s) or ""))
         runs = described.state in _RUNS
         first = self._ask(action, described) if runs else self._remove(container)
         self._leaving[container] = _Leaving(
@@ -74,7 +69,7 @@ class Stops:
         return Outcome(action, "begun")
 
     def advance(self, listing: Listing, now_s: float) -> None:
-        """Take the next step with each container whose time for it has come."""
+        """Take the next step of every container for which it is due."""
         for container, leaving in list(self._leaving.items()):
             described = listing.containers.get(container)
             if described is None:
@@ -85,19 +80,20 @@ class Stops:
 
     @property
     def idle(self) -> bool:
-        """Whether none is on its way out."""
+        """Whether no container is being stopped."""
         return not self._leaving
 
-    def operation(self, container: str, now_s: float) -> str | None:
-        """What is being done to that container, in a few words."""
+    def operation(self, container: str, now_s: float) -> Operation | None:
+        """What is being done to that container; None: nothing."""
         leaving = self._leaving.get(container)
         if leaving is None:
             return None
         if leaving.removing:
-            return "removing"
+            return Operation(OperationKind.REMOVING, "removing")
         if leaving.killed:
-            return "stopping (killed: its grace is over)"
-        return f"stopping ({max(0.0, leaving.kill_at_s - now_s):.0f} s of grace left)"
+            return Operation(OperationKind.STOPPING, "stopping (killed: its grace is over)")
+        left_s = max(0.0, leaving.kill_at_s - now_s)
+        return Operation(OperationKind.STOPPING, f"stopping ({left_s:.0f} s of grace left)")
 
     def _step(self, leaving: _Leaving, described: Inspected, now_s: float) -> None:
         container = leaving.action.container_id
@@ -110,7 +106,7 @@ class Stops:
             leaving.killed, leaving.kill_at_s = True, now_s + KILL_AGAIN_S
             leaving.call = begin(lambda: self._signal(container, "SIGKILL"), "kill")
         elif failed and not leaving.killed:
-            # It never got its signal: the grace begins with the next try.
+            # The signal was not delivered: the grace starts with the next attempt.
             self._want(container)
             del self._leaving[container]
 
@@ -118,12 +114,12 @@ class Stops:
         container = action.container_id
 
         def ask() -> None:
-            # An update could take a job's GPUs away while it saves itself. A container that is
-            # ended by its own signal, or killed, is not started again by the engine either.
+            # An update could take a job's GPUs away while it saves itself. The engine does not
+            # restart a container that ended by its own signal, or was killed.
             if not described.risks_gpus:
                 with suppress(EngineRefused):
                     self._engine.update(container, NO_RESTART)
-            # It only ends more slowly without.
+            # Without it, the end only takes longer.
             with suppress(DlschedError):
                 self._lift(container, action.lift)
             if described.state is ContainerState.PAUSED:
@@ -134,7 +130,7 @@ class Stops:
         return begin(ask, f"stop-{action.job}", self._gate)
 
     def _signal(self, container: str, signal: str) -> None:
-        # Refused: it has just ended, or knows no such signal; the listing and SIGKILL follow.
+        # Refused: it has just ended, or the signal is invalid; the listing or SIGKILL follow.
         with suppress(EngineRefused):
             self._engine.kill(container, signal)
         self._want(container)

@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dlsched.config.settings import Gpus
 from dlsched.config.yaml import load_document
 from dlsched.model.errors import DlschedError
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.runtime.docker.engine import Body
+from dlsched.runtime.docker.gpus.options import GpuOptions
 
 NVIDIA_CONFIG = Path("/etc/nvidia-container-runtime/config.toml")
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
@@ -69,7 +69,7 @@ NO_GPUS = Injection()
 class Injector:
     """The ways that this host has."""
 
-    options: Gpus
+    options: GpuOptions
     devices: Callable[[], Iterable[GpuFact]]
     """The host's GPUs as they were last looked at."""
     config: Path = NVIDIA_CONFIG

@@ -1,1 +1,1 @@
-"""Which containers are ours, and what their labels say."""
+"""Which containers are ours, and what their labels mean."""

@@ -1,15 +1,12 @@
-"""What the labels of a container that somebody else started ask of dlsched.
-
-Owns the labels of adoption: which there are, how they are read (as a job file's values are, in the
-same words and bounds), and which of them count. It must not call the engine. Labels are text of
-strangers: whatever is wrong with them is one line, and nothing of it reaches a terminal unescaped.
-"""
+"""What the labels of another program's container ask of dlsched: parsed like a job file's values,
+untrusted, each problem one escaped line."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 from pydantic import Field, TypeAdapter
 
@@ -26,20 +23,20 @@ from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, PREFIX
 from dlsched.runtime.progress import sources
 
 LABELS_MAX = 64
-"""So many labels of ours cannot all be known ones: they are not even looked at."""
+"""More labels of ours than this are not parsed."""
 
 VALUE_CHARACTERS = 256
 
 LINE_CHARACTERS = 300
-"""At most so much is told of what is wrong with a container's labels."""
+"""Length of the report on a container's labels."""
 
 
 class NotAdoptable(Exception):
-    """Why a container that asks for it is left alone, in one line."""
+    """Why a container that asks for adoption is left alone, in one line."""
 
 
 class AdoptionKeys(Keys):
-    """All that labels can ask."""
+    """The keys that labels can set."""
 
     target: TargetKeys | None = None
     cpus: CpusKeys | None = None
@@ -62,7 +59,7 @@ _OTHERS = frozenset(
 
 
 def counting(labels: Mapping[str, str], inherited: Mapping[str, str]) -> dict[str, str]:
-    """Those labels of ours that did not come with the image."""
+    """Our labels that did not come with the image."""
     return {
         label: value
         for label, value in labels.items()
@@ -73,10 +70,10 @@ def counting(labels: Mapping[str, str], inherited: Mapping[str, str]) -> dict[st
 def spec_of(
     name: str, labels: Mapping[str, str], container: ContainerSpec, came_with_cores: float | None
 ) -> JobSpec:
-    """The job that these labels, which all count, make of the container of that name.
+    """The job that these labels (without the image's) make of the container of that name.
 
-    `came_with_cores` is the ceiling that it had before anybody changed it (None: none), and its
-    ceiling here where no label gives one. Raises NotAdoptable.
+    `came_with_cores` is its original ceiling (None: none), kept where no label sets one. Raises
+    NotAdoptable.
     """
     _check_name(name)
     keys = _read(labels)
@@ -87,7 +84,7 @@ def spec_of(
                 f"label {PREFIX}cpus.min: {render_cores(bounds.floor_cores)} is above the limit "
                 f"that it came with, {render_cores(came_with_cores)}: give {PREFIX}cpus.max too"
             )
-        bounds = type(bounds)(bounds.floor_cores, came_with_cores)
+        bounds = replace(bounds, ceiling_cores=came_with_cores)
     return JobSpec(
         name=name,
         container=container,
@@ -109,7 +106,7 @@ def _read(labels: Mapping[str, str]) -> AdoptionKeys:
     if len(asked) > LABELS_MAX:
         raise NotAdoptable(f"more than {LABELS_MAX} labels begin with {PREFIX}")
     unknown = [label for label in asked if label not in _KNOWN]
-    # What was meant takes a while to find, and only the first is told.
+    # Finding a suggestion takes time, and only the first problem is reported.
     wrong = [_unknown(label) for label in unknown[:1]] + unknown[1:]
     wrong += [
         _too_long(label, asked.pop(label)) for label in tuple(asked) if _is_long(asked[label])
@@ -127,35 +124,35 @@ def _read(labels: Mapping[str, str]) -> AdoptionKeys:
 
 
 def _document(asked: Mapping[Place, str]) -> Document:
-    """The labels as the tree that a job file would be."""
+    """The labels as the tree of a job file."""
     tree: dict[str, Value] = {}
     marks: dict[Place, tuple[int, int]] = {(): (1, 1)}
     empty: set[Place] = set()
-    for place, words in asked.items():
+    for place, written in asked.items():
         *above, last = (str(part) for part in place)
         inner = tree
         for part in above:
             inner = inner.setdefault(part, {})  # type: ignore[assignment]
-        inner[last] = value = _value(words)
+        inner[last] = value = _value(written)
         marks |= {place[:depth]: (1, 1) for depth in range(1, len(place) + 1)}
         if value is None:
             empty.add(place)
     return Document("", tree, keys=marks, values=marks, empty=frozenset(empty))
 
 
-def _value(words: str) -> Value:
+def _value(written: str) -> Value:
     try:
-        return read_plain(words)
+        return read_plain(written)
     except ValueError:
-        return words
+        return written
 
 
-def _is_long(words: str) -> bool:
-    return len(words) > VALUE_CHARACTERS
+def _is_long(written: str) -> bool:
+    return len(written) > VALUE_CHARACTERS
 
 
-def _too_long(label: str, words: str) -> str:
-    has = f"{shown(words)} has {len(words)} characters"
+def _too_long(label: str, written: str) -> str:
+    has = f"{shown(written)} has {len(written)} characters"
     return f"label {shown(label)}: {has}, at most {VALUE_CHARACTERS}"
 
 

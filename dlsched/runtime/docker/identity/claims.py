@@ -1,9 +1,5 @@
-"""Which containers are ours, and whose labels ask to be adopted: labels can be copied, inherited
-and wrong.
-
-Owns that judgement, and telling why a container is left alone. It must not act on any. Only one
-listing at a time may use it.
-"""
+"""Decides which containers are ours or to be adopted: labels can be copied, inherited and wrong.
+Used by one listing at a time."""
 
 from __future__ import annotations
 
@@ -12,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.spec import NAME, ContainerSpec, Stop
 from dlsched.model.units import plain_text
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
@@ -34,36 +31,34 @@ from dlsched.runtime.progress.sources import read_sources
 
 _log = logging.getLogger(__name__)
 
-TOLD_CHARACTERS = 300
-TOLD_MOST = 8
-"""Of more containers than that which are left alone, only the number is told."""
+REASON_CHARACTERS = 300
+REASONS_MOST = 8
+"""Containers left alone that are listed one by one; of further ones only the number."""
 
 _ENABLED = "true"
 
 
 class Claims:
-    """What was found out about the containers with our labels."""
+    """What is known about the containers with our labels."""
 
     def __init__(
         self, engine: Engine, instance: str, came_with: Callable[[Inspected], float | None]
     ) -> None:
-        """`came_with` knows what ceiling a container had before any of our changes, in cores."""
+        """`came_with` returns the ceiling that a container had before our changes, in cores."""
         self._engine = engine
         self._instance = instance
         self._came_with = came_with
         self._settled: dict[str, str | None] = {}
-        """Containers that are not ours, and why that needs to be told (None: it does not)."""
+        """Containers that are not ours, and the reason to report (None: none)."""
         self._images: dict[str, Mapping[str, str] | None] = {}
-        """What labels of ours a container's image has; None: the image is gone."""
+        """Our labels in a container's image; None: the image is gone."""
         self._left: dict[str, str] = {}
-        """Who is left alone in the present listing, and why."""
-        self._told: set[str] = set()
+        """Containers left alone in the present listing, and why."""
+        self._logged: set[str] = set()
 
     def may_be_ours(self, summary: Body, *, instances: bool) -> bool:
-        """Whether a listed container is worth a closer look; `instances`: it carries our instance.
-
-        What was settled by a look is left at that, until the container is asked about anew.
-        """
+        """Whether a listed container needs an inspection; `instances`: it carries our instance. An
+        earlier decision stays until `doubt`."""
         container, labels = summary["Id"], summary.get("Labels") or {}
         if instances and JOB in labels:
             if not re.fullmatch(NAME, labels[JOB]):
@@ -87,7 +82,7 @@ class Claims:
             return None
 
     def doubt(self, containers: Iterable[str] | None) -> None:
-        """Something happened to these (None: to all): look at them again."""
+        """Something happened to these containers (None: to all): inspect them again."""
         if containers is None:
             self._settled.clear()
         else:
@@ -97,11 +92,10 @@ class Claims:
     def rightful(
         self, found: Mapping[str, Inspected], names: Mapping[str, Iterable[str]]
     ) -> tuple[dict[str, Inspected], dict[str, Inspected]]:
-        """Without those that are not named as the job's container is, where one is; `names` by id.
-        And those that are set aside, since another is to take their place.
+        """Our containers, and those that are set aside for another to replace; `names` by id.
 
-        One that was renamed stays ours as long as no other has the name. One that would be adopted
-        under the name of a job of ours is none.
+        A renamed container stays ours while no other has the job's name. One to be adopted under
+        the name of a job of ours is left alone.
         """
         named = {
             one.job: container
@@ -124,27 +118,28 @@ class Claims:
         return ours, aside
 
     def leave(self, container: str, why: str) -> None:
-        """Tell why a container is not touched, each container once in the log."""
-        self._left[container] = why = plain_text(why)[:TOLD_CHARACTERS]
-        if container not in self._told:
-            self._told.add(container)
+        """Record why a container is left alone, and log it once."""
+        self._left[container] = why = plain_text(why)[:REASON_CHARACTERS]
+        if container not in self._logged:
+            self._logged.add(container)
             _log.warning("container %s is left alone: %s", container[:12], why)
 
-    def left_alone(self, listed: Mapping[str, Body]) -> tuple[str, ...]:
-        """Who was left alone since this was asked last, a line each; forgets who is not listed."""
-        lines = [
-            f"container {_name(listed[container])} is left alone: {why}"
+    def left_alone(self, listed: Mapping[str, Body]) -> tuple[Alarm, ...]:
+        """The containers left alone since the last call; forgets those that are not listed."""
+        alarms = [
+            _left_alone(container, f"container {_name(listed[container])} is left alone: {why}")
             for container, why in self._left.items()
             if container in listed
         ]
         self._left = {}
-        self._told &= listed.keys()
+        self._logged &= listed.keys()
         for known in (self._settled, self._images):
             for container in known.keys() - listed.keys():
                 del known[container]
-        if len(lines) > TOLD_MOST:
-            lines[TOLD_MOST:] = [f"{len(lines) - TOLD_MOST} more containers are left alone"]
-        return tuple(lines)
+        if len(alarms) > REASONS_MOST:
+            more = f"{len(alarms) - REASONS_MOST} more containers are left alone"
+            alarms[REASONS_MOST:] = [_left_alone("others", more)]
+        return tuple(alarms)
 
     def _judged(self, body: Body) -> Inspected | None:
         described, labels, given = inspected(body), labels_in(body), self._image_labels(body)
@@ -167,7 +162,7 @@ class Claims:
             self._settled[described.container_id] = None
             return None
         if not judged:
-            raise NotAdoptable("its image is gone: nobody can tell which labels came with it")
+            raise NotAdoptable("its image is gone, so the labels that came with it are unknown")
         container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
         spec = spec_of(described.name, own, container, self._came_with(described))
         sources = read_sources(own)
@@ -196,14 +191,14 @@ class Claims:
 
 
 def inherits_labels(engine: Engine, body: Body) -> bool:
-    """Whether an inspected container has our labels from its image; waits for the engine."""
+    """Whether an inspected container has our labels from its image; blocks on the engine."""
     given = _image_labels(engine, body)
-    # Where the image is gone nothing can be said against the container.
+    # Without the image the container gets the benefit of the doubt.
     return given is not None and inherits(labels_in(body), given)
 
 
 def _image_labels(engine: Engine, body: Body) -> dict[str, str] | None:
-    """What labels of ours an inspected container's image has; None: it was removed by force."""
+    """Our labels in an inspected container's image; None: it was removed by force."""
     try:
         given = labels_in(engine.image(body["Image"]))
     except EngineRefused as error:
@@ -213,8 +208,12 @@ def _image_labels(engine: Engine, body: Body) -> dict[str, str] | None:
     return {label: value for label, value in given.items() if label.startswith(PREFIX)}
 
 
+def _left_alone(container: str, text: str) -> Alarm:
+    return Alarm(container[:12], AlarmKey.CONTAINER_LEFT_ALONE, text)
+
+
 def _name(summary: Body) -> str:
-    """What a person calls a listed container."""
+    """A listed container's name for people."""
     names = [name.lstrip("/") for name in summary.get("Names") or ()]
     short = str(summary["Id"])[:12]
     return f"{min(names, key=len)[:63]} ({short})" if names else short

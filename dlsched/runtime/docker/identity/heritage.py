@@ -1,8 +1,4 @@
-"""What a container takes over from the one that it replaces, beside the job's spec.
-
-Owns what of a container is its identity to those inside and outside: its first id, its host name,
-the volumes that only it knows. It must not call the engine.
-"""
+"""What a replacement container takes over beside the job's spec: first id, host name, volumes."""
 
 from __future__ import annotations
 
@@ -13,25 +9,25 @@ from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.identity.labels import ORIGIN, labels_in
 
 _NO_HOST_NAME = ("host", "container:")
-"""Network modes in which a container has the host name of another: the engine refuses its own."""
+"""Network modes in which the engine refuses a host name of the container's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Heritage:
-    """What one container leaves to another."""
+    """What one container passes on to its replacement."""
 
     origin: str
-    """The id of the first container in the row."""
+    """The id of the first container in the chain."""
     image: str
     """The id of its image."""
     image_moved: bool = False
-    """Whether the name that it was made by means another image by now."""
+    """Whether the image's name refers to another image by now."""
     host_name: str | None = None
     volumes: Mapping[str, str] = field(default_factory=dict)
-    """Names of volumes by where they are mounted."""
+    """Names of volumes by mount path."""
 
     def give(self, body: Body) -> None:
-        """Add it to the body of a create call; what the spec mounts comes first."""
+        """Add it to the body of a create call; the spec's own mounts have precedence."""
         if self.image_moved:
             body["Image"] = self.image
         if self.host_name is not None:
@@ -46,7 +42,7 @@ class Heritage:
 
 
 def heritage_of(body: Body) -> Heritage:
-    """What the inspected container leaves; raises what a description that is none does."""
+    """The heritage of an inspected container; raises whatever a malformed description causes."""
     config, host = body["Config"], body["HostConfig"]
     mode = str(host.get("NetworkMode") or "")
     mounts = (one for one in body.get("Mounts") or () if one.get("Type") == "volume")

@@ -1,7 +1,4 @@
-"""What a container of ours carries, and what the engine tells of it.
-
-Owns the labels' names and their reading. It must not call the engine.
-"""
+"""Our containers' labels, and the engine's description of a container. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ from dlsched.runtime.progress.sources import MetricsFile, ProgressSource
 
 PREFIX = "dlsched."
 ENABLE = f"{PREFIX}enable"
-"""With the value `true` on a container of somebody else's: it asks to be adopted."""
+"""With the value `true` on another program's container: it asks to be adopted."""
 INSTANCE = f"{PREFIX}instance"
 JOB = f"{PREFIX}job"
 DIGEST = f"{PREFIX}digest"
@@ -37,37 +34,37 @@ STOP_SIGNAL = f"{PREFIX}stop.signal"
 STOP_GRACE = f"{PREFIX}stop.grace"
 RESTART = f"{PREFIX}restart"
 GPUS = f"{PREFIX}gpus"
-"""The UUIDs of the GPUs that it was made with, comma separated."""
+"""The UUIDs of the GPUs that it was created with, comma separated."""
 GPU_ACCESS = f"{PREFIX}gpu-access"
-"""How they came in, in the words of `GpuAccess`."""
+"""How it got them, a value of `GpuAccess`."""
 MPS_THREADS = f"{PREFIX}mps-threads"
-"""Of each of its GPUs, the percentage of threads that MPS lets it use."""
+"""The percentage of each of its GPUs' threads that MPS lets it use."""
 MPS_MEMORY = f"{PREFIX}mps-memory"
-"""The bytes on each of its GPUs that MPS lets it have."""
+"""The bytes on each of its GPUs that MPS lets it use."""
 ORIGIN = f"{PREFIX}origin"
-"""The id of the container that a job was moved from, of the first one if it was moved often."""
+"""The id of the first container that a moved job had."""
 MADE = f"{PREFIX}made"
-"""A word of its own for each creation: a container has another one than the image it is from."""
+"""A random token for each creation: a container's differs from its image's."""
 
 DEFAULT_INSTANCE = "default"
 
 
 def container_name(instance: str, job: str) -> str:
-    """The one name that a job's container has."""
+    """The name of a job's container."""
     return f"dlsched-{job}" if instance == DEFAULT_INSTANCE else f"dlsched-{instance}-{job}"
 
 
 SET_ASIDE = ".BEFORE-MOVE"
-"""Ends the name of a container whose job is being moved. No job's name has capital letters."""
+"""Suffix of the name of a container whose job is being moved. Jobs' names are lower case."""
 
 
 def set_aside_name(instance: str, job: str) -> str:
-    """The name of a job's container while another may take its place."""
+    """The name of a job's container while another may replace it."""
     return f"{container_name(instance, job)}{SET_ASIDE}"
 
 
 def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
-    """The user's labels and ours; ours cannot be overridden."""
+    """The user's labels and ours, which cannot be overridden."""
     return {
         **dict(spec.container.labels),
         INSTANCE: instance,
@@ -79,7 +76,7 @@ def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:
         STOP_GRACE: f"{spec.stop.grace_s:g}",
         RESTART: _restart_label(spec.container.restart),
         MADE: secrets.token_hex(8),
-        ORIGIN: "",  # it may be the image's, and would be taken for another's work
+        ORIGIN: "",  # overrides a label of the image
     }
 
 
@@ -91,27 +88,24 @@ def gpu_labels(
     threads = memory = None
     if mps is not None:
         threads, memory = mps.threads_percent, mps.memory_bytes
-    told = {GPU_ACCESS: access, MPS_THREADS: threads, MPS_MEMORY: memory}
-    words = {name: "" if one is None else str(one) for name, one in told.items()}
-    return {GPUS: ",".join(gpus), **words}
+    given = {GPU_ACCESS: access, MPS_THREADS: threads, MPS_MEMORY: memory}
+    values = {name: "" if one is None else str(one) for name, one in given.items()}
+    return {GPUS: ",".join(gpus), **values}
 
 
 def gpus_in(body: Body) -> tuple[str, ...]:
     """The GPUs of an inspected container: UUIDs by our label, else the words it was made with."""
-    told = labels_in(body).get(GPUS)
-    words = words_for_gpus(body) if told is None else tuple(filter(None, told.split(",")))
-    return words[:GPUS_MAX]
+    value = labels_in(body).get(GPUS)
+    values = words_for_gpus(body) if value is None else tuple(filter(None, value.split(",")))
+    return values[:GPUS_MAX]
 
 
 def gpu_access_in(body: Body) -> GpuAccess | None:
-    """How an inspected container has its GPUs, by our label and by what it was made from.
-
-    Where either says that an update could take them away it is so: the mode of the runtime may have
-    been changed since.
-    """
+    """How an inspected container has its GPUs, by our label and by its configuration. It is legacy
+    if either says so, since the runtime's mode may have changed."""
     found = access_of(body)
-    told = labels_in(body).get(GPU_ACCESS)
-    return GpuAccess.LEGACY if told == GpuAccess.LEGACY else found
+    value = labels_in(body).get(GPU_ACCESS)
+    return GpuAccess.LEGACY if value == GpuAccess.LEGACY else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +124,7 @@ class Inspected:
     state: ContainerState
     pid: int
     started_at: str
-    """The engine's time stamp: it tells one start from another."""
+    """The engine's time stamp, which distinguishes starts."""
     exit_code: int | None
     oom_killed: bool
     error: str | None
@@ -139,26 +133,26 @@ class Inspected:
     period_us: int
     shares: int
     nano_cpus: int = 0
-    """Above 0: it was made in this dialect (`--cpus`), which excludes quota and period."""
+    """Above 0: it was created with `--cpus`, which excludes quota and period."""
     memory_bytes: int | None = None
     """Its memory limit."""
     adopted: JobSpec | None = None
-    """What its labels ask for, if somebody else started it."""
+    """The job in its labels, if another program started it."""
     sources: tuple[ProgressSource, ...] = (MetricsFile(METRICS_FILE),)
     """Where its progress can be read."""
     address: str | None = None
-    """Its own address; None: it shares another's network, or has none."""
+    """Its own IP address; None: it shares another's network, or has none."""
     restart: Restart | None = None
-    """What its spec says; None: no label tells it."""
+    """The restart policy of its spec; None: unknown."""
     restart_strays: bool = False
-    """Whether the engine's restart policy is another one."""
+    """Whether the engine's restart policy differs."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of its GPUs; of one that somebody else made also indices, nodes, `all`."""
+    """UUIDs of its GPUs; for another program's container also indices, nodes, `all`."""
     gpu_access: GpuAccess | None = None
     mps_threads_percent: int | None = None
     mps_memory_bytes: int | None = None
     origin: str | None = None
-    """The container that its work began in; None: this one."""
+    """The first container of a moved job; None: this one."""
 
     @property
     def alive(self) -> bool:
@@ -167,24 +161,24 @@ class Inspected:
 
     @property
     def risks_gpus(self) -> bool:
-        """Whether an update through the engine might take its GPUs away: only `Hands` makes one."""
+        """Whether an engine update might take its GPUs away: only `LimitWriter` may update it."""
         return self.gpu_access is not None and self.alive
 
     @property
     def limit_cores(self) -> float | None:
-        """The ceiling that the engine has written down for it; None: none."""
+        """The ceiling in the engine's configuration; None: none."""
         if self.nano_cpus > 0:
             return self.nano_cpus / 1e9
         return quota_cores(self.quota_us, self.period_us or PERIOD_US)
 
     @property
     def start(self) -> tuple[int, str]:
-        """What tells this start of the container from every other one."""
+        """Identifies this start of the container."""
         return self.pid, self.started_at
 
 
 def inspected(body: Body) -> Inspected:
-    """Read the engine's answer to an inspection. Raises ValueError, in one line, if it is none."""
+    """Parse the engine's inspection. Raises ValueError, in one line, when it is malformed."""
     try:
         return _read(body)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -192,12 +186,12 @@ def inspected(body: Body) -> Inspected:
 
 
 def inherits(labels: Mapping[str, str], given: Mapping[str, str]) -> bool:
-    """Whether a container has the labels of its job from its image, made by committing another."""
+    """Whether a container's job labels come from its image, committed from another container."""
     return INSTANCE in given and labels.get(MADE) == given.get(MADE)
 
 
 def labels_in(body: Body) -> Mapping[str, str]:
-    """All labels of an inspected container or image; TypeError where they are no text."""
+    """All labels of an inspected container or image; TypeError where they are not text."""
     labels: Mapping[str, str] = (body.get("Config") or {}).get("Labels") or {}
     for name, value in labels.items():
         if not isinstance(value, str):
@@ -248,10 +242,10 @@ def _whole(label: str | None) -> int | None:
     return int(label) if label is not None and re.fullmatch("[1-9][0-9]{0,17}", label) else None
 
 
-def _text(told: object) -> str:
-    if not isinstance(told, str):
-        raise TypeError(f"{shown(told)} is no text")
-    return told
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{shown(value)} is no text")
+    return value
 
 
 def _stop(labels: Mapping[str, str]) -> Stop:
@@ -266,13 +260,13 @@ def _stop(labels: Mapping[str, str]) -> Stop:
 
 
 def _address(settings: Mapping[str, Any]) -> str | None:
-    """The first of its networks' addresses that can only be its own."""
+    """The first network address that can only be its own."""
     networks: Mapping[str, Mapping[str, Any]] = settings.get("Networks") or {}
     for _, network in sorted(networks.items()):
         for key in ("IPAddress", "GlobalIPv6Address"):
-            if told := network.get(key):
-                address = ip_address(told)
-                # A network may be made with any subnet: with this host's, or a cloud's metadata.
+            if value := network.get(key):
+                address = ip_address(value)
+                # A network may have any subnet: also this host's, or a cloud's metadata.
                 if not (address.is_loopback or address.is_link_local or address.is_multicast):
                     return str(address)
     return None

@@ -1,7 +1,4 @@
-"""Whether the agent itself is a container, and which.
-
-Owns that one question: the agent must never act on the container that it runs in.
-"""
+"""Finds the container that the agent itself runs in, which it must never act on."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ def own_containers(proc: Path = PROC) -> frozenset[str]:
     with suppress(OSError):
         for line in (proc / "self" / "mountinfo").read_text(encoding="utf-8").splitlines():
             fields = line.split()
-            # In a cgroup namespace of its own only the files that the engine binds tell the id.
+            # In its own cgroup namespace only the files that the engine binds reveal the id.
             if len(fields) > 4 and fields[4] in ("/etc/hostname", "/etc/resolv.conf"):
                 found.update(_ID.findall(fields[3]))
     return frozenset(found)

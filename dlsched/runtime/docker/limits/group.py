@@ -1,13 +1,11 @@
-"""The parent group of all our containers: its name, its weight, its end.
-
-Owns that one group. The kernel lets a parent compete with the rest of the host as one, so its
-weight decides what all jobs together get on a busy host. It must not touch any other group.
-"""
+"""The parent group of all our containers: its name, weight and removal. It competes with the rest
+of the host as one, so its weight decides what all jobs together get."""
 
 from __future__ import annotations
 
+import logging
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,7 +15,11 @@ from dlsched.runtime.cgroup.limits import (
     bounded_shares,
     bounded_weight,
 )
-from dlsched.runtime.cgroup.read import PROC, hierarchies
+from dlsched.runtime.cgroup.read import PROC, CgroupReader, hierarchies
+from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.watch import Watch
+
+_log = logging.getLogger(__name__)
 
 SYSTEMCTL_WITHIN_S = 5.0
 
@@ -33,17 +35,17 @@ class ParentGroup:
         self._run = run
 
     def name(self, driver: str) -> str:
-        """What a container's `CgroupParent` has to be with this cgroup driver."""
+        """The `CgroupParent` of a container with this cgroup driver."""
         if driver != "systemd":
             return f"{self._under}/dlsched-{self._instance}"
-        # To systemd a dash is a slash: `a-b.slice` lies within `a.slice`.
+        # For systemd a dash separates levels: `a-b.slice` lies within `a.slice`.
         return f"dlsched_{self._instance.replace('-', '_')}.slice"
 
     def weigh(self, container_cpu_folder: Path, weight: float, *, v2: bool) -> str | None:
-        """Give the group that weight, unless it has it; returns what went wrong, in one line.
+        """Set the group's weight unless it has it; returns what went wrong, in one line.
 
-        `weight` is in multiples of a container's default. The group is found from one of its
-        containers, and is only touched if it has our name.
+        `weight` is in multiples of a container's default. The group is the parent of one of its
+        containers, and only touched if it has our name.
         """
         group = container_cpu_folder.parent
         driver = "systemd" if group.suffix == ".slice" else "cgroupfs"
@@ -59,7 +61,7 @@ class ParentGroup:
             if file.read_text(encoding="ascii").strip() == value:
                 return None
             if driver == "systemd":
-                # Written by hand it would last until systemd's next look at its units.
+                # systemd would overwrite the file the next time it applies its units.
                 return self._set_property(group.name, int(value))
             file.write_text(value, encoding="ascii")
         except OSError as error:
@@ -67,7 +69,7 @@ class ParentGroup:
         return None
 
     def remove(self, proc: Path = PROC) -> None:
-        """Remove the group where it is empty; systemd removes its own slices itself."""
+        """Remove the group if it is empty; systemd removes its own slices."""
         with suppress(OSError):
             for hierarchy in hierarchies(proc):
                 folder = hierarchy.folder(self.name("cgroupfs"))
@@ -82,3 +84,36 @@ class ParentGroup:
         except (OSError, subprocess.SubprocessError) as error:
             return f"weight of the parent group {unit}: {error}"
         return None
+
+
+class GroupWeight:
+    """Keeps the group's weight in line with what runs in it; used by the loop's thread alone."""
+
+    def __init__(self, group: ParentGroup, most: float | None) -> None:
+        """`most`: in multiples of one container's weight; None: the weight is left alone."""
+        self._group = group
+        self._most = most
+        self._trouble: str | None = None
+
+    def follow(self, watches: Collection[Watch]) -> None:
+        """Begin to set the weight for these containers; waits for nothing."""
+        if self._most is None:
+            return
+        own = [watch for watch in watches if watch.described.adopted is None]
+        readers = (watch.reader for watch in own)
+        reader = next((r for r in readers if r is not None and r.cpu_folder is not None), None)
+        if reader is None:
+            return
+        weight = self._most
+        if len(own) < len(watches):
+            # Adopted containers lie beside the group: it weighs no more than what is in it.
+            shares = sum(watch.shares or 0 for watch in own)
+            weight = min(weight, shares / DEFAULT_SHARES)
+        begin(lambda: self._weigh(reader, weight), "weight")
+
+    def _weigh(self, reader: CgroupReader, weight: float) -> None:
+        if reader.cpu_folder is not None:
+            trouble = self._group.weigh(reader.cpu_folder, weight, v2=reader.v2)
+            if trouble is not None and trouble != self._trouble:
+                _log.warning("%s", trouble)
+            self._trouble = trouble

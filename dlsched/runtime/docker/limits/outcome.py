@@ -1,4 +1,4 @@
-"""Whose limits are changed or given back, and how that went."""
+"""Results of changing limits and of giving them back."""
 
 from __future__ import annotations
 
@@ -14,38 +14,35 @@ class Untouchable(DlschedError):
 
 
 class NotGivenBack(DlschedError):
-    """A container does not have again what it had; the text says what it lacks."""
+    """A container does not have its original limits again; the text says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What is known of a container that the agent made: its job, and what its spec allows it."""
+    """The agent's own container: its job, and what its spec allows."""
 
     job: str
     ceiling_cores: float | None = None
     mps_threads_percent: int | None = None
-    """Of its GPUs, what MPS lets it use at most; None: all."""
+    """Maximum of its GPUs' threads under MPS; None: all."""
 
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """What became of giving one container its own limits back."""
+    """The result of giving one container its limits back."""
 
     job: str
     container_id: str
     adopted: bool
     now: str
-    """What it has now, in a few words."""
+    """A short text on what it has now."""
     failure: str | None = None
-    """Why it does not have what it had; None: it has."""
+    """Why it does not have its original limits; None: it has."""
 
 
 def elsewhere(container: str, originals: Originals, facts: EngineFacts) -> str | None:
-    """Why it proves nothing that the engine does not know that container; None: it is gone.
-
-    Asked of another engine than has it (DOCKER_HOST in a shell is enough) every record would be
-    forgotten, and all limits stay.
-    """
+    """Why an unknown container may belong to another engine (DOCKER_HOST in a shell suffices), so
+    that its record must be kept; None: it is gone."""
     kept = originals.of(container)
     if kept is None or kept.engine in ("", facts.identity(anew=True)):
         return None

@@ -1,9 +1,5 @@
-"""CPU limits of containers whose GPUs an update could take away, written past the engine.
-
-Owns that writing: what an update would say goes to the control group's own files instead. There the
-container's next start loses it, and so does whatever writes the group anew; each cycle reads it
-back, and what was lost is written again. It must not decide who is changed so, nor call the engine.
-"""
+"""Writes CPU limits to control group files for containers whose GPUs an engine update could take.
+Each cycle writes again what a restart or a rewrite of the group has undone."""
 
 from __future__ import annotations
 
@@ -22,26 +18,26 @@ class Unwritable(DlschedError):
 
 
 class PastEngine:
-    """What was written so, by container. May be used from any thread, for one container by one."""
+    """What was written, by container. Thread-safe, one thread for each container."""
 
     def __init__(self, canary: Canary, newer_runc: Callable[[], bool]) -> None:
-        """`canary` looks after GPUs that may have been taken; `newer_runc` tells how the engine
-        makes weights of shares, on cgroup v2."""
+        """`canary` checks GPUs that may have been taken; `newer_runc` returns which conversion of
+        shares to weights the engine uses, on cgroup v2."""
         self._canary = canary
         self._newer_runc = newer_runc
         self._written: dict[str, tuple[int, int, int]] = {}
         """Process, quota and period."""
 
     def has(self, files: LimitFiles | None, limits: GroupLimits, update: Body) -> bool:
-        """Whether the kernel has already what that update says; `limits` is what it has."""
+        """Whether the kernel, which has `limits`, has the update's limits already."""
         weight = None if files is None else self._weight(files, update)
         return weight in (None, limits.shares, limits.weight) and in_kernel(update, limits)
 
     def write(self, held: Held, files: LimitFiles | None, update: Body) -> None:
-        """Have the kernel do what that update says. Raises Unwritable."""
+        """Write the update's limits to the kernel. Raises Unwritable."""
         if files is None or not files.writable:
             raise Unwritable("its control group cannot be written")
-        self._look_after(held, files.read())
+        self._check_gpus(held, files.read())
         ceiling = (quota_after(update), int(update.get("CpuPeriod", PERIOD_US)))
         try:
             files.write_ceiling(*ceiling)
@@ -52,19 +48,19 @@ class PastEngine:
         self._written[held.container] = (held.pid, *ceiling)
 
     def forget(self, container: str) -> None:
-        """It is gone."""
+        """Forget a container that is gone."""
         self._written.pop(container, None)
 
-    def _look_after(self, held: Held, now: GroupLimits) -> None:
+    def _check_gpus(self, held: Held, now: GroupLimits) -> None:
         written = self._written.get(held.container)
         if written is None:
-            self._canary.check(held)  # before this agent's first word anything may have happened
+            self._canary.check(held)  # unknown what happened before this agent's first write
         elif written[0] == held.pid and written[1:] != (now.quota_us, now.period_us):
-            # Somebody wrote the whole group anew, as systemd does, the list of devices with it.
+            # The whole group was rewritten, as systemd does, including the list of devices.
             self._canary.check(held)
 
     def _weight(self, files: LimitFiles, update: Body) -> int | None:
-        """What the kernel has to have for the shares in that update; None: it says none."""
+        """The kernel's weight for the shares in that update; None: it has none."""
         if (shares := update.get("CpuShares")) is None:
             return None
         if not files.v2:

@@ -1,7 +1,4 @@
-"""One look at a container: its limits in the engine's words and in the kernel's, and its GPUs.
-
-Owns bringing the three together at one moment. It must not change anything.
-"""
+"""Reads a container's limits, in the engine and in the kernel, and its GPUs at one moment."""
 
 from __future__ import annotations
 
@@ -15,45 +12,46 @@ from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.gpus.canary import Canary, Held
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.labels import Inspected, gpu_access_in, gpus_in
-from dlsched.runtime.docker.limits.dialect import past_the_engine, words_in
-from dlsched.runtime.originals import EngineWords, Originals
+from dlsched.runtime.docker.limits.dialect import engine_limits, past_the_engine
+from dlsched.runtime.originals import EngineLimits, Originals
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What was seen of it."""
+class ContainerLimits:
+    """One container's limits and GPUs."""
 
     container: str
     name: str
     pid: int
-    words: EngineWords
+    engine: EngineLimits
     files: LimitFiles | None
-    """None: it does not run, or its group cannot be found."""
+    """None: it does not run, or its group was not found."""
     limits: GroupLimits
     access: GpuAccess | None
-    """How it gets its GPUs when it runs; None: it has none."""
+    """How it gets its GPUs at a start; None: it has none."""
     held: Held | None
-    """What it has of GPUs; None: none, or it does not run."""
+    """Its GPUs; None: none, or it does not run."""
     barred: str | None
-    """Why it is changed past the engine, which could take its GPUs away; None: it is not."""
+    """Why the engine must not update it, since that could take its GPUs; None: it may."""
 
     @property
     def alive(self) -> bool:
-        """Whether it has a process."""
         return self.pid > 0
 
     @property
     def by_file(self) -> bool:
-        """Whether it is changed past the engine."""
+        """Whether its control group's files are written instead of an engine update."""
         return self.barred is not None
 
 
-def as_listed(described: Inspected, proc: Path, known: LimitFiles | None = None) -> Seen | None:
-    """The same without asking the engine, of a running container without GPUs that is ours, as it
-    was last described; None: it is no such one, or was started anew since.
+def as_listed(
+    described: Inspected, proc: Path, known: LimitFiles | None = None
+) -> ContainerLimits | None:
+    """The same from the last listing, without an inspection, for a running container of ours
+    without GPUs; None for any other, or after a restart.
 
-    In whose words it was made never changes. Where the engine's numbers have changed since, one
-    update too many is made of it. `known`: its files, as they were found before.
+    Outdated numbers of the engine only lead to one needless update. `known`: its files, if found
+    before.
     """
     if described.adopted is not None or described.gpu_access is not None or not described.alive:
         return None
@@ -62,11 +60,11 @@ def as_listed(described: Inspected, proc: Path, known: LimitFiles | None = None)
         files = files or LimitFiles(described.pid, described.container_id, proc)
     except OSError:
         return None
-    return Seen(
+    return ContainerLimits(
         container=described.container_id,
         name=described.name,
         pid=described.pid,
-        words=EngineWords(
+        engine=EngineLimits(
             described.nano_cpus, described.quota_us, described.period_us, described.shares
         ),
         files=files,
@@ -77,11 +75,11 @@ def as_listed(described: Inspected, proc: Path, known: LimitFiles | None = None)
     )
 
 
-def look(container: str, engine: Engine, injector: Injector, canary: Canary, proc: Path) -> Seen:
-    """Look at a container; waits for the engine. Raises EngineUnavailable or EngineRefused.
-
-    `injector` knows the nodes of its GPUs, and `canary` what updates do to them.
-    """
+def read_limits(
+    container: str, engine: Engine, injector: Injector, canary: Canary, proc: Path
+) -> ContainerLimits:
+    """Inspect a container; blocks on the engine. Raises EngineUnavailable or EngineRefused.
+    `injector` provides its GPUs' nodes, and `canary` whether updates are safe."""
     body = engine.inspect(container)
     state, host = body.get("State") or {}, body.get("HostConfig") or {}
     pid, name = int(state.get("Pid") or 0), str(body.get("Name", "")).lstrip("/")
@@ -92,11 +90,11 @@ def look(container: str, engine: Engine, injector: Injector, canary: Canary, pro
             files = LimitFiles(pid, container, proc)
         if access is not None:
             held = Held(container, name, pid, access, injector.to_try(gpus_in(body), body))
-    return Seen(
+    return ContainerLimits(
         container=container,
         name=name,
         pid=pid,
-        words=words_in(host),
+        engine=engine_limits(host),
         files=files,
         limits=GroupLimits({}) if files is None else files.read(),
         access=access,
@@ -105,26 +103,26 @@ def look(container: str, engine: Engine, injector: Injector, canary: Canary, pro
     )
 
 
-def refusal(seen: Seen, originals: Originals) -> str | None:
-    """Why what a container has now could not be brought back."""
-    if (broken := originals.lost(seen.container)) is not None:
-        return f"the record of what it had cannot be read: {broken}"
-    if not seen.alive:
+def refusal(found: ContainerLimits, originals: Originals) -> str | None:
+    """Why a container's present limits could not be restored later; None: they could."""
+    if (broken := originals.lost(found.container)) is not None:
+        return f"the record of its original limits cannot be read: {broken}"
+    if not found.alive:
         return "it does not run"
-    if seen.files is None or None in (seen.limits.quota_us, seen.limits.period_us):
+    if found.files is None or None in (found.limits.quota_us, found.limits.period_us):
         return "its control group cannot be read"
-    words, limits = seen.words, seen.limits
-    if words.nano_cpus and words.quota_us:
+    engine, limits = found.engine, found.limits
+    if engine.nano_cpus and engine.quota_us:
         return "it has both --cpus and --cpu-quota: the engine cannot give both back"
-    if seen.by_file and not seen.files.writable:
-        return f"its control group cannot be written, and {seen.barred}"
-    if limits.burst_us and not seen.files.burst_writable:
+    if found.by_file and not found.files.writable:
+        return f"its control group cannot be written, and {found.barred}"
+    if limits.burst_us and not found.files.burst_writable:
         return "it has a burst, and its control group cannot be written"
-    return past_the_engine(words, limits)
+    return past_the_engine(engine, limits)
 
 
-def leave_idle_class(seen: Seen) -> None:
-    """Before anything is changed: the kernel refuses any weight in the idle class."""
-    if seen.limits.idle and seen.files is not None:
+def leave_idle_class(found: ContainerLimits) -> None:
+    """Take it out of the idle class, in which the kernel refuses any weight."""
+    if found.limits.idle and found.files is not None:
         with suppress(OSError):  # then the engine refuses, and says so
-            seen.files.write_idle(False)
+            found.files.write_idle(False)

@@ -1,8 +1,5 @@
-"""Changes of limits under way, containers that must not be changed, and giving everything back.
-
-Owns what of this the loop has to remember, and waits for none of it longer than its patience. It
-must not speak to the engine itself: `writer` does.
-"""
+"""Changes of limits in progress, containers that must not be changed, and giving everything back.
+The loop waits for none of it longer than its patience. `writer` talks to the engine."""
 
 from __future__ import annotations
 
@@ -14,30 +11,32 @@ from functools import partial
 from typing import Any
 
 from dlsched.model.actions import Outcome, Resize
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.errors import DlschedError
+from dlsched.model.facts import Operation, OperationKind
 from dlsched.runtime.docker.background import Patience, begin, begin_all
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.canary import Waits
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.outcome import GivenBack, Own, Untouchable
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Original, Originals
 
 AGAIN_S = 10.0
-"""What could not be changed is tried again after so long, or when it was started anew."""
+"""A container that could not be changed is retried after this time, or after a restart."""
 
-UPDATES_AT_ONCE = 4
-"""Each forks a runc: more of them only queue at the engine."""
+CONCURRENT_UPDATES = 4
+"""Concurrent updates: each forks a runc, and more would only queue at the engine."""
 
 NO_ANSWER = "the Docker Engine is not answering"
 
 SWEEP_S = 30.0
-"""So long after it was asked what became of an unlisted container, it is asked again."""
+"""Time between two checks of an unlisted container."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _LeftAlone:
     """A container that is left as it is."""
 
     job: str
@@ -47,73 +46,71 @@ class _Refused:
 
 
 class Resizes:
-    """The changes of limits that this agent makes; only the loop's thread uses it."""
+    """The changes of limits that this agent makes; only for the loop's thread."""
 
     def __init__(
         self,
-        hands: Hands,
+        writer: LimitWriter,
         originals: Originals,
         patience: Patience,
         gate: AbstractContextManager[object],
         want: Callable[[str | None], None],
         now_s: Callable[[], float],
     ) -> None:
-        """`gate` bounds how many are given back at once; `want` as in `Listings.want`."""
-        self._hands = hands
+        """`gate` bounds concurrent returns; `want` as in `Listings.want`."""
+        self._writer = writer
         self._originals = originals
         self._patience = patience
         self._gate = gate
         self._want = want
         self._now_s = now_s
         self._calls: dict[str, Future[Any]] = {}
-        self._refused: dict[str, _Refused] = {}
-        """Also written by threads that look at one container."""
+        self._refused: dict[str, _LeftAlone] = {}
+        """Also written by threads that examine a container."""
         self._sweeping: dict[str, Future[Any]] = {}
         self._missing_s: dict[str, float] = {}
-        """Since when a container with a record is in no listing."""
+        """Since when a container with a record has been unlisted."""
         self.managed: Set[str] | None = None
-        """The containers that are any job's; None: not known yet."""
+        """The containers that belong to a job; None: not known yet."""
         self.held = False
-        """Whether everything was given back, and nothing is to be changed any more."""
+        """Whether everything was given back, and nothing may be changed any more."""
 
     def begin(self, action: Resize, described: Inspected) -> Outcome:
-        """Change the limits; what takes longer than the loop may wait is begun."""
+        """Change the limits; a slow change continues in the background."""
         return self.begin_all([(action, described)])[0]
 
     def begin_all(self, changes: Sequence[tuple[Resize, Inspected]]) -> tuple[Outcome, ...]:
-        """The same for as many containers, `UPDATES_AT_ONCE` at a time.
-
-        Where only the share of its GPUs' time is another, the job is told, and the engine is not.
-        """
+        """The same for several containers, `CONCURRENT_UPDATES` at a time. Where only the share of
+        GPU time changes, only the job's allotment is written."""
         lost = self._patience.lost
         asks = [
             partial(self._change, action, described)
             for action, described in changes
-            if not lost and not _only_tells(action, described)
+            if not lost and not _only_allots(action, described)
         ]
-        calls = iter(begin_all(asks, "update", UPDATES_AT_ONCE))
+        calls = iter(begin_all(asks, "update", CONCURRENT_UPDATES))
         outcomes = []
         for action, described in changes:
-            if _only_tells(action, described):
-                outcomes.append(self._told(action, described))
+            if _only_allots(action, described):
+                outcomes.append(self._allotted(action, described))
             elif lost:
                 outcomes.append(Outcome(action, "failed", NO_ANSWER))
             else:
                 outcomes.append(self._outcome(action, described, next(calls)))
         return tuple(outcomes)
 
-    def _told(self, action: Resize, described: Inspected) -> Outcome:
+    def _allotted(self, action: Resize, described: Inspected) -> Outcome:
         try:
-            self._hands.tell(_own(action, described), action.limits)
+            self._writer.update_allotment(_own(action, described), action.limits)
         except (OSError, ValueError) as error:
             return Outcome(action, "failed", str(error))
         return Outcome(action, "done")
 
     def _change(self, action: Resize, described: Inspected) -> float:
-        """How long it took, in seconds."""
+        """Returns how long it took, in seconds."""
         own = None if described.adopted is not None else _own(action, described)
         began_s = self._now_s()
-        self._hands.set(
+        self._writer.set(
             action.container_id,
             action.limits,
             action.cpu_shares,
@@ -127,10 +124,10 @@ class Resizes:
     def _outcome(self, action: Resize, described: Inspected, call: Future[float]) -> Outcome:
         container, began_s = action.container_id, self._now_s()
         if not self._patience.wait(call):
-            if call.cancel():  # it is still behind others
+            if call.cancel():  # still queued
                 return Outcome(action, "failed", NO_ANSWER)
             self._calls[container] = call
-            # A listing shows whether it is this call that is slow, or the whole engine.
+            # A listing shows whether only this call is slow, or the whole engine.
             self._want(container)
             waited_s = self._now_s() - began_s
             return Outcome(action, "begun", "the engine is slow", engine_s=waited_s)
@@ -142,24 +139,24 @@ class Resizes:
             self._leave(described, str(error))
             return Outcome(action, "failed", str(error))
         except EngineRefused as error:
-            # The container may have ended a moment ago; if it has not, asking again will tell.
+            # The container may have just ended; a new inspection shows it.
             self._want(container)
             return Outcome(action, "failed", error.reason)
         except (DlschedError, OSError, ValueError) as error:
             return Outcome(action, "failed", str(error))
 
     def take(self, calls: Mapping[str, Future[Any]]) -> None:
-        """Other changes of containers that are under way, by container."""
+        """Track other changes in progress, by container."""
         self._calls.update(calls)
 
     def examine(self, described: Inspected) -> None:
-        """Ask of a container that somebody else made whether it may be touched at all."""
+        """Check in the background whether another program's container may be touched at all."""
 
         container = described.container_id
         kept = self._originals.of(container)
 
         def ask() -> None:
-            why = self._hands.refusal(container)
+            why = self._writer.refusal(container)
             if why is None:
                 self._refused.pop(container, None)
             else:
@@ -169,7 +166,7 @@ class Resizes:
             begin(ask, "examine")
 
     def updating(self, container: str) -> bool:
-        """Whether a change of that container is under way."""
+        """Whether a change of that container is in progress."""
         call = self._calls.get(container)
         if call is not None and call.done():
             del self._calls[container]
@@ -178,13 +175,13 @@ class Resizes:
 
     @property
     def idle(self) -> bool:
-        """Whether no container is being changed, or left as it is for a reason."""
+        """Whether no container is being changed or left alone."""
         return not (self._calls or self._refused)
 
-    def operation(self, described: Inspected) -> str | None:
+    def operation(self, described: Inspected) -> Operation | None:
         """What is being done to it, or why nothing is; None: it may be changed."""
         if self.updating(described.container_id):
-            return "updating"
+            return Operation(OperationKind.UPDATING, "updating")
         refused = self._refused.get(described.container_id)
         if refused is None:
             return None
@@ -194,44 +191,47 @@ class Resizes:
             self._refused.pop(described.container_id, None)
             return None
         if over:
-            # Asked again in the background: until it is cured it goes on showing why.
+            # Checked again in the background; until then the reason stays.
             self._refused[described.container_id] = replace(refused, at_s=self._now_s())
             self.examine(described)
-        return refused.why
+        return Operation(OperationKind.REFUSED, refused.why)
 
     @property
     def can_burst(self) -> bool:
-        """Whether a burst can be set here, as far as that was tried."""
-        return self._hands.burst_trouble is None
+        """Whether a burst can be set here, as far as known."""
+        return self._writer.burst_problem is None
 
     @property
     def can_idle(self) -> bool:
-        """Whether containers can be put into the idle class here, as far as that was tried."""
-        return self._hands.idle_trouble is None
+        """Whether the idle class can be used here, as far as known."""
+        return self._writer.idle_problem is None
 
     @property
-    def troubles(self) -> tuple[str, ...]:
-        """What is wrong, a line each."""
-        past = (self._hands.burst_trouble, self._hands.idle_trouble)
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What is wrong with limits and with changing them."""
+        refused = sorted((one.job, f"{one.job}: {one.why}") for one in [*self._refused.values()])
+        node = {
+            AlarmKey.BURST_REFUSED: self._writer.burst_problem,
+            AlarmKey.IDLE_CLASS_REFUSED: self._writer.idle_problem,
+            AlarmKey.GPU_UPDATES_STOPPED: self._writer.canary.alarm,
+        }
         return (
-            *self._originals.trouble,
-            *sorted(f"{refused.job}: {refused.why}" for refused in list(self._refused.values())),
-            *filter(None, past),
-            *(() if self._hands.canary.alarm is None else (self._hands.canary.alarm,)),
+            *self._originals.alarms,
+            *(Alarm(job, AlarmKey.LIMITS_REFUSED, text) for job, text in refused),
+            *(Alarm("node", key, text) for key, text in node.items() if text is not None),
         )
 
     def sweep(self, listing: Listing) -> None:
-        """See to the records of containers that are not managed any more. Waits for nothing.
+        """Handle the records of containers that are no longer managed, in the background.
 
-        One that no listing shows as managed is gone, and its record forgotten, or it is given back
-        what it had. While everything is `held`, so is what a change that was under way has
-        changed since.
+        The record of a vanished container is dropped; one that still exists gets its limits back.
+        While everything is `held`, so do containers that a late change affected.
         """
         listed = self._listed(listing)
         for container in set(self._refused) - listed:
             self._refused.pop(container, None)
         for container in self._calls.keys() - listed:
-            self.updating(container)  # nobody asks after it any more
+            self.updating(container)  # no other caller asks for it any more
         self._sweeping = {key: call for key, call in self._sweeping.items() if not call.done()}
         records = self._originals.all()
         self._missing_s = {
@@ -240,7 +240,7 @@ class Resizes:
         }
         for container in records if self.held else self._missing_s:
             original = records[container]
-            # A listing from before the container was made does not show it.
+            # A listing older than the container does not show it.
             missing = self._missing_s.get(container, float("inf")) < listing.at_s
             changed = self.held and not original.given_back
             if (missing or changed) and container not in self._sweeping:
@@ -250,44 +250,39 @@ class Resizes:
                 )
 
     def keep_true(self, ceilings: Mapping[str, float | None], own: Mapping[str, str]) -> None:
-        """Have it written down what own containers go back to, where that is not so yet.
-
-        `own` are their ids by job, `ceilings` what their specs allow them now. Waits for nothing.
-        """
+        """Record in the background what own containers go back to, where that has changed. `own`
+        are their ids by job, `ceilings` their specs' present ceilings."""
         for job in own.keys() & ceilings.keys():
             kept = self._originals.of(own[job])
             if kept is not None and (kept.given_back or kept.ceiling_cores == ceilings[job]):
                 continue
             if not self.updating(own[job]):
-                remember = partial(self._hands.remember, own[job], Own(job, ceilings[job]))
+                remember = partial(self._writer.remember, own[job], Own(job, ceilings[job]))
                 self._calls[own[job]] = begin(remember, f"remember-{job}")
 
     def release(
         self, ceilings: Mapping[str, float | None], own: Mapping[str, str], until_s: float
     ) -> tuple[GivenBack, ...]:
-        """Give everything back that was changed; waits until `until_s` at the latest.
-
-        `own` are our containers' ids by job, and `ceilings` what their specs now allow them.
-        """
+        """Give all limits back; waits until `until_s` at most. Parameters as for `keep_true`."""
         for job in own.keys() & ceilings.keys():
-            # Where that cannot be written down, the ceiling of the last change is given.
+            # If that cannot be recorded, the container gets its last recorded ceiling.
             with suppress(Untouchable):
-                self._hands.remember(own[job], Own(job, ceilings[job]))
+                self._writer.remember(own[job], Own(job, ceilings[job]))
         calls = [
-            (word, begin(partial(self._hands.give_back, word), "release", self._gate))
-            for word in self._originals.changed()
+            (original, begin(partial(self._writer.give_back, original), "release", self._gate))
+            for original in self._originals.changed()
         ]
-        return tuple(self._waited(word, call, until_s) for word, call in calls)
+        return tuple(self._waited(original, call, until_s) for original, call in calls)
 
-    def _waited(self, word: Original, call: Future[GivenBack], until_s: float) -> GivenBack:
+    def _waited(self, original: Original, call: Future[GivenBack], until_s: float) -> GivenBack:
         try:
             return call.result(max(0.0, until_s - self._now_s()))
         except TimeoutError:
             failure = "the engine does not answer"
-            return GivenBack(word.job, word.container_id, word.adopted, "", failure)
+            return GivenBack(original.job, original.container_id, original.adopted, "", failure)
 
     def _listed(self, listing: Listing) -> Set[str]:
-        """The containers that are managed: one whose name a job file has taken is not."""
+        """The managed containers: not one whose name a job file has taken."""
         listed = {
             container
             for container, one in listing.containers.items()
@@ -296,18 +291,18 @@ class Resizes:
         return listed | listing.set_aside.keys()
 
     def _leave(self, described: Inspected, why: str) -> None:
-        self._refused[described.container_id] = _Refused(
+        self._refused[described.container_id] = _LeftAlone(
             described.job, why, described.start, self._now_s()
         )
 
     def _tidy(self, original: Original) -> None:
-        if not self._hands.forget_if_gone(original.container_id) and not original.given_back:
-            self._hands.give_back(original)
+        if not self._writer.forget_if_gone(original.container_id) and not original.given_back:
+            self._writer.give_back(original)
 
 
 def _own(action: Resize, described: Inspected) -> Own:
     return Own(action.job, action.ceiling_cores, described.mps_threads_percent)
 
 
-def _only_tells(action: Resize, described: Inspected) -> bool:
+def _only_allots(action: Resize, described: Inspected) -> bool:
     return action.only_tells and described.adopted is None

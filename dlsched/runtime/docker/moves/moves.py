@@ -1,8 +1,8 @@
-"""Jobs on their way to other GPUs: saved, ended, made anew, and back again where that fails.
+"""Jobs that move to other GPUs.
 
-Owns one such way per job, and what of it an agent finds that an earlier one has begun. The next
-step is taken at each observation and every engine call is made in the background, so no cycle
-waits. It must not decide who has to move, or where to.
+State machine that moves a job to other GPUs: checkpoint, stop, recreate, roll back on failure; it
+also takes up moves that an earlier agent began. Each cycle takes the next step, and every engine
+call is made in the background, so no cycle waits. It must not decide which job moves, or where to.
 
     step       what is waited for                          then
     ---------  ------------------------------------------  ------------------------------------
@@ -28,7 +28,8 @@ from threading import Timer
 
 from dlsched.control.ports import Wake
 from dlsched.model.actions import Move, Outcome, Remove
-from dlsched.model.facts import ContainerFact, ContainerState
+from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.facts import ContainerFact, ContainerState, Operation, OperationKind
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import one_line
 from dlsched.runtime.docker.identity.labels import Inspected, set_aside_name
@@ -44,6 +45,7 @@ from dlsched.runtime.docker.moves.steps import (
     RETURNS,
     RUNS,
     STAYS_UP_S,
+    Reason,
     Step,
     Way,
     acknowledged,
@@ -85,6 +87,8 @@ class Moves:
         """By job, until when it is not asked again, and why."""
         self._forsaken: set[str] = set()
         """Old containers whose jobs are being removed: nobody's way any more."""
+        self._stale: list[str] = []
+        """Jobs that an earlier agent asked to save themselves, to no end."""
         self._looked_at: Listing | None = None
         """The last listing that nothing was left over of."""
         self.winding_up = False
@@ -93,12 +97,12 @@ class Moves:
     def begin(self, action: Move, described: Inspected, now_s: float) -> Outcome:
         """Ask a running job to save itself; asking again changes nothing."""
         if action.job in self._ways:
-            return Outcome(action, "begun", self.operation(action.job, now_s) or "")
+            return Outcome(action, "begun", str(self.operation(action.job, now_s) or ""))
         until_s, why = self._given_up.get(action.job, (0.0, ""))
         if now_s < until_s:
             return Outcome(action, "failed", f"{why}; not tried again for {until_s - now_s:.0f} s")
         if described.state is not ContainerState.RUNNING or self.winding_up:
-            why = AGENT_ENDS if self.winding_up else f"it is {described.state}"
+            why = str(AGENT_ENDS) if self.winding_up else f"it is {described.state}"
             return Outcome(action, "failed", why)
         way = Way(action.job, described, Step.ASKED, now_s, action)
         self._ways[action.job] = way
@@ -106,11 +110,14 @@ class Moves:
         return Outcome(action, "begun", action.why)
 
     def find(self, listing: Listing, now_s: float) -> None:
-        """Take up what an earlier agent began: containers that are set aside, and jobs that it
-        asked to save themselves and that may have ended over it."""
+        """Note the moves that an earlier agent began: containers that are set aside, and jobs that
+        it asked to save themselves and that may have ended because of that. Changes nothing."""
         if listing is self._looked_at and not (self._ways or self._forsaken):
             return
         there, first = everything(listing), self._looked_at is None
+        for way in list(self._ways.values()):
+            if way.step is Step.FOUND and way.old.container_id not in there:
+                del self._ways[way.job]
         self._forsaken &= there.keys()
         self._looked_at = listing
         for container, one in there.items():
@@ -122,10 +129,12 @@ class Moves:
                 way.call.set_result(None)
                 way.called_s = now_s
             elif asked:
-                begin(partial(self._acts.withdraw, one.job), f"withdraw-{one.job}")
+                self._stale.append(one.job)
 
     def advance(self, listing: Listing, facts: Iterable[ContainerFact], now_s: float) -> None:
         """Take the next step of each way whose time for it has come."""
+        while self._stale:
+            self._withdraw(self._stale.pop())
         if not self._ways:
             return
         by_job = {fact.job: fact for fact in facts if fact.adopted is None}
@@ -150,7 +159,7 @@ class Moves:
         if way is None or listing is None:
             return ()
         if way.step is not Step.FOUND and not way.shown_by(listing):
-            return Outcome(action, "begun", self.operation(action.job, now_s) or "")
+            return Outcome(action, "begun", str(self.operation(action.job, now_s) or ""))
         del self._ways[action.job]
         self._forsaken.add(way.old.container_id)
         others = (one for key, one in everything(listing).items() if key != action.container_id)
@@ -161,10 +170,13 @@ class Moves:
         """Whether no job is being moved."""
         return not self._ways
 
-    def operation(self, job: str, now_s: float) -> str | None:
-        """What its move is waiting for, in a few words; None: it is not being moved."""
+    def operation(self, job: str, now_s: float) -> Operation | None:
+        """What its move is waiting for; None: it is not being moved."""
         way = self._ways.get(job)
-        return None if way is None else f"moving {in_words(way, now_s, self._gpu_names)}"
+        if way is None:
+            return None
+        text = f"moving {in_words(way, now_s, self._gpu_names)}"
+        return Operation(OperationKind.MOVING, text)
 
     def kept(self, job: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
         """The GPUs that the job needs beside `gpus`: where it goes, and where it may go back to."""
@@ -174,10 +186,13 @@ class Moves:
         target = way.action.start.gpus if way.action is not None else ()
         return tuple(sorted({*target, *way.old.gpus} - set(gpus)))
 
-    def troubles(self, now_s: float) -> tuple[str, ...]:
-        """Moves that failed, a line each, for as long as they are not tried again."""
+    def alarms(self, now_s: float) -> tuple[Alarm, ...]:
+        """Moves that failed, until they are tried again."""
         self._given_up = {job: word for job, word in self._given_up.items() if now_s < word[0]}
-        return tuple(f"{job}: {why}" for job, (_, why) in self._given_up.items())
+        return tuple(
+            Alarm(job, AlarmKey.MOVE_FAILED, f"{job}: {why}")
+            for job, (_, why) in self._given_up.items()
+        )
 
     @property
     def unsettled(self) -> bool:
@@ -295,7 +310,7 @@ class Moves:
         if (why := way.failed()) is None:
             self._enter(way, Step.WATCHED, now_s)
         else:
-            failure = f"its new container cannot be started: {why}"
+            failure = Reason(f"its new container cannot be started: {why}")
             self._enter(way, Step.UNDOING, now_s, failure=failure)
             self._undoing(way, heir, now_s)
 
@@ -319,7 +334,7 @@ class Moves:
         elif way.old.state in RUNS:  # somebody started it: there must not be two
             self._do(way, partial(self._acts.kill, way.old.container_id))
         if failure is not None:
-            self._enter(way, Step.UNDOING, now_s, failure=failure)
+            self._enter(way, Step.UNDOING, now_s, failure=Reason(failure))
             self._undoing(way, heir, now_s)
 
     def _undoing(self, way: Way, heir: Inspected | None, now_s: float) -> None:
@@ -340,14 +355,15 @@ class Moves:
         why = way.failed()
         if why is None:
             # That an agent ended says nothing against the move.
-            again_s = 0.0 if way.failure in (CUT_SHORT, AGENT_ENDS) else AGAIN_S
+            agent_ended = way.failure is not None and way.failure.agent_ended
+            again_s = 0.0 if agent_ended else AGAIN_S
             self._give_up(way, f"moved back: {way.failure}", again_s)
         elif way.returns < RETURNS:
             self._return(way)
         else:
             if way.returns == RETURNS:
                 way.returns += 1
-                way.failure = f"{way.failure}; and it cannot be started again: {why}"
+                way.failure = Reason(f"{way.failure}; and it cannot be started again: {why}")
             self._do(way, partial(self._acts.name, way.old))
 
     def _return(self, way: Way) -> None:
@@ -358,7 +374,7 @@ class Moves:
         old = way.old.container_id
         self._do(way, partial(self._acts.kill if way.old.state in RUNS else self._acts.remove, old))
 
-    def _enter(self, way: Way, step: Step, now_s: float, failure: str | None = None) -> None:
+    def _enter(self, way: Way, step: Step, now_s: float, failure: Reason | None = None) -> None:
         way.step, way.since_s, way.kill_at_s, way.failure = step, now_s, None, failure
 
     def _do(self, way: Way, act: Callable[[], object]) -> None:
@@ -379,7 +395,10 @@ class Moves:
         del self._ways[way.job]
         self._given_up[way.job] = (self._now_s() + again_s, why)
         _log.warning("%s: %s", way.job, why)
-        begin(partial(self._acts.withdraw, way.job), f"withdraw-{way.job}")
+        self._withdraw(way.job)
+
+    def _withdraw(self, job: str) -> None:
+        begin(partial(self._acts.withdraw, job), f"withdraw-{job}")
 
     def _over(self, way: Way) -> None:
         del self._ways[way.job]

@@ -29,8 +29,21 @@ and loading a large model longer."""
 REST_S = 5.0
 """After a call that failed, and after a SIGKILL that did not help."""
 
-CUT_SHORT = "the agent ended in the middle of it"
-AGENT_ENDS = "the agent ends"
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a move goes back."""
+
+    text: str
+    agent_ended: bool = False
+    """Whether it says nothing against the move itself, which may be tried again at any time."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+CUT_SHORT = Reason("the agent ended in the middle of it", agent_ended=True)
+AGENT_ENDS = Reason("the agent ends", agent_ended=True)
 
 
 class Step(StrEnum):
@@ -58,7 +71,7 @@ class Way:
     """When the step began."""
     action: Move | None = None
     """None: an agent that is gone began it."""
-    failure: str | None = None
+    failure: Reason | None = None
     """Why it goes back; None: it goes on."""
     call: Future[Any] = field(default_factory=Future)
     called_s: float = float("inf")

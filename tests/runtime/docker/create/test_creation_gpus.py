@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.actions import Start
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.model.spec import Bounds, JobSpec, Limits
@@ -17,9 +16,10 @@ from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.create.creation import Creation, StartFailed
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import inspected
 from dlsched.runtime.docker.limits.group import ParentGroup
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost
 from tests.runtime.docker.rig import job_spec
@@ -84,9 +84,9 @@ class Bench:
         self.root = root
         self.host = FakeEngine(root, runtimes)
         engine: Any = self.host
-        injector = Injector(Gpus(injection=injection), lambda: DEVICES, root / "config.toml")
+        injector = Injector(GpuOptions(injection=injection), lambda: DEVICES, root / "config.toml")
         state = root / "state"
-        self.hands = Hands(engine, Originals(state), state, lambda: "now", self.host.proc)
+        self.hands = LimitWriter(engine, Originals(state), state, lambda: "now", self.host.proc)
         self.creation = Creation(
             engine,
             ParentGroup("i", "", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from dataclasses import replace
 
 import pytest
@@ -13,6 +14,7 @@ from dlsched.model.spec import Restart
 from dlsched.runtime.docker.create.restarts import AFTER_S, Restarts
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.dry_run import DryRun
 from tests.runtime.docker.end.test_stops import RUNNING
 from tests.runtime.docker.rig import Rig, fact, job_spec
 
@@ -97,21 +99,22 @@ def test_what_failed_is_tried_again_after_a_while(bench: Bench) -> None:
 
 
 @pytest.mark.engine
-def test_a_dry_run_sets_nothing_back(rig: Rig) -> None:
+def test_to_observe_sets_nothing_back_and_to_advance_does(rig: Rig) -> None:
     found = rig.start(job_spec("dry", restart=Restart("always")))
     rig.client.update_container(found.container_id, restart_policy={"Name": "no"})
-    rig.options = replace(rig.options, dry_run=True)
     rig.reopen()
-    rig.until(lambda s: fact(s, "dry") is not None)
+    dry = DryRun(rig.runtime)
+    while fact(dry.observe(rig.clock.now_s()), "dry") is None:
+        time.sleep(0.02)
     for later_s in (0.0, 2 * AFTER_S):
-        rig.runtime.observe(rig.clock.now_s() + later_s)
+        dry.observe(rig.clock.now_s() + later_s)
+        dry.advance(rig.clock.now_s() + later_s)
     assert rig.runtime._resizes._calls == {}
-    rig.options = replace(rig.options, dry_run=False)
     rig.reopen()
     later = itertools.count(1)  # a busy engine is seen late
 
     def set_back(_: object) -> bool:
-        rig.runtime.observe(rig.clock.now_s() + next(later) * 2 * AFTER_S)
+        rig.observe(next(later) * 2 * AFTER_S)
         return bool(rig.runtime._resizes._calls)
 
     rig.until(set_back)

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.actions import Outcome, Start
 from dlsched.model.facts import Begun, ContainerFact, ContainerState
 from dlsched.model.spec import Limits, Restart
@@ -24,8 +23,9 @@ from dlsched.runtime.docker.create.pulls import Images
 from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.limits.group import ParentGroup
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
@@ -281,11 +281,11 @@ class Bench:
         creation = Creation(
             self.engine,
             ParentGroup("i", "", None),
-            Hands(self.engine, Originals(state_dir), state_dir, lambda: "now"),
+            LimitWriter(self.engine, Originals(state_dir), state_dir, lambda: "now"),
             "i",
             state_dir,
             lambda: "cgroupfs",
-            Injector(Gpus(), tuple),
+            Injector(GpuOptions(), tuple),
         )
         self.starts = Starts(
             Images(self.engine, None),
@@ -393,7 +393,7 @@ def test_what_cannot_be_written_down_does_not_start(
     bench.engine.pulled.set()
     bench.begin("a")
     word = bench.until_stage("failed")
-    assert word.detail.endswith("cannot be written down: No space left on device")
+    assert word.detail.endswith("cannot be recorded: No space left on device")
     assert word.retryable
     assert (bench.engine.created, bench.engine.started) == ([], [])
 

@@ -55,8 +55,8 @@ def test_no_engine() -> None:
 @pytest.mark.parametrize(
     ("version", "info", "why"),
     [
-        ({"ApiVersion": "1.40"}, {}, "speaks API 1.40; 1.41 (Docker 20.10) is the least"),
-        ({"ApiVersion": None}, {}, "speaks API ?; 1.41"),
+        ({"ApiVersion": "1.40"}, {}, "API version 1.40; 1.41 (Docker 20.10) is required"),
+        ({"ApiVersion": None}, {}, "API version ?; 1.41"),
         ({}, {"OSType": "windows"}, "only Linux has CPU quotas"),
         ({}, {"CpuCfsQuota": False}, "the kernel lacks CONFIG_CFS_BANDWIDTH"),
         ({}, {"CgroupDriver": "none", **ROOTLESS}, "not given the cpu controller"),

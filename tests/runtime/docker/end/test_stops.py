@@ -114,7 +114,7 @@ def test_first_the_restart_policy_and_the_ceiling_then_the_signal(
         ("lift", Limits(2.0)),
         ("kill", "SIGINT"),
     ]
-    assert stops.operation("c", 118.0) == "stopping (12 s of grace left)"
+    assert str(stops.operation("c", 118.0)) == "stopping (12 s of grace left)"
     assert stops.operation("another", 118.0) is None
 
 
@@ -134,12 +134,12 @@ def test_grace_then_sigkill_then_removal(engine: FakeEngine, stops: Stops) -> No
     advance(stops, RUNNING, 130.0)
     engine.until("update", "lift", "kill", "kill")
     assert engine.calls[-1] == ("kill", "SIGKILL")
-    assert stops.operation("c", 131.0) == "stopping (killed: its grace is over)"
+    assert str(stops.operation("c", 131.0)) == "stopping (killed: its grace is over)"
     advance(stops, RUNNING, 131.0)
     engine.until("update", "lift", "kill", "kill")
     advance(stops, EXITED, 132.0)
     engine.until("update", "lift", "kill", "kill", "remove")
-    assert stops.operation("c", 132.0) == "removing"
+    assert str(stops.operation("c", 132.0)) == "removing"
     advance(stops, None, 133.0)
     assert stops.operation("c", 133.0) is None
 
@@ -168,7 +168,7 @@ def test_a_refusal_on_the_way_stops_nothing(engine: FakeEngine, stops: Stops) ->
     stops.begin(REMOVE, RUNNING, 100.0)
     engine.until("update", "lift", "kill")
     advance(stops, RUNNING, 101.0)
-    assert (stops.operation("c", 101.0) or "").startswith("stopping")
+    assert str(stops.operation("c", 101.0)).startswith("stopping")
 
 
 def test_without_an_engine_the_planner_has_to_ask_again(engine: FakeEngine, stops: Stops) -> None:
@@ -180,7 +180,7 @@ def test_without_an_engine_the_planner_has_to_ask_again(engine: FakeEngine, stop
     engine.calls.clear()
     stops.begin(REMOVE, RUNNING, 200.0)
     engine.until("update", "lift", "kill")
-    assert stops.operation("c", 200.0) == "stopping (30 s of grace left)"
+    assert str(stops.operation("c", 200.0)) == "stopping (30 s of grace left)"
 
 
 def test_a_stop_that_is_given_up_has_its_container_looked_at_again(engine: FakeEngine) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import docker
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.actions import Resize, Start
 from dlsched.model.facts import ContainerFact, GpuAccess
 from dlsched.model.spec import Limits
@@ -26,10 +25,12 @@ from dlsched.runtime.docker import engine as engine_module
 from dlsched.runtime.docker.end.release import release_all
 from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.gpus.canary import ALARM_FILE
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import GPU_ACCESS
 from dlsched.runtime.docker.limits.outcome import Own
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
+from tests.doubles import texts
 from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_ceiling
@@ -41,7 +42,7 @@ pytestmark = pytest.mark.engine
 @pytest.fixture
 def rig(docker_host: str, base_image: str, tmp_path: Path, dev: Path) -> Iterator[Rig]:
     """A runtime that gives stand-ins to containers."""
-    gpus = Gpus(injection="nodes", device_folder=dev)
+    gpus = GpuOptions(injection="nodes", device_folder=dev)
     options = options_for(docker_host, f"g{secrets.token_hex(3)}", tmp_path / "state", gpus=gpus)
     inventory: Any = Seen(dev)
     rig = Rig(options, docker_host, inventory)
@@ -83,7 +84,7 @@ def test_limits_change_through_the_engine_once_the_canary_lives(rig: Rig, dev: P
     rig.resized(one, 0.3)
     rig.resized(two, 0.4)
     assert rig.client.inspect_container(one.container_id)["HostConfig"]["CpuQuota"] == 30_000
-    assert rig.runtime.troubles() == ()
+    assert texts(rig.runtime.alarms()) == ()
     assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
     assert may_open(rig.client, two.container_id, dev) == ["nvidia1", "nvidiactl"]
     backs = rig.runtime.release({"one": 1.0, "two": 1.0})
@@ -106,7 +107,7 @@ def test_after_an_alarm_neither_another_agent_nor_a_release_makes_an_update(
 
     monkeypatch.setattr(engine_module.Engine, "update", never)
     rig.resized(one, 0.3)
-    assert rig.runtime.troubles() == ("other: a CPU update took its GPU away",)
+    assert texts(rig.runtime.alarms()) == ("other: a CPU update took its GPU away",)
     assert dict(rig.observe().containers[0].gpu_enforced)["cpu"].startswith("control group file")
     (back,) = release_all(rig.options)
     assert "an update now could take its GPUs away" in (back.failure or "")
@@ -181,8 +182,8 @@ def harmful(docker_host: str, docker_client: docker.APIClient) -> Iterator[Takes
         yield engine
 
 
-def hands_of(engine: Engine, state_dir: Path) -> Hands:
-    return Hands(engine, Originals(state_dir), state_dir, lambda: "now")
+def hands_of(engine: Engine, state_dir: Path) -> LimitWriter:
+    return LimitWriter(engine, Originals(state_dir), state_dir, lambda: "now")
 
 
 def test_in_the_legacy_mode_no_change_of_limits_takes_the_gpu_away(
@@ -244,12 +245,12 @@ def test_a_loss_is_told_until_the_container_is_started_anew(
     assert found is not None and found.actual.cpu_cores == 0.3
     assert (found.gpu_lost or "").startswith("a CPU update took its GPU away: it may not open")
     assert dict(found.gpu_enforced)["cpu"] == "control group file, set again when lost"
-    alarm, harm = rig.runtime.troubles()
+    alarm, harm = texts(rig.runtime.alarms())
     assert "no container with GPUs is updated through the engine now" in alarm
     assert harm.startswith("gpu: one: a CPU update took its GPU away")
     rig.client.restart(one.container_id, timeout=0)
     rig.until(lambda seen: _has_them_again(fact(seen, "one")))
-    assert rig.runtime.troubles() == (alarm,)
+    assert texts(rig.runtime.alarms()) == (alarm,)
     assert may_open(rig.client, one.container_id, dev) == ["nvidia0", "nvidiactl"]
 
 

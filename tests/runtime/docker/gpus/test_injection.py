@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.injection import (
@@ -19,6 +18,7 @@ from dlsched.runtime.docker.gpus.injection import (
     uuids_of,
     words_for_gpus,
 )
+from dlsched.runtime.docker.gpus.options import GpuOptions
 
 ONE, TWO = "GPU-11111111-aaaa", "GPU-22222222-bbbb"
 WITH_RUNTIME: Body = {"Runtimes": {"runc": {}, "nvidia": {}}, "DefaultRuntime": "nvidia"}
@@ -130,7 +130,7 @@ def injector(root: Path, mode: str = "auto", **options: Any) -> Injector:
     for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm"):
         (dev / name).touch()
     devices = (gpu(ONE, 0, f"{dev}/nvidia0"), gpu(TWO, 1, f"{dev}/nvidia1"))
-    return Injector(Gpus(device_folder=dev, **options), lambda: devices, config(root, mode))
+    return Injector(GpuOptions(device_folder=dev, **options), lambda: devices, config(root, mode))
 
 
 def with_cdi(root: Path, text: str, name: str = "nvidia.yaml", **more: Any) -> Body:
@@ -297,7 +297,7 @@ def test_by_nodes_with_those_that_all_gpus_need(tmp_path: Path) -> None:
 def test_an_instances_nodes_lie_deeper(tmp_path: Path) -> None:
     caps = tmp_path / "dev/nvidia-caps/nvidia-cap7"
     mig = gpu("MIG-1", 0, str(caps))
-    found = Injector(Gpus(injection="nodes", device_folder=tmp_path / "dev"), lambda: (mig,))
+    found = Injector(GpuOptions(injection="nodes", device_folder=tmp_path / "dev"), lambda: (mig,))
     (device,) = found.of(("MIG-1",), WITHOUT).host["Devices"]
     assert device["PathInContainer"] == "/dev/nvidia-caps/nvidia-cap7"
 

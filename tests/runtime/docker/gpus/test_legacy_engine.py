@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.actions import Start
 from dlsched.model.facts import ContainerFact, GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.limits import PERIOD_US
+from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
 from tests.runtime.docker.rig import Rig, cpu_files, fact, job_spec, options_for
 from tests.runtime.docker.stand_ins import Seen, devices_folder, may_open, with_ceiling
@@ -84,7 +84,7 @@ def rig(
             engine.host,
             f"l{secrets.token_hex(3)}",
             tmp_path / "state",
-            gpus=Gpus(device_folder=dev),
+            gpus=GpuOptions(device_folder=dev),
             cgroup_under=engine.cgroup_parent or "",
         )
         inventory: Any = Seen(dev)

@@ -36,6 +36,11 @@ def refused(labels: Mapping[str, str], came_with_cores: float | None = None) -> 
     return str(refusal.value)
 
 
+def test_a_label_that_asks_for_the_least_floor_promises_it() -> None:
+    assert adopted({"dlsched.cpus.min": "0.01"}, 2.0).bounds == Bounds(0.01, 2.0, promised=True)
+    assert adopted({}, 2.0).bounds == Bounds(0.01, 2.0)
+
+
 def test_labels_say_what_a_job_file_says() -> None:
     spec = adopted(
         {

@@ -13,11 +13,12 @@ from docker.errors import APIError
 from dlsched.model.actions import Start
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits
 from dlsched.runtime.docker.background import Patience
-from dlsched.runtime.docker.identity.claims import TOLD_MOST
+from dlsched.runtime.docker.identity.claims import REASONS_MOST
 from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.docker.listing import EVERY_S, Listings
 from dlsched.runtime.progress.sources import MetricsFile
 from dlsched.simulation.clock import VirtualClock
+from tests.doubles import texts
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tests.runtime.docker.test_listing import FakeEngine, listings_of, refreshed, seen
 
@@ -133,7 +134,7 @@ def test_a_labelled_container_is_listed_beside_ours_and_called_as_it_is_called(
     assert web.adopted.container.memory_bytes == 1 << 30
     assert web.sources == (MetricsFile("/tmp/m"),)
     assert listings.last.containers["a"].adopted is None
-    assert listings.last.left_alone == ()
+    assert texts(listings.last.left_alone) == ()
 
 
 def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
@@ -194,8 +195,8 @@ def test_of_labels_that_came_with_the_image_none_counts(
     adopted = listings.last.containers["mine"].adopted
     assert adopted is not None
     assert (adopted.weight, adopted.bounds.ceiling_cores) == (1.0, 1.0)
-    why = "its image is gone: nobody can tell which labels came with it"
-    assert listings.last.left_alone == (f"container lost (lost) is left alone: {why}",)
+    why = "its image is gone, so the labels that came with it are unknown"
+    assert texts(listings.last.left_alone) == (f"container lost (lost) is left alone: {why}",)
     assert caplog.messages == [f"container lost is left alone: {why}"]
 
 
@@ -220,7 +221,7 @@ def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_ha
     for _ in range(2):
         assert seen(listings) == set()
         assert listings.last is not None
-        loud, web = sorted(listings.last.left_alone)
+        loud, web = sorted(texts(listings.last.left_alone))
         assert loud.startswith("container Loud (Loud) is left alone: its name 'Loud' is none that")
         why = r"label dlsched.cpus.max: 'lots\x1b[2J' is not a number"
         assert web == f"container web (web) is left alone: {why}"
@@ -254,7 +255,7 @@ def test_under_the_name_of_a_job_of_ours_none_is_adopted(
     assert seen(listings) == {"a"}
     assert listings.last is not None
     line = "container job-a (job-a) is left alone: a job has its name"
-    assert listings.last.left_alone == (line,)
+    assert texts(listings.last.left_alone) == (line,)
     del engine.states["a"]
     assert seen(refreshed(listings)) == {"job-a"}
 
@@ -269,13 +270,13 @@ def test_the_agents_own_container_is_never_adopted(engine: FakeEngine, clock: Vi
 def test_of_many_that_are_left_alone_only_the_number_is_told(
     engine: FakeEngine, clock: VirtualClock
 ) -> None:
-    for number in range(TOLD_MOST + 3):
+    for number in range(REASONS_MOST + 3):
         stranger(engine, f"web{number}", {**ENABLE, "dlsched.weight": "-1"})
     listings = listings_of(engine, clock)
     assert seen(listings) == set()
     assert listings.last is not None
-    assert len(listings.last.left_alone) == TOLD_MOST + 1
-    assert listings.last.left_alone[-1] == "3 more containers are left alone"
+    assert len(listings.last.left_alone) == REASONS_MOST + 1
+    assert texts(listings.last.left_alone)[-1] == "3 more containers are left alone"
 
 
 @pytest.mark.engine
@@ -332,7 +333,7 @@ def test_one_that_is_set_aside_is_kept_apart_once_another_has_taken_its_place(
     assert seen(refreshed(listings)) == {"new"}
     assert listings.last is not None
     assert listings.last.set_aside.keys() == {"old"}
-    assert listings.last.left_alone == ()
+    assert texts(listings.last.left_alone) == ()
 
 
 def test_a_name_of_ours_that_changes_is_looked_at_anew(

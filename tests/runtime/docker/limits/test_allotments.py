@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from dlsched.model.alarms import AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import Allotment, job_dir, read_allotment, write_allotment
 from dlsched.runtime.docker.limits.allotments import Allotments
-from tests.doubles import job_spec
+from tests.doubles import doing, job_spec
 
 FACT = ContainerFact(
     job="alpha",
@@ -27,7 +28,7 @@ def told(state_dir: Path) -> Allotment:
 
 def test_what_an_agent_that_was_killed_did_not_tell_is_told(tmp_path: Path):
     write_allotment(job_dir(tmp_path, "alpha"), Allotment(cpu_cores=0.7, deliverable=True))
-    assert Allotments(tmp_path).follow([FACT]) is None
+    assert Allotments(tmp_path).follow([FACT]) == ()
     assert told(tmp_path) == Allotment(cpu_cores=0.5, deliverable=True)
 
 
@@ -55,7 +56,7 @@ def test_what_is_being_changed_what_rests_and_what_is_adopted_is_left(tmp_path: 
     write_allotment(job_dir(tmp_path, "alpha"), Allotment(cpu_cores=0.7))
     spec: JobSpec = job_spec("alpha")
     for fact in (
-        replace(FACT, operation="updating"),
+        replace(FACT, operation=doing("updating")),
         replace(FACT, state=ContainerState.EXITED),
         replace(FACT, adopted=spec),
         replace(FACT, cpu_idle=True),
@@ -67,11 +68,12 @@ def test_what_is_being_changed_what_rests_and_what_is_adopted_is_left(tmp_path: 
 def test_a_job_that_cannot_be_told_is_said_and_told_later(tmp_path: Path):
     allotments = Allotments(tmp_path)
     (tmp_path / "in").write_text("no folder")
-    trouble = allotments.follow([FACT])
-    assert trouble is not None
-    assert trouble.startswith("alpha cannot be told its ceiling: ")
+    alarms = allotments.follow([FACT])
+    (alarm,) = alarms
+    assert (alarm.source, alarm.key) == ("alpha", AlarmKey.JOB_NOT_TOLD)
+    assert alarm.text.startswith("alpha: its allotment cannot be updated: ")
     (tmp_path / "in").unlink()
-    assert allotments.follow([FACT]) is None
+    assert allotments.follow([FACT]) == ()
     assert told(tmp_path).cpu_cores == 0.5
 
 
@@ -96,6 +98,6 @@ def test_a_job_is_told_the_gpus_that_its_container_has_and_keeps_its_share(tmp_p
     inside = job_dir(tmp_path, "alpha")
     before = Allotment(cpu_cores=0.5, gpus=("GPU-old",), gpu_share=0.25, gpu_memory_bytes=2**30)
     write_allotment(inside, before)
-    assert Allotments(tmp_path).follow([replace(FACT, gpus=("GPU-1", "GPU-2"))]) is None
+    assert Allotments(tmp_path).follow([replace(FACT, gpus=("GPU-1", "GPU-2"))]) == ()
     assert told(tmp_path) == replace(before, gpus=("GPU-1", "GPU-2"))
     assert (inside / "turn-GPU-2").exists()

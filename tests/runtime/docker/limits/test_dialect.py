@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from dlsched.runtime.cgroup.group_limits import GroupLimits
-from dlsched.runtime.docker.limits.dialect import in_force
-from dlsched.runtime.originals import EngineWords
+from dlsched.runtime.docker.limits.dialect import is_applied
+from dlsched.runtime.originals import EngineLimits
 
 UPDATE = {"CpuQuota": 50_000, "CpuPeriod": 100_000, "CpuShares": 1024}
-TOLD = EngineWords(0, 50_000, 100_000, 1024)
+TOLD = EngineLimits(0, 50_000, 100_000, 1024)
 
 
 def v1(shares: int) -> GroupLimits:
@@ -23,14 +23,14 @@ def v2(weight: int) -> GroupLimits:
 
 @pytest.mark.parametrize(("seen", "same"), [(v1(1024), True), (v1(653), False)])
 def test_shares_that_only_the_engine_has_are_not_in_force(seen: GroupLimits, same: bool) -> None:
-    assert in_force(UPDATE, TOLD, seen) is same
+    assert is_applied(UPDATE, TOLD, seen) is same
 
 
 @pytest.mark.parametrize(("weight", "same"), [(39, True), (100, True), (64, False)])
 def test_a_weight_is_in_force_whichever_conversion_made_it(weight: int, same: bool) -> None:
-    assert in_force(UPDATE, TOLD, v2(weight)) is same
+    assert is_applied(UPDATE, TOLD, v2(weight)) is same
 
 
 def test_where_no_shares_are_asked_for_any_will_do() -> None:
     ceiling = {"CpuQuota": 50_000, "CpuPeriod": 100_000}
-    assert in_force(ceiling, TOLD, v1(2))
+    assert is_applied(ceiling, TOLD, v1(2))

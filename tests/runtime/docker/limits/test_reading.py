@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from dlsched.config.settings import Gpus
 from dlsched.model.facts import GpuAccess
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.injection import Injector
-from dlsched.runtime.docker.limits.reading import Seen, look
+from dlsched.runtime.docker.gpus.options import GpuOptions
+from dlsched.runtime.docker.limits.reading import ContainerLimits, read_limits
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 
 BY_HOOK = {"DeviceRequests": [{"Driver": "nvidia", "Count": -1}]}
 BY_NODES = {"Devices": [{"PathOnHost": "/dev/nvidia0"}]}
 
 
-def seen(host: FakeHost) -> Seen:
+def seen(host: FakeHost) -> ContainerLimits:
     engine: Any = host
-    return look(CONTAINER, engine, Injector(Gpus(), tuple), Canary(), host.proc)
+    return read_limits(CONTAINER, engine, Injector(GpuOptions(), tuple), Canary(), host.proc)
 
 
 @pytest.mark.parametrize("v2", [False, True])
 def test_words_and_files_of_one_moment(tmp_path: Path, v2: bool) -> None:
     found = seen(FakeHost(tmp_path, v2=v2).run(CpuQuota=30_000, CpuShares=77))
-    assert (found.words.quota_us, found.words.shares) == (30_000, 77)
+    assert (found.engine.quota_us, found.engine.shares) == (30_000, 77)
     assert (found.limits.quota_us, found.pid, found.name) == (30_000, PID, "theirs")
     assert found.alive
     assert (found.access, found.held, found.by_file) == (None, None, False)

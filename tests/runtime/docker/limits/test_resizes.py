@@ -24,15 +24,15 @@ from dlsched.runtime.docker.gpus.device_probe import Probe
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.resizes import (
     AGAIN_S,
+    CONCURRENT_UPDATES,
     NO_ANSWER,
     SWEEP_S,
-    UPDATES_AT_ONCE,
     Resizes,
 )
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Originals
-from tests.doubles import job_spec
+from tests.doubles import job_spec, texts
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost
 
 THEIRS: JobSpec = job_spec("theirs")
@@ -79,7 +79,9 @@ class Bench:
         self.wanted: list[str | None] = []
         self.originals = Originals(root / "state")
         engine: Any = self.host
-        self.hands = Hands(engine, self.originals, root / "state", lambda: "now", self.host.proc)
+        self.hands = LimitWriter(
+            engine, self.originals, root / "state", lambda: "now", self.host.proc
+        )
         self.resizes = Resizes(
             self.hands,
             self.originals,
@@ -162,7 +164,7 @@ def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
     real = bench.host.update
     bench.host.update = lambda *words: (held.wait(10), real(*words))[1]  # type: ignore[method-assign]
     assert bench.resizes.begin(resize(), described()).status == "begun"
-    assert bench.resizes.operation(described()) == "updating"
+    assert str(bench.resizes.operation(described())) == "updating"
     assert bench.wanted == [CONTAINER]
     assert bench.resizes.begin(resize(), described()).detail.endswith("is not answering")
     held.set()
@@ -190,8 +192,8 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
     assert outcome.status == "failed"
     assert outcome.detail.startswith("left as it is: its shares was written past the engine")
     for _ in range(3):
-        assert bench.resizes.operation(described()) == outcome.detail
-        assert bench.resizes.troubles == (f"theirs: {outcome.detail}",)
+        assert str(bench.resizes.operation(described())) == outcome.detail
+        assert texts(bench.resizes.alarms) == (f"theirs: {outcome.detail}",)
         bench.now_s += AGAIN_S + 1
     bench.host.write("cpu.shares", "1024")
 
@@ -200,7 +202,7 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
         return bench.resizes.operation(described()) is None
 
     until(cured)
-    assert bench.resizes.troubles == ()
+    assert texts(bench.resizes.alarms) == ()
     assert bench.resizes.begin(resize(), described()).status == "done"
 
 
@@ -213,8 +215,8 @@ def test_an_own_one_that_could_not_be_recorded_is_tried_again_later(
     own = described(adopted=None)
     monkeypatch.setattr("dlsched.store.records.write_whole", full)
     outcome = bench.resizes.begin(resize(), own)
-    assert outcome.detail.endswith("cannot be written down: full")
-    assert bench.resizes.operation(own) == outcome.detail
+    assert outcome.detail.endswith("cannot be recorded: full")
+    assert str(bench.resizes.operation(own)) == outcome.detail
     monkeypatch.undo()
     bench.now_s += AGAIN_S + 1
     assert bench.resizes.operation(own) is None
@@ -239,9 +241,9 @@ def test_who_asks_to_be_adopted_is_examined_before_anything_is_decided(bench: Be
 
 def test_a_burst_that_cannot_be_set_is_told(bench: Bench) -> None:
     assert bench.resizes.can_burst
-    bench.hands.burst_trouble = "burst: read-only"
+    bench.hands.burst_problem = "burst: read-only"
     assert not bench.resizes.can_burst
-    assert bench.resizes.troubles == ("burst: read-only",)
+    assert texts(bench.resizes.alarms) == ("burst: read-only",)
 
 
 # ---------------------------------------------------------------------- strays
@@ -364,19 +366,19 @@ def test_changes_go_at_once_and_those_behind_a_hung_engine_are_not_made(tmp_path
         assert held.wait(10)
 
     bench.hands.set = slow  # type: ignore[method-assign]
-    count = 3 * UPDATES_AT_ONCE
+    count = 3 * CONCURRENT_UPDATES
     changes = [
         (replace(resize(), job=f"j{n}", container_id=f"c{n}"), described(adopted=None))
         for n in range(count)
     ]
     outcomes = bench.resizes.begin_all(changes)
     assert [one.action.job for one in outcomes] == [f"j{n}" for n in range(count)]
-    begun, rest = outcomes[:UPDATES_AT_ONCE], outcomes[UPDATES_AT_ONCE:]
+    begun, rest = outcomes[:CONCURRENT_UPDATES], outcomes[CONCURRENT_UPDATES:]
     assert {one.status for one in begun} == {"begun"}
     assert {(one.status, one.detail) for one in rest} == {("failed", NO_ANSWER)}
     held.set()
     until(lambda: not any(bench.resizes.updating(f"c{n}") for n in range(count)))
-    assert sorted(made) == sorted(f"c{n}" for n in range(UPDATES_AT_ONCE))
+    assert sorted(made) == sorted(f"c{n}" for n in range(CONCURRENT_UPDATES))
 
 
 def test_what_only_one_job_has_to_know_does_not_change_the_order_of_outcomes(bench: Bench) -> None:

@@ -20,7 +20,7 @@ from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.limits.outcome import NotGivenBack, Own, Untouchable
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Original, Originals
 from tests.properties import examples
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
@@ -67,7 +67,7 @@ class Bench:
         """Another agent, with the same records."""
         self.originals = Originals(self.root / "state")
         engine: Any = self.host
-        self.hands = Hands(
+        self.hands = LimitWriter(
             engine, self.originals, self.root / "state", lambda: "now", self.host.proc
         )
 
@@ -171,7 +171,7 @@ def test_where_the_burst_cannot_be_written_everything_else_is_done_and_it_is_sai
     monkeypatch.setattr(LimitFiles, "write_burst", refuse)
     bench.set(0.5, burst_cores=0.15)
     assert bench.host.words["CpuQuota"] == 50_000
-    assert (bench.hands.burst_trouble or "").startswith("burst: Read-only file system: /")
+    assert (bench.hands.burst_problem or "").startswith("burst: Read-only file system: /")
     assert bench.hands.give_back(bench.record).failure is None
 
 
@@ -179,7 +179,7 @@ def test_an_older_kernel_has_no_burst(bench: Bench) -> None:
     burst = "cpu.max.burst" if bench.host.v2 else "cpu.cfs_burst_us"
     (bench.host.cpu / burst).unlink()
     bench.set(0.5, burst_cores=0.15)
-    assert bench.hands.burst_trouble is None
+    assert bench.hands.burst_problem is None
     assert burst not in bench.host.files()
     assert bench.hands.give_back(bench.record).failure is None
 
@@ -236,7 +236,7 @@ def test_one_that_ended_meanwhile_says_nothing_of_the_idle_class(
     bench.host.run()
     monkeypatch.setattr(LimitFiles, "write_idle", gone)
     bench.set(0.5, 6, idle=True, own=OWN)
-    assert bench.hands.idle_trouble is None
+    assert bench.hands.idle_problem is None
 
 
 def test_what_somebody_else_made_never_goes_to_the_idle_class(bench: Bench) -> None:
@@ -261,16 +261,16 @@ def test_where_the_idle_class_cannot_be_had_everything_else_is_done_and_it_is_sa
     monkeypatch.setattr(LimitFiles, "write_idle", refuse)
     bench.set(0.5, 6, idle=True, own=OWN)
     assert (bench.host.words["CpuQuota"], bench.host.words["CpuShares"]) == (50_000, 6)
-    assert bench.hands.idle_trouble == "idle class: Read-only file system: cpu.idle"
+    assert bench.hands.idle_problem == "idle class: Read-only file system: cpu.idle"
     monkeypatch.undo()
     bench.set(0.5, 6, idle=True, own=OWN)
-    assert bench.hands.idle_trouble is None
+    assert bench.hands.idle_problem is None
 
 
 def test_an_older_kernel_has_no_idle_class(bench: Bench) -> None:
     (bench.host.cpu / "cpu.idle").unlink()
     bench.set(0.5, 6, idle=True, own=OWN)
-    assert bench.hands.idle_trouble is None
+    assert bench.hands.idle_problem is None
     assert "cpu.idle" not in bench.host.files()
     assert bench.hands.give_back(bench.record).failure is None
 
@@ -310,7 +310,7 @@ def test_what_cannot_be_written_down_is_not_touched(
     bench.host.run()
     monkeypatch.setattr("dlsched.store.records.write_whole", full)
     for own in (None, Own("job", 1.0)):
-        with pytest.raises(Untouchable, match="written down: No space left on device"):
+        with pytest.raises(Untouchable, match="cannot be recorded: No space left on device"):
             bench.set(0.5, own=own)
     assert bench.host.updates == []
     monkeypatch.undo()
@@ -369,7 +369,7 @@ ANY_REFUSALS: list[tuple[Callable[[Bench], None], str]] = [
     (_both_dialects, "both --cpus and --cpu-quota"),
     (_group_away, "its control group cannot be read"),
     (lambda bench: bench.host.stop(), "it does not run"),
-    (_broken_record, "the record of what it had cannot be read: "),
+    (_broken_record, "the record of its original limits cannot be read: "),
 ]
 
 

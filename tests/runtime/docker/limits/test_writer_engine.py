@@ -17,7 +17,7 @@ from dlsched.runtime.cgroup.limits import weights_of
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
 from tools.base_image import BASE
 
@@ -144,7 +144,7 @@ class Agent:
 
     def reopen(self) -> None:
         self.originals = Originals(self.state_dir)
-        self.hands = Hands(self.engine, self.originals, self.state_dir, lambda: "now")
+        self.hands = LimitWriter(self.engine, self.originals, self.state_dir, lambda: "now")
 
     def change(self, theirs: Theirs) -> None:
         for cores, shares, burst in CHANGES:

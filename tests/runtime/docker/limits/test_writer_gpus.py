@@ -20,7 +20,7 @@ from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import Canary, Held, Waits
 from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
-from dlsched.runtime.docker.limits.writer import Hands
+from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Original, Originals
 from tests.runtime.docker.fake_host import CONTAINER, FakeHost, newer_weight, older_weight
 
@@ -53,7 +53,7 @@ class Bench:
         self.originals = Originals(self.root / "state")
         self.canary = Canary(self._look, self.root / "state")
         engine: Any = self.host
-        self.hands = Hands(
+        self.hands = LimitWriter(
             engine,
             self.originals,
             self.root / "state",
@@ -393,10 +393,10 @@ def test_a_job_is_told_its_share_with_its_ceiling_and_none_when_all_is_given_bac
     place = nodes.root / "state/in/job/allotment.json"
     nodes.hands.set(CONTAINER, Limits(0.4, 0.3), 1024, own=own)
     assert json.loads(place.read_text())["gpu_share"] == 0.3
-    nodes.hands.tell(own, Limits(0.4, 0.7))
+    nodes.hands.update_allotment(own, Limits(0.4, 0.7))
     told = json.loads(place.read_text())
     assert (told["cpu_cores"], told["gpu_share"]) == (0.4, 0.7)
-    nodes.hands.tell(Own("job", 0.5, mps_threads_percent=80), Limits(0.4, 0.4))
+    nodes.hands.update_allotment(Own("job", 0.5, mps_threads_percent=80), Limits(0.4, 0.4))
     assert json.loads(place.read_text())["gpu_share"] == 0.5
     assert len(nodes.host.updates) == 1
     nodes.hands.give_back(nodes.record)

@@ -21,7 +21,7 @@ from dlsched.runtime.docker.identity.labels import Inspected, container_name, se
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.steps import AGAIN_S, REPORT_WITHIN_S, REST_S, STAYS_UP_S
-from tests.doubles import job_spec
+from tests.doubles import job_spec, texts
 from tests.runtime.docker.end.test_stops import RUNNING as STOPS_RUNNING
 
 OLD = replace(
@@ -105,7 +105,7 @@ class World:
 
     @property
     def step(self) -> str:
-        return self.moves.operation("job", self.now_s) or ""
+        return str(self.moves.operation("job", self.now_s) or "")
 
     def ends(self) -> None:
         """The old one has acknowledged, is renamed, and has ended."""
@@ -153,7 +153,7 @@ def test_saved_ended_made_anew_and_the_old_one_removed_once_the_new_one_reports(
     world.see(NEW)
     assert world.step == ""
     assert world.moves.kept("job", ("b",)) == ()
-    assert world.moves.troubles(world.now_s) == ()
+    assert texts(world.moves.alarms(world.now_s)) == ()
 
 
 def test_what_was_acknowledged_before_it_was_asked_does_not_count(world: World) -> None:
@@ -162,7 +162,7 @@ def test_what_was_acknowledged_before_it_was_asked_does_not_count(world: World) 
     assert world.step.startswith("moving to b: saves itself")
     world.see(OLD, at_s=120.0)
     assert world.step == ""
-    assert world.moves.troubles(120.0) == (
+    assert texts(world.moves.alarms(120.0)) == (
         "job: not moved: it acknowledged no checkpoint within 20 s",
     )
     assert world.begin().status == "failed"
@@ -175,7 +175,7 @@ def test_one_that_cannot_be_asked_is_left_alone(world: World, why: Exception) ->
     world.acts.raises["ask"] = why
     world.begin()
     world.see(OLD)
-    (told,) = world.moves.troubles(world.now_s)
+    (told,) = texts(world.moves.alarms(world.now_s))
     assert told == f"job: not moved: it cannot be asked to save itself: {why}"
 
 
@@ -213,7 +213,7 @@ def test_one_whose_name_cannot_be_changed_is_not_ended(world: World) -> None:
     world.see(OLD, at_s=world.now_s + REST_S)
     assert world.acts.done[:2] == ["ask", "set_aside"]
     assert "end" not in world.acts.done
-    (told,) = world.moves.troubles(world.now_s)
+    (told,) = texts(world.moves.alarms(world.now_s))
     assert told == "job: not moved: its container cannot be set aside: the name is taken"
 
 
@@ -265,7 +265,7 @@ def test_a_new_one_that_ends_is_removed_and_the_old_one_started(
     assert world.acts.done[-1] == "bring_back"
     world.see(OLD)
     assert world.step == ""
-    assert world.moves.troubles(world.now_s) == (f"job: moved back: its new container {why}",)
+    assert texts(world.moves.alarms(world.now_s)) == (f"job: moved back: its new container {why}",)
 
 
 def test_one_that_came_to_its_end_there_has_come_back(world: World) -> None:
@@ -316,7 +316,7 @@ def test_an_old_one_that_cannot_be_started_again_keeps_its_name_and_is_told(worl
         world.see(GONE, at_s=world.now_s + REST_S)
     assert world.acts.done[3:] == ["replace", *["bring_back"] * 3, "name"]
     world.see(replace(GONE, name=OLD.name))
-    (told,) = world.moves.troubles(world.now_s)
+    (told,) = texts(world.moves.alarms(world.now_s))
     assert told == (
         "job: moved back: its new container cannot be started: no such device; "
         "and it cannot be started again: its device is gone"
@@ -469,7 +469,7 @@ def test_what_is_saved_elsewhere_would_be_lost(world: World, path: str) -> None:
     world.see(OLD, reports=[replace(ACK, checkpoint=CheckpointAck(7, path))])
     assert world.step == ""
     assert "set_aside" not in world.acts.done
-    (told,) = world.moves.troubles(world.now_s)
+    (told,) = texts(world.moves.alarms(world.now_s))
     assert told == f"job: not moved: it saved itself at {path}, not below /ckpt"
 
 

@@ -20,6 +20,7 @@ from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.docker.create import creation
 from dlsched.runtime.docker.identity.labels import container_name
 from dlsched.runtime.docker.moves import moves, relocation
+from tests.doubles import texts
 from tests.inside import run_inside
 from tests.runtime.docker.rig import Rig, fact, job_spec
 
@@ -120,7 +121,7 @@ def until_step(rig: Rig, words: str, within_s: float = 20.0) -> Observation:
 
     def there(seen: Observation) -> bool:
         found = fact(seen, "trains")
-        return found is not None and words in (found.operation or "")
+        return found is not None and words in str(found.operation or "")
 
     return rig.until(there, within_s)
 
@@ -144,7 +145,7 @@ def test_a_job_goes_on_in_a_new_container_from_its_checkpoint(rig: Rig, folder: 
     assert new["Config"]["Env"] == old["Config"]["Env"]
     assert new["HostConfig"]["CpuQuota"] == 50_000
     assert not read_allotment(job_dir(rig.options.state_dir, "trains")).checkpoint_wanted
-    assert rig.runtime.troubles() == ()
+    assert texts(rig.runtime.alarms()) == ()
 
 
 def test_a_job_that_does_not_acknowledge_is_left_as_it_is(rig: Rig, folder: Path) -> None:
@@ -158,7 +159,7 @@ def test_a_job_that_does_not_acknowledge_is_left_as_it_is(rig: Rig, folder: Path
     assert after.container_id == before.container_id
     assert [word for word, _ in log_of(folder) if word in ("begins", "ends")] == ["begins"]
     why = "not moved: it acknowledged no checkpoint within 1 s"
-    assert rig.runtime.troubles() == (f"trains: {why}",)
+    assert texts(rig.runtime.alarms()) == (f"trains: {why}",)
     again = rig.apply(move)
     assert again.status == "failed"
     assert again.detail.startswith(f"{why}; not tried again for ")
@@ -177,7 +178,7 @@ def test_a_word_of_before_it_was_asked_is_no_acknowledgement(rig: Rig, folder: P
     rig.apply(move_of(before, spec, timeout_s=0.5))
     rig.until(still)
     assert names(rig) == {own_name(rig): "running"}
-    assert len(rig.runtime.troubles()) == 1
+    assert len(texts(rig.runtime.alarms())) == 1
 
 
 def reports(seen: Observation) -> list[Any]:
@@ -228,7 +229,7 @@ def test_a_job_that_does_not_come_back_goes_on_where_it_was(
     assert after is not None
     assert after.container_id == before.container_id
     assert names(rig) == {own_name(rig): "running"}
-    (told,) = rig.runtime.troubles()
+    (told,) = texts(rig.runtime.alarms())
     assert told.startswith(f"trains: moved back: {why}")
     words = log_of(folder)
     saved = [step for word, step in words if word == "saved"]
@@ -381,7 +382,7 @@ def test_a_job_that_is_to_go_goes_wherever_its_move_is(rig: Rig, folder: Path, w
 
     def gone(seen: Observation) -> bool:
         found = fact(seen, "trains")
-        if found is not None and not (found.operation or "").startswith("stopping"):
+        if found is not None and not str(found.operation or "").startswith("stopping"):
             rig.apply(Remove("trains", found.container_id, Stop(grace_s=1.0), None, "a test"))
         return found is None and names(rig) == {}
 
@@ -415,7 +416,7 @@ def test_being_asked_leaves_the_restart_policy_in_force(rig: Rig, folder: Path) 
     spec = trains(folder, when_asked="pass", restart=Restart("unless-stopped"))
     before = started(rig, spec, folder)
     rig.apply(move_of(before, spec, timeout_s=1.0))
-    rig.until(lambda _: len(rig.runtime.troubles()) == 1)
+    rig.until(lambda _: len(texts(rig.runtime.alarms())) == 1)
     os.kill(rig.client.inspect_container(before.container_id)["State"]["Pid"], signal.SIGKILL)
     rig.until(lambda seen: still(seen) and [w for w, _ in log_of(folder)].count("begins") == 2)
 

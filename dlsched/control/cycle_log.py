@@ -1,0 +1,74 @@
+"""What the log says of each cycle: only what is new. No other module of the core logs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from dlsched.model.actions import Outcome
+from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.cycle import CycleReport
+from dlsched.model.decision import Answer
+from dlsched.model.errors import PolicyError
+from dlsched.model.forecast import Standings, in_full, turned
+from dlsched.model.state import Snapshot
+
+log = logging.getLogger(__name__)
+
+
+class CycleLog:
+    """Remembers what was logged, so that only changes are."""
+
+    def __init__(self) -> None:
+        self._failing: dict[tuple[str, str], str] = {}
+        """By kind of action and job, how it failed last."""
+        self._alarms: Mapping[tuple[str, AlarmKey], Alarm] = {}
+        self._standings: Mapping[str, Standings] = {}
+
+    def answer(self, answer: Answer) -> None:
+        """Log the policy's failure in this cycle."""
+        failure = answer.failure
+        if failure is None or failure.error is None:
+            return
+        level = logging.ERROR if isinstance(failure.error, PolicyError) else logging.CRITICAL
+        log.log(level, "%s (%d in a row)", failure.text, failure.in_a_row, exc_info=failure.error)
+
+    def outcomes(self, outcomes: Sequence[Outcome], snapshot: Snapshot) -> None:
+        """Log what was done; a failure that repeats is logged once, what is withheld as an info."""
+        names = {job.name for job in snapshot.jobs}
+        self._failing = {key: why for key, why in self._failing.items() if key[1] in names}
+        for outcome in outcomes:
+            action = outcome.action
+            kind = type(action).__name__.lower()
+            known = self._failing.pop((kind, action.job), None)
+            level = logging.INFO
+            if outcome.status == "failed":
+                level = logging.DEBUG if known == outcome.detail else logging.WARNING
+                self._failing[kind, action.job] = outcome.detail
+            elif kind == "resize" and outcome.status == "done":
+                level = logging.DEBUG
+            log.log(level, "%s %s: %s %s", kind, action.job, outcome.status, outcome.detail)
+
+    def report(self, report: CycleReport) -> None:
+        """Log the alarms that began or ended, and the targets whose forecast changed."""
+        alarms = {(alarm.source, alarm.key): alarm for alarm in report.raised}
+        for which, alarm in alarms.items():
+            if which not in self._alarms:
+                log.warning("%s", alarm.text)
+        for which, alarm in self._alarms.items():
+            if which not in alarms:
+                log.info("over: %s", alarm.text)
+        self._alarms = alarms
+        self._standings = _log_turns(report, self._standings)
+
+
+def _log_turns(report: CycleReport, before: Mapping[str, Standings]) -> dict[str, Standings]:
+    """Log the targets that went out of reach or came back; returns how all of them stand."""
+    after: dict[str, Standings] = {}
+    for name, outlooks in report.outlooks.items():
+        after[name], turns = turned(outlooks, before.get(name, ()), report.snapshot.now_s)
+        for word, outlook in turns:
+            level = logging.INFO if word == "possible" else logging.WARNING
+            words = in_full(outlook, report.snapshot.now_s)
+            log.log(level, "%s: its target (%s) is %s: %s", name, outlook.tier, word, words)
+    return after

@@ -1,0 +1,34 @@
+"""The alarms that an update of the ledger raises by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.facts import ContainerFact, Observation
+
+
+def file_alarms(
+    waiting: Mapping[str, ContainerFact], spared: Mapping[str, str]
+) -> tuple[Alarm, ...]:
+    """`waiting`: jobs whose file waits for a container; `spared`: by job, why it is left alone."""
+    waits = [
+        Alarm(
+            job,
+            AlarmKey.FILE_WAITS,
+            f"{job}: its file waits: container {one.container_id[:12]} of another has the name",
+        )
+        for job, one in sorted(waiting.items())
+    ]
+    left = [
+        Alarm(job, AlarmKey.JOB_LEFT_ALONE, f"{job}: left alone: {why}")
+        for job, why in sorted(spared.items())
+    ]
+    return (*waits, *left)
+
+
+def engine_alarms(seen: Observation) -> tuple[Alarm, ...]:
+    """Whether the engine answers."""
+    if seen.engine_trouble is None:
+        return ()
+    return (Alarm("engine", AlarmKey.ENGINE_DOWN, f"engine: {seen.engine_trouble}"),)

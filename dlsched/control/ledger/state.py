@@ -1,0 +1,53 @@
+"""What one update of the ledger returns: a snapshot, and what the facts call for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dlsched.control.admission import Verdict
+from dlsched.control.gpus.queue import GpuQueue
+from dlsched.control.ledger.desired import Desired
+from dlsched.model.actions import Remove
+from dlsched.model.alarms import Alarm
+from dlsched.model.spec import JobSpec
+from dlsched.model.state import Delivered, Ended, Snapshot
+
+Placements = Mapping[str, tuple[str, ...]]
+"""By job, the UUIDs of its GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A snapshot, and what facts and job files call for."""
+
+    snapshot: Snapshot
+    desired: Desired = field(default_factory=Desired)
+    """As given to this update."""
+    engine_ok: bool = True
+    starts: tuple[JobSpec, ...] = ()
+    """Admitted jobs, in the order of the queue."""
+    placements: Placements = field(default_factory=dict)
+    """The GPUs of each start that gets any."""
+    moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
+    """Movable jobs that should be on other GPUs: their UUIDs, and why."""
+    removals: tuple[Remove, ...] = ()
+    ended: tuple[Ended, ...] = ()
+    """Jobs that ended by themselves, to be recorded."""
+    lifts: tuple[str, ...] = ()
+    """Ended jobs whose file changed or that run again: their records no longer count."""
+    delivered: tuple[Delivered, ...] = ()
+    """Jobs that reached a tier, to be recorded and announced."""
+    undelivered: tuple[str, ...] = ()
+    """Jobs whose delivery no longer counts: another container, another target, or gone."""
+    alarms: tuple[Alarm, ...] = ()
+
+
+@dataclass(slots=True)
+class Queued:
+    """The result of one pass through the queue."""
+
+    starts: tuple[JobSpec, ...] = ()
+    placements: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    gpus: GpuQueue | None = None

@@ -1,0 +1,174 @@
+"""What an operator is alerted to: every key, what it means, and what to do about it.
+
+Keys stay the same from version to version. Log, status and the troubleshooting page use them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class AlarmKey(StrEnum):
+    """Every kind of alarm, with its meaning and a remedy in one line each."""
+
+    meaning: str
+    remedy: str
+
+    def __new__(cls, key: str, meaning: str, remedy: str) -> AlarmKey:
+        """A member that is equal to its key."""
+        member = str.__new__(cls, key)
+        member._value_ = key
+        member.meaning = meaning
+        member.remedy = remedy
+        return member
+
+    ENGINE_DOWN = (
+        "engine-down",
+        "The Docker Engine does not answer. Containers run on under their last limits.",
+        "Check `systemctl status docker` and the setting `engine.host`; dlsched goes on by itself.",
+    )
+    FOLDER_UNREADABLE = (
+        "folder-unreadable",
+        "The watch folder cannot be listed. Jobs stay as they are.",
+        "Check that the folder of the setting `watch` exists and that dlsched may read it.",
+    )
+    USER_FOLDER_REFUSED = (
+        "user-folder-refused",
+        "A user's folder below the watch folder is not read. The user's jobs stay as they are.",
+        "Correct the owner, mode or name of the folder, or the user's entry under `tenants`.",
+    )
+    FILE_WAITS = (
+        "file-waits",
+        "A job file waits, since a container that is not its own has the job's name.",
+        "Rename the job, or remove that container.",
+    )
+    JOB_LEFT_ALONE = (
+        "job-left-alone",
+        "A container has no valid job file, but its file may still be there: it is not touched.",
+        "Correct the rejected file, or delete it to stop the job.",
+    )
+    CONTAINER_LEFT_ALONE = (
+        "container-left-alone",
+        "A container has labels of dlsched that cannot be followed. It is not touched.",
+        "Correct the labels and create the container again; the text says what is wrong.",
+    )
+    CONTAINER_DOUBLE = (
+        "container-double",
+        "A second container has the labels of a job's container. It is not touched.",
+        "Remove it, or create it from an image without the labels of dlsched.",
+    )
+    NAME_TAKEN = (
+        "name-taken",
+        "A container asks to be adopted, but a job file has its name. It is not touched.",
+        "Rename the container or the job.",
+    )
+    LIMITS_REFUSED = (
+        "limits-refused",
+        "The limits of a container cannot be changed or read. They stay as they are.",
+        "Follow the text; dlsched tries again every few seconds.",
+    )
+    BURST_REFUSED = (
+        "burst-refused",
+        "The kernel refuses CPU bursts. Ceilings apply without them.",
+        "Nothing has to be done; `burst: 0` ends the attempts.",
+    )
+    IDLE_CLASS_REFUSED = (
+        "idle-class-refused",
+        "The kernel refuses the idle class. Trainings get low weights instead.",
+        "Nothing has to be done; `idle_class: false` ends the attempts.",
+    )
+    GPU_DRIVER = (
+        "gpu-driver",
+        "GPUs cannot be seen, or not all of them.",
+        "Run `nvidia-smi` and `dlsched doctor` on the host.",
+    )
+    GPU_LOST = (
+        "gpu-lost",
+        "A GPU cannot be used. No job starts on it.",
+        "Look for Xid in `dmesg`; `nvidia-smi --gpu-reset`, or reboot.",
+    )
+    GPU_LOST_BY_JOB = (
+        "gpu-lost-by-job",
+        "A job runs on a GPU that cannot be used.",
+        "Repair the GPU; with `gpus.on_loss: move` and a `checkpoint` the job moves by itself.",
+    )
+    GPU_TAKEN = (
+        "gpu-taken",
+        "A CPU update through the engine took a container's GPU away.",
+        "Set `gpus.injection: cdi`, then create the container again.",
+    )
+    GPU_UPDATES_STOPPED = (
+        "gpu-updates-stopped",
+        "After such a loss no container with GPUs is updated through the engine any more.",
+        "Set `gpus.injection: cdi`, remove the file that the text names, and restart dlsched.",
+    )
+    MOVE_FAILED = (
+        "move-failed",
+        "A job could not be moved to other GPUs. It runs where it was.",
+        "Follow the text; the move is tried again after some minutes.",
+    )
+    JOB_NOT_TOLD = (
+        "job-not-told",
+        "A job's own directory cannot be written, so the job does not learn its limits.",
+        "Free space in `state_dir`, and check its permissions.",
+    )
+    DELIVER_HOOK_FAILED = (
+        "deliver-hook-failed",
+        "The command of `deliver_hook` failed for a job.",
+        "Run the command by hand; a reload (SIGHUP) or a restart tries it again.",
+    )
+    RECORD_NOT_WRITTEN = (
+        "record-not-written",
+        "A record cannot be written. It counts in memory, and would be lost with the daemon.",
+        "Free space in `state_dir`, and check its permissions; dlsched tries in every cycle.",
+    )
+    RECORD_BROKEN = (
+        "record-broken",
+        "A record could not be read at the start, and was moved aside.",
+        "Read what the text says is lost, then delete the file that was moved aside.",
+    )
+    JOURNAL_FAILED = (
+        "journal-failed",
+        "The journal cannot be written, or a broken one was replaced. Decisions are not affected.",
+        "Free space in `state_dir`; a journal that was moved aside can be deleted.",
+    )
+    API_DOWN = (
+        "api-down",
+        "The sockets do not answer, so `ps`, `why` and `stop` do not work. Jobs run on.",
+        "Check `run_dir`, then restart the daemon.",
+    )
+    POLICY_FAILED = (
+        "policy-failed",
+        "The policy failed. Limits stay as they are, and it is asked again.",
+        "Correct the policy, or set another one and reload (SIGHUP).",
+    )
+    PLAIN_DOCKER = (
+        "plain-docker",
+        "The policy failed three times in a row. Ceilings are given back, as without dlsched.",
+        "Correct the policy, or set another one, and reload (SIGHUP).",
+    )
+    SHADOW_FAILED = (
+        "shadow-failed",
+        "The shadow policy failed. The acting policy is not affected.",
+        "Correct the shadow policy, or remove the setting `shadow`.",
+    )
+    RELEASED = (
+        "released",
+        "Everything was given back on command, and nothing is changed.",
+        "`dlsched release --resume`, or SIGHUP.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """One thing that is wrong now."""
+
+    source: str
+    """What it is about: a job, a container, a GPU's UUID, a file, or a part such as `engine`."""
+    key: AlarmKey
+    text: str
+    """The whole line that people read."""
+
+    def __str__(self) -> str:
+        return self.text

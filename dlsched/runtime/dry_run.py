@@ -1,0 +1,53 @@
+"""A runtime that reads and never writes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+
+from dlsched.model.actions import Action, Outcome, Resize
+from dlsched.runtime.docker import DockerRuntime
+from dlsched.runtime.docker.limits.outcome import GivenBack
+
+DRY_RUN = "dry run"
+
+
+class DryRun:
+    """Wraps a runtime: what reads passes through, what would write does nothing and says so."""
+
+    held = DRY_RUN
+    """Why nothing is changed, as for every runtime that is held."""
+
+    def __init__(self, runtime: DockerRuntime) -> None:
+        self._runtime = runtime
+        self.observe = runtime.observe
+        self.logs = runtime.logs
+        self.alarms = runtime.alarms
+        self.check_engine = runtime.check_engine
+
+    def close(self) -> None:
+        """Release all resources."""
+        self._runtime.close(keep_group=True)
+
+    def advance(self, now_s: float) -> None:
+        """Nothing was begun."""
+
+    def apply(self, action: Action, _now_s: float) -> Outcome:
+        """Withhold it."""
+        return Outcome(action, "withheld", DRY_RUN)
+
+    def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
+        """Withhold all of them."""
+        return tuple(self.apply(action, now_s) for action in actions)
+
+    def release(self, _ceilings: Mapping[str, float | None]) -> tuple[GivenBack, ...]:
+        """Nothing was changed, so nothing is given back."""
+        return ()
+
+    def expect(self, ceilings: Mapping[str, float | None], managed: Set[str]) -> None:
+        """Give nothing back."""
+
+    def hold(self, why: str | None) -> None:
+        """It is held for ever."""
+
+    def tell_deliverable(self, job: str, deliverable: bool) -> None:
+        """Tell the job nothing."""

@@ -1,0 +1,153 @@
+"""The wording check: each kind of rule and of text, each with an innocent neighbour."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools import wording
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A tree with our own rules, an exempt folder `old`, and nothing to check yet."""
+    rules = tmp_path / "tools" / "words"
+    rules.mkdir(parents=True)
+    for path in wording.RULES.glob("[A-Z]*.yml"):
+        (rules / path.name).write_text(path.read_text())
+    (rules / "exempt.yml").write_text("exempt: []\n")
+    monkeypatch.setattr(wording, "ROOT", tmp_path)
+    monkeypatch.setattr(wording, "RULES", rules)
+    monkeypatch.setattr(wording, "PATHS", ("src", "old"))
+    for name in wording.PATHS:
+        (tmp_path / name).mkdir()
+    return tmp_path
+
+
+def errors_in(root: Path, name: str, text: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    path = root / "src" / name
+    path.write_text(text)
+    code = wording.main([])
+    lines = capsys.readouterr().out.splitlines()
+    assert code == bool(lines)
+    return lines
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def fold_gpu(): ...",
+        "class JobSeen: ...",
+        "def run(told): ...",
+        "trouble_s = 1",
+        "self.wishes = ()",
+        "for at_once in (): ...",
+        "import yaml as word",
+        "f = lambda look: look",
+    ],
+)
+def test_a_word_of_the_list_is_an_error_in_each_kind_of_name(
+    root: Path, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [line] = errors_in(root, "a.py", f"\n{source}\n", capsys)
+    assert line.startswith("src/a.py:2: error: name ")
+    assert line.endswith("(Names)")
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["password = 1", "def outlook(): ...", "always = 1", "def twofold(): ...", "wider = 1"],
+)
+def test_a_part_that_only_contains_such_a_word_is_none(
+    root: Path, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert errors_in(root, "a.py", f"{source}\n", capsys) == []
+
+
+def test_a_name_that_is_only_used_is_reported_where_it_is_defined(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert errors_in(root, "a.py", "print(value.told, width(told=1))\n", capsys) == []
+
+
+def test_a_module_name_counts(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    [line] = errors_in(root, "folder_wish.py", "\n", capsys)
+    assert line.startswith("src/folder_wish.py:1: error: name 'folder_wish'")
+
+
+@pytest.mark.parametrize(
+    ("source", "at"),
+    [
+        ('"""Fine.\n\nWhoever asks is heard.\n"""\n', 3),
+        ("# Fine:\n# this is in\n# force.\n", 2),
+        ("x = 1  # told by nothing\n", 1),
+        ('raise ValueError("limits in force differ")\n', 1),
+        ('log(f"{name} told {count} times")\n', 1),
+        ('x = {"help": ("the job",\n    "out of sight")}\n', 2),
+    ],
+)
+def test_jargon_is_an_error_in_each_kind_of_prose(
+    root: Path, source: str, at: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [line] = errors_in(root, "a.py", source, capsys)
+    assert line.startswith(f"src/a.py:{at}: error: ")
+    assert line.endswith("(Jargon)")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Who looks at once, in other words, is English; so is steady state, long-standing."""\n',
+        '"""The journal\'s column `told`, ``fold`` and ```in force```."""\n',
+        'columns["told"] = "anew"\n',
+        "# It hands over as usual; two kinds are told apart.\n",
+    ],
+)
+def test_other_senses_keys_and_code_are_no_jargon(
+    root: Path, source: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert errors_in(root, "a.py", source, capsys) == []
+
+
+def test_markdown_is_prose_outside_its_code(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "# Read\n\n```\nnobody\n```\nSay `nobody`, but no limit in force.\n"
+    [line] = errors_in(root, "a.md", text, capsys)
+    assert line.startswith("src/a.md:6: error: 'in force'")
+
+
+def test_suggestions_are_printed_when_asked_for_and_never_fail(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert errors_in(root, "a.md", "Who looks at once?\n", capsys) == []
+    assert wording.main(["--suggest"]) == 0
+    assert capsys.readouterr().out.count(" suggestion: ") == 3
+
+
+def test_errors_of_an_exempt_path_pass_until_they_are_gone(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (wording.RULES / "exempt.yml").write_text("exempt: [old]\n")
+    bad = root / "old" / "a.py"
+    bad.write_text("told = 1\n")
+    assert errors_in(root, "older.py", "pass\n", capsys) == []
+    assert wording.main(["--all"]) == 1
+    assert "old/a.py:1: error" in capsys.readouterr().out
+    bad.write_text("reported = 1\n")
+    [line] = errors_in(root, "older.py", "pass\n", capsys)
+    assert line == "tools/words/exempt.yml: old: no error left: remove it from the list"
+
+
+def test_a_rule_file_of_another_kind_is_refused(root: Path) -> None:
+    (wording.RULES / "Other.yml").write_text("extends: existence\n")
+    with pytest.raises(ValueError, match=r"Other\.yml: extends: not 'substitution'"):
+        wording.main([])
+
+
+def test_an_exception_of_a_rule_is_no_finding(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = wording.RULES / "Names.yml"
+    path.write_text(path.read_text().replace("exceptions: []", "exceptions: [told_s]"))
+    [line] = errors_in(root, "a.py", "told_s = 1\ntold = 2\n", capsys)
+    assert line.startswith("src/a.py:2:")
