@@ -43,7 +43,7 @@ def plain_run_dir(file: Path | None) -> Path | None:
     document = settings_document(file)
     if document.problems or not isinstance(document.value, dict):
         return None
-    words = document.value.get("run_dir", str(RUN_DIR))
-    if not isinstance(words, str) or not words.startswith("/") or ".." in words or "\0" in words:
+    given = document.value.get("run_dir", str(RUN_DIR))
+    if not isinstance(given, str) or not given.startswith("/") or ".." in given or "\0" in given:
         return None
-    return Path(words)
+    return Path(given)

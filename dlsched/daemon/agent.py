@@ -112,7 +112,7 @@ class Agent:
         docker = runtime(engine, self._clock, self._wake)
         self._runtime = DryRun(docker) if dry_run else docker
         self._release = Release(settings.state_dir, self._clock, self._wake)
-        self._deliveries = Deliveries(delivered, hook, self._runtime.tell_deliverable)
+        self._deliveries = Deliveries(delivered, hook, self._runtime.report_deliverable)
         self._records = JobRecords(self._ended, self._deliveries, self._clock.wall_time)
         self._ledger = Ledger(ledger_options(settings), self.journal.last_cycle(), delivered.all())
         self._controller = Controller(

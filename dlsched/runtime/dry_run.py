@@ -49,5 +49,5 @@ class DryRun:
     def hold(self, why: str | None) -> None:
         """It is held for ever."""
 
-    def tell_deliverable(self, job: str, deliverable: bool) -> None:
+    def report_deliverable(self, job: str, deliverable: bool) -> None:
         """Tell the job nothing."""

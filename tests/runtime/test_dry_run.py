@@ -33,7 +33,7 @@ def test_what_would_write_does_nothing_and_says_so() -> None:
     assert dry.release({"a": 1.0}) == ()
     dry.expect({"a": 1.0}, {"id-a"})
     dry.hold(None)
-    dry.tell_deliverable("a", True)
+    dry.report_deliverable("a", True)
     assert dry.held == "dry run"
     assert inner.calls == []
 

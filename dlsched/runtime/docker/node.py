@@ -16,12 +16,12 @@ class NodeReader:
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
         self.gpus: tuple[GpuFact, ...] = ()
-        self.gpu_trouble: str | None = None
+        self.gpu_problem: str | None = None
 
     def read(self, now_s: float, cgroup_driver: str | None) -> NodeFact | None:
         """The facts now; the grain of ceilings depends on the cgroup driver."""
         polled = self._inventory.poll(now_s)
-        self.gpus, self.gpu_trouble = polled.devices, polled.problem
+        self.gpus, self.gpu_problem = polled.devices, polled.problem
         node = host.node(SYSTEMD_GRAIN_CORES if cgroup_driver == "systemd" else GRAIN_CORES)
         return node and replace(node, gpus=polled.devices, gpu_trouble=polled.problem)
 

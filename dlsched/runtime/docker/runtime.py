@@ -309,10 +309,10 @@ class DockerRuntime:
             *self._resizes.alarms,
             *self._moves.alarms(self._clock.now_s()),
             *self._untold,
-            *gpu_alarms(self._node.gpus, self._node.gpu_trouble, watched, self._canary),
+            *gpu_alarms(self._node.gpus, self._node.gpu_problem, watched, self._canary),
         )
 
-    def tell_deliverable(self, job: str, deliverable: bool) -> None:
+    def report_deliverable(self, job: str, deliverable: bool) -> None:
         """Write to the allotment of an own job whether it can be delivered.
 
         Raises OSError, ValueError.

@@ -93,7 +93,7 @@ class GroupWeight:
         """`most`: in multiples of one container's weight; None: the weight is left alone."""
         self._group = group
         self._most = most
-        self._trouble: str | None = None
+        self._problem: str | None = None
 
     def follow(self, watches: Collection[Watch]) -> None:
         """Begin to set the weight for these containers; waits for nothing."""
@@ -113,7 +113,7 @@ class GroupWeight:
 
     def _weigh(self, reader: CgroupReader, weight: float) -> None:
         if reader.cpu_folder is not None:
-            trouble = self._group.weigh(reader.cpu_folder, weight, v2=reader.v2)
-            if trouble is not None and trouble != self._trouble:
-                _log.warning("%s", trouble)
-            self._trouble = trouble
+            problem = self._group.weigh(reader.cpu_folder, weight, v2=reader.v2)
+            if problem is not None and problem != self._problem:
+                _log.warning("%s", problem)
+            self._problem = problem
