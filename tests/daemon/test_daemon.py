@@ -334,6 +334,7 @@ def test_a_shadow_is_told_beside_and_never_acts(node: Session, monkeypatch: pyte
     assert "plain Docker: no ceiling" in again.stdout
 
 
+@pytest.mark.quiet  # a latency under a quota is what the host leaves of it
 def test_progress_flows_and_dqoes_moves_the_quota_and_why_tells(node: Session):
     node.start("dqoes")
     node.drop("alpha", spec("alpha", SERVE, target="{latency: 100ms}"))
