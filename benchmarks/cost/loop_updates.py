@@ -1,7 +1,7 @@
 """What 100 changes of limits take through the agent's hands, beside the engine's calls alone.
 
-Both make their calls `UPDATES_AT_ONCE` at a time, which is all that the engine gains from: more of
-them only queue there. The agent's part has in addition: the look at what each container has, the
+Both make their calls `CONCURRENT_UPDATES` at a time, which is all that the engine gains from: more
+of them only queue there. The agent's part has in addition: the look at what each container has, the
 record of what it goes back to, and the word to the job.
 """
 
@@ -21,9 +21,9 @@ from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.docker.background import begin_all
 from dlsched.runtime.docker.engine import Engine
-from dlsched.runtime.docker.limits.resizes import UPDATES_AT_ONCE
+from dlsched.runtime.docker.limits.resizes import CONCURRENT_UPDATES
 
-WIDTHS = (1, 2, UPDATES_AT_ONCE, 2 * UPDATES_AT_ONCE)
+WIDTHS = (1, 2, CONCURRENT_UPDATES, 2 * CONCURRENT_UPDATES)
 _CORES = (0.2, 0.3)
 _PATIENT_S = 60.0
 
@@ -57,10 +57,10 @@ def measure(session: Session, rounds: int = 7) -> list[dict[str, object]]:
             for width in WIDTHS:
                 cores += 0.01
                 raw_s[width].append(_timed(partial(_update, engine, facts, cores, width)))
-            before_s = _timed(partial(_update, engine, facts, cores + 0.01, UPDATES_AT_ONCE))
+            before_s = _timed(partial(_update, engine, facts, cores + 0.01, CONCURRENT_UPDATES))
             ours_s.append(_timed(partial(_resize, runtime, facts, _CORES[index % 2])))
-            after_s = _timed(partial(_update, engine, facts, cores + 0.02, UPDATES_AT_ONCE))
-            raw_s[UPDATES_AT_ONCE] += before_s, after_s
+            after_s = _timed(partial(_update, engine, facts, cores + 0.02, CONCURRENT_UPDATES))
+            raw_s[CONCURRENT_UPDATES] += before_s, after_s
             ratios.append(2 * ours_s[-1] / (before_s + after_s))
     finally:
         runtime.close()
@@ -78,7 +78,7 @@ def measure(session: Session, rounds: int = 7) -> list[dict[str, object]]:
         {
             "updates": len(facts),
             "made by": "the agent",
-            "at once": UPDATES_AT_ONCE,
+            "at once": CONCURRENT_UPDATES,
             "seconds": round(statistics.median(ours_s), 3),
             "of the calls alone": round(statistics.median(ratios), 3),
         }

@@ -119,7 +119,7 @@ def test_on_a_full_disk_nothing_is_half_done_and_words_are_written_as_soon_as_it
     fill(filling)
     world.adopt("web", NanoCpus=900_000_000, CpuShares=512)
     until(
-        lambda: any("cannot be written down" in alarm for alarm in alarms(world)),
+        lambda: any("cannot be recorded" in alarm for alarm in alarms(world)),
         "the refusal to touch what cannot be given back",
     )
     (once,) = [body for body in world.containers() if body["Name"].endswith("-once")]

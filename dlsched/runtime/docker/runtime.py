@@ -279,7 +279,7 @@ class DockerRuntime:
         untold = () if self._untold is None else (self._untold,)
         gpus = () if self._gpu_trouble is None else (f"gpu: {self._gpu_trouble}",)
         lost = tuple(_in_trouble(gpu) for gpu in self._gpus if gpu.trouble)
-        moves = self._moves.troubles(self._clock.now_s())
+        moves = self._moves.failures(self._clock.now_s())
         told = (watch.described for watch in self._watches.values() if watch.described.gpu_access)
         taken = ((one.job, self._canary.lost(one.container_id, one.pid)) for one in told)
         harmed = tuple(f"gpu: {job}: {why}: {REMEDY}" for job, why in taken if why is not None)

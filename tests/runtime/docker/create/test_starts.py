@@ -393,7 +393,7 @@ def test_what_cannot_be_written_down_does_not_start(
     bench.engine.pulled.set()
     bench.begin("a")
     word = bench.until_stage("failed")
-    assert word.detail.endswith("cannot be written down: No space left on device")
+    assert word.detail.endswith("cannot be recorded: No space left on device")
     assert word.retryable
     assert (bench.engine.created, bench.engine.started) == ([], [])
 

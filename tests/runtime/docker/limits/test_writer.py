@@ -56,7 +56,7 @@ EQUAL = {("CpuQuota", 0): -1}
 
 
 class Bench:
-    """Hands on a fake host, with their records."""
+    """A LimitWriter on a fake host, with their records."""
 
     def __init__(self, root: Path, **host: Any) -> None:
         self.root = root
@@ -310,7 +310,7 @@ def test_what_cannot_be_written_down_is_not_touched(
     bench.host.run()
     monkeypatch.setattr("dlsched.store.records.write_whole", full)
     for own in (None, Own("job", 1.0)):
-        with pytest.raises(Untouchable, match="written down: No space left on device"):
+        with pytest.raises(Untouchable, match="recorded: No space left on device"):
             bench.set(0.5, own=own)
     assert bench.host.updates == []
     monkeypatch.undo()

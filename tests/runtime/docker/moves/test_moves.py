@@ -79,7 +79,7 @@ class World:
 
     def wait(self) -> None:
         """Until what is under way is done: no test is about what is not, unless it holds it."""
-        way = self.moves._ways.get("job")
+        way = self.moves._moves.get("job")
         if way is not None:
             way.call.exception(10)
             while way.called_s == float("inf"):
@@ -153,7 +153,7 @@ def test_saved_ended_made_anew_and_the_old_one_removed_once_the_new_one_reports(
     world.see(NEW)
     assert world.step == ""
     assert world.moves.kept("job", ("b",)) == ()
-    assert world.moves.troubles(world.now_s) == ()
+    assert world.moves.failures(world.now_s) == ()
 
 
 def test_what_was_acknowledged_before_it_was_asked_does_not_count(world: World) -> None:
@@ -162,7 +162,7 @@ def test_what_was_acknowledged_before_it_was_asked_does_not_count(world: World) 
     assert world.step.startswith("moving to b: saves itself")
     world.see(OLD, at_s=120.0)
     assert world.step == ""
-    assert world.moves.troubles(120.0) == (
+    assert world.moves.failures(120.0) == (
         "job: not moved: it acknowledged no checkpoint within 20 s",
     )
     assert world.begin().status == "failed"
@@ -175,7 +175,7 @@ def test_one_that_cannot_be_asked_is_left_alone(world: World, why: Exception) ->
     world.acts.raises["ask"] = why
     world.begin()
     world.see(OLD)
-    (told,) = world.moves.troubles(world.now_s)
+    (told,) = world.moves.failures(world.now_s)
     assert told == f"job: not moved: it cannot be asked to save itself: {why}"
 
 
@@ -213,7 +213,7 @@ def test_one_whose_name_cannot_be_changed_is_not_ended(world: World) -> None:
     world.see(OLD, at_s=world.now_s + REST_S)
     assert world.acts.done[:2] == ["ask", "set_aside"]
     assert "end" not in world.acts.done
-    (told,) = world.moves.troubles(world.now_s)
+    (told,) = world.moves.failures(world.now_s)
     assert told == "job: not moved: its container cannot be set aside: the name is taken"
 
 
@@ -265,7 +265,7 @@ def test_a_new_one_that_ends_is_removed_and_the_old_one_started(
     assert world.acts.done[-1] == "bring_back"
     world.see(OLD)
     assert world.step == ""
-    assert world.moves.troubles(world.now_s) == (f"job: moved back: its new container {why}",)
+    assert world.moves.failures(world.now_s) == (f"job: moved back: its new container {why}",)
 
 
 def test_one_that_came_to_its_end_there_has_come_back(world: World) -> None:
@@ -282,7 +282,7 @@ def test_silence_is_a_failure_only_of_a_job_with_a_target(world: World) -> None:
     world.see(GONE, NEW, at_s=world.now_s + STAYS_UP_S)
     assert "waits for its first report" in world.step
     world.see(GONE, NEW, at_s=world.now_s + REPORT_WITHIN_S)
-    assert f"told nothing within {REPORT_WITHIN_S:g} s" in world.step
+    assert f"reported nothing within {REPORT_WITHIN_S:g} s" in world.step
 
     other = World()
     other.watched(replace(SPEC, target=None))
@@ -316,7 +316,7 @@ def test_an_old_one_that_cannot_be_started_again_keeps_its_name_and_is_told(worl
         world.see(GONE, at_s=world.now_s + REST_S)
     assert world.acts.done[3:] == ["replace", *["bring_back"] * 3, "name"]
     world.see(replace(GONE, name=OLD.name))
-    (told,) = world.moves.troubles(world.now_s)
+    (told,) = world.moves.failures(world.now_s)
     assert told == (
         "job: moved back: its new container cannot be started: no such device; "
         "and it cannot be started again: its device is gone"
@@ -441,7 +441,7 @@ def test_a_job_that_is_removed_loses_both_containers(world: World) -> None:
 
 def test_a_removal_waits_for_the_step_under_way(world: World) -> None:
     world.ends()
-    world.moves._ways["job"].call = Future()
+    world.moves._moves["job"].call = Future()
     waits = world.moves.forsake(REMOVE, world.listing(GONE), world.now_s)
     assert isinstance(waits, Outcome)
     assert (waits.status, waits.detail) == ("begun", "moving to b: its new container is made")
@@ -469,7 +469,7 @@ def test_what_is_saved_elsewhere_would_be_lost(world: World, path: str) -> None:
     world.see(OLD, reports=[replace(ACK, checkpoint=CheckpointAck(7, path))])
     assert world.step == ""
     assert "set_aside" not in world.acts.done
-    (told,) = world.moves.troubles(world.now_s)
+    (told,) = world.moves.failures(world.now_s)
     assert told == f"job: not moved: it saved itself at {path}, not below /ckpt"
 
 
