@@ -1,4 +1,2 @@
-"""Set-up tooling behind the Makefile: environment, private engine, images.
-
-Nothing here is part of the dlsched package or installed with it.
-"""
+"""Set-up tooling behind the Makefile: environment, private engine, images. Nothing here is part of
+the dlsched package or installed with it."""

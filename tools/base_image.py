@@ -1,7 +1,7 @@
-"""Owns the base image of all examples and tests: Debian 12 with Python 3.11, under one name.
+"""The base image of all examples and tests: Debian 12 with Python 3.11, under one name.
 
 Where a registry answers, it is the official slim Python image; where none does, a debootstrapped
-Debian of the same Python. Nothing else may depend on which of the two it is.
+Debian of the same Python. Nothing else depends on which of the two it is.
 """
 
 from __future__ import annotations
@@ -103,10 +103,8 @@ def import_archive(client: docker.APIClient) -> None:
 
 
 def ensure_base(host: str) -> str:
-    """Make sure that the engine at `host` has the base image; returns its id.
-
-    Raises SetupError, DockerException or requests' RequestException.
-    """
+    """Make sure that the engine at `host` has the base image; returns its id. Raises SetupError,
+    DockerException or requests' RequestException."""
     with closing(connect(host, TRANSFER_TIMEOUT_S)) as client:
         known = base_id(client)
         if known is None and not ROOT_ARCHIVE.is_file():

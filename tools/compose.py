@@ -1,7 +1,5 @@
-"""Owns the finding of Docker Compose for the tests, and the installing of Debian's where none is.
-
-Standard library only, Python 3.8 and later.
-"""
+"""Finds Docker Compose for the tests, or installs Debian's. Standard library only, Python 3.8 and
+later."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ PACKAGE = "docker-compose"
 
 
 def ensure_compose() -> List[str]:
-    """The words that start Compose here. Raises SetupError where it cannot be had."""
+    """The command that starts Compose here. Raises SetupError where there is none."""
     if shutil.which("docker") is not None:
         plugin = ["docker", "compose"]
         probe = subprocess.run([*plugin, "version"], capture_output=True, check=False, timeout=30)

@@ -1,8 +1,5 @@
-"""Owns what is known of CPU time on this host: all of it, a control group's, and the rest.
-
-The rest is the host's foreign load: what others did meanwhile, and what a hypervisor took. It
-measures only.
-"""
+"""Measures CPU time on this host: in all, by control group, and the rest. The rest is the host's
+foreign load: other processes, and what a hypervisor took."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ class Reading:
 
     wall_s: float
     busy_s: float
-    """Of all cores together, by everybody."""
+    """CPU time of all cores and processes."""
 
 
 def read_clocks(stat: Path = STAT) -> Reading:
@@ -41,14 +38,14 @@ def read_clocks(stat: Path = STAT) -> Reading:
 
 
 def foreign_cores(before: Reading, after: Reading, own_s: float) -> float:
-    """How many cores others kept busy between two readings, where `own_s` of CPU was our own."""
+    """Cores that other processes kept busy between two readings; `own_s` is our own CPU time."""
     passed_s = max(after.wall_s - before.wall_s, 1e-9)
     return max(0.0, (after.busy_s - before.busy_s - own_s) / passed_s)
 
 
 def processes_used_s() -> float:
-    """CPU time of this process and of all that it started and that have ended."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    """CPU time of this process and of its children that have ended."""
+    used = [resource.getrusage(of) for of in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
@@ -65,12 +62,12 @@ def engine_used_s(environment: Mapping[str, str]) -> Optional[float]:
 
 
 def own_used_s(environment: Mapping[str, str]) -> float:
-    """CPU time of this process, what it started, and the private engine that it was given."""
+    """CPU time of this process, its children, and its private engine."""
     return processes_used_s() + (engine_used_s(environment) or 0.0)
 
 
 def group_used_s(path: str) -> Optional[float]:
-    """CPU time of a control group and all below it so far, or None where it has no account."""
+    """CPU time of a control group and all below it so far; None without accounting."""
     for mount in cgroup_mounts():
         group = Path(f"{mount}{path}")
         with suppress(OSError, ValueError):

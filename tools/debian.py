@@ -1,7 +1,7 @@
-"""Owns the installing of Debian packages that the set-up lacks, and the making of whole Debians.
+"""Installs Debian packages that the set-up lacks, and bootstraps whole Debians.
 
-It installs only when run as root on a machine with apt-get, and otherwise says what to install.
-Standard library only, Python 3.8 and later.
+It installs only as root on a machine with apt-get, and otherwise says what to install. Standard
+library only, Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -16,20 +16,18 @@ from tools.steps import SetupError, run_step
 
 SUITE = "bookworm"
 
-# Another apt at work (unattended upgrades) is waited for, not failed on.
+# Wait for another apt (unattended upgrades) instead of failing.
 APT_GET = ("apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300")
 
 
 def installable() -> bool:
-    """Whether packages can be installed here at all: root, and apt-get exists."""
+    """Whether packages can be installed here: as root, with apt-get."""
     return os.geteuid() == 0 and shutil.which("apt-get") is not None
 
 
 def install(packages: Sequence[str], purpose: str) -> None:
-    """Install Debian packages without their recommendations.
-
-    Raises SetupError naming the command to type when this user cannot, or when apt-get fails.
-    """
+    """Install Debian packages without their recommendations. Raises SetupError naming the command
+    to type when this user cannot, or when apt-get fails."""
     names = " ".join(packages)
     if not installable():
         raise SetupError(f"{purpose} needs: apt-get install --no-install-recommends {names}")
@@ -45,10 +43,8 @@ def install(packages: Sequence[str], purpose: str) -> None:
 def bootstrap_archive(
     archive: Path, title: str, packages: Sequence[str], finish: Callable[[Path], None]
 ) -> None:
-    """Make the archive of a minimal Debian with these packages, its tree given to `finish` first.
-
-    Whole or not at all: a cut-off archive must not be taken for the cache. Raises SetupError.
-    """
+    """Make the archive of a minimal Debian with these packages, after `finish` on its tree. The
+    archive appears complete or not at all. Raises SetupError."""
     if shutil.which("debootstrap") is None:
         install(["debootstrap"], f"the {title}")
     archive.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Owns the choice of Docker Engine for demo, tests and benchmarks, and running commands with it.
+"""Chooses a Docker Engine for demo, tests and benchmarks, and runs commands with it.
 
 An engine that answers is used as it is; where none does, root gets a private one.
 
@@ -76,8 +76,8 @@ def run_command(command: Sequence[str], environment: Mapping[str, str]) -> int:
 def run(command: Sequence[str], *, private: bool, optional: bool, engines: Path = ENGINES) -> int:
     """Run a command with DOCKER_HOST set to an engine that answers.
 
-    With `optional`, and unless DLSCHED_REQUIRE_ENGINE is 1, the command also runs where no engine
-    can be had, with the reason in DLSCHED_ENGINE_MISSING.
+    With `optional`, and unless DLSCHED_REQUIRE_ENGINE is 1, the command also runs without an
+    engine, with the reason in DLSCHED_ENGINE_MISSING.
     """
     environment = dict(os.environ)
     try:

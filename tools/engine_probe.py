@@ -1,4 +1,4 @@
-"""Owns the looking for an engine that answers, and clients of it. It starts and changes nothing."""
+"""Finds an engine that answers, and connects clients to it. Starts and changes nothing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def connect(host: str, timeout_s: int = PING_TIMEOUT_S) -> docker.APIClient:
 
 
 def listens(path: str) -> bool:
-    """Whether somebody listens on this unix socket and lets this user connect."""
+    """Whether a process listens on this unix socket and lets this user connect."""
     with socket.socket(socket.AF_UNIX) as probe:
         try:
             probe.connect(path)
@@ -44,7 +44,7 @@ def answers(host: str) -> bool:
 
 
 def answering_host(environment: Mapping[str, str]) -> str | None:
-    """Host of the engine that the environment names, or that listens where engines usually do."""
+    """The host of an engine that answers: the environment's, else one in a typical place."""
     named = environment.get("DOCKER_HOST")
     if named:
         return named if answers(named) else None

@@ -1,9 +1,8 @@
-"""Owns the finding and clearing of what one private engine leaves behind.
+"""Finds and clears what one private engine leaves behind.
 
-Only what provably belongs to that engine is touched: daemons that name its run folder (a random
-name) on their command line, and control groups that carry its own parent's name or the id of one
-of its containers. Mounts need no clearing: the engine lives in a mount namespace of its own,
-which ends with its last process.
+Only what provably belongs to that engine is touched: daemons with its run folder (a random name) on
+their command line, and control groups with its own parent's name or the id of one of its
+containers. Mounts end with the engine's mount namespace.
 """
 
 from __future__ import annotations
@@ -97,10 +96,8 @@ def groups_of(slot: Slot) -> tuple[Path, ...]:
 def end_process(
     pid: int, how: signal.Signals, is_ours: Callable[[int], bool], wait_s: float = 0.0
 ) -> None:
-    """Signal a process if it still is the one meant, and wait up to wait_s for its end.
-
-    It is pinned by a pidfd before the look, so a number used anew in between is never hit.
-    """
+    """Signal a process if it is still the one meant, and wait up to wait_s for its end. A pidfd
+    pins it before the check, so a reused PID is never hit."""
     try:
         pinned = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -118,7 +115,7 @@ def end_process(
 
 
 def end_dockerd(run_folder: Path, within_s: float) -> None:
-    """Ask the engine's dockerd to end, and wait for it as long as said."""
+    """Ask the engine's dockerd to end, and wait for it."""
 
     def is_dockerd(pid: int) -> bool:
         return is_daemon_of(pid, run_folder, ("dockerd",))
@@ -128,15 +125,15 @@ def end_dockerd(run_folder: Path, within_s: float) -> None:
 
 
 def thaw(group: Path) -> None:
-    """Let a paused group go on: on version 1 a frozen process does not even die."""
-    for name, word in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
+    """Thaw a paused group: on version 1 a frozen process does not even die."""
+    for name, value in (("freezer.state", "THAWED"), ("cgroup.freeze", "0")):
         with suppress(OSError):
             if (group / name).exists():
-                (group / name).write_text(word, encoding="ascii")
+                (group / name).write_text(value, encoding="ascii")
 
 
 def processes_in(group: Path) -> list[int]:
-    """Processes of one control group, those of inner groups not counted."""
+    """Processes of one control group, without inner groups."""
     try:
         return [int(pid) for pid in (group / "cgroup.procs").read_text(encoding="ascii").split()]
     except OSError:
@@ -149,7 +146,7 @@ def in_group(pid: int, group: Path) -> bool:
 
 
 def remove_bridges(slot: Slot) -> None:
-    """Remove bridge interfaces whose network is one of this engine's own network database."""
+    """Remove bridge interfaces of networks in this engine's own network database."""
     database = slot.data_root / "network" / "files" / "local-kv.db"
     if not database.is_file():
         return
@@ -165,10 +162,7 @@ def remove_bridges(slot: Slot) -> None:
 
 
 def clear(slot: Slot, run_folder: Path) -> Remains:
-    """End and remove all that is left of the slot's engine; returns what resisted.
-
-    Never raises for a single thing that cannot be removed.
-    """
+    """End and remove all that is left of the slot's engine; returns what resisted. Never raises."""
     deadline_s = time.monotonic() + CLEAR_WITHIN_S
     while True:
         for pid in daemons_of(run_folder):

@@ -1,7 +1,7 @@
-"""Owns the folders of private engines: one slot a concurrent caller, and what a slot remembers.
+"""The folders of private engines: one slot for each concurrent caller.
 
-A slot keeps its data-root between runs, so images are made once. Its lock says whether a caller
-lives; its record says where the engine of the last caller ran. The slot starts and stops nothing.
+A slot keeps its data-root between runs, so images are made once. Its lock shows whether a caller
+lives; its record, where the last caller's engine ran.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Slot:
 
     @property
     def cgroup_parent(self) -> str:
-        """Name of the cgroup that holds this slot's containers, on this host this slot's alone."""
+        """Name of the cgroup of this slot's containers, unique on this host."""
         mark = hashlib.sha256(str(self.folder.resolve()).encode()).hexdigest()[:12]
         return f"dlsched-engine-{mark}"
 
@@ -56,20 +56,17 @@ class Slot:
             record = json.loads((self.folder / "record.json").read_text(encoding="utf-8"))
             return Path(record["run_folder"])
         except (FileNotFoundError, ValueError):
-            # A record cut short by a power failure tells of an engine that ended with it.
+            # A record cut short by a power failure: its engine has ended with it.
             return None
 
     def forget(self) -> None:
-        """Nothing of the last engine is left."""
+        """Drop the record: nothing of the last engine is left."""
         (self.folder / "record.json").unlink(missing_ok=True)
 
 
 @contextmanager
 def locked(slot: Slot) -> Iterator[bool]:
-    """Hold the slot while inside; yields whether it could be had.
-
-    The kernel drops the lock with the process, however that ends.
-    """
+    """Hold the slot while inside; yields whether the lock was free."""
     slot.folder.mkdir(parents=True, exist_ok=True)
     with (slot.folder / "lock").open("w") as lock:
         try:

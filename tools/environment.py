@@ -1,8 +1,8 @@
-"""Owns the virtual environments: which Python, which pinned packages, and when to renew them.
+"""Makes the virtual environments: which Python, which pinned packages, and when to renew them.
 
-It never touches the system's own Python packages. A stamp holds the digest of everything that
-an environment was made from, so that a second run only compares. Standard library only, Python
-3.8 and later: this is what the Makefile runs first.
+It never touches the system's own Python packages. A stamp holds the digest of an environment's
+sources, so that a second run only compares. Standard library only, Python 3.8 and later: the
+Makefile runs this first.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def first_python(path: Optional[str] = None) -> Optional[str]:
 
 
 def python_for_environments(path: Optional[str] = None) -> str:
-    """As first_python, but installs Debian's python3-venv where that is what lacks."""
+    """As first_python, but installs Debian's python3-venv where it is missing."""
     found = first_python(path)
     if found is None and debian.installable():
         debian.install(["python3-venv"], "the virtual environment")
@@ -58,10 +58,8 @@ def python_for_environments(path: Optional[str] = None) -> str:
 
 
 def compiler_for_tests() -> None:
-    """Make sure of a C compiler: the tests' stand-in for the GPU driver's library is C.
-
-    Installs Debian's where it lacks; raises SetupError naming what to install.
-    """
+    """Make sure of a C compiler: the tests' stand-in for the GPU driver's library is in C. Installs
+    Debian's if needed; raises SetupError naming what to install."""
     compiler = shutil.which("cc")
     # With headers: Debian's gcc only recommends the package that has them.
     probe = ["-E", "-include", "stdio.h", "-x", "c", "-o", "/dev/null", "/dev/null"]
@@ -70,7 +68,7 @@ def compiler_for_tests() -> None:
 
 
 def digest_of(parts: Sequence[bytes]) -> str:
-    """One hexadecimal digest over several byte strings, each kept apart from its neighbour."""
+    """A hexadecimal digest of several byte strings, with their lengths."""
     whole = hashlib.sha256()
     for part in parts:
         whole.update(len(part).to_bytes(8, "big"))
@@ -79,22 +77,22 @@ def digest_of(parts: Sequence[bytes]) -> str:
 
 
 class Stamp:
-    """Remembers, as a digest, what something was made from."""
+    """The digest of the sources that something was made from."""
 
     def __init__(self, name: str, made_from: Sequence[bytes]) -> None:
         self.path = BUILD / f"{name}.stamp"
         self.digest = digest_of(made_from)
 
     def fits(self) -> bool:
-        """Whether it was made from the same before."""
+        """Whether it was last made from the same sources."""
         return self.path.is_file() and self.path.read_text(encoding="ascii") == self.digest
 
     def set(self) -> None:
-        """It is made now."""
+        """Mark it as made."""
         self.path.write_text(self.digest, encoding="ascii")
 
     def clear(self) -> None:
-        """It is about to change, or gone."""
+        """Mark it as changing or gone."""
         self.path.unlink(missing_ok=True)
 
 

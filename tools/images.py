@@ -1,4 +1,4 @@
-"""Owns the example images: one for each folder of examples/images with a Dockerfile in it.
+"""Builds the example images: one for each folder of examples/images with a Dockerfile in it.
 
 Packages are filled in from outside (`pip install --target`, for the image's Python and not the
 host's), so that a build needs no network. An image is built again only when the digest of what

@@ -1,8 +1,8 @@
-"""Owns `make install` and `make uninstall`: dlsched as a service of this host, or of a package.
+"""`make install` and `make uninstall`: dlsched as a service of this host, or of a package.
 
-The agent gets an environment of its own under PREFIX/lib/dlsched, made beside the old one and put
-in its place whole. It never starts the agent, and never overwrites settings. Standard library only,
-Python 3.8 and later.
+The agent gets its own environment under PREFIX/lib/dlsched, made beside the old one and put in its
+place as a whole. The agent is never started, and settings are never overwritten. Standard library
+only, Python 3.8 and later.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ STATE = Path("/var/lib/dlsched")
 SYSTEMD_RUNS = Path("/run/systemd/system")
 UNIT = "dlsched.service"
 
-# A service of root runs no Python that lies in somebody's home.
+# A service of root must not run a Python from a user's home.
 PYTHON_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 # Where systemd looks by itself; units of any other prefix go to /etc.
 SYSTEMD_PREFIXES = (Path("/usr"), Path("/usr/local"))
-# -s, -P: neither root's own packages nor the folder that the command lies in are looked into.
+# -s, -P: ignore root's own packages and the command's folder.
 TARGET = Path("..") / "lib" / "dlsched" / "bin" / "dlsched"
 """Where the command's link leads."""
 LAUNCHER = """#!{python} -sP
@@ -62,20 +62,18 @@ class Layout:
 
     @property
     def here(self) -> bool:
-        """Whether this is about the host itself, and not about a package."""
+        """Whether the host itself is the destination, not a package."""
         return self.destdir is None
 
     @property
     def systemd(self) -> bool:
-        """Whether there is a systemd to speak to."""
+        """Whether there is a systemd to talk to."""
         return self.here and SYSTEMD_RUNS.is_dir()
 
 
 def install(layout: Layout, wheels: Optional[Path]) -> None:
-    """Install everything; nothing is started. Raises SetupError; OSError is the caller's to tell.
-
-    `wheels` is a folder with all packages needed; None: they come from the package index.
-    """
+    """Install everything; nothing is started. Raises SetupError and OSError. `wheels` is a folder
+    with all packages needed; None: they come from the package index."""
     if wheels is not None and not list(wheels.glob("*.whl")):
         raise SetupError(f"WHEELS={wheels}: no wheels there (requirements/README.md)")
     refuse_others(layout)
@@ -129,13 +127,13 @@ def fill(fresh: Path, library: Path, wheels: Optional[Path]) -> None:
     run_step("pinned packages", [*pip, "--require-hashes", "-r", str(REQUIREMENTS)])
     run_step("dlsched", [*pip, "--no-deps", str(ROOT)])
     for script in (fresh / "bin").iterdir():
-        # The others name the place where they were made, and are for people at work.
+        # The others contain the build path, and are for interactive use.
         if not script.name.startswith("python"):
             script.unlink()
     launcher = fresh / "bin" / "dlsched"
     launcher.write_text(LAUNCHER.format(python=library / "bin" / "python"), encoding="utf-8")
     launcher.chmod(0o755)
-    # What names the place where it was made names the place where it will lie.
+    # Replace the build path by the final path.
     about = fresh / "pyvenv.cfg"
     about.write_text(about.read_text(encoding="utf-8").replace(str(fresh), str(library)), "utf-8")
     # The service cannot write beside its modules.
@@ -144,16 +142,16 @@ def fill(fresh: Path, library: Path, wheels: Optional[Path]) -> None:
 
 
 def uninstall(layout: Layout, *, purge: bool, force: bool) -> None:
-    """Stop and disable the service, see that every limit is given back, remove what was installed.
+    """Stop and disable the service, give every limit back, remove what was installed.
 
-    Raises SetupError, before anything is removed, when limits cannot be given back; `force` goes
-    on. Settings and state stay unless `purge`.
+    Raises SetupError, before anything is removed, when limits cannot be given back; `force`
+    continues. Settings and state stay unless `purge`.
     """
     refuse_others(layout)
     if layout.systemd and layout.unit.exists():
         run_step("stopping the service", ["systemctl", "disable", "--now", UNIT])
     if layout.here and layout.command.exists():
-        # After the service, whose agent would keep in mind that it was told to let go.
+        # After the service, whose agent would remember the release.
         try:
             run_step("giving limits back", [str(layout.command), "release"])
         except SetupError as error:
@@ -175,7 +173,7 @@ def uninstall(layout: Layout, *, purge: bool, force: bool) -> None:
 
 
 def refuse_others(layout: Layout) -> None:
-    """Raise SetupError where somebody else's files are in the places of ours."""
+    """Raise SetupError where another program's files are in the places of ours."""
     library, command = layout.at(layout.library), layout.at(layout.command)
     there = library.is_symlink() or library.exists()
     if there and not (library / "bin" / "dlsched").is_file():
@@ -185,7 +183,7 @@ def refuse_others(layout: Layout) -> None:
     if (command.is_symlink() or command.exists()) and not linked:
         raise SetupError(f"{command} is not of dlsched's making: move it away")
     for path in (layout.unit, layout.groups, layout.folders, SETTINGS / "dlsched.yaml"):
-        # As a unit that is masked: what is written there, and its mode, would be /dev/null's.
+        # As a masked unit: writing there, or its mode, would change /dev/null.
         if layout.at(path).is_symlink():
             raise SetupError(f"{layout.at(path)} is a link (is it masked?): move it away")
 
@@ -196,14 +194,14 @@ def active() -> bool:
 
 
 def place(path: Path, text: str) -> None:
-    """Write a file of the installation, for everybody to read."""
+    """Write a file of the installation, readable by all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     path.chmod(0o644)
 
 
 def link(path: Path, target: Path) -> None:
-    """Make the link, over an older one."""
+    """Make the link, replacing an older one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
     path.symlink_to(target)

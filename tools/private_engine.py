@@ -1,4 +1,4 @@
-"""Owns a private engine's life: start, stop, and the clearing after a crash of its caller.
+"""A private engine's life: start, stop, and clearing after a crash of its caller.
 
 It has its own data-root, containerd, mount namespace and control group, no bridge and no iptables
 rules, and leaves only its data-root, for the next run. No other engine is touched.
@@ -82,13 +82,13 @@ def require_dockerd() -> str:
 
 
 def make_run_folder() -> Path:
-    """A new folder with a short name: what listens in it has 108 characters for its path."""
+    """A new folder with a short name, since socket paths have at most 108 characters."""
     parent = "/run" if os.access("/run", os.W_OK) else "/tmp"
     return Path(tempfile.mkdtemp(prefix="dlsched-engine-", dir=parent))
 
 
 def accounting_mounts() -> list[Path]:
-    """Where control groups are mounted that count CPU time."""
+    """Mounts of control groups that count CPU time."""
     mounts = engine_remains.cgroup_mounts()
     version_1 = [mount for mount in mounts if (mount / "cpuacct.usage").exists()]
     return version_1 or [mount for mount in mounts if (mount / "cpu.stat").exists()]
@@ -156,10 +156,8 @@ def empty(host: str) -> None:
 
 
 def stop(slot: Slot, run_folder: Path) -> None:
-    """Stop the slot's engine, alive or crashed, and clear what is left of it.
-
-    Whoever calls holds the slot. Says so when something resists; the next run tries again.
-    """
+    """Stop the slot's engine, alive or crashed, and clear what is left of it. The caller holds the
+    slot. Says so when something resists; the next run tries again."""
     host = f"unix://{run_folder}/engine.sock"
     if answers(host):
         with suppress(DockerException, RequestException):
@@ -171,7 +169,7 @@ def stop(slot: Slot, run_folder: Path) -> None:
 
 
 def clear_crashed(engines: Path) -> int:
-    """Clear what callers that died have left under `engines`; returns how many others live."""
+    """Clear what dead callers have left under `engines`; returns how many others live."""
     living = 0
     for slot in existing_slots(engines):
         with locked(slot) as held:
@@ -185,7 +183,7 @@ def clear_crashed(engines: Path) -> int:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let no second Ctrl-C cut the clean-up short; all of it has deadlines."""
+    """Keep a second Ctrl-C from interrupting the clean-up; all of it has deadlines."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -200,10 +198,8 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def private_engine(engines: Path) -> Iterator[Engine]:
-    """A private engine in the first free slot under `engines`, those of dead callers cleared.
-
-    Raises NoEngine.
-    """
+    """A private engine in the first free slot under `engines`, after clearing dead callers' slots.
+    Raises NoEngine."""
     dockerd = require_dockerd()
     clear_crashed(engines)
     with free_slot(engines) as slot:

@@ -1,8 +1,5 @@
-"""Owns what the set-up says while it works: one line a step, with a sign of life on long ones.
-
-It decides nothing and runs only the command it is given. Standard library only, Python 3.8 and
-later, since it runs before the virtual environment exists.
-"""
+"""Progress lines of the set-up: one for each step, with signs of life during long ones. Standard
+library only, Python 3.8 and later, since it runs before the virtual environment exists."""
 
 from __future__ import annotations
 
@@ -22,20 +19,18 @@ NOTE_WIDTH = 70
 
 
 class SetupError(Exception):
-    """The set-up cannot go on; the text is the one clear line for the user."""
+    """The set-up cannot continue; the text is the one clear line for the user."""
 
 
 def say(line: str) -> None:
-    """Print one line for the user on stderr, at once."""
+    """Print one line for the user on stderr, unbuffered."""
     print(line, file=sys.stderr, flush=True)
 
 
 @contextmanager
 def step(title: str) -> Iterator[Callable[[str], None]]:
-    """Time a step: signs of life while it runs, one line with the seconds at its end.
-
-    Yields a function that takes the newest detail to be shown in the next sign of life.
-    """
+    """Time a step: signs of life while it runs, one line with the seconds at its end. Yields a
+    function that takes the newest detail for the next sign of life."""
     began_s = time.monotonic()
     ended = threading.Event()
     newest = ""
@@ -69,10 +64,8 @@ def run_step(
     cwd: Optional[Path] = None,
     env: Optional[Mapping[str, str]] = None,
 ) -> None:
-    """Run a command as one step; its output is kept back and shown only when it fails.
-
-    Raises SetupError when the command is missing or ends with another code than 0.
-    """
+    """Run a command as one step; its output is shown only when it fails. Raises SetupError when the
+    command is missing or ends with another code than 0."""
     tail: Deque[str] = deque(maxlen=TAIL_LINES)
     with step(title) as note:
         try:

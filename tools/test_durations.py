@@ -1,9 +1,9 @@
-"""Owns the table of what the tests took: made on request from the last run, kept in the repository.
+"""Makes the table of tests' durations from the last run, on request; it is kept in the repository.
 
     python -m tools.test_durations [ACCOUNTS [TABLE]]
 
-The table is for people, who look for what to make cheaper, and for the next run, whose workers
-take the longest cases first. A case that it does not name is a short one.
+It shows what to make cheaper, and the next run's workers take the longest cases first. Cases that
+are missing in it count as short.
 """
 
 from __future__ import annotations

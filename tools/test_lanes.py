@@ -1,10 +1,9 @@
-"""Owns the run of the tests: lanes beside each other, what measures alone and last, one table.
+"""Runs the tests: lanes beside each other, those that measure alone and last, one table.
 
     python -m tools.test_lanes [--slow] [--account FOLDER] [-- PYTEST ARGUMENTS...]
 
-It knows nothing of single cases: lanes and their rule are the tests' own (tests/lanes.py). It ends
-what it starts however it ends itself, and its exit code is 0 only where every case that was
-collected ran in some lane and none failed.
+tests/lanes.py assigns cases to lanes. All parts end with this process, and its exit code is 0 only
+if every collected case ran in some lane and none failed.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ CHECK_FAILED = 1
 
 @dataclass(frozen=True)
 class Part:
-    """One pytest: which lanes, and in how many workers; 0 is in its own process."""
+    """One pytest run: its lanes and number of workers; 0: in its own process."""
 
     name: str
     lanes: tuple[str, ...]
@@ -63,7 +62,7 @@ class Running:
 
 @dataclass
 class Phase:
-    """What parts beside each other took together."""
+    """The cost of parts that ran beside each other."""
 
     lanes: tuple[str, ...]
     wall_s: float
@@ -74,7 +73,7 @@ class Phase:
 
 @dataclass
 class Tally:
-    """Everything that the table shows."""
+    """The table's data."""
 
     phases: list[Phase] = field(default_factory=list)
     cases: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -83,16 +82,14 @@ class Tally:
 
 
 def children_s() -> float:
-    """CPU time of all processes that this one started and that have ended."""
+    """CPU time of all child processes that have ended."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def test_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a part: byte code is kept, beside everything else that is made here.
-
-    Every worker and every `dlsched` that a case starts would compile all modules again.
-    """
+    """The environment of a part: byte code is kept, which every worker and `dlsched` would else
+    compile."""
     changed = dict(environment)
     changed.pop("PYTHONDONTWRITEBYTECODE", None)
     changed["PYTHONPYCACHEPREFIX"] = str(BUILD / "pycache")
@@ -100,11 +97,11 @@ def test_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def command_of(part: Part, account: Path, more: Sequence[str]) -> list[str]:
-    """How a part is run."""
+    """The command of a part."""
     command = [sys.executable, "-m", "pytest", "-q", f"--lane={','.join(part.lanes)}"]
     command += ["-p", "tests.accounting", f"--account={account}"]
     if part.workers:
-        # By file, since cases of a module share what is dear, and in the files' order. Groups by
+        # By file, since cases of a module share expensive fixtures, in the files' order. Groups by
         # marker have no effect: pytest-xdist 3.8 cannot change the node ids of pytest 9.2.
         command += ["-n", str(part.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
     return [*command, *more]
@@ -121,7 +118,7 @@ class Runner:
         self.signalled = 0
 
     def run(self, parts: Sequence[Part], tally: Tally) -> None:
-        """Run these parts beside each other; what they took goes into the tally."""
+        """Run these parts beside each other; their cost goes into the tally."""
         before, own_s, engine_before = read_clocks(), children_s(), engine_used_s(self._environment)
         self._running = [self._start(part) for part in parts]
         for one in self._running:
@@ -139,7 +136,7 @@ class Runner:
         tally.phases.append(Phase(lanes, after.wall_s - before.wall_s, used, inside, foreign))
 
     def pass_on(self, number: int, _frame: Optional[FrameType]) -> None:
-        """Tell every part, workers included, to end as on Ctrl-C: fixtures clean up."""
+        """Signal every part, workers included, to end as on Ctrl-C: fixtures clean up."""
         self.signalled = number
         for one in self._running:
             with suppress(ProcessLookupError):
@@ -175,21 +172,21 @@ class Runner:
                 if deadline_s is not None and time.monotonic() > deadline_s:
                     with suppress(ProcessLookupError):
                         os.killpg(one.process.pid, signal.SIGKILL)
-        # A process that a case left behind may hold the pipe open.
+        # A process left behind by a case may hold the pipe open.
         one.reader.join(KILL_GRACE_S)
 
     @staticmethod
     def _take(one: Running, tally: Tally) -> None:
         if not one.account.is_file():
             return
-        told = json.loads(one.account.read_text(encoding="utf-8"))
-        tally.cases |= told["cases"]
-        for lane, count in told["collected"].items():
+        account = json.loads(one.account.read_text(encoding="utf-8"))
+        tally.cases |= account["cases"]
+        for lane, count in account["collected"].items():
             tally.collected[lane] = max(count, tally.collected.get(lane, 0))
 
 
 def show(name: str, process: subprocess.Popen[str]) -> None:
-    """Pass a part's lines on, each with the part's name before it."""
+    """Print a part's lines, each prefixed with the part's name."""
     assert process.stdout is not None
     with process.stdout:
         for line in process.stdout:
@@ -198,12 +195,12 @@ def show(name: str, process: subprocess.Popen[str]) -> None:
 
 
 def minutes(seconds: float) -> str:
-    """As a person reads it."""
+    """Minutes and seconds."""
     return f"{int(seconds // 60)}:{seconds % 60:04.1f}"
 
 
 def table(tally: Tally) -> list[str]:
-    """The lines of the table: by lane, then what the phases took in all."""
+    """The lines of the table: by lane, then the phases' totals."""
     head = f"{'lane':<8} {'cases':>6} {'passed':>7} {'failed':>7} {'skipped':>8}"
     lines = ["", f"{head} {'wall':>8} {'CPU':>8} {'of it children':>15}  foreign load"]
     for phase in tally.phases:
@@ -262,7 +259,7 @@ def run_all(parts: Sequence[Sequence[Part]], folder: Path, more: Sequence[str]) 
     failures = [code for code in tally.codes if code not in (0, NOTHING_COLLECTED)]
     if failures:
         return failures[0]
-    # With arguments of the caller's own, cases are left out on purpose.
+    # With the caller's own arguments, cases are left out on purpose.
     missing = [] if more else lost(tally, [lane for one in tally.phases for lane in one.lanes])
     for line in missing:
         say(f"error: {line}")

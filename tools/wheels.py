@@ -1,7 +1,5 @@
-"""Owns the wheels that an installation without a package index takes: dlsched's own are not in it.
-
-For the Python of Debian 12, whatever this host's is. Nothing is installed here.
-"""
+"""Downloads the wheels for installations without a package index, except dlsched's own. They are
+for the Python of Debian 12, whatever this host's is."""
 
 from __future__ import annotations
 
@@ -19,10 +17,8 @@ WHEELS = BUILD / "wheels"
 
 
 def debian_wheels(architecture: str) -> Path:
-    """Folder with every wheel of the daemon and of its build; cached by content.
-
-    Raises SetupError.
-    """
+    """Folder with every wheel of the daemon and of its build; cached by content. Raises
+    SetupError."""
     pinned = [file.read_bytes() for file in REQUIREMENTS]
     filled = WHEELS / digest_of([architecture.encode(), *pinned])[:16]
     with WHEELS.with_suffix(".lock").open("w") as lock:

@@ -328,9 +328,9 @@ def torch(world: World) -> ModuleType:
 def paced(
     process: Process,
     granted: Callable[[], Allotment | None],
-    told: Callable[[], Writer | None] = lambda: None,
+    writer: Callable[[], Writer | None] = lambda: None,
 ) -> Pacer:
     """The true pacer, in a process's time."""
-    pacer = Pacer(clock=process.clock, rest=lambda: process, told=told, granted=granted)
+    pacer = Pacer(clock=process.clock, rest=lambda: process, writer=writer, granted=granted)
     process.at_end = pacer.after_fork
     return pacer

@@ -104,7 +104,7 @@ def compare(
     for policy in policies:
         watch = Watch()
         named = NamedPolicy(policy, load_policy(policy))
-        run = simulate(trace, named, seed, publish=watch.publish, look=watch.look)
+        run = simulate(trace, named, seed, publish=watch.publish, inspect=watch.look)
         if run.alarms:
             raise RuntimeError(f"{scenario.name}, n = {jobs}, {policy}, seed {seed}: {run.alarms}")
         for words, among in lines.items():

@@ -83,7 +83,7 @@ def rows_of(policy: str, work_core_s: float, wait_ratio: float, seed: int) -> li
                 throttled[job.name].append(job.usage.throttled_ratio or 0.0)
 
     named = NamedPolicy(policy, load(policy))
-    simulate(trace, named, seed, publish=publish, look=lambda _, loads: found.update(loads))
+    simulate(trace, named, seed, publish=publish, inspect=lambda _, loads: found.update(loads))
     rows = []
     for job in trace.jobs:
         one, target = found[job.name], job.spec.target

@@ -51,7 +51,7 @@ def play(trace: Trace, policy: str, seed: int) -> tuple[dict[str, Computation], 
     """What each job truly did, and how many updates were made."""
     found: dict[str, Computation] = {}
     named = NamedPolicy(policy, load(policy))
-    run = simulate(trace, named, seed, look=lambda _, loads: found.update(loads))
+    run = simulate(trace, named, seed, inspect=lambda _, loads: found.update(loads))
     return found, run.updates
 
 

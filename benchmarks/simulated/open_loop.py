@@ -99,7 +99,9 @@ def play(trace: Trace, named: NamedPolicy, seed: int) -> Played:
         nonlocal settled
         settled += len(report.outcomes) if report.snapshot.now_s >= SETTLED_S else 0
 
-    run = simulate(trace, named, seed, publish=publish, look=lambda _, loads: found.update(loads))
+    run = simulate(
+        trace, named, seed, publish=publish, inspect=lambda _, loads: found.update(loads)
+    )
     if run.alarms:
         raise RuntimeError(f"{trace.name}, {named.name}, seed {seed}: {run.alarms}")
     of_settled = settled / max(trace.duration_s - SETTLED_S, 1e-9)

@@ -15,7 +15,7 @@ from dlsched.cli.output import one_line, print_text, say
 
 if TYPE_CHECKING:
     from dlsched.model.cycle import CycleReport
-    from dlsched.simulation.replay import Beside, Replay, Tally
+    from dlsched.simulation.replay import Agreement, Replay, ReplayRow
 
 _HEAD = f"{'CYCLE':>8}  {'TIME':<24}  {'JOB':<20}  {'DONE':>8}  {'WOULD':>8}  {'DIFF':>8}  WHY"
 
@@ -77,7 +77,7 @@ def replay(
     trouble: str | None = None
     senseless: str | None = None
 
-    def rows(reports: Iterator[CycleReport]) -> Iterator[Beside]:
+    def rows(reports: Iterator[CycleReport]) -> Iterator[ReplayRow]:
         nonlocal trouble, senseless
         for report in reports:
             try:
@@ -89,7 +89,7 @@ def replay(
                 continue
             trouble = would.trouble or trouble
             for row in found:
-                if job in (None, row.job) and (news.tells(row) or not changes_only):
+                if job in (None, row.job) and (news.differs(row) or not changes_only):
                     yield row
 
     with JournalReader(journals.file(journal)) as reader:
@@ -114,7 +114,7 @@ def replay(
 # --------------------------------------------------------------------------- output
 
 
-def _show_table(rows: Iterator[Beside], again: Replay, policy: str, job: str | None) -> None:
+def _show_table(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str | None) -> None:
     """Row after row as it is read, since a day may not fit into memory."""
     print_text(_HEAD)
     for row in rows:
@@ -137,7 +137,7 @@ def _show_table(rows: Iterator[Beside], again: Replay, policy: str, job: str | N
     print_text(one_line(f"{asked}; recorded: {done or 'none'}"))
 
 
-def _show_json(rows: Iterator[Beside], again: Replay, policy: str, job: str | None) -> None:
+def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str | None) -> None:
     """One object, written piece by piece."""
     from dlsched.api.status import plain
 
@@ -155,12 +155,12 @@ def _show_json(rows: Iterator[Beside], again: Replay, policy: str, job: str | No
     click.echo(f'\n], "summary": {json.dumps(plain(summary), indent=2)}}}')
 
 
-def _tallies(again: Replay, job: str | None) -> dict[str, Tally]:
+def _tallies(again: Replay, job: str | None) -> dict[str, Agreement]:
     """That job's tally, or every job's."""
     return {name: again.jobs[name] for name in sorted(again.jobs) if job in (None, name)}
 
 
-def _figures(tally: Tally) -> dict[str, Any]:
+def _figures(tally: Agreement) -> dict[str, Any]:
     return {
         "cycles": tally.cycles,
         "mean_apart_cores": tally.mean_apart_cores,

@@ -1,4 +1,4 @@
-"""What a job imports to tell dlsched how it is doing. Python 3.8 and later, nothing else needed.
+"""What a job imports to report its progress to dlsched. Needs only Python 3.8 or later.
 
     from dlsched.report import LatencyMiddleware, Progress, fit_to_allotment, latency, pace
 
@@ -15,8 +15,8 @@
 Lightning reports by itself; `dlsched.report.transformers` and `dlsched.report.keras` have a
 callback each, which nothing here imports.
 
-Owns the names above and `allotment()`. It must not raise into the job, when it is imported or
-later; block it; or cost anything where DLSCHED_METRICS_FILE is not set.
+Neither import nor calls ever raise into the job or block it, and they cost nothing where
+DLSCHED_METRICS_FILE is not set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ try:
     from dlsched.report.pacing import pace
     from dlsched.report.progress import Progress
     from dlsched.report.timing import Latency, latency
-except Exception:  # noqa: BLE001 - whatever it is, the job's import must not fail by it
+except Exception:  # noqa: BLE001 - the job's import must never fail
     from dlsched.report.absent import (  # type: ignore[assignment]
         Allotment,
         Fit,

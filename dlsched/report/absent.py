@@ -1,7 +1,4 @@
-"""What a job gets in place of the reporter where the reporter cannot be loaded: nothing happens.
-
-Owns stand-ins with the reporter's names. It must not import anything.
-"""
+"""Stand-ins without effect, for jobs that cannot load the reporter. Imports nothing."""
 
 from __future__ import annotations
 
@@ -44,27 +41,26 @@ class Latency:
 
 
 class LatencyMiddleware:
-    """The application as it is."""
+    """Passes every call to the application."""
 
     def __init__(self, app, path_prefix=None):  # type: ignore[no-untyped-def]
         self.app = app
         self.path_prefix = path_prefix
 
     async def __call__(self, scope, receive, send):  # type: ignore[no-untyped-def]
-        """Serve as the application does."""
         await self.app(scope, receive, send)
 
 
 class Allotment:
-    """Never made: `allotment()` answers None."""
+    """Never created: `allotment()` returns None."""
 
 
 def allotment():  # type: ignore[no-untyped-def]
-    """Nothing is known."""
+    """Return None."""
 
 
 class Fit(tuple):  # type: ignore[type-arg]
-    """One thread, and nothing said of cores."""
+    """One thread."""
 
     threads, cores, workers, gpu_memory_bytes = 1, 1.0, 0, None
 
@@ -75,7 +71,7 @@ def fit_to_allotment(*_ignored, **_also):  # type: ignore[no-untyped-def]
 
 
 class Pacer(_Nothing):
-    """Holds nobody up."""
+    """Never rests."""
 
     def __call__(self):  # type: ignore[no-untyped-def]
         """Do nothing."""

@@ -1,8 +1,4 @@
-"""Middleware that measures an ASGI application's requests.
-
-Owns nothing but the reading of ASGI messages. It must not change a message, and imports no
-framework.
-"""
+"""Middleware that measures an ASGI application's requests, without any framework."""
 
 from __future__ import annotations
 
@@ -20,7 +16,7 @@ class LatencyMiddleware:
     """Measures each HTTP request until the last part of its body is sent.
 
     A status of 500 and above, an exception and a response that never ends are errors. With
-    `path_prefix` only requests to paths that begin with it count: a health check is no request.
+    `path_prefix` only requests to paths that begin with it count: health checks do not.
     """
 
     def __init__(self, app: App, path_prefix: Optional[str] = None) -> None:

@@ -1,9 +1,7 @@
-"""The logarithmic buckets of latency: pure arithmetic that writer and reader share.
+"""The logarithmic buckets of latency, shared by writer and reader. Imports nothing of dlsched.
 
-Owns the bucket base and its limits. It must not keep counts, and it imports nothing of dlsched.
-
-Bucket i counts seconds in (g^(i-1), g^i] x 1e-6 with g = 1.01/0.99; what is shorter than the first
-bucket counts in it. A bucket's value lies 1 % from both of its ends.
+Bucket i counts seconds in (g^(i-1), g^i] x 1e-6 with g = 1.01/0.99; shorter ones count in the first
+bucket. A bucket's value is within 1 % of both ends.
 """
 
 from __future__ import annotations
@@ -17,11 +15,11 @@ LAST_BUCKET = 2000
 
 _LOG_GROWTH = math.log(GROWTH)
 LONGEST_S = UNIT_S * math.exp(_LOG_GROWTH * LAST_BUCKET)
-"""The longest latency that has a bucket, in seconds: some thousand years."""
+"""The longest latency with a bucket: some thousand years."""
 
 
 def bucket_index(seconds: float) -> int:
-    """The bucket that counts this latency; ValueError if it is none (negative, NaN, endless)."""
+    """The bucket of this latency; ValueError if it is negative, NaN or infinite."""
     if not 0.0 <= seconds <= LONGEST_S:
         raise ValueError(f"{seconds!r} is not a latency in seconds")
     if seconds <= UNIT_S:
@@ -31,5 +29,5 @@ def bucket_index(seconds: float) -> int:
 
 @lru_cache(LAST_BUCKET + 1)
 def bucket_value_s(index: int) -> float:
-    """The latency in seconds that stands for all of a bucket, within 1 %."""
+    """The latency in seconds that represents a bucket, within 1 %."""
     return 2.0 / (1.0 + GROWTH) * UNIT_S * math.exp(_LOG_GROWTH * index)

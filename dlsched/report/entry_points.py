@@ -1,8 +1,7 @@
-"""What Lightning loads, unguarded, for every Trainer: functions that never raise.
+"""Functions that Lightning loads, unguarded, for every Trainer. They never raise.
 
-Beside the reporter's copy this file lies as a top-level module of its own name: a job may have a
-package of its own called `dlsched`, or a Python too old for ours. It must therefore stay readable
-for any Python 3 and import nothing on its own.
+This file is installed as a top-level module, too: a job may have its own `dlsched` package or an
+old Python. So it must run on any Python 3 and import nothing by itself.
 """
 
 
@@ -21,5 +20,5 @@ def _callbacks(family):  # type: ignore[no-untyped-def]
         from dlsched.report.lightning import callbacks
 
         return callbacks(family)
-    except (Exception, SystemExit):  # noqa: BLE001 - the job runs as it would without us
+    except (Exception, SystemExit):  # noqa: BLE001 - the job must run as without us
         return []

@@ -1,10 +1,5 @@
-"""`fit_to_allotment()`: a training takes as many threads as the agent grants it cores, and no more
-of its GPUs' memory than it is granted.
-
-Owns torch's number of intra-op threads and its share of each GPU's memory, once a job has called
-it, and nothing else of torch, which it never imports. It must not raise, and it reads the
-allotment only when the file has changed.
-"""
+"""`fit_to_allotment()`: torch gets as many threads as granted cores, and the granted GPU memory. It
+never imports torch or raises, and reads the allotment only when the file has changed."""
 
 from __future__ import annotations
 
@@ -21,29 +16,27 @@ class Fit(NamedTuple):
     """What suits the cores that the job may use now."""
 
     threads: int
-    """Threads to compute with: what torch was told, if it is imported."""
+    """Threads to compute with; torch is set to it, if imported."""
     cores: float
     """The granted cores; the usable CPUs where fewer, or where nothing is granted."""
     workers: int
     """For `DataLoader(num_workers=...)`: one for each whole core beyond the first."""
     gpu_memory_bytes: Optional[int] = None
-    """What torch may take of each GPU; None: as much as there is, or it cannot be told."""
+    """Memory of each GPU that torch may use; None: all, or it cannot be set."""
 
 
 def fit_to_allotment(at_most: Optional[int] = None) -> Fit:
     """Set torch's intra-op threads to what the granted cores allow; cheap enough for every step.
 
-    PyTorch sees the CPUs that a process may run on, not its quota (pytorch#64864): with more
-    threads than cores the quota is spent early in each period, and then all of them stand still.
-    The number is the granted cores rounded to the nearest, at least 1 (see `threads_for`). It
-    never exceeds `at_most`, the CPUs of the process's affinity, nor what torch had at the first
-    call: its own choice, OMP_NUM_THREADS or the script's `torch.set_num_threads`. It grows again
-    with the allotment. Without an allotment (outside of dlsched) torch is left as it is.
+    PyTorch sees the CPUs of a process, not its quota (pytorch#64864): with more threads than cores
+    the quota is spent early in each period, and then all of them stop. The number is the granted
+    cores, rounded, at least 1 (see `threads_for`), and at most `at_most`, the CPUs of the process's
+    affinity, and torch's number at the first call. It grows again with the allotment. Without an
+    allotment torch stays as it is.
 
-    Where torch has CUDA and the job is granted a part of its GPUs' memory, more than that cannot
-    be allocated from then on: torch raises its `OutOfMemoryError`, as on a smaller GPU. Each
-    process bounds itself, and begins to use CUDA by that: call it where the work is done, and not
-    before that process is forked.
+    If the job is granted a part of its GPUs' memory, torch raises its `OutOfMemoryError` beyond
+    that. Each process bounds itself, which initialises CUDA: call it where the work is done, and
+    not before that process is forked.
     """
     with contextlib.suppress(Exception):
         return _fitter.fit(at_most)
@@ -51,19 +44,19 @@ def fit_to_allotment(at_most: Optional[int] = None) -> Fit:
 
 
 def threads_for(cores: float) -> int:
-    """Threads that suit so many cores: the nearest number, halves up.
+    """Threads that suit that many cores: the nearest number, halves up.
 
     Measured with torch 2.13 on two cores, steps a second with one and with two threads. A quota of
     0.3 cores: small CNN 38 and 20, LSTM 51 and 25. 1.3 cores: wide CNN 5.9 and 6.2, MLP 18.0 and
     16.1. 1.5 cores: wide CNN 5.5 and 7.3, small CNN 133 and 111, MLP 20.2 and 19.2. So a thread
-    that has less than half a core costs more than it brings, in every model but one; with half a
-    core it brings a third to a model that is large enough, and costs a small one a sixth.
+    with less than half a core costs more than it brings, in all models but one; with half a core it
+    speeds up a large model by a third, and slows a small one by a sixth.
     """
     return max(1, math.floor(cores + 0.5))
 
 
 class _Fitter:
-    """Remembers what was granted last, and what was set of torch."""
+    """The last allotment, and what was set in torch."""
 
     def __init__(self) -> None:
         self._grant = Grant()
@@ -73,19 +66,19 @@ class _Fitter:
         self._memory_bytes: Optional[int] = None
 
     def fit(self, at_most: Optional[int]) -> Fit:
-        told = self._grant.look()
+        allotment = self._grant.poll()
         self._see_torch()
         usable = _usable_cpus()
         most = usable if at_most is None else min(usable, max(1, int(at_most)))
         if self._torch is not None:
             most = min(most, self._torch_had)
-        granted = None if told is None else told.cpu_cores
+        granted = None if allotment is None else allotment.cpu_cores
         cores = float(usable if granted is None else min(granted, usable))
         threads = min(most, threads_for(cores))
-        if self._torch is not None and told is not None and threads != self._set:
+        if self._torch is not None and allotment is not None and threads != self._set:
             self._torch.set_num_threads(threads)
             self._set = threads
-        memory_bytes = None if told is None else told.gpu_memory_bytes
+        memory_bytes = None if allotment is None else allotment.gpu_memory_bytes
         if self._torch is not None and memory_bytes != self._memory_bytes:
             with contextlib.suppress(Exception):
                 _cap_memory(self._torch.cuda, memory_bytes)
@@ -94,14 +87,14 @@ class _Fitter:
 
     def _see_torch(self) -> None:
         torch = sys.modules.get("torch")
-        # While torch is being imported it lacks these.
+        # torch lacks these while it is being imported.
         if self._torch is None and hasattr(torch, "set_num_threads"):
             self._torch_had = self._set = int(torch.get_num_threads())  # type: ignore[union-attr]
             self._torch = torch
 
 
 def _cap_memory(cuda: Any, most_bytes: Optional[int]) -> None:
-    """Hold torch to that much of each visible GPU; None: to all of it."""
+    """Limit torch to that much of each visible GPU; None: no limit."""
     if not cuda.is_available():
         raise LookupError("no GPU")
     for device in range(cuda.device_count()):

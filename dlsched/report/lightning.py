@@ -1,11 +1,10 @@
-"""Lightning trainings report by themselves: their step, their metrics, their checkpoints.
+"""Lightning trainings report their steps, metrics and checkpoints by themselves.
 
-Lightning calls `callbacks` through an entry point (see entry_points.py) for every Trainer that it
-makes, so a script needs no change. A Lightning without that hook takes it from the script:
-`Trainer(callbacks=[progress_callback()])`.
+Lightning calls `callbacks` through an entry point (see entry_points.py) for every Trainer. Where it
+lacks that hook, a script passes `Trainer(callbacks=[progress_callback()])`.
 
-Owns the callback. It must not import a framework, raise into the training, add to its checkpoints,
-or read a metric on rank 0 that the other ranks do not read: computing one may be a collective act.
+It never imports a framework, raises into the training, adds to its checkpoints, or reads a metric
+on rank 0 only: computing one may be a collective operation.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from dlsched.report.progress import Progress
 from dlsched.report.writer import PERIOD_S, current
 
 FAMILIES = ("lightning.pytorch", "pytorch_lightning")
-"""The packages that Lightning comes in; each takes only callbacks of its own base class."""
+"""Lightning's packages; each accepts only callbacks of its own base class."""
 
 
 def callbacks(family: str) -> List[Any]:
-    """What Lightning adds to a Trainer of that family: one callback, or none where none is due."""
+    """What Lightning adds to a Trainer of that family: one callback, or none without reporting."""
     with contextlib.suppress(Exception):
         if current() is not None:
             return [_made(family)]
@@ -35,14 +34,14 @@ def callbacks(family: str) -> List[Any]:
 
 
 def progress_callback() -> Any:
-    """A callback for whichever Lightning the script has imported, or for both."""
+    """A callback for every Lightning package that the script has imported."""
     with contextlib.suppress(Exception):
         return _made(*(family for family in FAMILIES if family in sys.modules))
     return _Hooks()
 
 
 class _Hooks:
-    """Lightning's hooks. Those that take more or fewer arguments in some version say `*_`."""
+    """Lightning's hooks. `*_`: the number of arguments depends on the version."""
 
     families: Tuple[str, ...] = ()
 
@@ -57,22 +56,22 @@ class _Hooks:
         self._saved: Any = None
 
     def __reduce__(self) -> Any:
-        # The class is made when it is needed: a Trainer sent to spawned processes finds it so.
+        # The class is created on demand, also in spawned processes that get the Trainer.
         return _made, self.families
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Of several of us in one Trainer the first speaks, and only on rank 0."""
+        """Of several callbacks in one Trainer only the first reports, and only on rank 0."""
         with contextlib.suppress(Exception):
             ours = [each for each in trainer.callbacks if isinstance(each, _Hooks)]
             self._speaks = ours[0] is self and getattr(trainer, "global_rank", 0) == 0
 
     def on_train_batch_start(self, *_: Any, **__: Any) -> None:
-        """The batch is there: from here to its end the GPU works for it."""
+        """The batch is there: the GPU works for it until its end."""
         with contextlib.suppress(Exception):
             self._gpu.begin()
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Tell the step; its metrics once a second, since reading one may wait for a device."""
+        """Report the step; its metrics once a second, since reading one may wait for a device."""
         with contextlib.suppress(Exception):
             self._gpu.end()
         if not self._speaks:
@@ -83,31 +82,28 @@ class _Hooks:
                 self._progress.step(trainer.global_step)
                 return
             self._read_s = now_s
-            self._tell_training(trainer)
-            self._tell_checkpoint(trainer)
+            self._report_training(trainer)
+            self._report_checkpoint(trainer)
 
     def on_validation_start(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Keep what is known before, to see what the evaluation adds."""
+        """Keep the metrics from before the evaluation."""
         with contextlib.suppress(Exception):
             self._before = dict(trainer.callback_metrics) if _training(trainer) else {}
 
     def on_validation_batch_start(self, *_: Any, **__: Any) -> None:
-        """An evaluation uses the GPU as well."""
         with contextlib.suppress(Exception):
             self._gpu.begin()
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
-        """Until here."""
         with contextlib.suppress(Exception):
             self._gpu.end()
 
     def on_exception(self, *_: Any, **__: Any) -> None:
-        """A batch that fails has ended."""
         with contextlib.suppress(Exception):
             self._gpu.end()
 
     def on_validation_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Tell what the evaluation has added, and how many steps the training will take."""
+        """Report the evaluation's metrics, and the total number of steps."""
         with contextlib.suppress(Exception):
             if not _training(trainer):
                 return
@@ -122,23 +118,23 @@ class _Hooks:
                 self._progress.step(trainer.global_step, **metrics)
 
     def on_train_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Tell the last step, with what the last epoch gave."""
+        """Report the last step, with the last epoch's metrics."""
         with contextlib.suppress(Exception):
-            self._tell_training(trainer)
+            self._report_training(trainer)
 
     def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Tell the last checkpoint, which is written after `on_train_end`."""
+        """Report the last checkpoint, which is written after `on_train_end`."""
         with contextlib.suppress(Exception):
-            self._tell_checkpoint(trainer)
+            self._report_checkpoint(trainer)
 
-    def _tell_training(self, trainer: Any) -> None:
+    def _report_training(self, trainer: Any) -> None:
         known = dict(trainer.callback_metrics)
         added = {name: value for name, value in known.items() if name not in self._evaluated}
         if self._speaks:
             self._progress.step(trainer.global_step, **of_training(added))
 
-    def _tell_checkpoint(self, trainer: Any) -> None:
-        """Acknowledge what a ModelCheckpoint has saved since: after it is written, not before."""
+    def _report_checkpoint(self, trainer: Any) -> None:
+        """Report what a ModelCheckpoint has saved since, after it is written."""
         for saver in getattr(trainer, "checkpoint_callbacks", ()):
             path = getattr(saver, "_last_checkpoint_saved", "") or saver.last_model_path
             path = path or saver.best_model_path
@@ -150,13 +146,13 @@ class _Hooks:
 
 
 def _training(trainer: Any) -> bool:
-    """Whether the evaluation is one within a training, and not the check before it."""
+    """Whether the evaluation is part of a training, and not the check before it."""
     function = getattr(getattr(trainer, "state", None), "fn", None)
     return function in (None, "fit") and not getattr(trainer, "sanity_checking", False)
 
 
 def _planned(trainer: Any) -> Dict[str, int]:
-    """How many steps it will take in all, where that is known without asking its data."""
+    """The total number of steps, where it is known without reading the data."""
     with contextlib.suppress(Exception):
         if trainer.max_steps > 0:
             return {TOTAL_STEPS: int(trainer.max_steps)}
@@ -171,7 +167,7 @@ _classes: Dict[Tuple[str, ...], type] = {}
 
 
 def _made(*families: str) -> Any:
-    """A callback of those families' own kind."""
+    """A callback that is a subclass of those families' classes."""
     if families not in _classes:
         bases = [importlib.import_module(family).Callback for family in families]
         _classes[families] = type("ProgressCallback", (_Hooks, *bases), {"families": families})

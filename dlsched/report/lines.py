@@ -1,7 +1,4 @@
-"""What the sidecar's lines look like: values in, whole lines of at most 4 KiB out.
-
-Owns the text of protocol version 1 on the writing side. It must not do I/O or read a clock.
-"""
+"""The text of the sidecar protocol, version 1: values in, lines of at most 4 KiB out. Pure."""
 
 from __future__ import annotations
 
@@ -11,20 +8,20 @@ from typing import Any, Dict, List, Tuple
 from dlsched.report.buckets import bucket_index
 
 LINE_BYTES = 4096
-"""No line is longer, its newline included."""
+"""Maximum length of a line, its newline included."""
 METRICS_PER_LINE = 32
 NAME_CHARACTERS = 64
 PATH_CHARACTERS = 1024
 LAST_STEP = 2**53
 RESERVED = frozenset(("t", "v", "w", "step", "latency", "latency_s", "checkpoint", "gpu"))
-"""Keys with a meaning of their own: no metric is called so."""
+"""Keys with a meaning of their own, not available to metrics."""
 
 _BUCKETS_BYTES = LINE_BYTES - 512
-"""Room for buckets in one line, beside all the rest of it."""
+"""Bytes for buckets in one line, beside its other content."""
 
 
 class Tally:
-    """Latencies counted since the line before; `count` is read from the buckets, so it agrees."""
+    """Latencies since the previous line. `count` is computed from the buckets, so it agrees."""
 
     __slots__ = ("counts", "errors", "sums_s")
 
@@ -34,7 +31,7 @@ class Tally:
         self.errors = 0
 
     def add(self, seconds: float) -> None:
-        """Count one answered request; ValueError if that is no latency."""
+        """Count one answered request; ValueError for an invalid latency."""
         index = bucket_index(seconds)
         self.counts[index] = self.counts.get(index, 0) + 1
         self.sums_s[index] = self.sums_s.get(index, 0.0) + seconds
@@ -44,7 +41,7 @@ class Tally:
 
 
 def line(fields: Dict[str, Any]) -> bytes:
-    """One object as one line; ValueError where it cannot be one (NaN, too long)."""
+    """One object as one line; ValueError where that is impossible (NaN, too long)."""
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     encoded = text.encode() + b"\n"
     if len(encoded) > LINE_BYTES:
@@ -55,7 +52,7 @@ def line(fields: Dict[str, Any]) -> bytes:
 def latency_lines(
     head: Dict[str, Any], tally: Tally, in_flight: int, oldest_s: float
 ) -> List[bytes]:
-    """The tally as one line, or as several that add up to it where its buckets are many."""
+    """The tally as one line, or as several with its buckets divided among them."""
     lines = []
     errors = tally.errors
     for part in _parts(tally.counts):

@@ -1,10 +1,9 @@
-"""The names under which a framework's metrics are told.
+"""The names under which a framework's metrics are reported.
 
-Owns one rule. `accuracy` means accuracy on held-out data: an evaluation's accuracy is told under
-its own name and as `accuracy`; what a framework calls `accuracy` of its training batches is told
-as `train_accuracy`. Every other name stays, with `_` for characters that no job file's
-`target.metric` may have; one that `Progress.step` has a use of its own for is left out. It must
-not judge values.
+`accuracy` means accuracy on held-out data: an evaluation's accuracy is reported under its own name
+and as `accuracy`; a training batch's `accuracy` is reported as `train_accuracy`. Other names stay,
+with `_` for characters that are invalid in a job file's `target.metric`; names that `Progress.step`
+uses itself are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, Dict, Mapping
 from dlsched.report.lines import NAME_CHARACTERS, RESERVED
 
 TOTAL_STEPS = "total_steps"
-"""The metric by which a training tells how many steps it will take in all."""
+"""The metric with which a training reports its total number of steps."""
 
 _HELD_OUT = re.compile(r"(?:(?:val|valid|validation|eval)[_/.-])?(?:acc|accuracy)(?:_epoch)?", re.I)
 _UNFIT = re.compile(r"[^A-Za-z0-9_./-]")
@@ -24,7 +23,7 @@ _TAKEN = RESERVED | {"self"}
 
 
 def of_training(metrics: Mapping[str, Any]) -> Dict[str, Any]:
-    """What training batches gave, as it is told."""
+    """The metrics of training batches, under their reported names."""
     return {
         "train_accuracy" if name.lower() in ("acc", "accuracy") else name: value
         for name, value in _cleaned(metrics).items()
@@ -32,7 +31,8 @@ def of_training(metrics: Mapping[str, Any]) -> Dict[str, Any]:
 
 
 def of_evaluation(metrics: Mapping[str, Any]) -> Dict[str, Any]:
-    """What an evaluation gave, as it is told: `accuracy` first, since a line has an end."""
+    """The metrics of an evaluation, under their reported names; `accuracy` first, as lines are
+    bounded."""
     cleaned = _cleaned(metrics)
     held_out = [name for name in cleaned if _HELD_OUT.fullmatch(name)]
     if held_out and "accuracy" not in cleaned:

@@ -1,7 +1,7 @@
-"""The file that the job writes: whole lines appended, a new file by rename before it grows large.
+"""The metrics file: whole lines are appended, and a full file is renamed.
 
-Owns the metrics file. It must not raise, block, or keep a descriptor: a job that closes all of its
-descriptors would see the reporter write into whatever file got the number next.
+It never raises, blocks, or keeps a descriptor: in a job that closes all its descriptors the
+reporter would write into whatever file got the number next.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import fcntl
 import os
 
 FILE_BYTES = 256 * 1024
-"""The file is renamed before it grows past this."""
+"""Size at which the file is renamed."""
 
 
 class OutFile:
@@ -24,7 +24,7 @@ class OutFile:
         self._torn = False
 
     def append(self, line: bytes) -> None:
-        """Append one whole line by one write."""
+        """Append one line in a single write."""
         try:
             if self._torn:
                 line = b"\n" + line
@@ -39,13 +39,13 @@ class OutFile:
         except OSError:
             self.dropped += 1
         else:
-            # A full disk takes the head of a line: the next one starts on a line of its own.
+            # A full disk may take part of a line: then the next one begins with a newline.
             self._torn = written < len(line)
             self.dropped += self._torn
 
     def _open(self) -> int:
-        # Without O_CREAT first: in a sticky directory that anybody may write, the kernel refuses
-        # O_CREAT on another user's file. O_NONBLOCK: a FIFO in its place must not hold the job.
+        # Without O_CREAT first: in a world-writable sticky directory the kernel refuses O_CREAT on
+        # another user's file. O_NONBLOCK: a FIFO in its place must not block the job.
         flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK
         try:
             return os.open(self.path, flags)
@@ -54,17 +54,17 @@ class OutFile:
                 raise
         descriptor = os.open(self.path, flags | os.O_CREAT, 0o666)
         with contextlib.suppress(OSError):
-            # Processes of other users in the same container report here too, whatever the umask.
+            # Other users' processes in the same container report here, too, whatever the umask.
             os.fchmod(descriptor, 0o666)
         return descriptor
 
     def _turn(self, descriptor: int, more: int) -> bool:
-        """Rename a full file out of the way; whether the name is to be opened anew."""
+        """Rename a full file; returns whether the name must be opened again."""
         here = os.fstat(descriptor)
         if here.st_size + more <= FILE_BYTES:
             return False
         try:
-            # Of several writers one renames; the others see that the name means another file.
+            # Only one writer renames; the others notice that the name refers to another file.
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             named = os.stat(self.path)  # noqa: PTH116 - imports few modules into a job
             if (named.st_dev, named.st_ino) == (here.st_dev, here.st_ino):

@@ -10,8 +10,7 @@
         with pace:
             answer = model(request)
 
-Owns when a job rests. What it may use is `budget`'s, how long it was busy `busy`'s, and whose
-turn it is `turns`'s. It must not raise into the job, nor hold up one whose GPU is its own.
+It never raises into the job, and never delays one whose GPU is not shared.
 """
 
 from __future__ import annotations
@@ -31,38 +30,38 @@ from dlsched.report.turns import PATIENCE_S, Turns, turn_file
 from dlsched.report.writer import PERIOD_S, Writer, current
 
 TURN_S = 0.05
-"""Short steps are made in turns of about so long: waiting for the device once each costs little."""
-LOOK_S = 0.25
-"""The allotment is looked at this often, also in the middle of a rest."""
+"""Length of a turn of short steps: waiting for the device once in a turn costs little."""
+POLL_S = 0.25
+"""How often the allotment is polled, also during a rest."""
 SPAN_S = 10.0
-"""What is told of the time used covers about so long, and two rests at least."""
+"""Time that a report of GPU use covers, at least two rests."""
 
 _ROUNDING_S = 1e-9
 
 
 class Pacer:
-    """Paces one process. Threads that compute at the same time are made to do it in turn, but who
-    is within `with pace` may itself wait for another thread: that one then waits no longer."""
+    """Paces one process. Threads that compute concurrently take turns, but a thread within `with
+    pace` may itself wait for another one, which then no longer waits."""
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
         rest: Callable[[], Any] = Rest,
-        told: Callable[[], Optional[Writer]] = current,
+        writer: Callable[[], Optional[Writer]] = current,
         granted: Optional[Callable[[], Optional[Allotment]]] = None,
         watched: bool = False,
     ) -> None:
-        """`granted` looks at the allotment (None: at this process's own); `watched`: a thread
-        sees to it that a turn is not kept for too long."""
+        """`granted` returns the allotment (None: this process's own); `watched`: a thread gives
+        back a turn that is kept for too long."""
         self._clock = clock
         self._rest = rest
-        self._told = told
+        self._writer = writer
         self._watched = watched
-        self._granted = Grant().look if granted is None else granted
-        self.begin_anew()
+        self._granted = Grant().poll if granted is None else granted
+        self.reset()
 
-    def begin_anew(self) -> None:
-        """As if nothing had happened: what a forked child must do first."""
+    def reset(self) -> None:
+        """Start over, as a forked child must."""
         self._lock = threading.RLock()
         self._depth = 0
         self._body: Optional[object] = None
@@ -70,7 +69,7 @@ class Pacer:
         self._local = threading.local()
         self._share: Optional[float] = None
         self._turn_paths: Tuple[str, ...] = ()
-        self._looked_s = -LOOK_S
+        self._polled_s = -POLL_S
         self._budget = Budget()
         self._turns = Turns(self._clock, self._watched)
         self._meter: Union[Clocked, Timed, None] = None
@@ -80,10 +79,8 @@ class Pacer:
         self._reported_s = self._clock()
 
     def __call__(self) -> None:
-        """A step has ended: rest, if the job has used more of its GPU's time than its share.
-
-        All the time between two calls counts as the GPU's, except for the rests in between.
-        """
+        """A step has ended: rest, if the job has used more of its GPU's time than its share. All
+        the time between two calls counts as the GPU's, except for the rests in between."""
         with contextlib.suppress(Exception):
             if self._is_free() or not self._begins():
                 return
@@ -94,7 +91,7 @@ class Pacer:
                 self._lock.release()
 
     def __enter__(self) -> Pacer:
-        """Rest until the job may use its GPU. What follows counts as the GPU's time."""
+        """Rest until the job may use its GPU. The time until the exit counts as the GPU's."""
         if self._is_free() or not self._begins():
             self._entered().append(False)
             return self
@@ -105,14 +102,14 @@ class Pacer:
                 if not captures():
                     self._close()
                     self._open(0.0)
-            except Exception:  # noqa: BLE001 - the job computes, with us or without
+            except Exception:  # noqa: BLE001 - the job must compute in any case
                 self._meter = None
             except BaseException:
-                # A signal's handler has ended the job's wait: there is no body to come back from.
+                # A signal handler raised during the wait: there will be no exit.
                 self.__exit__()
                 raise
             if self._share is None:
-                # Threads of a job that is not paced do not wait for each other.
+                # Threads of an unpaced job do not wait for each other.
                 self.__exit__()
                 self._entered().append(False)
             else:
@@ -120,7 +117,7 @@ class Pacer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Wait for the GPU, where it is shared, and leave it to others."""
+        """Wait for the GPU, where it is shared, and give up the turn."""
         entered = self._entered()
         if not entered or not entered.pop():
             return
@@ -134,13 +131,13 @@ class Pacer:
             self._lock.release()
 
     def after_fork(self) -> None:
-        """In the child: nothing of what the parent does is the child's."""
+        """Reset in the child."""
         with contextlib.suppress(Exception):
             self._turns.forget()
-            self.begin_anew()
+            self.reset()
 
     def _begins(self) -> bool:
-        """Wait for other threads; False: one has been in its body for the whole of a long wait."""
+        """Wait for other threads; False: one was in its body for the whole of a long wait."""
         while True:
             body = self._body
             in_vain = body is not None and body is self._outlasted
@@ -151,8 +148,8 @@ class Pacer:
                 return False
 
     def _is_free(self) -> bool:
-        """Whether nothing is to be kept to, and it is too early to ask again."""
-        return self._share is None and self._clock() - self._looked_s < LOOK_S
+        """Whether no share applies, and it is too early to poll again."""
+        return self._share is None and self._clock() - self._polled_s < POLL_S
 
     def _entered(self) -> List[bool]:
         """For each `with` that this thread is in, whether it is paced."""
@@ -163,7 +160,7 @@ class Pacer:
         return entered
 
     def _step(self) -> None:
-        share = self._look()
+        share = self._current_share()
         if share is not None and self._meter is not None:
             self._meter.step()
             self._count(share, waited=True)
@@ -173,8 +170,8 @@ class Pacer:
         self._open(TURN_S)
 
     def _open(self, turn_s: float) -> None:
-        """Rest until a turn of so long is affordable, then take it."""
-        share = self._look()
+        """Rest until a turn of that length is affordable, then take it."""
+        share = self._current_share()
         if share is None:
             return
         with self._rest() as rest:
@@ -183,16 +180,16 @@ class Pacer:
                 left_s = self._budget.rest_s(turn_s * (1.0 - share), share)
                 if left_s <= _ROUNDING_S:
                     break
-                asked = rest.sleep(min(left_s, LOOK_S))
-                share = self._look()
+                asked = rest.sleep(min(left_s, POLL_S))
+                share = self._current_share()
                 if asked or share is None:
                     return
             self._turns.take(
                 self._turn_paths,
-                lambda pause_s: rest.sleep(pause_s) or self._look() is None,
+                lambda pause_s: rest.sleep(pause_s) or self._current_share() is None,
                 others=1.0 - share,
             )
-        share = self._look()
+        share = self._current_share()
         if share is None:
             self._turns.give()
             return
@@ -222,30 +219,30 @@ class Pacer:
         self._budget.gain(now_s - self._counted_s, share, waited)
         self._counted_s = now_s
 
-    def _look(self) -> Optional[float]:
-        """The share to keep to now; None: the job is not to be held up."""
+    def _current_share(self) -> Optional[float]:
+        """The present share; None: the job is not paced."""
         now_s = self._clock()
-        if now_s - self._looked_s >= LOOK_S:
-            self._looked_s = now_s
-            told = self._granted()
-            share = None if told is None else _share(told)
+        if now_s - self._polled_s >= POLL_S:
+            self._polled_s = now_s
+            allotment = self._granted()
+            share = None if allotment is None else _share(allotment)
             if share is not None and self._share is None:
-                # It begins with a turn, and with nothing to make up for.
+                # It starts with one turn's budget, and without debt.
                 self._budget = Budget(TURN_S * (1.0 - share))
                 self._counted_s = now_s
                 self._records.clear()
             self._share = share
-            self._turn_paths = () if told is None else _turn_paths(told)
+            self._turn_paths = () if allotment is None else _turn_paths(allotment)
         return self._share
 
     def _report(self) -> None:
-        """Tell once a second how much of the time was used, over whole turns and their rests."""
+        """Report once a second the fraction of time used, over whole turns and their rests."""
         now_s = self._counted_s
         if now_s - self._reported_s < PERIOD_S:
             return
         while len(self._records) > 3 and self._records[1][0] < now_s - SPAN_S:
             self._records.popleft()
-        writer = self._told()
+        writer = self._writer()
         span_s = self._records[-1][0] - self._records[0][0]
         if writer is not None and span_s > 0:
             self._reported_s = now_s
@@ -254,36 +251,36 @@ class Pacer:
 
 
 class Section:
-    """The time of a framework's step, which begins and ends in calls of their own."""
+    """The time of a framework's step, whose begin and end are separate calls."""
 
     def __init__(self, pacer: Optional[Pacer] = None) -> None:
         self._pacer = pace if pacer is None else pacer
         self._open = False
 
     def begin(self) -> None:
-        """A step begins; one that is still open, since it failed, has ended."""
+        """A step begins; an open one, which failed, ends."""
         self.end()
         self._pacer.__enter__()
         self._open = True
 
     def end(self) -> None:
-        """It has ended, if it had begun."""
+        """The step ends, if one is open."""
         if self._open:
             self._open = False
             self._pacer.__exit__()
 
 
-def _share(told: Allotment) -> Optional[float]:
-    share = told.gpu_share
-    if share is None or not 0.0 < share < 1.0 or told.stop_soon or told.checkpoint_wanted:
+def _share(allotment: Allotment) -> Optional[float]:
+    share = allotment.gpu_share
+    if share is None or not 0.0 < share < 1.0 or allotment.stop_soon or allotment.checkpoint_wanted:
         return None
-    # Ranks that rest each for itself keep all the others waiting, on the device.
+    # If ranks rested independently, each would keep the others waiting on the device.
     return None if os.environ.get("WORLD_SIZE", "1").strip() not in ("", "1") else share
 
 
-def _turn_paths(told: Allotment) -> Tuple[str, ...]:
+def _turn_paths(allotment: Allotment) -> Tuple[str, ...]:
     folder = os.path.dirname(os.environ.get("DLSCHED_ALLOTMENT_FILE", ""))  # noqa: PTH120
-    paths: List[str] = [os.path.join(folder, turn_file(gpu)) for gpu in told.gpus]  # noqa: PTH118
+    paths: List[str] = [os.path.join(folder, turn_file(gpu)) for gpu in allotment.gpus]  # noqa: PTH118
     return tuple(paths)
 
 

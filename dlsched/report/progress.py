@@ -1,7 +1,4 @@
-"""`Progress`: the steps of a training, its metrics, and the checkpoints that it has written.
-
-Owns the user's side of training reports. It must not raise into the job.
-"""
+"""`Progress`: a training's steps, metrics and checkpoints."""
 
 from __future__ import annotations
 
@@ -23,20 +20,18 @@ from dlsched.report.writer import Writer, current
 class Progress:
     """Reports a training's progress, at most once a second: the last value of each metric.
 
-    In a distributed job rank 0 alone reports: `rank`, or the environment's RANK, says which this
-    process is. Without DLSCHED_METRICS_FILE it does nothing.
+    In a distributed job only rank 0 reports: `rank`, or the environment's RANK, is this process's.
+    Without DLSCHED_METRICS_FILE it does nothing.
     """
 
     def __init__(self, rank: Optional[int] = None) -> None:
         self._step = 0
-        told = os.environ.get("RANK", "") if rank is None else str(rank)
-        self._silent = told.strip() not in ("", "0")
+        rank_text = os.environ.get("RANK", "") if rank is None else str(rank)
+        self._silent = rank_text.strip() not in ("", "0")
 
     def step(self, step: Optional[int] = None, **metrics: Any) -> None:
-        """A step was made (None: the one after the last), with what is known of it by name.
-
-        A value is anything that `float()` takes; one that is not finite is left out.
-        """
+        """Report a step (None: the next one) and its metrics by name. A value is anything that
+        `float()` takes; non-finite ones are left out."""
         with contextlib.suppress(Exception):
             self._step = self._step + 1 if step is None else int(step)
             writer = None if self._silent else current()
@@ -48,7 +43,7 @@ class Progress:
                 writer.drop()
 
     def checkpoint(self, step: int, path: Any) -> None:
-        """The job has saved itself at that step, there."""
+        """Report that the job has saved itself at that step, in that place."""
         with contextlib.suppress(Exception):
             writer = None if self._silent else current()
             if writer is None:

@@ -1,7 +1,7 @@
-"""Sleep that a signal ends: a job that is asked to stop or to save itself must not sleep on.
+"""Sleep that a signal ends, so that a job can react to a request to stop or to save itself.
 
-Python goes on with an interrupted sleep. Owns the way around that, where it is free: the wake-up
-descriptor of signals, for the time of the sleep. It must not change how signals are handled.
+Python resumes an interrupted sleep, so this uses the signals' wake-up descriptor, if it is free.
+Signal handlers stay as they are.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _ASKING = bytes(
     getattr(signal, name)
     for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 )
-"""Others (a child's end, a timer) ask a job for nothing."""
+"""Other signals (a child's end, a timer) need no reaction."""
 
 
 class Rest:
-    """A time of sleeps, as a context."""
+    """A context for sleeps."""
 
     def __init__(self) -> None:
         self._pipe: Optional[Tuple[int, int]] = None
@@ -34,15 +34,15 @@ class Rest:
             before = signal.set_wakeup_fd(pipe[1], warn_on_full_buffer=False)
             if before == -1:
                 return self
-            # An event loop waits for signals there: they are its own.
+            # An event loop uses the descriptor: leave it.
             signal.set_wakeup_fd(before)
-        # Or more descriptors than select() knows, or not the main thread: that one is interrupted
-        # by signals, and it is not asleep.
+        # Or there are too many descriptors for select(), or this is not the main thread, which is
+        # the one that signals interrupt.
         self._close()
         return self
 
     def sleep(self, seconds: float) -> bool:
-        """Sleep so long at the most; whether a signal came that a job may have to act on."""
+        """Sleep at most that long; returns whether a signal came that may need a reaction."""
         if self._pipe is None:
             time.sleep(seconds)
             return False

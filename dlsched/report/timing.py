@@ -1,7 +1,4 @@
-"""`latency`: how long requests take, how many fail, and how many wait.
-
-Owns the user's side of measuring. It must not raise into the job.
-"""
+"""`latency`: latencies, failures and requests in flight. It never raises into the job."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ from dlsched.report.writer import Writer, current
 
 
 class Latency:
-    """The latency of the requests of this process. Without DLSCHED_METRICS_FILE it does nothing."""
+    """The latency of this process's requests. Without DLSCHED_METRICS_FILE it does nothing."""
 
     def measure(self) -> ContextManager[Any]:
-        """Measure the body of a `with`; one that raises is counted as an error, not measured."""
+        """Measure the body of a `with`; one that raises counts as an error."""
         return Measurement()
 
     def observe(self, seconds: float) -> None:
-        """Count a request that was answered in so many seconds."""
+        """Count a request that was answered in that many seconds."""
         with contextlib.suppress(Exception):
             writer = current()
             if writer is not None:
@@ -29,7 +26,7 @@ class Latency:
                     writer.drop()
 
     def error(self) -> None:
-        """Count a request that failed."""
+        """Count a failed request."""
         with contextlib.suppress(Exception):
             writer = current()
             if writer is not None:
@@ -37,13 +34,13 @@ class Latency:
 
     @property
     def dropped(self) -> int:
-        """Lines and values that could not be written so far."""
+        """Number of lines and values that could not be written so far."""
         writer = current()
         return 0 if writer is None else writer.dropped
 
 
 class Measurement:
-    """One request: in flight from `begin` on, until `end` says how it went, once."""
+    """One request: in flight from `begin` to the first `end`."""
 
     __slots__ = ("_open",)
 
@@ -51,14 +48,13 @@ class Measurement:
         self._open: Optional[Tuple[Writer, object]] = None
 
     def begin(self) -> None:
-        """The request came in."""
         with contextlib.suppress(Exception):
             writer = current()
             if writer is not None:
                 self._open = (writer, writer.request_begun())
 
     def end(self, counted: str = "latency") -> None:
-        """It is over: `latency`, `error` or `neither`. A second end changes nothing."""
+        """It is over: `latency`, `error` or `neither`. A second call does nothing."""
         with contextlib.suppress(Exception):
             if self._open is not None:
                 (writer, token), self._open = self._open, None

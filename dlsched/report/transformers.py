@@ -1,8 +1,5 @@
-"""Hugging Face's Trainer reports: `Trainer(..., callbacks=[ProgressCallback()])`.
-
-Owns the callback. It must not raise; without a usable `transformers` it is a class that nobody
-calls.
-"""
+"""Hugging Face's Trainer reports: `Trainer(..., callbacks=[ProgressCallback()])`. It never raises;
+without `transformers` the class is unused."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from dlsched.report.progress import Progress
 
 try:
     from transformers import TrainerCallback  # type: ignore[import-not-found]
-except Exception:  # noqa: BLE001 - a script may import us before it finds out the same
+except Exception:  # noqa: BLE001 - the script's own import reports the failure
     TrainerCallback = object
 
 
 class ProgressCallback(TrainerCallback):  # type: ignore[misc]
-    """Tells each step, what is logged, every evaluation within a training, and each checkpoint."""
+    """Reports steps, logged values, evaluations within a training, and checkpoints."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,11 +27,11 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
         self._training = False
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """From here on evaluations are this training's."""
+        """From here on evaluations belong to this training."""
         self._training = True
 
     def on_step_begin(self, *_: Any, **__: Any) -> None:
-        """The batch is there: from here to the step's end the GPU works for it."""
+        """The batch is there: the GPU works for it until the step's end."""
         with contextlib.suppress(Exception):
             self._gpu.begin()
 
@@ -44,20 +41,20 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
             self._gpu.begin()
 
     def on_predict(self, *_: Any, **__: Any) -> None:
-        """There is no next."""
+        """The last step of a prediction has ended."""
         with contextlib.suppress(Exception):
             self._gpu.end()
 
     def on_step_end(self, _args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Tell the step."""
+        """Report the step."""
         with contextlib.suppress(Exception):
             self._gpu.end()
-        self._tell(state, {})
+        self._report(state, {})
 
     def on_log(self, _args: Any, state: Any, _control: Any, logs: Any = None, **_: Any) -> None:
-        """Tell what a step logs; an evaluation's own values come with `on_evaluate`."""
+        """Report what a step logs; an evaluation's own values come with `on_evaluate`."""
         with contextlib.suppress(Exception):
-            self._tell(
+            self._report(
                 state,
                 of_training(
                     {name: logs[name] for name in logs if not name.startswith(("eval_", "test_"))}
@@ -67,16 +64,16 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
     def on_evaluate(
         self, _args: Any, state: Any, _control: Any, metrics: Any = None, **_: Any
     ) -> None:
-        """Tell an evaluation, and how many steps the training will take."""
+        """Report an evaluation, and the total number of steps."""
         with contextlib.suppress(Exception):
             self._gpu.end()
         with contextlib.suppress(Exception):
             total = int(getattr(state, "max_steps", 0) or 0)
             planned = {TOTAL_STEPS: total} if total > 0 else {}
-            self._tell(state, {**planned, **of_evaluation(metrics)})
+            self._report(state, {**planned, **of_evaluation(metrics)})
 
     def on_save(self, args: Any, state: Any, _control: Any, **_: Any) -> None:
-        """Acknowledge a checkpoint, by the name that Trainer gives it."""
+        """Report a checkpoint, by Trainer's own name for it."""
         with contextlib.suppress(Exception):
             path = os.path.abspath(  # noqa: PTH100 - imports few modules into a job
                 os.path.join(args.output_dir, f"checkpoint-{state.global_step}")  # noqa: PTH118
@@ -84,7 +81,7 @@ class ProgressCallback(TrainerCallback):  # type: ignore[misc]
             if state.is_world_process_zero and os.path.isdir(path):  # noqa: PTH112
                 self._progress.checkpoint(state.global_step, path)
 
-    def _tell(self, state: Any, metrics: Dict[str, Any]) -> None:
+    def _report(self, state: Any, metrics: Dict[str, Any]) -> None:
         with contextlib.suppress(Exception):
             if self._training and state.is_world_process_zero:
                 self._progress.step(state.global_step, **metrics)

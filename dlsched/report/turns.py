@@ -1,12 +1,11 @@
-"""Turns on a GPU: jobs that share one compute one after the other, not into each other's time.
+"""Turns on a GPU: jobs that share one compute one after the other.
 
-A step that another job's steps interrupt takes longer, and nothing in a process tells how much of
-that was its own. Taking turns makes a step's length its own device time, and while one job rests
-another one has the device.
+A step that another job's steps interrupt takes longer, and a process cannot measure how much of
+that was its own. With turns a step's length is its own device time, and while one job rests another
+one has the device.
 
-Owns the locks on the files that the agent lays beside the allotment, one for each shared GPU: a
-process that dies gives its turn back, whatever kills it. It must not trust the others: who keeps
-a turn for too long is not waited for.
+Turns are locks on files beside the allotment, one for each shared GPU: a process that dies releases
+its lock. Jobs do not trust each other: a turn that is kept for too long is ignored.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ import time
 from typing import Callable, Iterable, List, Optional
 
 PATIENCE_S = 10.0
-"""Nobody waits longer for a turn: then steps overlap, as they would without turns. Who has kept
-one for so long (a long step, or the job does something else) gives it back for the others."""
+"""The longest wait for a turn; after it steps overlap, as they would without turns. A process that
+has kept a turn this long (a long step, or other work) gives it back."""
 
 _SHORTEST_S, _LONGEST_S = 0.0002, 0.005
 _POLL_RATIO = 0.02
-"""Part of the time waited so far after which to look again: that much of the device may idle."""
+"""Polling interval, relative to the time waited so far: the device may idle for that long."""
 
 
 def turn_file(gpu: str) -> str:
-    """The name of the file that stands for a GPU, beside the allotment."""
+    """The name of a GPU's file, beside the allotment."""
     return "turn-" + "".join(each if each.isalnum() or each in "-_" else "_" for each in gpu)
 
 
@@ -36,7 +35,7 @@ class Turns:
     """The turns that this process holds."""
 
     def __init__(self, clock: Callable[[], float], watched: bool) -> None:
-        """`watched`: by a thread, which gives back what is kept for too long."""
+        """`watched`: a thread gives back what is kept for too long."""
         self._clock = clock
         self._held: List[int] = []
         self._taken_s: Optional[float] = None
@@ -48,12 +47,11 @@ class Turns:
     def take(
         self, paths: Iterable[str], pause: Callable[[float], bool], others: float = 1.0
     ) -> None:
-        """Wait for the turn on all of these; go without where that takes too long.
+        """Wait for the turn on all of these; proceed without where that takes too long.
 
-        `pause` sleeps so many seconds, and answers True when the wait is to end. `others` is the
-        part of the time that is the others': no more of it is waited for in the long run, however
-        often they give their turn back. Everybody takes them in the order of their names, so no
-        two jobs wait for each other.
+        `pause` sleeps that many seconds, and returns True when the wait must end. `others` is the
+        other jobs' fraction of the time, which bounds the total wait. All jobs take turns in the
+        order of the names, which excludes deadlocks.
         """
         self.give()
         began_s = self._clock()
@@ -73,24 +71,24 @@ class Turns:
             threading.Thread(target=self._watch, name="dlsched-pace", daemon=True).start()
 
     def give(self) -> None:
-        """Give back what is held."""
+        """Give back all turns."""
         self._taken_s = None
         while self._held:
             descriptor = self._held.pop()
-            # A job that closed all of its descriptors gave it back by that.
+            # A job that closed all its descriptors has already given it back.
             with contextlib.suppress(OSError):
-                # By name, not by closing alone: forked children have the descriptor too.
+                # Unlock explicitly, since forked children have the descriptor, too.
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
                 os.close(descriptor)
 
     def forget(self) -> None:
-        """In a forked child: the parent's turn goes on."""
+        """In a forked child: close, but leave the parent its turn."""
         while self._held:
             with contextlib.suppress(OSError):
                 os.close(self._held.pop())
 
     def expire(self) -> None:
-        """Give back what has been kept for so long that nobody waits for it any more."""
+        """Give back turns that have been kept for too long."""
         taken_s = self._taken_s
         if taken_s is not None and self._clock() - taken_s > PATIENCE_S:
             self.give()
@@ -98,7 +96,7 @@ class Turns:
     def _watch(self) -> None:
         while True:
             time.sleep(PATIENCE_S / 4)
-            # Of two threads that give back at once one finds nothing left.
+            # Another thread may give back concurrently.
             with contextlib.suppress(IndexError):
                 self.expire()
 

@@ -1,9 +1,7 @@
-"""One writer a process: gathers what the job reports and writes it once a second.
+"""Collects what the job reports and writes it once a second; one writer in each process.
 
-Owns the pending counts, the thread that flushes them, and what a fork means for both. It must not
-raise into the job or wait for anything but its own short lock. That lock is re-entrant, and the
-thread is woken through a queue that is too: a signal handler may report while its own thread is
-in the middle of reporting.
+It never raises into the job, and waits only for its own short lock. That lock is re-entrant, and so
+is the thread's wake-up queue: a signal handler may report while its thread is reporting.
 """
 
 from __future__ import annotations
@@ -20,11 +18,11 @@ from dlsched.report.lines import Tally, latency_lines, line
 from dlsched.report.outfile import OutFile
 
 PERIOD_S = 1.0
-"""Lines are written at most this often."""
+"""Minimum time between two lines."""
 
 
 class Writer:
-    """Collects from every thread of one process; becomes a new, empty writer in a forked child."""
+    """Collects from all threads of one process; a forked child starts with an empty one."""
 
     def __init__(
         self,
@@ -37,15 +35,15 @@ class Writer:
         self._threaded = threaded
         self._monotonic = monotonic
         self._wall = wall
-        self.begin_anew()
+        self.reset()
 
-    def begin_anew(self) -> None:
-        """Forget all that is pending, and the thread: what a forked child must do first."""
+    def reset(self) -> None:
+        """Drop everything pending, and the thread, as a forked child must."""
         self.name = "{}-{}".format(os.getpid(), os.urandom(3).hex())
         self._lock = threading.RLock()
         self._tally = Tally()
         self._in_flight: Dict[object, float] = {}
-        self._told_in_flight = False
+        self._reported_in_flight = False
         self._step: Optional[int] = None
         self._metrics: Dict[str, float] = {}
         self._checkpoint: Optional[Tuple[int, str]] = None
@@ -57,7 +55,7 @@ class Writer:
 
     @property
     def dropped(self) -> int:
-        """Lines and values that could not be reported."""
+        """Number of lines and values that could not be reported."""
         return self.out.dropped
 
     def drop(self) -> None:
@@ -65,7 +63,7 @@ class Writer:
         self.out.dropped += 1
 
     def request_begun(self) -> object:
-        """A request came in; the answer names it for `request_ended`."""
+        """A request arrived; returns its token for `request_ended`."""
         token = object()
         with self._lock:
             self._in_flight[token] = self._monotonic()
@@ -73,7 +71,7 @@ class Writer:
         return token
 
     def request_ended(self, token: object, counted: str) -> None:
-        """It was answered (`latency`), failed (`error`), or means nothing (`neither`)."""
+        """It was answered (`latency`), failed (`error`), or does not count (`neither`)."""
         with self._lock:
             begun_s = self._in_flight.pop(token, None)
             if begun_s is None:
@@ -85,38 +83,36 @@ class Writer:
         self._touch()
 
     def observed(self, seconds: float) -> None:
-        """A request was answered in so many seconds."""
+        """A request was answered in that many seconds."""
         with self._lock:
             self._tally.add(seconds)
         self._touch()
 
     def failed(self) -> None:
-        """A request failed."""
         with self._lock:
             self._tally.errors += 1
         self._touch()
 
     def stepped(self, step: int, metrics: Dict[str, float]) -> None:
-        """A step was made; the last value of each metric within a second is what is written."""
+        """A step was made; of each metric the last value within a second is written."""
         with self._lock:
             self._step = step
             self._metrics.update(metrics)
         self._touch()
 
     def saved(self, step: int, path: str) -> None:
-        """The job has saved itself."""
         with self._lock:
             self._checkpoint = (step, path)
         self._touch()
 
     def paced(self, gpu_ratio: float) -> None:
-        """The job has used this part of its GPUs' time lately."""
+        """The job's recent fraction of its GPUs' time."""
         with self._lock:
             self._gpu_ratio = gpu_ratio
         self._touch()
 
     def flush(self) -> bool:
-        """Write what is pending now; whether requests are in flight, so that more is to come."""
+        """Write what is pending; returns whether requests are in flight."""
         with contextlib.suppress(Exception):
             with self._lock:
                 self._flushed_s = self._monotonic()
@@ -143,13 +139,13 @@ class Writer:
         if self._gpu_ratio is not None:
             ratio, self._gpu_ratio = self._gpu_ratio, None
             lines.append(line(dict(head, gpu={"busy_ratio": round(ratio, 4)})))
-        if self._tally or self._in_flight or self._told_in_flight:
+        if self._tally or self._in_flight or self._reported_in_flight:
             tally, self._tally = self._tally, Tally()
             oldest_s = 0.0
             if self._in_flight:
                 oldest_s = self._monotonic() - next(iter(self._in_flight.values()))
             lines += latency_lines(head, tally, len(self._in_flight), oldest_s)
-            self._told_in_flight = bool(self._in_flight)
+            self._reported_in_flight = bool(self._in_flight)
         return lines
 
     def _sample_line(self, head: Dict[str, Any], step: int, metrics: Dict[str, float]) -> bytes:
@@ -157,12 +153,12 @@ class Writer:
             try:
                 return line(dict(metrics, step=step, **head))
             except ValueError:
-                # Long names: fewer metrics fit than are allowed.
+                # With long names fewer metrics fit than are allowed.
                 metrics.popitem()
                 self.drop()
 
     def _touch(self) -> None:
-        """See to it that what has just been counted is written within about a period."""
+        """Make sure that what was counted is written within about a period."""
         if self._armed:
             return
         self._armed = True
@@ -182,7 +178,7 @@ class Writer:
         try:
             thread.start()
         except RuntimeError:
-            # No thread to be had (a limit of the container, interpreter ending): see _touch.
+            # No thread available (container's limit, interpreter ending): see _touch.
             self._threaded = False
         else:
             self._thread = thread
@@ -200,7 +196,7 @@ _current: Any = _UNKNOWN
 
 
 def current() -> Optional[Writer]:
-    """This process's writer; None where nobody asked for reports (no DLSCHED_METRICS_FILE)."""
+    """This process's writer; None without DLSCHED_METRICS_FILE."""
     global _current  # noqa: PLW0603 - one writer a process is the point
     if _current is _UNKNOWN:
         path = os.environ.get("DLSCHED_METRICS_FILE")
@@ -209,7 +205,7 @@ def current() -> Optional[Writer]:
         else:
             writer = Writer(path)
             atexit.register(writer.flush)
-            os.register_at_fork(after_in_child=writer.begin_anew)
+            os.register_at_fork(after_in_child=writer.reset)
             _current = writer
     writer_or_none: Optional[Writer] = _current
     return writer_or_none

@@ -1,8 +1,7 @@
-"""What somebody who knows all work beforehand could reach: the measure of every policy.
+"""Bounds of what a clairvoyant scheduler could reach, by which every policy is measured.
 
-Owns the bounds. They are optimistic where they cannot be exact: work of others on the host, the
-time that containers take to start, and jobs of the other kind cost a clairvoyant nothing. All are
-such that no schedule is better, but for the mean times: those are the best of many tried.
+They are optimistic: other work on the host, start-up times, and jobs of the other kind cost it
+nothing. No schedule is better, but for the mean times, which are the best of many tried.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from dlsched.model.spec import Tier
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Cores that satisfy one service from one time to another; infinite: none would."""
+    """Cores that satisfy one service during some time; infinite: no number does."""
 
     from_s: float
     to_s: float
@@ -26,21 +25,21 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One training: when it comes, how much it computes to each tier and in all, how widely."""
+    """One training: its arrival, its work to each tier and in all, and its threads."""
 
     arrives_s: float
     total_core_s: float
     threads: float
     tier_core_s: Mapping[Tier, float | None] = field(default_factory=dict)
     there_s: float = math.inf
-    """How long the trace has it there."""
+    """Time that it has in the trace."""
 
 
 def satisfied_job_s(demands: Iterable[Demand], cores: float, deferred_s: float = 0.0) -> float:
-    """The most job-seconds in which a service is satisfied: at any time, the cheapest first.
+    """The most job-seconds in which services are satisfied: at any time, the cheapest first.
 
-    `deferred_s` are job-seconds more, of services whose requests queue: a target lets them wait so
-    long, and at the end what waits need not be done any more.
+    `deferred_s` are added for services whose requests queue: work may lag that long, and at the end
+    it need not be done.
     """
     wanted = [one for one in demands if one.cores <= cores and one.to_s > one.from_s]
     times = sorted({one.from_s for one in wanted} | {one.to_s for one in wanted})
@@ -57,10 +56,7 @@ def satisfied_job_s(demands: Iterable[Demand], cores: float, deferred_s: float =
 
 
 def makespan_s(jobs: Sequence[Work], cores: float) -> float:
-    """No schedule is shorter, from the first arrival to the last end.
-
-    Neither can one job run wider than it is, nor the work that comes late begin before.
-    """
+    """A lower bound of the time from the first arrival to the last end."""
     first_s = min(job.arrives_s for job in jobs)
     single = max(job.arrives_s + job.total_core_s / min(job.threads, cores) for job in jobs)
     together = max(
@@ -73,16 +69,16 @@ def makespan_s(jobs: Sequence[Work], cores: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What one job has to do to get somewhere, and how long it has for that."""
+    """The work that one job has to do for a goal, and the time that it has."""
 
     arrives_s: float
     needed_core_s: float
     threads: float
     there_s: float = math.inf
-    """A goal not reached by then counts with this time, as in what is measured."""
+    """A goal not reached by then counts with this time, as in the metrics."""
 
     def alone_s(self, cores: float) -> float:
-        """What it takes with the node to itself: nobody is ever faster."""
+        """The time alone on the node, a lower bound."""
         return min(self.there_s, self.needed_core_s / min(self.threads, cores))
 
 
@@ -98,16 +94,15 @@ def goals(jobs: Sequence[Work], tier: Tier | None) -> dict[int, Goal]:
 def mean_s(wanted: Sequence[Goal], cores: float) -> float:
     """The least mean time from arrival to these goals, by the best of the orders tried.
 
-    At any moment those first in order get all that they can use. The orders are by work left, by
-    time left on all the threads that a job has (its remaining critical path), by these with the
-    narrow first (the wide fill what is left), and by something in between; then, where the jobs are
-    few enough for that, whatever exchanges of neighbours make better. No proof says that none is.
+    At any moment the first in order get all that they can use. Orders are by work left, by
+    remaining critical path, by these with few threads first, and combinations; for few jobs,
+    exchanges of neighbours improve them. Optimality is not proven.
     """
     return _best(wanted, cores)[0]
 
 
 def times_s(wanted: Sequence[Goal], cores: float) -> tuple[float, ...]:
-    """How long each goal then takes from its arrival: the times whose mean `mean_s` is."""
+    """The time of each goal from its arrival, in the schedule of `mean_s`."""
     return _best(wanted, cores)[2]
 
 
@@ -128,11 +123,8 @@ def _best(wanted: Sequence[Goal], cores: float) -> _Course:
 
 
 def least_s(wanted: Sequence[Goal], cores: float, count: int) -> float:
-    """No schedule has its `count` quickest goals all reached in less time each.
-
-    Each takes what it takes alone; and together they cannot do the work of even the smallest ones
-    before the last of them arrived and that long after.
-    """
+    """A lower bound of the time in which `count` of the goals can all be reached. Each takes at
+    least its time alone, and together they take at least the work of the smallest."""
     alone_s = sorted(goal.alone_s(cores) for goal in wanted)[count - 1]
     arrivals_s = [goal.arrives_s for goal in wanted]
     work_core_s = math.fsum(sorted(goal.needed_core_s for goal in wanted)[:count])
@@ -142,13 +134,13 @@ def least_s(wanted: Sequence[Goal], cores: float, count: int) -> float:
 
 
 Rule = Callable[[int, Goal, float], float]
-"""Where a goal (its index, itself, its work left in core-seconds) stands: the least come first."""
+"""Sort key of a goal (its index, itself, its work left in core-seconds): the least come first."""
 
 _WIDTH_POWERS = (0.0, 0.25, 0.5, 0.75, 1.0, -1.0, -4.0)
-"""How much a job's width counts for it, or against it, in the orders tried."""
+"""Exponents of a job's number of threads in the orders tried."""
 
 _TRIES = 300_000
-"""Exchanges that one job alone would be worth; of n jobs each costs about n squared."""
+"""Budget of exchanges; with n jobs each costs about n squared."""
 
 
 def _by_work_left(power: float) -> Rule:
@@ -161,11 +153,11 @@ def _by_rank(order: Sequence[int]) -> Rule:
 
 
 _Course = tuple[float, tuple[int, ...], tuple[float, ...]]
-"""The mean time, who was there first, and each goal's time."""
+"""The mean time, the order of completion, and each goal's time."""
 
 
 def _under(rule: Rule, wanted: Sequence[Goal], cores: float) -> _Course:
-    """What comes of it when those first get all that they can use at any moment."""
+    """The schedule in which the first by that rule get all that they can use."""
     left = [goal.needed_core_s for goal in wanted]
     coming = sorted(range(len(wanted)), key=lambda one: wanted[one].arrives_s, reverse=True)
     present: list[int] = []

@@ -1,4 +1,4 @@
-"""A clock that is set, not read."""
+"""A clock that is set instead of read."""
 
 from __future__ import annotations
 
@@ -6,27 +6,25 @@ from datetime import UTC, datetime
 
 
 class VirtualClock:
-    """A number that tests and simulations set; sleeping is setting it forward."""
+    """The clock of tests and simulations; sleeping sets it forward."""
 
     def __init__(self, now_s: float = 0.0) -> None:
         self._now_s = now_s
         self._woken = False
 
     def now_s(self) -> float:
-        """The number."""
         return self._now_s
 
     def advance(self, by_s: float) -> None:
-        """Let that much time pass."""
         self._now_s += by_s
 
     def wall_time(self) -> str:
-        """The number as a time since the epoch."""
+        """The time as seconds since the epoch, in ISO format."""
         stamp = datetime.fromtimestamp(self._now_s, UTC)
         return stamp.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
     def sleep_until(self, until_s: float) -> bool:
-        """Jump there, unless woken."""
+        """Jump to that time, unless woken."""
         if self._woken:
             self._woken = False
             return True
@@ -34,9 +32,9 @@ class VirtualClock:
         return False
 
     def wake(self) -> None:
-        """Make the next sleep return at once."""
+        """Make the next sleep return immediately."""
         self._woken = True
 
     def cpu_s(self) -> float:
-        """Simulated thinking is free."""
+        """Always 0: simulated decisions cost no time."""
         return 0.0

@@ -1,8 +1,4 @@
-"""The picture of simulated runs: when trainings got where, and how services kept their targets.
-
-Owns drawing, and alone imports matplotlib: nobody imports this module before a picture is wanted.
-It must not run anything, nor know what is good: it shows results beside plain Docker and the best.
-"""
+"""Plots simulated runs beside plain Docker and the clairvoyant's bounds. Imports matplotlib."""
 
 from __future__ import annotations
 
@@ -22,10 +18,10 @@ if TYPE_CHECKING:
     from dlsched.simulation.node.workloads import Trace
 
 _MANY = 24
-"""Beyond so many trainings a line a job is no longer read."""
+"""More trainings than this are drawn as a distribution, not a line each."""
 
 _PLAIN_COLOUR = "#8c8c8c"
-# Okabe and Ito's colours, which people of any colour vision tell apart.
+# Okabe and Ito's colours, distinct for any colour vision.
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 
 _GOALS = {
@@ -39,9 +35,9 @@ _METRICS = {"tier1": "tier1_mean_s", "tier2": "tier2_mean_s", "completion": "jct
 def draw(trace: Trace, runs: Sequence[RunResult], file: Path) -> None:
     """Draw the runs into the file, in the format of its suffix; of a policy, the means over seeds.
 
-    For trainings a panel a goal: when each job got there under each policy, and alone on the node;
-    of many, the part that got there in so much time. For services, the part of its time in which
-    each was within 10 % of its target, and at most at it.
+    For trainings, a panel for each goal: each job's time under each policy and alone on the node,
+    or for many jobs the distribution. For services, the fraction of time within 10 % of the target,
+    and not above it.
     """
     mpl.use("Agg")
     from matplotlib import pyplot as plt
@@ -121,7 +117,7 @@ def _unit(longest_s: float) -> tuple[float, str]:
 
 
 def _unique(axes: Sequence[Axes]) -> tuple[list[Any], list[str]]:
-    """What the panels have in common, once each."""
+    """The legend entries of all panels, once each."""
     found = {
         label: handle
         for axis in axes
@@ -139,10 +135,8 @@ def _times_by_job(
     optimum_s: float,
     unit: tuple[float, str],
 ) -> None:
-    """A line a job, and one for the mean: a mark a policy, and one for the best there can be.
-
-    A hollow mark: not reached (in every seed) within the trace.
-    """
+    """A line for each job and the mean, with a mark for each policy and for the best possible.
+    Hollow mark: not reached (in every seed) within the trace."""
     names = [job.name for job in sorted(runs[0].jobs, key=lambda job: job.arrived_s) if job.goals]
     lines = {name: float(place) for place, name in enumerate(names)}
     mean_line = len(names) + 0.4
@@ -200,7 +194,7 @@ def _parts_by_time(
     optimum_s: float,
     unit: tuple[float, str],
 ) -> None:
-    """The part of jobs, of all seeds together, that got there within so much time; and the mean."""
+    """The fraction of jobs, over all seeds, that reached the goal by a time; and the mean."""
     longest_s = max(time_s for run in runs for time_s in run.times(goal).values())
     for policy, colour in colours.items():
         own = [run for run in runs if run.policy == policy]
@@ -235,13 +229,13 @@ def _services(
     colours: Mapping[str, str],
     best: Mapping[str, float],
 ) -> None:
-    """Each service's part of its time at the target; jobs in the order of plain Docker's."""
-    words = {"satisfied": "within 10 % of the target", "met": "not slower than the target"}
-    for axis, (key, title) in zip(axes, words.items(), strict=True):
+    """Each service's fraction of time at the target; jobs in plain Docker's order."""
+    titles = {"satisfied": "within 10 % of the target", "met": "not slower than the target"}
+    for axis, (key, title) in zip(axes, titles.items(), strict=True):
         for policy, colour in colours.items():
             parts = _means(runs, policy, f"{key}_ratio")
             ranked = sorted(parts, reverse=True)
-            # As the metric has it, by the time that each was there: so the bound holds for it.
+            # Weighted by each job's time, as in the metric, so that the bound applies.
             own = [run.metrics()[f"{key}_mean_ratio"] for run in runs if run.policy == policy]
             axis.step(
                 range(len(ranked) + 1),
@@ -267,7 +261,7 @@ def _services(
 
 
 def _means(runs: Sequence[RunResult], policy: str, part: str) -> list[float]:
-    """By service, the mean over the seeds."""
+    """The mean over the seeds, by service."""
     own = [run for run in runs if run.policy == policy]
     columns = zip(*(run.jobs for run in own), strict=True)
     found = [[getattr(job, part) for job in jobs] for jobs in columns]

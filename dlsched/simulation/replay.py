@@ -1,8 +1,5 @@
-"""A journal under another policy: what it would have decided, cycle by cycle, beside what was done.
-
-Owns the comparison. It must not guess what the containers would have done under that policy: every
-decision starts from what was really measured. `simulate` on a recorded trace runs on from one.
-"""
+"""Replays a journal under another policy: its decisions beside the recorded ones. Every decision
+starts from the recorded measurements; containers' reactions are not simulated."""
 
 from __future__ import annotations
 
@@ -22,13 +19,13 @@ from dlsched.store.journal.reader import JournalReader
 from dlsched.store.memory import memory_size_check
 
 AGREE_RATIO = 0.02
-"""Limits no further apart than this part of what was done agree."""
+"""Relative difference up to which limits agree."""
 
 _LAST = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ReplayRow:
     """One job in one cycle. Cores are ceilings after the guards; None: none."""
 
     cycle: int
@@ -38,71 +35,71 @@ class Beside:
     acting: str
     """The policy that decided."""
     asked: bool
-    """Whether the replayed policy decided anew in this cycle."""
+    """Whether the replayed policy was asked in this cycle."""
     done_cores: float | None
     done_why: str
     would_cores: float | None
     would_why: str
     guard: str
-    """What a guard made of what it would have decided; empty: nothing."""
+    """How a guard altered its decision; empty: it did not."""
     difference_cores: float
-    """What it would have given more; no ceiling counts as the node's capacity."""
+    """Its ceiling less the recorded one; no ceiling counts as the node's capacity."""
     agrees: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """How near the two came, over some cycles of a job or of all."""
+class Agreement:
+    """How near two policies came, over some cycles of a job or of all."""
 
     cycles: int = 0
     agreed: int = 0
     apart_cores: float = 0.0
-    """Sum of the differences without their signs."""
+    """Sum of the absolute differences."""
 
-    def plus(self, apart_cores: float, agrees: bool) -> Tally:
-        """One cycle more."""
-        return Tally(self.cycles + 1, self.agreed + agrees, self.apart_cores + apart_cores)
+    def plus(self, apart_cores: float, agrees: bool) -> Agreement:
+        """With one more cycle."""
+        return Agreement(self.cycles + 1, self.agreed + agrees, self.apart_cores + apart_cores)
 
     @property
     def mean_apart_cores(self) -> float:
-        """Mean difference without its sign."""
+        """Mean absolute difference."""
         return self.apart_cores / max(1, self.cycles)
 
     @property
     def agreed_ratio(self) -> float:
-        """In which part of the cycles they agreed."""
+        """Fraction of the cycles in which they agreed."""
         return self.agreed / max(1, self.cycles)
 
 
 class Replay:
-    """One pass of a policy over recorded cycles, in order; it remembers nothing at the start.
+    """One pass of a policy over recorded cycles, in order, beginning without memory.
 
-    A policy with the recorded one's parameters, under the recorded guards and from the journal's
-    beginning, decides exactly what was recorded.
+    The recorded policy, with its parameters and guards and from the journal's beginning, reproduces
+    the recorded decisions exactly.
     """
 
     def __init__(self, named: NamedPolicy, guards: GuardOptions) -> None:
         self._shadow = ShadowDecider(named, check_memory=memory_size_check)
         self._guards = guards
         self._done_why: Mapping[str, str] = {}
-        self.jobs: dict[str, Tally] = {}
-        self.all = Tally()
+        self.jobs: dict[str, Agreement] = {}
+        self.all = Agreement()
         self.recorded: dict[str, int] = {}
-        """How many decisions are recorded, by the policy that made them."""
+        """Number of recorded decisions by policy."""
         self.cycles = 0
 
     @property
     def asks(self) -> int:
-        """How often the policy was asked."""
+        """Number of decisions asked for."""
         return self._shadow.decider.asks
 
     @property
     def failures(self) -> int:
-        """How often it failed."""
+        """Number of failed decisions."""
         return self._shadow.decider.failures
 
-    def take(self, report: CycleReport) -> tuple[Shadow, tuple[Beside, ...]]:
-        """What it would have done in that cycle, and a row for every running job."""
+    def take(self, report: CycleReport) -> tuple[Shadow, tuple[ReplayRow, ...]]:
+        """Its decision in that cycle, with a row for every running job."""
         self.cycles += 1
         self.recorded.setdefault(report.policy, 0)
         if report.decision is not None:
@@ -122,15 +119,15 @@ class Replay:
         )
         for row in rows:
             apart_cores = abs(row.difference_cores)
-            self.jobs[row.job] = self.jobs.get(row.job, Tally()).plus(apart_cores, row.agrees)
+            self.jobs[row.job] = self.jobs.get(row.job, Agreement()).plus(apart_cores, row.agrees)
             self.all = self.all.plus(apart_cores, row.agrees)
         return would, rows
 
-    def _row(self, report: CycleReport, would: Shadow, job: str) -> Beside:
+    def _row(self, report: CycleReport, would: Shadow, job: str) -> ReplayRow:
         capacity = report.snapshot.node.capacity_cores
         done = _cores(report.limits[job], capacity)
         difference_cores = _cores(would.limits[job], capacity) - done
-        return Beside(
+        return ReplayRow(
             cycle=report.snapshot.cycle,
             now_s=report.snapshot.now_s,
             wall_time=report.wall_time,
@@ -148,33 +145,33 @@ class Replay:
 
 
 class News:
-    """Which rows tell something: the first of a job, and each in which either limit is another."""
+    """Selects the first row of a job, and each in which a limit has changed."""
 
     def __init__(self) -> None:
-        self._told: dict[str, tuple[float | None, float | None]] = {}
+        self._shown: dict[str, tuple[float | None, float | None]] = {}
 
-    def tells(self, row: Beside) -> bool:
-        """Whether this row differs from the last one of its job."""
+    def differs(self, row: ReplayRow) -> bool:
+        """Whether this row differs from its job's last one."""
         now = (row.done_cores, row.would_cores)
-        before = self._told.get(row.job)
-        self._told[row.job] = now
+        before = self._shown.get(row.job)
+        self._shown[row.job] = now
         return now != before
 
 
 def first_cycle_from(reader: JournalReader, moment: datetime) -> int:
-    """The first cycle that is not before that time."""
+    """The first cycle not before that time."""
     cycles = reader.cycles()
     return cycles.start + bisect_left(cycles, moment, key=lambda n: _wall_time(reader, n))
 
 
 def last_cycle_until(reader: JournalReader, moment: datetime) -> int:
-    """The last cycle that is not after that time."""
+    """The last cycle not after that time."""
     cycles = reader.cycles()
     return cycles.start + bisect_right(cycles, moment, key=lambda n: _wall_time(reader, n)) - 1
 
 
 def _wall_time(reader: JournalReader, number: int) -> datetime:
-    """Of that cycle, or of the next that was kept. Wall time is for show: it may have jumped."""
+    """The wall time of that cycle, or of the next one kept. It may jump."""
     report = next(reader.reports(number), None)
     if report is None:
         return _LAST
@@ -182,7 +179,9 @@ def _wall_time(reader: JournalReader, number: int) -> datetime:
         moment = datetime.fromisoformat(report.wall_time)
     except ValueError:
         cycle = report.snapshot.cycle
-        raise DlschedError(f"cycle {cycle} tells no time: name cycles by their numbers") from None
+        raise DlschedError(
+            f"cycle {cycle} has no valid time: name cycles by their numbers"
+        ) from None
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 

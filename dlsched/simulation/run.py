@@ -1,8 +1,4 @@
-"""A trace under a policy: the daemon's own controller, ledger, guards and policies, another world.
-
-Owns the loop around simulated cycles, and the files and records that a trace stands for. It must
-not do what the controller does, nor judge what came out: `scoring` does.
-"""
+"""Runs a trace under a policy, with the daemon's own controller, ledger, guards and policies."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ from dlsched.simulation.scoring import PLAIN, RunResult, job_result
 from dlsched.store.memory import memory_size_check
 
 _LEAST_GAP_S = 0.02
-"""Between two cycles, as in the daemon."""
+"""Minimum time between two cycles, as in the daemon."""
 
 
 def simulate(
@@ -39,17 +35,17 @@ def simulate(
     *,
     guards: GuardOptions | None = None,
     publish: Callable[[CycleReport], None] = lambda _: None,
-    look: Callable[[float, Mapping[str, Computation]], None] = lambda *_: None,
+    inspect: Callable[[float, Mapping[str, Computation]], None] = lambda *_: None,
 ) -> RunResult:
     """Run the trace under the policy to its end; the same arguments give the same result.
 
-    After each cycle `publish` gets the report, `look` the time and what each job truly does.
+    After each cycle `publish` gets the report, `inspect` the time and what each job truly does.
     """
     clock = VirtualClock()
     runtime = SimulatedRuntime(trace, seed)
-    files = TraceFiles(trace.jobs)
+    inbox = TraceInbox(trace.jobs)
     controller = Controller(
-        Ports(runtime, clock, files, EndedInMemory(), publish),
+        Ports(runtime, clock, inbox, EndedInMemory(), publish),
         Ledger(
             LedgerOptions(
                 max_jobs=max(1, len(trace.jobs)),
@@ -65,15 +61,15 @@ def simulate(
     while True:
         began_s = clock.now_s()
         report = controller.run_once()
-        look(began_s, runtime.loads)
+        inspect(began_s, runtime.loads)
         cycles += 1
         updates += sum(
             isinstance(one.action, Resize) and one.status == "done" for one in report.outcomes
         )
         alarms.update(dict.fromkeys(report.alarms))
-        if began_s >= trace.duration_s or not (files.pending(began_s) or runtime.unfinished()):
+        if began_s >= trace.duration_s or not (inbox.pending(began_s) or runtime.unfinished()):
             break
-        due_s = min(began_s + trace.cycle_s, trace.duration_s, files.next_change_s(began_s))
+        due_s = min(began_s + trace.cycle_s, trace.duration_s, inbox.next_change_s(began_s))
         woken_s = runtime.pass_until(due_s)
         clock.sleep_until(min(trace.duration_s, max(woken_s, began_s + _LEAST_GAP_S)))
     ended_s = clock.now_s()
@@ -82,13 +78,11 @@ def simulate(
 
 
 def compare(trace: Trace, policies: Sequence[str], seeds: Iterable[int]) -> tuple[RunResult, ...]:
-    """A run of each policy under each seed, plain Docker first.
-
-    Raises PolicyError before the first run when a policy cannot be loaded.
-    """
+    """A run of each policy under each seed, plain Docker first. Raises PolicyError before the first
+    run when a policy cannot be loaded."""
     loaded = {name: load_policy(name) for name in dict.fromkeys((PLAIN, *policies))}
     return tuple(
-        # A fresh policy object for each run: no run can leave anything to the next.
+        # A new policy object for each run, so that runs are independent.
         simulate(trace, NamedPolicy(name, load_policy(name)), seed)
         for seed in seeds
         for name in loaded
@@ -98,8 +92,8 @@ def compare(trace: Trace, policies: Sequence[str], seeds: Iterable[int]) -> tupl
 # ---------------------------------------------------------------------- job files and records
 
 
-class TraceFiles:
-    """Job files that come and go as the trace says."""
+class TraceInbox:
+    """The trace's job files, which come and go."""
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
         self._jobs = jobs
@@ -111,11 +105,11 @@ class TraceFiles:
         self._desired = Desired()
 
     def scan(self, now_s: float) -> Desired:
-        """The files that are there now."""
+        """The files present now."""
         if self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
             while self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
                 self._next += 1
-            # In order of arrival: so they queue.
+            # In order of arrival, which is the queue's order.
             there = [
                 job
                 for job in sorted(self._jobs, key=lambda job: (job.arrives_s, job.name))
@@ -125,7 +119,7 @@ class TraceFiles:
         return self._desired
 
     def next_change_s(self, now_s: float) -> float:
-        """When a file comes or goes next; infinite when none will."""
+        """Time of the next file that comes or goes; infinite without one."""
         coming = self._changes_s[self._next :]
         return next((at_s for at_s in coming if at_s > now_s), math.inf)
 

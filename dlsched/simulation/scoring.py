@@ -1,8 +1,5 @@
-"""What simulated runs are worth: results by job, numbers by run, beside plain Docker and the best.
-
-Owns the metrics and their names. It judges by the world itself, not by what an agent saw of it; it
-must not run anything.
-"""
+"""Scores simulated runs by job and run, beside plain Docker and the clairvoyant's bounds. Scores
+use the simulated world's truth, not an agent's measurements."""
 
 from __future__ import annotations
 
@@ -20,10 +17,10 @@ from dlsched.simulation.node.training import Training, tier_steps
 from dlsched.simulation.node.workloads import ServiceLoad, SimulatedJob, Trace, TrainingLoad
 
 PLAIN = "none"
-"""The policy that every other is held against: Docker without limits."""
+"""The baseline policy: Docker without limits."""
 
 _GOALS = {"tier1": "tier1", "tier2": "tier2", "completion": "jct"}
-"""What a training can reach, and how its metrics are named."""
+"""A training's goals, with the names of their metrics."""
 
 _TIERS: Mapping[str, Tier | None] = {
     "tier1": Tier.DELIVER,
@@ -32,27 +29,27 @@ _TIERS: Mapping[str, Tier | None] = {
 }
 
 WORSE_RATIO = 1.01
-"""Beyond so much of plain Docker's time a job got worse."""
+"""A job got worse when its time exceeds plain Docker's by this factor."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """What became of one job; times count from its arrival. None: not reached, or not asked."""
+    """The result of one job; times count from its arrival. None: not reached, or no such target."""
 
     name: str
     kind: str
     arrived_s: float
     there_s: float
-    """How long the trace has it there."""
+    """Time that it has in the trace."""
     tier1_s: float | None = None
     tier2_s: float | None = None
     completion_s: float | None = None
     goals: tuple[str, ...] = ()
-    """What its work leads to, if it gets the cores: of tier1, tier2, completion."""
+    """Goals that its work can reach: of tier1, tier2, completion."""
     satisfied_ratio: float | None = None
-    """Part of its time in which the true latency was within 10 % of the target."""
+    """Fraction of its time in which the true latency was within 10 % of the target."""
     met_ratio: float | None = None
-    """Part of its time in which it was at most the target."""
+    """Fraction of its time in which it was at most the target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +61,16 @@ class RunResult:
     ended_s: float
     cycles: int
     updates: int
-    """Limits or shares changed on running containers."""
+    """Number of limits or shares changed on running containers."""
     jobs: tuple[JobResult, ...]
     alarms: tuple[str, ...] = ()
-    """What the controller warned of, each once: a policy that failed shows here."""
+    """The controller's alarms, each once, among them a policy's failure."""
 
     def times(self, goal: str) -> dict[str, float]:
         """Seconds from arrival to that goal, for every job whose work leads to it.
 
-        A goal not reached when the trace ends counts with the time that the job had: too short, but
-        leaving it out would reward whoever starves it.
+        A goal not reached counts with the time that the job had: too short, but leaving it out
+        would reward starving it.
         """
         return {
             job.name: job.there_s if (at_s := getattr(job, f"{goal}_s")) is None else at_s
@@ -82,10 +79,7 @@ class RunResult:
         }
 
     def metrics(self) -> dict[str, float]:
-        """The run in numbers, by metric; one that nothing was measured for is left out.
-
-        Single jobs, the best and the worst beside plain Docker, are in `beside_plain`.
-        """
+        """The run in numbers, by metric, without those that were not measured."""
         measured: dict[str, float] = {}
         for goal, name in _GOALS.items():
             times = sorted(self.times(goal).values())
@@ -126,7 +120,7 @@ class Row:
 
 
 def rows(trace: Trace, runs: Sequence[RunResult]) -> tuple[Row, ...]:
-    """Every number of every run. `runs` hold plain Docker under each of their seeds."""
+    """Every number of every run. `runs` include plain Docker under each seed."""
     plain = {run.seed: run for run in runs if run.policy == PLAIN}
     optimum, alone = optima(trace), alone_s(works_of(trace), trace.node.cores)
     return tuple(
@@ -142,7 +136,7 @@ def run_rows(
     alone: Mapping[str, Mapping[str, float]],
     more: tuple[Mapping[str, float], Mapping[str, float]] = ({}, {}),
 ) -> list[Row]:
-    """Every number of one run, and `more` numbers of it and of plain Docker's under its seed."""
+    """Every number of one run; `more` are further numbers of it and of plain Docker."""
     own, base = ({**one.metrics(), **also} for one, also in zip((run, plain), more, strict=True))
     numbers = [
         (metric, value, _part(value, optimum.get(metric)), _part(value, base.get(metric)))
@@ -161,8 +155,8 @@ def beside_plain(
 ) -> list[tuple[str, float, float | None, float | None]]:
     """By goal: the job that gained most over plain Docker, the one that lost most, how many lost.
 
-    Each as metric, value, the part of what that job takes alone on the node (`alone`, by goal and
-    job) and the part of plain Docker's.
+    Each as metric, value, ratio to the job's time alone on the node (`alone`, by goal and job), and
+    ratio to plain Docker's.
     """
     found: list[tuple[str, float, float | None, float | None]] = []
     for goal, name in _GOALS.items():
@@ -174,19 +168,19 @@ def beside_plain(
         }
         if not ratios:
             continue
-        for word, (ratio, time_s, job) in (
+        for label, (ratio, time_s, job) in (
             ("best", min(ratios.values())),
             ("worst", max(ratios.values())),
         ):
             part = _part(time_s, (alone or {}).get(goal, {}).get(job))
-            found.append((f"{name}_{word}_s", time_s, part, ratio))
+            found.append((f"{name}_{label}_s", time_s, part, ratio))
         worse = sum(ratio > WORSE_RATIO for ratio, _, _ in ratios.values())
         found.append((f"{name}_worse_jobs", float(worse), None, None))
     return found
 
 
 def job_result(job: SimulatedJob, load: Computation, ended_s: float) -> JobResult:
-    """What became of that job in a trace that ends then."""
+    """The result of that job in a trace that ends then."""
     there_s = max(0.0, _leaves_s(job, ended_s) - job.arrives_s)
     if isinstance(load, Training):
         steps = tier_steps(load.load, job.spec.target)
@@ -226,7 +220,7 @@ def _part(value: float, of: float | None) -> float | None:
 
 
 def optima(trace: Trace) -> dict[str, float]:
-    """What a clairvoyant would reach, by metric, for the metrics that have a bound."""
+    """The clairvoyant's bounds, by metric."""
     cores = trace.node.cores
     found: dict[str, float] = {}
     works = list(works_of(trace).values())
@@ -259,7 +253,7 @@ def optima(trace: Trace) -> dict[str, float]:
 
 
 def alone_s(works: Mapping[str, bounds.Work], cores: float) -> dict[str, dict[str, float]]:
-    """What each training would take alone on the node, by goal and job."""
+    """The time of each training alone on the node, by goal and job."""
     names = list(works)
     return {
         goal: {
@@ -271,7 +265,7 @@ def alone_s(works: Mapping[str, bounds.Work], cores: float) -> dict[str, dict[st
 
 
 def works_of(trace: Trace) -> dict[str, bounds.Work]:
-    """What each training of the trace computes, by job."""
+    """The work of each training in the trace, by job."""
     return {
         job.name: _work(job.load, job, trace.duration_s)
         for job in trace.jobs
@@ -295,12 +289,11 @@ def _p95_rank(count: int) -> int:
 
 
 def _middle_ranks(count: int) -> tuple[int, int]:
-    """The ranks whose mean is the median."""
     return (count + 1) // 2, count // 2 + 1
 
 
 def demands(job: SimulatedJob, ended_s: float, band_ratio: float) -> list[bounds.Demand]:
-    """What it takes to keep the target, from one change of its load to the next."""
+    """The cores that keep the target, from one change of the load to the next."""
     load, target = job.load, job.spec.target
     assert isinstance(load, ServiceLoad) and isinstance(target, LatencyTarget)
     until_s = _leaves_s(job, ended_s)
@@ -320,7 +313,7 @@ def demands(job: SimulatedJob, ended_s: float, band_ratio: float) -> list[bounds
 
 
 def _queued_s(job: SimulatedJob, ended_s: float, band_ratio: float) -> float:
-    """How far its work may lag behind its requests while it keeps the target."""
+    """How far work may lag behind its requests within the target."""
     load, target = job.load, job.spec.target
     assert isinstance(load, ServiceLoad) and isinstance(target, LatencyTarget)
     if load.open_rate_per_s is None:
@@ -340,5 +333,5 @@ def _cost_cores(
         return math.inf
     if (rate := load.open_rate_per_s) is not None:
         return rate * arrivals * work_core_s
-    # It waits with its own threads idle, which others may use.
+    # While it waits, other jobs may use its cores.
     return work_core_s / (load.overhead_s + spare_s / slow)

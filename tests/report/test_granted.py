@@ -56,17 +56,17 @@ def test_a_grant_is_read_again_only_when_it_has_changed_and_outlasts_its_file(
     path = directory / "allotment.json"
     monkeypatch.setenv("DLSCHED_ALLOTMENT_FILE", str(path))
     grant = granted.Grant()
-    assert grant.look() is None
+    assert grant.poll() is None
     write_allotment(directory, Allotment(gpu_share=0.25))
-    first = grant.look()
+    first = grant.poll()
     assert first is not None
     assert first.gpu_share == 0.25
-    assert grant.look() is first
+    assert grant.poll() is first
     write_allotment(directory, Allotment(gpu_share=0.5))
-    second = grant.look()
+    second = grant.poll()
     assert second is not None
     assert second.gpu_share == 0.5
     path.write_text("{")
-    assert grant.look() is second
+    assert grant.poll() is second
     path.unlink()
-    assert grant.look() is second
+    assert grant.poll() is second

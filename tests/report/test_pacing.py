@@ -17,7 +17,7 @@ import pytest
 from benchmarks.gpu.simulated import Process, World, paced, torch
 from dlsched.report import pacing
 from dlsched.report.granted import Allotment
-from dlsched.report.pacing import LOOK_S, Pacer, Section
+from dlsched.report.pacing import POLL_S, Pacer, Section
 from dlsched.report.turns import turn_file
 from tests.report.jobs import run_job
 
@@ -230,7 +230,7 @@ def test_a_job_that_is_asked_for_something_does_not_rest_on(world: World, word: 
     world.run(10.0)
     assert one.steps == 2, "it rests: pacing begins with the first call, after a step"
     told.append(told[0]._replace(**{word: True}))
-    world.run(10.0 + LOOK_S + 0.01)
+    world.run(10.0 + POLL_S + 0.01)
     assert one.steps > 2
     world.run(30.0)
     assert one.busy_s == pytest.approx(24.0, abs=1.0), "and it is not held up until it has answered"
@@ -245,7 +245,7 @@ def test_a_job_that_is_asked_for_something_does_not_rest_on(world: World, word: 
 def test_it_tells_what_it_uses_once_a_second(world: World) -> None:
     told: list[tuple[float, float]] = []
     writer = SimpleNamespace(paced=lambda ratio: told.append((world.now_s, ratio)))
-    job(world, 0.5, after_steps, regular, told=lambda: writer)
+    job(world, 0.5, after_steps, regular, writer=lambda: writer)
     world.run(30.0)
     assert 20 <= len(told) <= 30
     assert all(ratio == pytest.approx(0.5, abs=POINTS) for _, ratio in told[3:])
@@ -256,7 +256,7 @@ def test_it_tells_what_it_uses_once_a_second(world: World) -> None:
 def test_what_it_tells_of_long_steps_covers_their_rests(world: World) -> None:
     told: list[float] = []
     writer = SimpleNamespace(paced=told.append)
-    job(world, 0.1, after_steps, long, told=lambda: writer)
+    job(world, 0.1, after_steps, long, writer=lambda: writer)
     world.run(200.0)
     assert all(ratio == pytest.approx(0.1, abs=0.02) for ratio in told[1:])
     assert len(told) > 3

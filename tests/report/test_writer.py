@@ -102,7 +102,7 @@ def test_a_request_that_began_before_the_fork_is_not_the_childs(writer: Writer, 
     token = writer.request_begun()
     writer.observed(1.0)
     parent = writer.name
-    writer.begin_anew()
+    writer.reset()
     writer.request_ended(token, "latency")
     writer.flush()
     assert writer.name != parent

@@ -108,7 +108,7 @@ class SidecarFile:
         for now_s, step in enumerate(steps, start=1):
             self._do(step[:1], step[1:])
             reading = reader.read(float(now_s))
-            told += map(told_line, filter(None, (reading.trouble, reading.refused)))
+            told += map(told_line, filter(None, (reading.problem, reading.refused)))
             if len(reading.reports) > READ_LINES or reading.bad_lines < 0:
                 raise Broken(f"{len(reading.reports)} reports in one read")
             if any(report.writer == _SECRET for report in reading.reports):

@@ -107,7 +107,7 @@ def answer(data: bytes) -> str:
 
 def _paged(pages: Pages, page: bytes) -> str:
     told = pages.take(page)
-    for line in filter(None, (told.trouble, told.refused)):
+    for line in filter(None, (told.problem, told.refused)):
         told_line(line)
     if told.value is not None and not math.isfinite(told.value):
         raise Broken(f"a value that is none: {told.value}")

@@ -1,8 +1,4 @@
-"""Learning curves: the true value of a metric at a step, in families easy and hard to fit, or as
-measured.
-
-Owns the shapes. It must not draw noise: what a validation set adds is the training's.
-"""
+"""Learning curves: the true value of a metric at each step, by formula or as measured."""
 
 from __future__ import annotations
 
@@ -16,41 +12,41 @@ from typing import Literal
 Family = Literal["power", "exponential", "plateau", "drop", "restart"]
 
 _ROUNDING = 1e-6
-"""Of a step: what is a whole step but for the last digits is that step."""
+"""Tolerance, in steps, for rounding to a whole step."""
 _BEFORE_DROP = 0.35
-"""Part of the way that is left, however long one trains, before the learning rate drops."""
+"""Fraction of the improvement that needs the learning rate's drop."""
 _BUMP, _BUMP_PERIODS = 0.3, 1 / 6
-"""A warm restart throws the curve back by this part, for this part of its period."""
+"""A warm restart throws the curve back by this fraction, for this fraction of its period."""
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The way from `start` towards `end`, which is reached only in the limit."""
+    """A curve from `start` towards `end`, which is its limit."""
 
     start: float
     end: float
     scale_steps: float
     family: Family = "power"
     exponent: float = 1.0
-    """Only of `power`."""
+    """For `power` only."""
     at_step: int = 0
-    """Where a plateau begins or the learning rate drops; the period of restarts."""
+    """Start of a plateau, drop of the learning rate, or period of restarts."""
     for_steps: int = 0
-    """How long a plateau lasts."""
+    """Length of a plateau."""
 
     def value(self, step: float) -> float:
-        """The metric after so many steps, as an endless validation set would measure it."""
+        """The metric after that many steps, without noise."""
         return self.end + (self.start - self.end) * self.left(step)
 
     def left(self, step: float) -> float:
-        """Part of the way that is left, from 1 down."""
+        """Remaining fraction of the improvement, from 1 down."""
         return _SHAPES[self.family](self, step)
 
     def first_step(self, value: float, steps: int) -> int | None:
         """The first step at which the metric is that good; None if it is not within `steps`."""
         whole = self.start - self.end
         goal = (value - self.end) / whole if whole else math.inf
-        # The curve falls all along, but where a restart throws it back.
+        # The curve is monotone, except where a restart throws it back.
         period = self.at_step if self.family == "restart" else steps + 1
         for first in range(0, steps + 1, period):
             last = min(first + period - 1, steps)
@@ -70,18 +66,15 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A curve through measured values: linear between two, the outermost ones held.
-
-    It need not be monotone.
-    """
+    """A curve through measured values, linear in between, constant outside."""
 
     points: tuple[tuple[int, float], ...]
-    """(step, value): at least one, steps strictly growing."""
+    """(step, value): at least one, steps ascending."""
     rises: bool = True
-    """Whether higher values are the better ones."""
+    """Whether higher values are better."""
 
     def value(self, step: float) -> float:
-        """The metric after so many steps."""
+        """The metric after that many steps."""
         after = bisect_right(self.points, step, key=lambda point: point[0])
         if after == 0 or after == len(self.points):
             return self.points[max(0, after - 1)][1]
@@ -89,17 +82,15 @@ class Measured:
         return value0 + (value1 - value0) * (step - step0) / (step1 - step0)
 
     def first_step(self, value: float, steps: int) -> int | None:
-        """The first step at which the metric is that good; None if it is not within `steps`.
-
-        Never before the first point: nobody has measured what was there.
-        """
+        """The first step at which the metric is that good, not before the first point; None if it
+        is not within `steps`."""
         sign = 1.0 if self.rises else -1.0
         (first, at_first), goal = self.points[0], sign * value
         if sign * at_first >= goal:
             return first if first <= steps else None
         for (step0, value0), (step1, value1) in itertools.pairwise(self.points):
             if sign * value1 >= goal:
-                # Below the goal until here, so that this line is the first to cross it.
+                # Below the goal until here, so this line is the first to cross it.
                 part = (value - value0) / (value1 - value0)
                 step = min(step1, step0 + math.ceil(part * (step1 - step0) - _ROUNDING))
                 return step if step <= steps else None

@@ -1,7 +1,4 @@
-"""Reports that are not true: what a job that lies, or that hangs, would write.
-
-Owns the falsehoods. It must not know when they are told: a trace's faults say so.
-"""
+"""False reports, as a lying or hanging job would write."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from dlsched.report.buckets import GROWTH, LAST_BUCKET
 
 
 def falsified(line: Report, factor: float) -> Report:
-    """The line with every measured value so many times what it is."""
+    """The line with every measured value multiplied by that factor."""
     latency, sample = line.latency, line.sample
     if latency is not None:
         shift = round(math.log(factor) / math.log(GROWTH))
@@ -31,6 +28,6 @@ def falsified(line: Report, factor: float) -> Report:
 
 
 def repeated(line: Report, at_s: float) -> Report:
-    """The line once more, as of then."""
+    """The line again, with that time."""
     sample = None if line.sample is None else replace(line.sample, received_s=at_s)
     return replace(line, received_s=at_s, sample=sample)

@@ -1,8 +1,5 @@
-"""How requests come to a service: when each is sent, and what it will cost to answer.
-
-Owns the draws, which depend on nothing that a policy does: two runs with the same seed play the
-same arrivals, and the n-th request costs the same in both. It must not know queues or cores.
-"""
+"""Requests of a service: when each arrives, and its cost. The draws depend on nothing that a policy
+does: runs with the same seed have the same arrivals, and the n-th request has the same cost."""
 
 from __future__ import annotations
 
@@ -14,20 +11,20 @@ from statistics import NormalDist
 from typing import Literal
 
 TABLE = 256
-"""Quantiles that a distribution of work is kept in."""
+"""Number of quantiles that represent a distribution of work."""
 _PIECE_S = 1.0
-"""A rate that changes is taken to be the same for so long."""
+"""A changing rate counts as constant for this long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Who asks a service, and when."""
+    """The clients of a service, and when they send requests."""
 
     kind: Literal["poisson", "periodic", "closed"]
-    """Open: arrivals that are independent of each other, or as regular as a camera's. Closed: so
-    many clients, each of whom thinks and asks again when it is answered."""
+    """Open: independent arrivals, or regular ones, as a camera's. Closed: clients that send the
+    next request a while after the answer."""
     rate_per_s: float = 0.0
-    """Of an open loop, in the mean but for its bursts and its wave."""
+    """Mean rate of an open loop, without bursts and wave."""
     clients: int = 1
     think_s: float = 0.0
     """Mean time from an answer to the same client's next request, exponential."""
@@ -35,18 +32,18 @@ class Loop:
     """The rate during a burst, as a multiple of the rate outside."""
     burst_for_s: float = 5.0
     burst_every_s: float = 60.0
-    """From one burst's beginning to the next."""
+    """Time between the beginnings of two bursts."""
     wave_ratio: float = 0.0
-    """A day's wave: so much of the rate comes and goes with it, as a sine."""
+    """Relative amplitude of a sine in the rate, as over a day."""
     wave_s: float = 86_400.0
 
     @property
     def is_open(self) -> bool:
-        """Whether requests come whether or not the last ones are answered."""
+        """Whether requests arrive regardless of answers."""
         return self.kind != "closed"
 
     def rate_at(self, at_s: float) -> float:
-        """Requests a second then."""
+        """Requests per second at that time."""
         rate = self.rate_per_s
         if self.burst_factor != 1.0 and at_s % self.burst_every_s < self.burst_for_s:
             rate *= self.burst_factor
@@ -56,21 +53,21 @@ class Loop:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What the requests of a service cost."""
+class RequestWork:
+    """The cost of a service's requests."""
 
     mean_core_s: float
     noise: float = 0.2
     """Standard deviation over the mean, log-normal."""
     heavy_ratio: float = 0.0
-    """Part of the requests that cost `heavy_factor` times what the others do."""
+    """Fraction of the requests that cost `heavy_factor` times as much."""
     heavy_factor: float = 10.0
 
 
-class Arrivals:
+class RequestStream:
     """The requests of one service, in order. Seconds count from the trace's beginning."""
 
-    def __init__(self, loop: Loop, work: Work, seed: str) -> None:
+    def __init__(self, loop: Loop, work: RequestWork, seed: str) -> None:
         self._loop = loop
         self._work = work
         self._times = random.Random(f"{seed}/arrivals")
@@ -81,7 +78,7 @@ class Arrivals:
         self._at_s = 0.0
 
     def next_s(self, times_rate: float = 1.0) -> float:
-        """When the next request of an open loop comes, at so many times its rate."""
+        """Arrival of the next request of an open loop, at a multiple of its rate."""
         need = self._times.expovariate(1.0) if self._loop.kind == "poisson" else 1.0
         while True:
             rate = self._loop.rate_at(self._at_s) * times_rate
@@ -93,12 +90,12 @@ class Arrivals:
             self._at_s += piece_s
 
     def think_s(self) -> float:
-        """How long a client of a closed loop thinks."""
+        """The pause of a closed loop's client."""
         mean_s = self._loop.think_s
         return self._times.expovariate(1.0 / mean_s) if mean_s > 0.0 else 0.0
 
     def core_s(self) -> float:
-        """What the next request costs."""
+        """The cost of the next request."""
         draw = self._works.random
         factor = self._factors[int(draw() * TABLE)]
         if self._work.heavy_ratio:

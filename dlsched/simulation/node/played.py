@@ -1,9 +1,8 @@
-"""An inference service whose requests are played one by one, under the kernel's CPU periods.
+"""An inference service whose requests are simulated one by one, under the kernel's CPU periods.
 
-Owns one service's queue and what its requests took: the world's truth, whatever is reported of
-it. A request waits for a worker, then for what is not CPU (`overhead_s`), then computes. Under a
-quota it computes at full speed until the period's CPU time is used up, and stands still until the
-next period, which begins at a moment of its own in each service.
+A request waits for a worker, then for `overhead_s`, then computes: under a quota at full speed
+until the period's CPU time is used up, then not until the next period. Periods of different
+services are not in phase.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from heapq import heappop, heappush
 
 from dlsched.model.facts import Report
 from dlsched.model.spec import LatencyTarget, Target
-from dlsched.simulation.node.loops import Arrivals, Work
-from dlsched.simulation.node.service import BAND_RATIO, Tally
+from dlsched.simulation.node.loops import RequestStream, RequestWork
+from dlsched.simulation.node.service import BAND_RATIO, LatencyTally
 from dlsched.simulation.node.workloads import ServiceLoad
 
 PERIOD_S = 0.1
 """The kernel's period of CPU bandwidth."""
 JUDGED_S = 30.0
-"""A target is held against the requests that came in so long, one stretch after the other."""
+"""Length of the intervals of arrivals over which a target is evaluated."""
 _EPS = 1e-9
 
 
@@ -34,11 +33,11 @@ class _Request:
     came_s: float
     left_core_s: float
     serial_core_s: float = 0.0
-    """What one thread has to do of that, before all do the rest."""
+    """The part that one thread does before all do the rest."""
 
 
 class PlayedService:
-    """Answers requests for as long as it runs. Those that come while it does not run are lost."""
+    """Answers requests while it runs. Requests that arrive at other times are lost."""
 
     def __init__(self, load: ServiceLoad, target: Target | None, seed: str) -> None:
         assert load.loop is not None
@@ -46,14 +45,14 @@ class PlayedService:
         self.usage_core_s = 0.0
         self.cores = 0.0
         self.speed = 1.0
-        """Work done in a core-second."""
+        """Work done per core-second."""
         self.throttled = False
         self.came_s = array("d")
         self.took_s = array("d")
-        """Of each request that was answered, in the order of the answers."""
+        """Latency of each answered request, in the order of the answers."""
         self._loop = load.loop
-        work = Work(load.work_core_s, load.noise, load.heavy_ratio, load.heavy_factor)
-        self._arrivals = Arrivals(self._loop, work, seed)
+        work = RequestWork(load.work_core_s, load.noise, load.heavy_ratio, load.heavy_factor)
+        self._arrivals = RequestStream(self._loop, work, seed)
         self._target = target if isinstance(target, LatencyTarget) else None
         self._times_work = self._times_rate = 1.0
         self._phase_s = random.Random(f"{seed}/phase/arrivals").random() * PERIOD_S
@@ -69,19 +68,19 @@ class PlayedService:
         self._budget_core_s = math.inf
         self._refill_s = math.inf
         self._counted_s = math.inf
-        """When the period in which it was last throttled stops counting as such."""
+        """End of the last period that counts as throttled."""
         self._last_line_s = -math.inf
-        self._tally = Tally()
+        self._tally = LatencyTally()
 
-    # ------------------------------------------------------------------ what the world asks
+    # ------------------------------------------------------------------ for the world
 
     @property
     def changes_by_itself(self) -> bool:
-        """Only at the moments that it announces (`ends_in_s`)."""
+        """Never, except at the moments that it announces (`ends_in_s`)."""
         return False
 
     def begin(self, now_s: float) -> None:
-        """Its process is up: from now on requests are taken."""
+        """Its process is up: requests are accepted from now on."""
         self._runs, self._now_s = True, now_s
         self._skip_missed()
         if not self._loop.is_open:
@@ -91,17 +90,17 @@ class PlayedService:
         self._take(now_s)
 
     def wants_cores(self, quota_cores: float) -> float:
-        """What its threads would use at this moment."""
+        """The cores that its threads would use at this moment."""
         self._set_quota(quota_cores)
         most = self._most_cores
         return 0.0 if self._is_bound and self._budget_core_s <= _EPS else most
 
     def grant(self, cores: float, _quota_cores: float) -> None:
-        """From now on it has so many cores."""
+        """Set its cores."""
         self.cores = cores
 
     def ends_in_s(self) -> float:
-        """Seconds until something happens in it."""
+        """Seconds until its next event."""
         next_s = min(self._next_s, self._refill_s, self._counted_s)
         if self._waiting:
             next_s = min(next_s, self._waiting[0][0])
@@ -114,7 +113,7 @@ class PlayedService:
         return max(next_s - self._now_s, 0.0)
 
     def advance(self, now_s: float, elapsed_s: float) -> None:
-        """Let time pass; nothing happens on the way."""
+        """Let time pass without events."""
         self._now_s = now_s + elapsed_s
         used = self.cores * elapsed_s
         if used > 0.0:
@@ -123,7 +122,7 @@ class PlayedService:
             self._work(used * self.speed)
 
     def happen(self, now_s: float) -> None:
-        """What is due now happens."""
+        """Handle the events due now."""
         self._now_s = now_s
         self._answer(now_s)
         while self._waiting and self._waiting[0][0] <= now_s + _EPS:
@@ -140,7 +139,7 @@ class PlayedService:
         self._plan_refill()
 
     def crash(self) -> None:
-        """Its process is gone, and with it the queue and what was not reported yet."""
+        """Its process is gone, with the queue and what was not reported yet."""
         self._runs = False
         self._queue.clear()
         self._waiting.clear()
@@ -150,11 +149,11 @@ class PlayedService:
         self._tally.take()
 
     def shift(self, work: float, arrivals: float) -> None:
-        """From now on so many times the work and the arrivals of its load."""
+        """Multiply the load's work and arrivals by these factors from now on."""
         self._times_work, self._times_rate = work, arrivals
 
     def lines(self, now_s: float) -> Sequence[Report]:
-        """The line that its reporter wrote, if it is time for one."""
+        """The line of its reporter, if one is due."""
         if now_s - self._last_line_s < self.load.report_s - 1e-6:
             return ()
         self._last_line_s = now_s
@@ -163,16 +162,16 @@ class PlayedService:
         oldest_s = now_s - min(one.came_s for one in there) if there else 0.0
         return (Report(now_s, latency=latency, in_flight=len(there), oldest_s=oldest_s),)
 
-    # ------------------------------------------------------------------ what a judge asks
+    # ------------------------------------------------------------------ for scoring
 
     @property
     def true_latency_s(self) -> float:
-        """Of the last request that was answered."""
+        """The latency of the last answered request."""
         return self.took_s[-1] if self.took_s else math.inf
 
     @property
     def within_s(self) -> float:
-        """Seconds in which the latency was at the target, 10 % to either side."""
+        """Seconds in which the latency was within 10 % of the target."""
         return self._judged_s(1.0 - BAND_RATIO, 1.0 + BAND_RATIO)
 
     @property
@@ -181,8 +180,8 @@ class PlayedService:
         return self._judged_s(0.0, 1.0)
 
     def stretches(self) -> dict[int, list[float]]:
-        """What requests took, by the stretch of `JUDGED_S` in which they came; unanswered ones
-        count with the time that they have waited so far."""
+        """Latencies by the interval of `JUDGED_S` of the arrival; unanswered requests count with
+        their present wait."""
         found: dict[int, list[float]] = {}
         for came_s, took_s in zip(self.came_s, self.took_s, strict=True):
             found.setdefault(int(came_s / JUDGED_S), []).append(took_s)
@@ -195,8 +194,8 @@ class PlayedService:
             return 0.0
         asked_s, kept = self._target.seconds, 0
         for took in self.stretches().values():
-            told = mean_or_quantile(took, self._target.quantile)
-            kept += least * asked_s - _EPS <= told <= most * asked_s + _EPS
+            value = mean_or_quantile(took, self._target.quantile)
+            kept += least * asked_s - _EPS <= value <= most * asked_s + _EPS
         return kept * JUDGED_S
 
     # ------------------------------------------------------------------ queue and quota
@@ -212,7 +211,7 @@ class PlayedService:
         return min(1.0, self.load.threads) if one.serial_core_s else self.load.threads
 
     def _done_in_s(self) -> float:
-        """Seconds until a request is done, or its serial part."""
+        """Seconds until a request, or its serial part, is done."""
         if not self.load.serial_ratio:
             least = min(one.left_core_s for one in self._computing)
             return least / (self.cores * self.speed / len(self._computing))
@@ -222,7 +221,7 @@ class PlayedService:
         return least * self._most_cores / (self.cores * self.speed)
 
     def _work(self, core_s: float) -> None:
-        """Do so much work, of all that are computing."""
+        """Do that much work, divided among all computing requests."""
         if not self.load.serial_ratio:
             each = core_s / len(self._computing)
             for one in self._computing:
@@ -238,7 +237,7 @@ class PlayedService:
 
     @property
     def _is_bound(self) -> bool:
-        """Whether its quota holds its threads back at this moment, once it is used up."""
+        """Whether its quota limits its threads at this moment, once used up."""
         return self._quota_cores < self._most_cores
 
     def _unanswered(self) -> list[_Request]:
@@ -250,7 +249,7 @@ class PlayedService:
             self._next_s = self._arrivals.next_s(self._times_rate)
 
     def _take(self, now_s: float) -> None:
-        """Requests that come now, and workers that take them up."""
+        """Accept requests that arrive now, and assign waiting ones to workers."""
         while self._next_s <= now_s + _EPS:
             self._come(now_s)
             self._next_s = self._arrivals.next_s(self._times_rate)
@@ -284,7 +283,7 @@ class PlayedService:
                 heappush(self._thinking, now_s + self._arrivals.think_s())
 
     def _set_quota(self, quota_cores: float) -> None:
-        """A new quota begins with a whole period's CPU time, as in the kernel."""
+        """A new quota begins with a full period's CPU time, as in the kernel."""
         if quota_cores != self._quota_cores:
             self._quota_cores = quota_cores
             self._budget_core_s = quota_cores * PERIOD_S
@@ -292,7 +291,7 @@ class PlayedService:
         self._plan_refill()
 
     def _plan_refill(self) -> None:
-        """Periods are followed only while the quota may hold its threads back."""
+        """Track periods only while the quota may limit its threads."""
         spent = self._budget_core_s < self._quota_cores * PERIOD_S
         if (
             self._refill_s == math.inf
@@ -304,7 +303,7 @@ class PlayedService:
 
 
 def mean_or_quantile(values: Sequence[float], quantile: float | None) -> float:
-    """What a target is held against."""
+    """The value that is compared with a target."""
     if quantile is None:
         return math.fsum(values) / len(values)
     return sorted(values)[min(len(values) - 1, int(quantile * len(values)))]

@@ -1,8 +1,5 @@
-"""The Runtime port over a simulated world: containers, their counters and sidecar lines.
-
-Owns container states, faults and what an agent would see of them. It must not share cores (the
-world does) nor compute anything for a policy that a real engine would not tell.
-"""
+"""The Runtime port over a simulated world: containers, counters, sidecar lines and faults. It
+reveals nothing that a real engine would not."""
 
 from __future__ import annotations
 
@@ -38,17 +35,17 @@ class _Container:
     started_at_s: float | None = None
     exit_code: int | None = None
     used_before_core_s: float = 0.0
-    """CPU time of its job before this start: the kernel counts anew."""
+    """CPU time of its job before this start: the kernel's counter restarts."""
     ran_before_s: float = 0.0
     throttled_before_s: float = 0.0
     begun: bool = True
-    """Its first start is still under way: an engine lists no container yet."""
+    """Its first start is in progress: the engine does not list it yet."""
     bad_lines: int = 0
-    """Lines that an agent refuses, over this container's life."""
-    told: Report | None = None
-    """The last line that came through: kept only where faults are planned."""
+    """Number of lines that an agent refuses, over this container's life."""
+    last_line: Report | None = None
+    """The last line reported: kept only where faults are planned."""
     last: ContainerFact | None = None
-    """What was told of it since it exited: nothing changes any more."""
+    """The fact after its exit, which no longer changes."""
 
 
 class SimulatedRuntime:
@@ -60,7 +57,7 @@ class SimulatedRuntime:
     def __init__(self, trace: Trace, seed: int = 0) -> None:
         self.world = World(trace.node.cores, trace.host, trace.full_speed)
         self.loads: dict[str, Computation] = {}
-        """What each job computes, also before and after it has a container."""
+        """Each job's computation, also before and after it has a container."""
         self._trace = trace
         self._jobs = {job.name: job for job in trace.jobs}
         self._containers: dict[str, _Container] = {}
@@ -70,7 +67,7 @@ class SimulatedRuntime:
             self._plan(job)
 
     def observe(self, now_s: float) -> Observation:
-        """Let the world pass exactly to `now_s`, and tell what an agent would find."""
+        """Advance the world exactly to `now_s`, and return what an agent would observe."""
         self.world.advance(now_s)
         present = self._containers.values()
         return Observation(
@@ -90,7 +87,7 @@ class SimulatedRuntime:
         """Everything that was begun goes on by itself."""
 
     def apply(self, action: Action, now_s: float) -> Outcome:
-        """Carry it out at once; a start is begun, and runs after the job's start-up time."""
+        """Apply it immediately; a start takes the job's start-up time."""
         self.world.advance(now_s)
         container = self._containers.get(action.job)
         if isinstance(action, Start):
@@ -110,16 +107,16 @@ class SimulatedRuntime:
         return Outcome(action, "done")
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
-        """One after the other, which takes no time here."""
+        """Apply one after the other, without taking time."""
         return tuple(self.apply(action, now_s) for action in actions)
 
     def pass_until(self, until_s: float) -> float:
-        """Let the world pass to then, or to the first event that would wake an agent; when."""
+        """Advance the world to then, or to the first event that wakes an agent; returns when."""
         self.world.advance(until_s, until_news=True)
         return self.world.now_s
 
     def unfinished(self) -> bool:
-        """Whether a container is there that still has something to do."""
+        """Whether some container still has work to do."""
         return any(one.state is not ContainerState.EXITED for one in self._containers.values())
 
     # ------------------------------------------------------------------ containers
@@ -166,7 +163,7 @@ class SimulatedRuntime:
         if work_core_s:
             process.load = StartUp(work_core_s, self.loads[container.job.name])
         self.world.begin(process)
-        self.world.tell()
+        self.world.announce()
 
     def _limit(self, container: _Container, limits: Limits, cpu_shares: int) -> None:
         cores, grain = limits.cpu_cores, self._trace.node.grain_cores
@@ -178,7 +175,7 @@ class SimulatedRuntime:
         self.world.changed()
 
     def _ended(self, name: str) -> None:
-        """Its load came to its end by itself."""
+        """Its computation has ended by itself."""
         process = self._containers[name].process
         if isinstance(process.load, StartUp):
             process.load = process.load.load
@@ -191,15 +188,15 @@ class SimulatedRuntime:
         container.state = ContainerState.EXITED
         container.exit_code = exit_code
         container.last = None
-        self.world.tell()
+        self.world.announce()
 
     def _halt(self, container: _Container) -> None:
-        """Its process ends without having finished."""
+        """Its process ends unfinished."""
         if container.state is ContainerState.RUNNING:
             self.world.end(container.job.name)
             container.process.load.crash()
 
-    # ------------------------------------------------------------------ what a trace plans
+    # ------------------------------------------------------------------ planned events
 
     def _plan(self, job: SimulatedJob) -> None:
         load = self.loads[job.name]
@@ -229,16 +226,16 @@ class SimulatedRuntime:
             container.state = ContainerState.RESTARTING
             self._run_later(container)
 
-    # ------------------------------------------------------------------ what an agent sees
+    # ------------------------------------------------------------------ observation
 
     def _fact(self, one: _Container, now_s: float) -> ContainerFact:
         if one.state is not ContainerState.EXITED:
-            return self._told_now(one, now_s)
+            return self._observed(one, now_s)
         if one.last is None or one.last.reports:
-            one.last = self._told_now(one, now_s)
+            one.last = self._observed(one, now_s)
         return one.last
 
-    def _told_now(self, one: _Container, now_s: float) -> ContainerFact:
+    def _observed(self, one: _Container, now_s: float) -> ContainerFact:
         process = one.process
         return ContainerFact(
             job=one.job.name,
@@ -268,26 +265,26 @@ class SimulatedRuntime:
         lines = load.lines(now_s)
         if not one.job.faults:
             return tuple(lines)
-        told: list[Report] = []
+        passed: list[Report] = []
         for line in lines:
-            in_force = [fault for fault in one.job.faults if _holds(fault, line.received_s)]
-            kinds = {fault.kind for fault in in_force}
+            active = [fault for fault in one.job.faults if _holds(fault, line.received_s)]
+            kinds = {fault.kind for fault in active}
             if "silent" in kinds:
                 continue
             if "nan" in kinds:
                 one.bad_lines += 1
                 continue
-            factor = math.prod(fault.factor for fault in in_force if fault.kind == "lying")
+            factor = math.prod(fault.factor for fault in active if fault.kind == "lying")
             true = line if factor == 1.0 else falsified(line, factor)
             if "frozen" in kinds:
-                true = repeated(one.told or true, line.received_s)
-            one.told = true
-            told.append(true)
-        return tuple(told)
+                true = repeated(one.last_line or true, line.received_s)
+            one.last_line = true
+            passed.append(true)
+        return tuple(passed)
 
 
 def _loaded(job: SimulatedJob, seed: int) -> Computation:
-    # By name, so that one job's draws depend on no other's, nor on the order of jobs.
+    # Seeded by name, so that draws are independent of other jobs and their order.
     own = f"{seed}/{job.name}"
     if isinstance(job.load, ServiceLoad) and job.load.loop is not None:
         return PlayedService(job.load, job.spec.target, own)

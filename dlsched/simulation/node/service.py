@@ -1,11 +1,8 @@
-"""An inference service under a given number of cores: latency, throughput, queue and reports.
+"""An inference service under a given number of cores, with requests as counts.
 
-Owns one service's requests. They are not played one by one: what passes between two changes is a
-count, and its latencies are a bounded number of draws that stand for all of them.
-
-Latency is a + w / c with c = min(cores, threads). Closed loop: one client, who asks again when it
-is answered. Open loop: Poisson arrivals at one server; waiting is that of a queue of such arrivals
-in the long run (Pollaczek and Khinchine), plus the backlog that an overload has left.
+Between two changes a bounded number of drawn latencies represents the requests. Latency is a + w /
+c with c = min(cores, threads). Closed loop: one client. Open loop: Poisson arrivals at one server,
+with the stationary wait of Pollaczek and Khinchine plus the backlog of an overload.
 """
 
 from __future__ import annotations
@@ -22,16 +19,16 @@ from dlsched.simulation.node.loops import TABLE, work_factors
 from dlsched.simulation.node.workloads import ServiceLoad
 
 BAND_RATIO = 0.1
-"""A latency is at its target within this part of it, on either side."""
+"""Relative tolerance within which a latency is at its target."""
 
 _DRAWS = 8
-"""At most so many latencies stand for all that were answered at one pace."""
+"""Maximum of drawn latencies that represent all answers at one pace."""
 _SATURATED = 0.98
-"""Beyond this load the queue in the long run says nothing: the backlog does."""
+"""Load beyond which there is no stationary queue, only the backlog."""
 _EPS = 1e-9
 
 
-class Tally:
+class LatencyTally:
     """Latencies that were not reported yet."""
 
     def __init__(self) -> None:
@@ -40,7 +37,7 @@ class Tally:
         self._buckets: dict[int, int] = {}
 
     def add(self, latency_s: float, count: int = 1) -> None:
-        """So many requests that took so long each."""
+        """Add that many requests of that latency."""
         latency_s = min(latency_s, LONGEST_S)
         self._count += count
         self._sum_s += count * latency_s
@@ -48,7 +45,7 @@ class Tally:
         self._buckets[bucket] = self._buckets.get(bucket, 0) + count
 
     def take(self) -> LatencySketch | None:
-        """All of them, and begin again; None: there are none."""
+        """The sketch of all of them, then begin again; None: there are none."""
         latency = None
         if self._count:
             latency = LatencySketch(self._count, self._sum_s, in_order(self._buckets))
@@ -58,7 +55,7 @@ class Tally:
 
 
 class Service:
-    """Answers requests for as long as it runs."""
+    """Answers requests while it runs."""
 
     def __init__(self, load: ServiceLoad, target: Target | None, chance: random.Random) -> None:
         self.load = load
@@ -66,7 +63,7 @@ class Service:
         self.cores = 0.0
         self.throttled = False
         self.within_s = 0.0
-        """Seconds in which the true latency was at the target, 10 % to either side."""
+        """Seconds in which the true latency was within 10 % of the target."""
         self.met_s = 0.0
         """Seconds in which it was at most the target."""
         self.work_core_s = load.work_core_s
@@ -81,27 +78,27 @@ class Service:
         self._busy = False
         self._answered = 0.0
         self._last_line_s = -math.inf
-        self._tally = Tally()
+        self._tally = LatencyTally()
 
     @property
     def changes_by_itself(self) -> bool:
-        """Whether its queue has filled or emptied, so that it wants other cores than it did."""
+        """Whether its queue has filled or emptied, which changes the cores that it wants."""
         return self._busy != (self._backlog >= 1.0)
 
     @property
     def true_latency_s(self) -> float:
-        """What the target is held against, at the present pace: no noise, no window."""
+        """The value compared with the target, at the present pace, without noise."""
         return self._true_s + self._backlog * self._pace_s if self._backlog else self._true_s
 
     def shift(self, work: float, arrivals: float) -> None:
-        """From now on so many times the work and the arrivals of its load."""
+        """Multiply the load's work and arrivals by these factors from now on."""
         self._close()
         self.work_core_s = self.load.work_core_s * work
         if self.load.arrivals_per_s is not None:
             self.arrivals_per_s = self.load.arrivals_per_s * arrivals
 
     def wants_cores(self, quota_cores: float) -> float:
-        """The mean use that it has where nobody else is on the node."""
+        """Its mean use when alone on the node."""
         speed = min(self.load.threads, quota_cores)
         self._full_s = self.load.overhead_s + self.work_core_s / speed
         most = self.work_core_s / self._full_s
@@ -111,7 +108,7 @@ class Service:
         return min(most, self.arrivals_per_s * self.work_core_s)
 
     def grant(self, cores: float, quota_cores: float) -> None:
-        """From now on it has so many cores in the mean; less than it wants makes it slower."""
+        """Set its mean cores; less than it wants makes it slower."""
         wants = self.wants_cores(quota_cores)
         self.cores = cores
         alone = cores >= wants * (1.0 - _EPS)
@@ -122,14 +119,14 @@ class Service:
             self._close()
             self._pace_s = pace_s
         self._wait_s = self._queue_wait_s()
-        self._true_s = self._steady_s()
+        self._true_s = self._stationary_s()
 
     def ends_in_s(self) -> float:
-        """A service does not end."""
+        """Infinite: a service does not end."""
         return math.inf
 
     def finish(self, now_s: float) -> None:
-        """A service does not end."""
+        """Never called: a service does not end."""
 
     def advance(self, _now_s: float, elapsed_s: float) -> None:
         """Let time pass at the present pace."""
@@ -152,12 +149,12 @@ class Service:
         self._answered += served
 
     def crash(self) -> None:
-        """Its process is gone, and with it the queue and what was not reported yet."""
+        """Its process is gone, with the queue and what was not reported yet."""
         self._backlog = self._answered = 0.0
         self._tally.take()
 
     def lines(self, now_s: float) -> Sequence[Report]:
-        """The line that its reporter wrote, if it is time for one."""
+        """The line of its reporter, if one is due."""
         if now_s - self._last_line_s < self.load.report_s - 1e-6:
             return ()
         self._last_line_s = now_s
@@ -173,15 +170,15 @@ class Service:
     # ------------------------------------------------------------------ arithmetic
 
     def _queue_wait_s(self) -> float:
-        """Mean wait in the queue in the long run; 0 in a closed loop."""
+        """Stationary mean wait in the queue; 0 in a closed loop."""
         if self.arrivals_per_s is None:
             return 0.0
         load = min(_SATURATED, self.arrivals_per_s * self._pace_s)
         part = (self._pace_s - self.load.overhead_s) / self._pace_s * self.load.noise
         return load * self._pace_s * (1.0 + part * part) / (2.0 * (1.0 - load))
 
-    def _steady_s(self) -> float:
-        """Mean or quantile of the latency, whichever the target asks for, without a backlog."""
+    def _stationary_s(self) -> float:
+        """Mean or quantile of the latency, as the target asks, without a backlog."""
         quantile = self._target.quantile if self._target else None
         if quantile is None:
             return self._pace_s + self._wait_s
@@ -189,7 +186,7 @@ class Service:
         rank = min(TABLE - 1, int(quantile * TABLE))
         if not self._wait_s:
             return a + busy_s * self._factors[rank]
-        # 97 and 256 have no divisor in common: each part of the waits meets all of the works.
+        # 97 and 256 are coprime, so that waits and works are combined evenly.
         waits = (self._wait(((index * 97) % TABLE + 0.5) / TABLE) for index in range(TABLE))
         return sorted(
             a + busy_s * factor + wait_s
@@ -197,7 +194,7 @@ class Service:
         )[rank]
 
     def _wait(self, part: float) -> float:
-        """The wait that this part of requests does not exceed: none, or exponential."""
+        """That quantile of the waits: none, or exponential."""
         load = min(_SATURATED, (self.arrivals_per_s or 0.0) * self._pace_s)
         if part <= 1.0 - load:
             return 0.0
@@ -216,11 +213,11 @@ class Service:
         many = count > _DRAWS
         turn = 0
         if many:
-            # A draw from each part has hardly any noise in its mean: add that of all requests.
+            # Stratified draws have hardly any noise in their mean: add that of all requests.
             noise = self._chance.gauss(0.0, self.load.noise / math.sqrt(count))
             busy_s *= max(0.1, 1.0 + noise)
             turn = int(chance() * draws)
-        # What does not divide evenly falls to no part more often than to another.
+        # The remainder is spread evenly over the strata.
         before = turn // draws
         for index in range(draws):
             part = (index + chance()) / draws if many else chance()
@@ -240,7 +237,7 @@ def quantile_factor(noise: float, quantile: float | None) -> float:
 
 
 def _poisson(chance: random.Random, mean: float) -> int:
-    """So many arrivals, where `mean` are expected."""
+    """A Poisson draw with that mean."""
     if mean > 30.0:
         return max(0, round(chance.gauss(mean, math.sqrt(mean))))
     left, count = math.exp(-mean), 0

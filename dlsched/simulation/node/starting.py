@@ -1,7 +1,4 @@
-"""What a process computes before its first step or request: importing a framework, reading weights.
-
-Owns one start's work. It must not know what comes after, but for the account that it is put on.
-"""
+"""A process's work before its first step or request: importing a framework, reading weights."""
 
 from __future__ import annotations
 
@@ -14,11 +11,11 @@ from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
 
 Computation = Service | PlayedService | Training
-"""What one job computes, as it runs."""
+"""What one job computes."""
 
 
 class StartUp:
-    """So much work on one thread, for which `load` stands idle and is charged."""
+    """Work on one thread, charged to `load`, which is idle meanwhile."""
 
     changes_by_itself = False
 
@@ -34,11 +31,11 @@ class StartUp:
         return self.load.usage_core_s
 
     def wants_cores(self, quota_cores: float) -> float:
-        """One thread, as far as the quota goes."""
+        """One thread, or the quota."""
         return min(1.0, quota_cores)
 
     def grant(self, cores: float, quota_cores: float) -> None:
-        """From now on it has so many cores."""
+        """Set its cores."""
         self._cores = cores
         self.throttled = quota_cores < 1.0 and cores > 0.99 * quota_cores
 
@@ -53,13 +50,13 @@ class StartUp:
         self._left_core_s -= used
 
     def finish(self, _now_s: float) -> None:
-        """It is done, at exactly this time: rounding must not leave a rest."""
+        """End at exactly this time, without a rest from rounding."""
         self.load.usage_core_s += self._left_core_s
         self._left_core_s = 0.0
 
     def crash(self) -> None:
-        """Its process is gone; the next start begins anew."""
+        """Does nothing: the next start begins again."""
 
     def lines(self, _now_s: float) -> Sequence[Report]:
-        """Nothing: its reporter is not there yet."""
+        """None: there is no reporter yet."""
         return ()

@@ -1,7 +1,4 @@
-"""A training under a given number of cores: steps, evaluations, and the exact times of its tiers.
-
-Owns one training's progress. It must not know who else is on the node.
-"""
+"""A training under a given number of cores: steps, evaluations, exact times of its tiers."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from dlsched.model.spec import AccuracyTarget, Target, Tier
 from dlsched.simulation.node.workloads import TrainingLoad
 
 LINE_INTERVAL_S = 1.0
-"""A reporter writes at most so often; what comes sooner replaces what is not written yet."""
+"""Minimum time between two lines of a reporter; a later value replaces an unwritten one."""
 
 _DONE_STEPS = 1e-9
 
@@ -39,15 +36,14 @@ class Training:
 
     @property
     def changes_by_itself(self) -> bool:
-        """Whether what it wants may change without an event; never, for a training."""
         return False
 
     def wants_cores(self, quota_cores: float) -> float:
-        """The most that it can use."""
+        """The most cores that it can use."""
         return min(self.load.threads, quota_cores)
 
     def grant(self, cores: float, quota_cores: float) -> None:
-        """From now on it has so many cores."""
+        """Set its cores."""
         self.cores = cores
         self.throttled = quota_cores < self.load.threads and cores > 0.99 * quota_cores
 
@@ -57,7 +53,7 @@ class Training:
         return left * self.load.work_core_s / self.cores if self.cores > 0 else math.inf
 
     def advance(self, now_s: float, elapsed_s: float) -> None:
-        """Let time pass at the present rate; `now_s` is when it begins."""
+        """Let time pass at the present rate; `now_s` is the beginning."""
         used = self.cores * elapsed_s
         if used <= 0:
             return
@@ -72,7 +68,7 @@ class Training:
             self._report(step, now_s + min(elapsed_s, self._takes_s(step - before)))
 
     def finish(self, now_s: float) -> None:
-        """Its last step is done, at exactly this time: rounding must not leave a rest."""
+        """End at exactly this time, without a rest from rounding."""
         self._steps = float(self.load.steps)
         self.completed_s = now_s
         for tier in self._tiers:
@@ -82,7 +78,7 @@ class Training:
             self._report(self._evaluated, now_s)
 
     def crash(self) -> None:
-        """Its process is gone: back to the last checkpoint."""
+        """Go back to the last checkpoint."""
         every = self.load.checkpoint_every
         kept = 0 if every is None else int(self._steps) // every * every
         self._steps = float(kept)
@@ -90,7 +86,7 @@ class Training:
         self._lines.clear()
 
     def lines(self, _now_s: float) -> Sequence[Report]:
-        """What its reporter wrote since it was last asked."""
+        """The lines of its reporter since the last call."""
         lines, self._lines = self._lines, []
         return lines
 

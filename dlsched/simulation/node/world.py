@@ -1,8 +1,5 @@
-"""The node as it runs: processes that share its cores, others' load, and a list of coming events.
-
-Owns the passing of simulated time. It goes from event to event, so a training ends and a tier is
-reached at the exact moment. It must not know containers, policies or cycles.
-"""
+"""The running node: processes that share its cores, other load, and an event queue. It goes from
+event to event, so that a training ends and a tier is reached at the exact moment."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ _SAME_MOMENT_S = 1e-9
 
 @dataclass(slots=True)
 class Process:
-    """What runs in one container, under its limits."""
+    """A process in a container, with its limits."""
 
     name: str
     load: Computation | StartUp
@@ -30,17 +27,17 @@ class Process:
     quota_cores: float = math.inf
     cpu_shares: int = DEFAULT_SHARES
     idle: bool = False
-    """In the kernel's idle class, where all weigh the same: it has what the others leave."""
+    """In the kernel's idle class: it shares equally what the others leave."""
     ran_s: float = 0.0
     throttled_s: float = 0.0
     ends_at_s: float = math.inf
     wants_cores: float = 0.0
     moved: bool = True
-    """Whether something happened in it since its wants were asked for."""
+    """Whether its wanted cores may have changed."""
 
 
 class World:
-    """Processes on a node of so many cores, at one moment of simulated time."""
+    """Processes on a node at one moment of simulated time."""
 
     def __init__(
         self, cores: float, host: Iterable[HostLoad] = (), full_speed: float = 1.0
@@ -63,7 +60,7 @@ class World:
             self.at(load.at_s + load.for_s, lambda key=key: self._host_ends(key))  # type: ignore[misc]
 
     def at(self, when_s: float, act: Callable[[], None]) -> None:
-        """Let something happen at that time; of one time, in the order that it was planned."""
+        """Schedule an event; events of the same time happen in the order of scheduling."""
         self._planned += 1
         heapq.heappush(self._agenda, (when_s, self._planned, act))
 
@@ -73,34 +70,34 @@ class World:
             process.load.begin(self.now_s)
         self._running[process.name] = process
         process.moved = True
-        # The order of arrival must not show, not even in the last digit of a sum.
+        # The order of arrival must not affect even the last digit of a sum.
         self._running = dict(sorted(self._running.items()))
         self.changed()
 
     def end(self, name: str) -> None:
-        """A process is gone; nothing happens when it is not there."""
+        """A process ends, if it is there."""
         if self._running.pop(name, None) is not None:
             self.changed()
 
     def changed(self) -> None:
-        """Limits are others than before: divide the cores anew."""
+        """Limits have changed: divide the cores again."""
         self._stale = True
         for process in self._running.values():
             process.moved = True
 
-    def tell(self) -> None:
-        """What happens now is news that would wake an agent."""
+    def announce(self) -> None:
+        """Mark the present event as one that wakes an agent."""
         self._news = True
 
     @property
     def used_cores(self) -> float:
-        """What all of them use now."""
+        """Cores in use now by all processes."""
         if self._stale:
             self._share()
         return self._used_cores
 
     def advance(self, until_s: float, *, until_news: bool = False) -> None:
-        """Let time pass exactly to `until_s`, or only to the first news on the way."""
+        """Let time pass exactly to `until_s`, or only to the first event that wakes an agent."""
         self._news = False
         while True:
             self._happen()
@@ -125,7 +122,7 @@ class World:
         self.now_s = to_s
 
     def _happen(self) -> None:
-        """All that is due now."""
+        """Handle everything due now."""
         if self._ends_at_s <= self.now_s:
             for process in list(self._running.values()):
                 if process.ends_at_s <= self.now_s + _SAME_MOMENT_S:
@@ -146,7 +143,7 @@ class World:
         idle_claims: list[Claim] = []
         for process in self._running.values():
             load = process.load
-            # Between its own moments nothing changes in a service whose requests are played.
+            # A played service changes only at its own events.
             if process.moved or not isinstance(load, PlayedService):
                 process.wants_cores = load.wants_cores(process.quota_cores)
             elif not process.wants_cores:

@@ -1,6 +1,6 @@
 """Traces: a stretch of work on one node as YAML, strictly read, written, generated, recorded.
 
-Owns the format. It must not simulate.
+This package only holds the format; `run` simulates.
 
 The format, version 1 (durations with their unit; only what has no default must be there)::
 
@@ -34,7 +34,7 @@ The format, version 1 (durations with their unit; only what has no default must 
         faults:
           - {kind: silent, at: 5m, for: 1m}           # no reports; without `for`: to the end
           - {kind: lying, at: 8m, for: 1m, factor: 0.5}   # reports times that
-          - {kind: frozen, at: 20m, for: 1m}          # reports repeat what was told last
+          - {kind: frozen, at: 20m, for: 1m}          # reports repeat the last one
           - {kind: nan, at: 25m, for: 1m}             # reports without a number: all refused
           - {kind: crash, at: 9m}
       - name: camera

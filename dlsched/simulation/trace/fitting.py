@@ -1,8 +1,5 @@
-"""Response curves from what was seen: work a step, start-up, threads; a service's latency law.
-
-Owns the arithmetic, robust against single outliers throughout. It must not know journals, nor what
-becomes of the numbers.
-"""
+"""Fits of recorded jobs: work per step, start-up, threads; a service's latency law. All fits are
+robust against single outliers."""
 
 from __future__ import annotations
 
@@ -16,33 +13,33 @@ from dataclasses import dataclass
 from dlsched.simulation.trace.observed import Attempt, Window
 
 _PAIRS_OF = 150
-"""So many points of an attempt are paired with each other."""
+"""Points of an attempt that are paired with each other at most."""
 _ATTEMPTS_MAX = 10
-"""Of more attempts than that, those with the most points tell."""
+"""Attempts that are used at most: those with the most points."""
 _LEAST_S = 3.0
-"""Shorter windows tell nothing of the cores used."""
+"""Shorter windows are not used to estimate the cores used."""
 _LEAST_LATENCY_S = 1e-9
-"""Nothing answers faster, whatever a container says."""
+"""Lower bound of a credible latency."""
 _LEVEL_CORES = 0.05
-"""Ceilings that differ by less are one level."""
+"""Ceilings that differ by less count as equal."""
 _FREE_RATIO = 0.9
-"""Who uses less of a ceiling in the mean is not held back by it."""
+"""A job that uses less of its ceiling in the mean is not limited by it."""
 _WHOLE_RATIO = 0.05
-"""Threads so near to a whole number are that number."""
+"""Relative tolerance for rounding threads to a whole number."""
 _SHIFT_RATIO, _SHIFT_LEAST_S = 1.25, 60.0
-"""A load is another one when it differs by that factor, for at least so long."""
+"""A load has shifted when it differs by this factor, for at least this long."""
 SHIFTS_MAX = 100
-"""A load that comes and goes all day long is cut no more often than that."""
+"""Shifts of a load at most."""
 _BUCKET_CV = 0.02 / math.sqrt(12.0)
-"""What counting in buckets 2 % wide adds to a coefficient of variation, in quadrature."""
+"""Coefficient of variation added by buckets 2 % wide, in quadrature."""
 _ALMOST_BEST, _ALMOST_BEST_RATIO = 1.1, 0.01
-"""So much more of a relative error does not speak against fewer threads."""
+"""Increase of the relative error up to which fewer threads are preferred."""
 _SPREAD_RATIO = 1.2
-"""Latencies must differ by that factor before they can tell an open loop from a closed one."""
+"""Factor by which latencies must differ to distinguish an open loop from a closed one."""
 
 
 def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
-    """The value that half of the weight lies below; pairs are (value, weight). Not of nothing."""
+    """The value below which half of the weight lies; pairs are (value, weight), at least one."""
     ordered = sorted(pairs)
     half, below = math.fsum(weight for _, weight in ordered) / 2.0, 0.0
     for value, weight in ordered:
@@ -56,10 +53,10 @@ def weighted_median(pairs: Iterable[tuple[float, float]]) -> float:
 
 
 def step_work(attempts: Sequence[Attempt]) -> tuple[float, float] | None:
-    """Core-seconds a step and before the first one; None when the steps do not tell.
+    """Core-seconds per step and before the first one; None when the steps do not suffice.
 
-    The slope is Theil's and Sen's (the median over pairs, by their distance), the intercept the
-    median of what is left.
+    The slope is the Theil-Sen estimate (median over pairs, weighted by distance), the intercept the
+    median residual.
     """
     slopes: list[tuple[float, float]] = []
     for one in sorted(attempts, key=lambda one: len(one.points))[-_ATTEMPTS_MAX:]:
@@ -86,17 +83,17 @@ def step_work(attempts: Sequence[Attempt]) -> tuple[float, float] | None:
 
 
 def threads(windows: Sequence[Window]) -> tuple[float, bool] | None:
-    """How many cores can be used, and whether nothing held that back; None: too short to tell.
+    """The number of usable cores, and whether it was unlimited; None: too little data.
 
-    Where nothing held it back, what was used in the mean under one ceiling. Else the most that was
-    used in any one window, and then on to the next whole number: threads are whole.
+    Without a limit it is the mean use under one ceiling. Otherwise it is the most used in any
+    window, rounded up to the next whole number.
     """
     levels: dict[float | None, list[Window]] = {}
     brief: dict[float, list[Window]] = {}
     held = 0.0
     for one in windows:
         if one.length_s < _LEAST_S:
-            # A policy that acts every few seconds leaves no others: together they tell.
+            # A policy that acts every few seconds leaves only short windows: merge them.
             brief.setdefault(math.ceil(one.ceiling_cores or 0.0), []).append(one)
             continue
         if one.contended:
@@ -131,15 +128,15 @@ def _snapped(cores: float) -> float:
 
 
 def curve_points(values: Iterable[tuple[int, float]], most: int) -> tuple[tuple[int, float], ...]:
-    """At most so many points through the values: medians of a step, then of three neighbours."""
+    """Points through the values, at most that many: medians by step, then of three neighbours."""
     by_step: dict[int, list[float]] = {}
     for step, value in values:
         by_step.setdefault(step, []).append(value)
     steps = sorted(by_step)
-    told = [statistics.median(by_step[step]) for step in steps]
-    smooth = [statistics.median(told[max(0, at - 1) : at + 2]) for at in range(len(told))]
-    if told:
-        smooth[0], smooth[-1] = told[0], told[-1]
+    medians = [statistics.median(by_step[step]) for step in steps]
+    smooth = [statistics.median(medians[max(0, at - 1) : at + 2]) for at in range(len(medians))]
+    if medians:
+        smooth[0], smooth[-1] = medians[0], medians[-1]
     last = len(steps) - 1
     kept = range(last + 1)
     if last >= most:
@@ -151,8 +148,8 @@ def curve_points(values: Iterable[tuple[int, float]], most: int) -> tuple[tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """A stretch of a service's time with one work a request and one rate of them."""
+class LoadPhase:
+    """A period of constant work per request and request rate."""
 
     at_s: float
     work_core_s: float
@@ -161,105 +158,106 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Law:
-    """latency = overhead + work / min(cores, threads), and how its requests come."""
+    """latency = overhead + work / min(cores, threads), and how requests arrive."""
 
-    phases: tuple[Phase, ...]
+    phases: tuple[LoadPhase, ...]
     overhead_s: float
     threads: float
     noise: float
     clients: float | None
-    """Of a closed loop: how many wait at once, in the mean; None: open loop."""
+    """Mean number of waiting clients of a closed loop; None: open loop."""
     known: bool
-    """Whether ceilings differed enough to tell overhead and threads apart."""
+    """Whether ceilings differed enough to identify overhead and threads."""
 
 
 def service_law(windows: Sequence[Window], cores: float) -> Law | None:
-    """The law of these windows on a node of so many cores; None without a request."""
-    told = [
+    """The law of these windows on a node of that many cores; None without a request."""
+    windows = [
         one
         for one in windows
         if one.count and one.mean_s >= _LEAST_LATENCY_S and one.used_core_s > 0
     ]
-    if not told:
+    if not windows:
         return None
-    clients = _clients(told)
-    phases = _phases(told, open_loop=clients is None)
-    works = [_at(phases, one.at_s).work_core_s * (clients or 1.0) for one in told]
-    pairs = [(one, work) for one, work in zip(told, works, strict=True) if not one.contended]
+    clients = _clients(windows)
+    phases = _phases(windows, open_loop=clients is None)
+    works = [_at(phases, one.at_s).work_core_s * (clients or 1.0) for one in windows]
+    pairs = [(one, work) for one, work in zip(windows, works, strict=True) if not one.contended]
     full = not pairs
     if full:
-        pairs = list(zip(told, works, strict=True))
-    used = max(one.used_cores for one in told)
+        pairs = list(zip(windows, works, strict=True))
+    used = max(one.used_cores for one in windows)
     noise = 0.0
-    # The waits depend on the noise, and the noise on the waits.
+    # Fixed-point iteration: the waits depend on the noise, and the noise on the waits.
     for _ in range(3):
         paces = [_pace_s(one, noise) if clients is None else one.mean_s for one, _ in pairs]
         overhead_s, most, known = _overhead_and_threads(pairs, paces, used, cores, contended=full)
         noise = _noise(pairs, paces, overhead_s)
     if clients is not None and clients != 1.0:
         phases = tuple(
-            Phase(one.at_s, one.work_core_s * clients, one.rate_per_s / clients) for one in phases
+            LoadPhase(one.at_s, one.work_core_s * clients, one.rate_per_s / clients)
+            for one in phases
         )
     return Law(phases, overhead_s, most, noise, clients, known)
 
 
-def _clients(told: Sequence[Window]) -> float | None:
-    """How many requests are under way at once, if they follow the answers; None: they do not."""
-    under_way = weighted_median((one.rate_per_s * one.mean_s, one.length_s) for one in told)
-    latencies = [math.log(one.mean_s) for one in told]
+def _clients(windows: Sequence[Window]) -> float | None:
+    """Mean number of requests in flight, in a closed loop; None: it is open."""
+    in_flight = weighted_median((one.rate_per_s * one.mean_s, one.length_s) for one in windows)
+    latencies = [math.log(one.mean_s) for one in windows]
     ordered = sorted(latencies)
     spread = ordered[int(0.9 * len(ordered))] - ordered[int(0.1 * len(ordered))]
-    if len(told) >= 4 and spread > math.log(_SPREAD_RATIO):
-        # Twice as slow is half as many where the next waits for the last, and as many otherwise.
-        rates = [math.log(one.rate_per_s) for one in told]
+    if len(windows) >= 4 and spread > math.log(_SPREAD_RATIO):
+        # In a closed loop twice the latency means half the rate, in an open one the same rate.
+        rates = [math.log(one.rate_per_s) for one in windows]
         follows = statistics.linear_regression(latencies, rates).slope < -0.5
     else:
-        follows = under_way >= 0.8
+        follows = in_flight >= 0.8
     if not follows:
         return None
-    return 1.0 if 0.8 <= under_way <= 1.2 else under_way
+    return 1.0 if 0.8 <= in_flight <= 1.2 else in_flight
 
 
-def _phases(told: Sequence[Window], *, open_loop: bool) -> tuple[Phase, ...]:
-    """The record cut where the work a request, or the rate of an open loop, changed for long."""
-    cuts = {0, *_cuts(told, [math.log(max(one.work_core_s, 1e-9)) for one in told])}
+def _phases(windows: Sequence[Window], *, open_loop: bool) -> tuple[LoadPhase, ...]:
+    """The record cut where the work per request, or an open loop's rate, changed for long."""
+    cuts = {0, *_cuts(windows, [math.log(max(one.work_core_s, 1e-9)) for one in windows])}
     if open_loop:
-        cuts |= {*_cuts(told, [math.log(one.rate_per_s) for one in told])}
+        cuts |= {*_cuts(windows, [math.log(one.rate_per_s) for one in windows])}
     found = []
-    for begin, end in itertools.pairwise([*sorted(cuts), len(told)]):
-        part = told[begin:end]
+    for begin, end in itertools.pairwise([*sorted(cuts), len(windows)]):
+        part = windows[begin:end]
         typical = weighted_median((one.work_core_s, one.count) for one in part)
         sane = [one for one in part if 0.5 <= one.work_core_s / max(typical, 1e-12) <= 2.0] or part
         count = sum(one.count for one in sane)
         work = math.fsum(one.used_core_s for one in sane) / count
         rate = sum(one.count for one in part) / math.fsum(one.length_s for one in part)
-        found.append(Phase(part[0].at_s, work, rate))
+        found.append(LoadPhase(part[0].at_s, work, rate))
     return tuple(found)
 
 
-def _cuts(told: Sequence[Window], logs: Sequence[float]) -> list[int]:
-    """Where the level of a series changes for long, by splitting it where that explains most."""
+def _cuts(windows: Sequence[Window], logs: Sequence[float]) -> list[int]:
+    """Change points of a series: repeatedly split where a split explains most."""
     cuts: list[int] = []
-    splits = _split(told, logs, 0, len(told))
+    splits = _split(windows, logs, 0, len(windows))
     while splits and len(cuts) < SHIFTS_MAX:
         _, begin, cut, end = heapq.heappop(splits)
         cuts.append(cut)
-        for split in (*_split(told, logs, begin, cut), *_split(told, logs, cut, end)):
+        for split in (*_split(windows, logs, begin, cut), *_split(windows, logs, cut, end)):
             heapq.heappush(splits, split)
     return cuts
 
 
 def _split(
-    told: Sequence[Window], logs: Sequence[float], begin: int, end: int
+    windows: Sequence[Window], logs: Sequence[float], begin: int, end: int
 ) -> list[tuple[float, int, int, int]]:
-    """The best cut between two places, if there is one: less what it explains, begin, cut, end."""
+    """The best split between two indices, if any: negative gain, begin, cut, end."""
     size = end - begin
     if size < 4:
         return []
     ordered = sorted(logs[begin:end])
     low, high = ordered[size // 20], ordered[-1 - size // 20]
     sums = [0.0, *itertools.accumulate(min(high, max(low, log)) for log in logs[begin:end])]
-    times = [0.0, *itertools.accumulate(one.length_s for one in told[begin:end])]
+    times = [0.0, *itertools.accumulate(one.length_s for one in windows[begin:end])]
     best, cut = 0.0, 0
     for at in range(1, size):
         if min(times[at], times[-1] - times[at]) < _SHIFT_LEAST_S:
@@ -271,12 +269,12 @@ def _split(
     return [(-best / size, begin, begin + cut, end)] if cut else []
 
 
-def _at(phases: Sequence[Phase], at_s: float) -> Phase:
+def _at(phases: Sequence[LoadPhase], at_s: float) -> LoadPhase:
     return next(one for one in reversed(phases) if one.at_s <= at_s or one is phases[0])
 
 
 def _pace_s(window: Window, noise: float) -> float:
-    """The latency without the wait in the queue of an open loop: one server, Poisson arrivals."""
+    """The latency without the queue's wait, in an open loop: one server, Poisson arrivals."""
     low, high = 0.0, min(window.mean_s, 0.999 / window.rate_per_s)
     for _ in range(40):
         pace_s = (low + high) / 2.0
@@ -294,10 +292,8 @@ def _overhead_and_threads(
     *,
     contended: bool,
 ) -> tuple[float, float, bool]:
-    """Overhead and threads that explain the paces best, and whether they are told apart.
-
-    `used` are the most cores that it was seen to use.
-    """
+    """Overhead and threads that fit the paces best, and whether they are identified. `used` is the
+    maximum of cores used."""
     rows = [
         (one.used_cores if contended else one.ceiling_cores or cores, work, pace_s)
         for (one, work), pace_s in zip(pairs, paces, strict=True)
@@ -314,7 +310,7 @@ def _overhead_and_threads(
         found.append((wrong / math.fsum(weights), most, overhead_s))
     least = min(wrong for wrong, _, _ in found)
     good = [one for one in found if one[0] <= least * _ALMOST_BEST + _ALMOST_BEST_RATIO]
-    # Threads are whole: what looks like half a thread is one that waits.
+    # Threads are whole numbers: half a thread is one that waits.
     _, most, overhead_s = min(good, key=lambda one: (one[1] != round(one[1]), one[1]))
     return overhead_s, most, not contended and good[-1][1] / most < 1.5
 
@@ -322,7 +318,7 @@ def _overhead_and_threads(
 def _thread_counts(
     rows: Sequence[tuple[float, float, float]], used: float, cores: float
 ) -> list[float]:
-    """Candidates, ascending: what is used at least, and what the paces without overhead say."""
+    """Candidates, ascending: from the cores used, and from the paces without overhead."""
     least = max(1.0, used / (1.0 + _WHOLE_RATIO))
     fastest = max(work / pace_s for _, work, pace_s in rows)
     whole = [float(count) for count in range(1, math.ceil(cores) + 1) if count >= least]
@@ -333,7 +329,7 @@ def _thread_counts(
 def _noise(
     pairs: Sequence[tuple[Window, float]], paces: Sequence[float], overhead_s: float
 ) -> float:
-    """Deviation of a request's work over its mean: of the latencies, less waits and buckets."""
+    """Deviation of a request's work over its mean: the latencies' without waits and buckets."""
     found = []
     for (one, _), pace_s in zip(pairs, paces, strict=True):
         deviation = max(0.0, one.variance_s2 - (_BUCKET_CV * one.mean_s) ** 2)

@@ -1,8 +1,4 @@
-"""Traces made to order: so many jobs, a schedule, a load against capacity; the same for a seed.
-
-Owns the recipe. It must not know the file format or the simulator's arithmetic beyond
-latency = a + w / c, and how much more work than the mean a request at a quantile has.
-"""
+"""Generates traces from a recipe: number of jobs, schedule, load; deterministic for a seed."""
 
 from __future__ import annotations
 
@@ -29,20 +25,19 @@ Schedule = Literal["burst", "fixed", "random"]
 Kind = Literal["training", "inference", "mixed"]
 
 _ARRIVAL_RATIO = 0.4
-"""Random arrivals fall into this first part of the time, so that the last can end."""
+"""Random arrivals fall into this first fraction of the time, so that the last job can end."""
 FAMILIES: tuple[Family, ...] = ("power", "exponential", "plateau", "drop", "restart")
 _SILENT_S = (10.0, 30.0)
-"""Length of a stretch of silence, and of the time between two: about as long as what an agent
-remembers of a service that speaks."""
+"""Length of a period without reports, and of the time between two: about an agent's window."""
 _CHURN_RATIO = (0.2, 0.8)
-"""Services come late, or leave early, within this part of the time."""
+"""Services come late, or leave early, within this fraction of the time."""
 _LIE = (0.3, 1.0)
-"""Exponents of 2 that a liar's latencies are multiplied by, or divided: 1.23 to 2 times."""
+"""Exponents of 2 for the factor of false latencies, up or down: 1.23 to 2 times."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to generate; `demand` is that of all jobs at once, over the whole time."""
+    """What to generate; `demand` is that of all jobs together, over the whole time."""
 
     jobs: int = 10
     duration_s: float = 3600.0
@@ -52,31 +47,29 @@ class Recipe:
     cores: float = 16.0
     demand: float = 0.7
     impossible_ratio: float = 0.0
-    """Part of the services whose target no number of cores would meet."""
+    """Fraction of the services whose target no number of cores would meet."""
     gap_s: float = 40.0
-    """Between two arrivals of the fixed schedule."""
+    """Time between two arrivals of the fixed schedule."""
     stay_s: float | None = None
     """How long a service stays; None: to the end."""
     cycle_s: float = 1.0
     name: str = ""
-    """Of the trace; empty: what it is made of."""
+    """The trace's name; empty: derived from the recipe."""
     noise: float = 0.2
-    """Of the services: standard deviation of a request's work over its mean."""
+    """Standard deviation of a request's work over its mean, in services."""
     quantile: float | None = None
-    """Of the services' targets; None: they are for the mean."""
+    """Quantile of the services' targets; None: the mean."""
     change_ratio: float = 1.0
-    """Midway the work of each service becomes up to so many times as much, or as little; 1: it
-    stays."""
+    """Midway the work of each service changes by up to this factor, up or down; 1: unchanged."""
     churn_ratio: float = 0.0
-    """Part of the services that are not there all the time: half of them come late, the other
-    half leave early."""
+    """Fraction of the services that come late (half of them) or leave early."""
     stale_ratio: float = 0.0
-    """Part of the services that are silent again and again, for 10 to 30 s."""
+    """Fraction of the services that repeatedly do not report for 10 to 30 s."""
     lying_ratio: float = 0.0
-    """Part of the services that report latencies 1.23 to 2 times as long as they are, or as
-    short, at all times."""
+    """Fraction of the services whose reported latencies are wrong by a factor of 1.23 to 2, up or
+    down."""
     families: tuple[Family, ...] = FAMILIES
-    """Of the trainings' learning curves."""
+    """Families of the trainings' learning curves."""
 
 
 def generate(recipe: Recipe) -> Trace:
@@ -85,7 +78,7 @@ def generate(recipe: Recipe) -> Trace:
     kinds = [_kind(recipe, index) for index in range(recipe.jobs)]
     parts = 2.0 if len(set(kinds)) == 2 else 1.0
     demand_cores = recipe.demand * recipe.cores / parts
-    # Jobs differ ten-fold in what they need, evenly on the logarithm, as models do.
+    # Demands differ by up to a factor of ten, log-uniformly.
     drawn = [10.0 ** chance.random() for _ in kinds]
     whole = {
         kind: math.fsum(size for size, its in zip(drawn, kinds, strict=True) if its == kind)
@@ -139,7 +132,7 @@ def _arrival(recipe: Recipe, index: int, chance: random.Random) -> float:
 def _service(
     recipe: Recipe, cores: float, chance: random.Random
 ) -> tuple[ServiceLoad, LatencyTarget]:
-    """A service that needs so many cores for its target, or that no number of cores would help."""
+    """A service that needs that many cores for its target, or whose target is impossible."""
     threads = float(max(chance.choice((1, 2, 4)), math.ceil(cores)))
     work_core_s = round(0.005 * 20.0 ** chance.random(), 6)
     overhead_s = round(0.1 * work_core_s * chance.random(), 6)
@@ -153,10 +146,8 @@ def _service(
 
 
 def _disturbed(recipe: Recipe, jobs: Sequence[SimulatedJob]) -> list[SimulatedJob]:
-    """The jobs with what the recipe wants to happen to the services among them.
-
-    Each disturbance has draws of its own: the jobs are those of the recipe without it.
-    """
+    """The jobs with the recipe's disturbances of services. Each disturbance has its own draws: the
+    jobs stay those of the undisturbed recipe."""
     services = [job.name for job in jobs if isinstance(job.load, ServiceLoad)]
     there = {job.name: job for job in jobs}
 
@@ -187,7 +178,7 @@ def _disturbed(recipe: Recipe, jobs: Sequence[SimulatedJob]) -> list[SimulatedJo
 
 
 def _partly_there(job: SimulatedJob, ends_s: float, ratio: float, *, late: bool) -> SimulatedJob:
-    """The job without that part of its time, at its beginning (`late`) or its end."""
+    """The job without that fraction of its time, at its beginning (`late`) or its end."""
     at_s = round(job.arrives_s + ratio * (ends_s - job.arrives_s), 3)
     leaves_s = job.leaves_s
     if not late:
@@ -198,7 +189,7 @@ def _partly_there(job: SimulatedJob, ends_s: float, ratio: float, *, late: bool)
 
 
 def _silences(recipe: Recipe, chance: random.Random) -> tuple[Fault, ...]:
-    """Stretches of silence, from one end of the trace to the other."""
+    """Periods without reports, over the whole trace."""
     found: list[Fault] = []
     at_s = chance.uniform(*_SILENT_S)
     while at_s < recipe.duration_s:
@@ -211,7 +202,7 @@ def _silences(recipe: Recipe, chance: random.Random) -> tuple[Fault, ...]:
 def _training(
     recipe: Recipe, work_core_s: float, chance: random.Random
 ) -> tuple[TrainingLoad, Target]:
-    """A training of so much work in all; its tiers lie at a third and two thirds, about."""
+    """A training of that total work; its tiers are at about a third and two thirds."""
     steps = chance.randrange(1000, 6000)
     curve = _curve(recipe.families, steps, chance)
     load = TrainingLoad(

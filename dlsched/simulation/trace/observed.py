@@ -1,8 +1,5 @@
-"""What a journal shows of one job, gathered cycle by cycle: what the fits of a recorded trace need.
-
-Owns the gathering, in memory that grows with what was reported, not with cycles. It must not fit
-anything, nor know what a trace looks like.
-"""
+"""Gathers from a journal, cycle by cycle, what the fits of one recorded job need. Memory grows with
+what was reported, not with cycles."""
 
 from __future__ import annotations
 
@@ -16,15 +13,15 @@ from dlsched.report.buckets import bucket_value_s
 from dlsched.simulation.trace.schema import STEPS_MAX
 
 SLICE_S = 10.0
-"""A job is looked at in windows of so many seconds: enough requests, and limits seldom move."""
+"""Length of a job's windows: long enough for requests, with limits that seldom change."""
 _BINDS_RATIO = 0.9
 _SETTLES_S = 2.0
-"""After a change of limits, lines still tell of requests begun before it."""
+"""After a change of limits, reports still cover requests begun before it."""
 _WINDOWS_MAX = 20_000
 _POINTS_MAX = 50_000
-"""Of one job; a longer record is kept at half the density."""
+"""Points of one job; a longer record is thinned out by half."""
 _STEP_MAX, _METRICS_MAX = STEPS_MAX // 2, 8
-"""A job reports what it likes; no more of it is kept."""
+"""Bounds of what a job may report."""
 
 _METRICS = ("accuracy", "val_accuracy", "val_acc", "val_loss", "loss")
 _OVER = frozenset({JobState.FINISHED, JobState.FAILED})
@@ -33,7 +30,7 @@ _GONE = frozenset({JobState.STOPPING, JobState.STOPPED})
 
 @dataclass(slots=True)
 class Window:
-    """Some time under one ceiling: what was used, answered, and how long that took."""
+    """Some time under one ceiling: CPU use, requests, and their latencies."""
 
     at_s: float
     ceiling_cores: float | None
@@ -44,23 +41,21 @@ class Window:
     """Sum over the requests."""
     contended_s: float = 0.0
     counted_s: float = 0.0
-    """The sum, as the buckets have it."""
+    """The sum, from the buckets."""
     squares_s2: float = 0.0
-    """Sum of the squares, as the buckets have it."""
+    """Sum of the squares, from the buckets."""
 
     @property
     def used_cores(self) -> float:
-        """Mean use."""
         return self.used_core_s / self.length_s
 
     @property
     def mean_s(self) -> float:
-        """Mean latency."""
         return self.latency_s / self.count
 
     @property
     def variance_s2(self) -> float:
-        """Variance of the latencies, as the buckets have it."""
+        """Variance of the latencies, from the buckets."""
         if self.count < 2:
             return 0.0
         spread = self.squares_s2 - self.counted_s**2 / self.count
@@ -68,95 +63,94 @@ class Window:
 
     @property
     def work_core_s(self) -> float:
-        """CPU time a request."""
+        """CPU time per request."""
         return self.used_core_s / self.count
 
     @property
     def rate_per_s(self) -> float:
-        """Requests a second."""
         return self.count / self.length_s
 
     @property
     def held_by_ceiling(self) -> bool:
-        """Whether it used about all that its ceiling lets it."""
+        """Whether it used nearly all of its ceiling."""
         ceiling = self.ceiling_cores
         return ceiling is not None and self.used_cores >= _BINDS_RATIO * ceiling
 
     @property
     def contended(self) -> bool:
-        """Whether the node was full most of the time, and not the ceiling what held it back."""
+        """Whether the full node, not the ceiling, limited it most of the time."""
         return self.contended_s > 0.5 * self.length_s and not self.held_by_ceiling
 
 
 @dataclass(slots=True)
 class Attempt:
-    """Steps of one start of a container, with the CPU time that its job had by then."""
+    """Steps of one start of a container, each with its job's CPU time."""
 
     from_core_s: float | None
-    """What the job had used before this start; None: not seen."""
+    """The job's CPU time before this start; None: unknown."""
     points: list[tuple[int, float]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
-class JobSeen:
-    """One job, from its first sight to its last."""
+class ObservedJob:
+    """One job, from its first to its last observation."""
 
     name: str
     spec: JobSpec
     first_s: float
     ran_before: bool
-    """It had used CPU time before it was first seen."""
+    """Whether it had used CPU time before its first observation."""
     asked_s: float | None = None
-    """When its container was asked for."""
+    """When its container was requested."""
     started_s: float | None = None
     away: bool = False
-    """It is gone, or on its way out: what comes under its name is another life."""
+    """Whether it is gone or stopping: its name's next use is another life."""
     left_s: float | None = None
-    """When it went without having ended."""
+    """When it was removed unfinished."""
     ended_s: float | None = None
     finished: bool = False
-    """It ended by itself, with exit code 0."""
+    """Whether it ended by itself, with exit code 0."""
     retargeted: bool = False
     crashes_s: list[float] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
     values: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-    """By metric: (step, value), in order of their arrival."""
+    """By metric: (step, value), in order of arrival."""
     windows: list[Window] = field(default_factory=list)
-    """From its first step or request on."""
+    """Windows from its first step or request on."""
     idle_core_s: float | None = None
-    """What it had used before the cycle of its first step or request."""
+    """CPU time before the cycle of its first step or request."""
     by_slice: dict[int, float] = field(default_factory=dict)
-    """CPU time by slice of the record, for a job whose work cannot be told."""
+    """CPU time by slice of the record, for a job whose work is unknown."""
     last: JobView | None = None
     last_s: float = 0.0
     _sampled_s: float = -1.0
     _begun_core_s: float | None = None
-    """What it had used before its present start, until that start's first step."""
+    """CPU time before its present start, until that start's first step."""
     _kept: int = 0
-    """Points of all attempts."""
+    """Number of points of all attempts."""
     _stride: int = 1
     _skipped: int = 0
 
     def likely_metric(self) -> str | None:
-        """What a training without a target is measured by; None: it reported no metric."""
+        """The likely main metric of a training without a target; None: it reported no metric."""
         known = [name for name in _METRICS if name in self.values]
         return next(iter(known), None) or max(
             self.values, key=lambda name: len(self.values[name]), default=None
         )
 
     def returns_as_new(self, view: JobView) -> bool:
-        """Whether what is seen now is another life under the same name."""
+        """Whether this is another life under the same name."""
         over = self.ended_s is not None and view.spec.digest != self.spec.digest
         return (self.away or over) and view.state not in _OVER | _GONE
 
     def absent(self, now_s: float) -> None:
-        """It is not in the snapshot, or on its way out."""
+        """It is missing from the snapshot, or stopping."""
         self.away = True
         if self.left_s is None and self.ended_s is None:
             self.left_s = now_s
 
     def see(self, view: JobView, now_s: float, origin_s: float, *, contended: bool) -> None:
-        """One cycle of it."""
+        """Add one cycle."""
         before = self.last
         if view.spec.target != self.spec.target and before is not None:
             self.retargeted = True
@@ -247,7 +241,7 @@ class JobSeen:
         if sample.step is None or not 0 <= sample.step <= _STEP_MAX:
             return
         self._skipped += 1
-        # Of what it reported before it was first seen, nobody knows at which CPU time.
+        # The CPU time of earlier reports is unknown.
         if self._skipped % self._stride == 0 and before is not None:
             self._point(sample.step, self._core_s_at(sample, view, before, now_s))
         target = self.spec.target
@@ -257,15 +251,15 @@ class JobSeen:
             else:
                 wanted = metric in self.values or len(self.values) < _METRICS_MAX
             if wanted:
-                told = self.values.setdefault(metric, [])
-                told.append((sample.step, value))
-                if len(told) > _POINTS_MAX:
-                    del told[::2]
+                values = self.values.setdefault(metric, [])
+                values.append((sample.step, value))
+                if len(values) > _POINTS_MAX:
+                    del values[::2]
 
     def _point(self, step: int, core_s: float) -> None:
         attempts = self.attempts
         last = attempts[-1].points[-1] if attempts else (step, core_s)
-        # Without a start that was seen: the agent was away, and counts anew.
+        # No start was observed: the agent was away, and its counter restarted.
         if not attempts or self._begun_core_s is not None or step < last[0] or core_s < last[1]:
             attempts.append(Attempt(self._begun_core_s))
             self._begun_core_s = None
@@ -278,11 +272,8 @@ class JobSeen:
             self._kept = sum(len(one.points) for one in attempts)
 
     def _core_s_at(self, sample: Sample, view: JobView, before: JobView, now_s: float) -> float:
-        """CPU time that its job had when the line came.
-
-        A real sidecar is read once a cycle, and stamped with the time of that: its lines came, in
-        the mean, in the middle of the cycle.
-        """
+        """The job's CPU time when the line arrived. A real sidecar is read once a cycle, so its
+        lines arrived, on average, in the middle of it."""
         part = (sample.received_s - self.last_s) / (now_s - self.last_s)
         part = 0.5 if part > 1.0 - 1e-6 else max(0.0, part)
         used = view.attained_core_s - before.attained_core_s

@@ -1,7 +1,4 @@
-"""A trace's text to what the simulator runs, or to every problem in it at once.
-
-Owns the crossing from keys to loads, and what only shows when single keys are right.
-"""
+"""Parses a trace's text into what the simulator runs, or into all of its problems."""
 
 from __future__ import annotations
 
@@ -40,13 +37,13 @@ from dlsched.simulation.trace.schema import (
 
 SIZE_MAX_BYTES = 8 << 20
 NODES_MAX = 200_000
-"""A trace has a thousand jobs, where a job file has one."""
+"""Higher than for a job file, as a trace may have a thousand jobs."""
 
 _ADAPTER = TypeAdapter(TraceKeys)
 
 
 class TraceError(FileError):
-    """A trace is wrong: nothing is simulated."""
+    """A trace is invalid: nothing is simulated."""
 
 
 def parse_trace(text: str, file: str) -> Trace:
@@ -69,15 +66,15 @@ def parse_trace(text: str, file: str) -> Trace:
 
 
 def _crossing(source: Document, keys: TraceKeys) -> Iterator[Problem]:
-    """Problems that only show when single keys are right."""
+    """Problems between keys that are valid by themselves."""
     if not keys.jobs:
         yield source.problem(("jobs",), "is empty: a trace has at least one job")
-    seen: dict[str, int] = {}
+    indices: dict[str, int] = {}
     for index, job in enumerate(keys.jobs):
-        if job.name in seen:
-            what = f"the name is already that of jobs[{seen[job.name]}]"
+        if job.name in indices:
+            what = f"the name is already that of jobs[{indices[job.name]}]"
             yield source.problem(("jobs", index, "name"), what)
-        seen.setdefault(job.name, index)
+        indices.setdefault(job.name, index)
         late = f"is not before the end of the trace, {keys.duration:g} s"
         if job.at >= keys.duration:
             yield source.problem(("jobs", index, "at"), f"{job.at:g} s {late}")

@@ -1,8 +1,4 @@
-"""One job of a record as a job of a trace: its life, what was asked of it, what it computes.
-
-Owns the choice of every number where the record tells too little, and the remark on each. It must
-not do the fits' arithmetic, nor know other jobs.
-"""
+"""Converts one recorded job into a job of a trace, with a remark on each number that is a guess."""
 
 from __future__ import annotations
 
@@ -23,39 +19,39 @@ from dlsched.simulation.trace.fitting import (
     step_work,
     threads,
 )
-from dlsched.simulation.trace.observed import JobSeen
+from dlsched.simulation.trace.observed import ObservedJob
 from dlsched.simulation.trace.schema import EVALUATIONS_MAX, STEPS_MAX
 
 _START_UP_S, _START_UP_MOST_S = 1.0, 60.0
-"""Unless seen; and no start takes longer, other than by what the start itself computes."""
+"""Default and maximum of a start's time, without its own computation."""
 _LEAST_WORK_CORE_S = 1e-6
 _FAULTS_MAX = 200
-"""Of one job: a container may crash all day long."""
+"""Faults of one job at most: a container may crash all day."""
 LEFT_OUT = "left out; its CPU time stands as work of others on the host"
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The record that a job is seen in."""
+    """The record's time and node."""
 
     origin_s: float
     """The time of its first cycle."""
     recorded_s: float
     duration_s: float
-    """Of the trace: the record's, and perhaps room."""
+    """The trace's duration: the record's, and possibly extra time."""
     cores: float
     points_max: int
-    """Of one curve."""
+    """Points of one curve at most."""
 
     def at_s(self, time_s: float) -> float:
-        """That time, counted from the record's beginning."""
+        """That time, from the record's beginning."""
         return round(max(0.0, time_s - self.origin_s), 3)
 
 
 def simulated_job(
-    job: JobSeen, name: str, frame: Frame, say: Callable[[str], None]
+    job: ObservedJob, name: str, frame: Frame, say: Callable[[str], None]
 ) -> SimulatedJob | None:
-    """The job under that name; None, and a word why, when its work cannot be told."""
+    """The job under that name; None, with a remark, when its work is unknown."""
     if job.started_s is None or job.last is None:
         say("never ran: left out")
         return None
@@ -69,7 +65,7 @@ def simulated_job(
     if load is None:
         return None
     if job.ran_before:
-        say("ran already when the record begins: it is begun anew with it")
+        say("ran already when the record begins: it starts again with it")
     if job.retargeted:
         say("its target changed on the way: the last one holds throughout")
     arrives_s = frame.at_s(job.first_s)
@@ -89,7 +85,7 @@ def simulated_job(
 
 
 def _spec(spec: JobSpec, name: str) -> JobSpec:
-    """What the job file said that a trace can hold."""
+    """The part of the spec that a trace can hold."""
     container = ContainerSpec(
         image="simulated",
         restart=spec.container.restart,
@@ -106,8 +102,8 @@ def _spec(spec: JobSpec, name: str) -> JobSpec:
     )
 
 
-def _leaves_s(job: JobSeen, load: TrainingLoad | ServiceLoad, frame: Frame) -> float | None:
-    """When its file goes. What was there to the end goes then, if the trace lasts longer."""
+def _leaves_s(job: ObservedJob, load: TrainingLoad | ServiceLoad, frame: Frame) -> float | None:
+    """When its file goes; at the record's end, if the trace lasts longer."""
     if isinstance(load, TrainingLoad) and job.finished:
         return None
     gone_s = job.left_s
@@ -119,12 +115,12 @@ def _leaves_s(job: JobSeen, load: TrainingLoad | ServiceLoad, frame: Frame) -> f
     return max(leaves_s, round(frame.at_s(job.first_s) + 0.001, 3))
 
 
-def _faults(job: JobSeen, frame: Frame, say: Callable[[str], None]) -> tuple[Fault, ...]:
+def _faults(job: ObservedJob, frame: Frame, say: Callable[[str], None]) -> tuple[Fault, ...]:
     times_s = [frame.at_s(time_s) for time_s in job.crashes_s]
     if job.ended_s is not None and not job.finished:
         times_s.append(frame.at_s(job.ended_s))
     if len(times_s) > _FAULTS_MAX:
-        say(f"crashed {len(times_s)} times: the first {_FAULTS_MAX} are told")
+        say(f"crashed {len(times_s)} times: the first {_FAULTS_MAX} are kept")
         del times_s[_FAULTS_MAX:]
     return tuple(Fault("crash", time_s) for time_s in times_s if time_s < frame.duration_s)
 
@@ -133,7 +129,7 @@ def _faults(job: JobSeen, frame: Frame, say: Callable[[str], None]) -> tuple[Fau
 
 
 def _training(
-    job: JobSeen, frame: Frame, say: Callable[[str], None]
+    job: ObservedJob, frame: Frame, say: Callable[[str], None]
 ) -> tuple[TrainingLoad | None, float]:
     target = job.spec.target
     metric = target.metric if isinstance(target, AccuracyTarget) else job.likely_metric()
@@ -158,7 +154,7 @@ def _training(
     last = max([points[-1][0], *(step for one in job.attempts for step, _ in one.points)])
     there_s = frame.recorded_s - frame.at_s(job.first_s)
     if job.finished:
-        # What it computes after its last report, as saving itself, is told in steps.
+        # Computation after its last report, as for a checkpoint, counts as steps.
         whole = (job.last.attained_core_s - start_up_core_s) / work_core_s if job.last else 0.0
         steps = max(last, round(whole)) if len(job.attempts) == 1 else last
     else:
@@ -193,8 +189,8 @@ def _evaluate_every(values: list[tuple[int, float]]) -> int:
     return max(1, round(statistics.median(gaps)))
 
 
-def _resumed(job: JobSeen) -> bool:
-    """Whether a start after a crash went on from a checkpoint."""
+def _resumed(job: ObservedJob) -> bool:
+    """Whether a start after a crash resumed from a checkpoint."""
     firsts = [one.points[0][0] for one in job.attempts]
     return bool(job.crashes_s) and any(step > 2 * firsts[0] for step in firsts[1:])
 
@@ -207,11 +203,11 @@ def _bounded(value: float) -> float:
 
 
 def _service(
-    job: JobSeen, frame: Frame, say: Callable[[str], None]
+    job: ObservedJob, frame: Frame, say: Callable[[str], None]
 ) -> tuple[ServiceLoad | None, tuple[Shift, ...], float]:
     law = service_law(job.windows, frame.cores)
     if law is None:
-        say(f"no request of it was seen answered: {LEFT_OUT}")
+        say(f"no request of it was answered: {LEFT_OUT}")
         return None, (), 0.0
     if not law.known:
         say(
@@ -224,7 +220,7 @@ def _service(
             " requests carry the work of all of them"
         )
     if len(law.phases) > SHIFTS_MAX:
-        say(f"its load kept changing: it is told in {len(law.phases)} levels, and not all of it")
+        say(f"its load kept changing: it is reduced to {len(law.phases)} levels")
     first = law.phases[0]
     load = ServiceLoad(
         work_core_s=max(_LEAST_WORK_CORE_S, round(first.work_core_s, 9)),

@@ -1,9 +1,5 @@
-"""A recorded day as a trace: what each job was asked, when it came and went, and what it computes.
-
-Owns the crossing from cycle reports to a trace, and the remarks on what they do not show. It must
-not read journals nor files. How jobs were limited, and by which policy, is left behind: the trace
-holds what they are.
-"""
+"""Converts a recorded journal into a trace: what each job was asked, its life, its computation.
+Limits and policy of the record are left out: the trace holds what the jobs are."""
 
 from __future__ import annotations
 
@@ -20,23 +16,23 @@ from dlsched.model.facts import NodeFact
 from dlsched.model.state import JobState, Snapshot
 from dlsched.model.units import CORES_MAX
 from dlsched.simulation.node.workloads import HostLoad, SimulatedJob, Trace
-from dlsched.simulation.trace.observed import SLICE_S, JobSeen
+from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
 from dlsched.simulation.trace.recorded_job import LEFT_OUT, Frame, simulated_job
 from dlsched.simulation.trace.schema import DAY_MAX_S
 
 ROOM_RATIO = 0.5
-"""A trace lasts longer than its record by this part, where trainings ended in it."""
+"""Extra time of the trace, relative to its record, where trainings ended in it."""
 
 _POINTS_MAX, _POINTS_ALL_MAX = 200, 40_000
-"""Of one curve, and of all: a trace must stay readable."""
+"""Points of one curve, and of all, so that a trace stays readable."""
 _HOST_CORES = 0.1
-"""Others' work is told anew where it differs by more."""
+"""Other work on the host gets a new entry where it differs by more."""
 _HOST_SHARES = 262_144
-"""The most there is: others get again what they got, whatever weight gave it to them."""
+"""The maximum, so that other work gets the recorded cores whatever its weight was."""
 _FULL_RATIO = 0.93
-"""On a node so busy, who wants more cannot show it."""
+"""On a node this busy the demand for more cores does not show."""
 _FINE_S, _COARSE_SLICES = 3600.0, 6
-"""A record longer than that tells others' work by minutes only."""
+"""Above this length, other work is recorded by the minute."""
 _GAP_S = 60.0
 _NAME_MAX = 63
 _OVER = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
@@ -44,14 +40,14 @@ _OVER = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The trace of a record, and what must be known of it."""
+    """The trace of a record, with remarks."""
 
     trace: Trace
     remarks: tuple[str, ...] = ()
 
 
 class NothingRecorded(DlschedError):
-    """The record holds no job whose work can be told; the message says why, in one line."""
+    """The record has no usable job; the message says why, in one line."""
 
 
 def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
@@ -63,45 +59,47 @@ def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
 
 
 def _recorded(reports: Iterable[CycleReport], name: str) -> Recorded:
-    seen = _Record()
+    record = _Record()
     for report in reports:
-        seen.take(report)
-    if seen.last is None:
+        record.take(report)
+    if record.last is None:
         raise NothingRecorded("no cycle could be read")
-    remarks = list(seen.remarks())
-    frame = seen.frame()
-    jobs = tuple(sorted(_jobs(seen, frame, remarks.append), key=lambda job: job.name))
+    remarks = list(record.remarks())
+    frame = record.frame()
+    jobs = tuple(sorted(_jobs(record, frame, remarks.append), key=lambda job: job.name))
     if not jobs:
-        raise NothingRecorded("; ".join([f"{seen.cycles} cycles tell no job's work", *remarks]))
+        raise NothingRecorded(
+            "; ".join([f"{record.cycles} cycles do not show any job's work", *remarks])
+        )
     if frame.duration_s > frame.recorded_s:
         remarks.append(
             f"the record has {frame.recorded_s:g} s, the trace {frame.duration_s:g} s: a policy may"
             " be slower for a training that ended; all others leave when the record ends"
         )
-    node = seen.last.node
+    node = record.last.node
     trace = Trace(
         node=NodeFact(frame.cores, max(1 << 20, node.memory_bytes)),
         jobs=jobs,
         duration_s=frame.duration_s,
-        cycle_s=seen.cycle_s,
-        window_s=min(3600.0, max(1.0, round(seen.last.window_s, 3))),
-        host=tuple(seen.host(frame.recorded_s)),
+        cycle_s=record.cycle_s,
+        window_s=min(3600.0, max(1.0, round(record.last.window_s, 3))),
+        host=tuple(record.host(frame.recorded_s)),
         name=name,
     )
     return Recorded(trace, tuple(remarks))
 
 
-def _jobs(seen: _Record, frame: Frame, say: Callable[[str], None]) -> Iterator[SimulatedJob]:
-    taken = {job.name for job in seen.jobs}
+def _jobs(record: _Record, frame: Frame, say: Callable[[str], None]) -> Iterator[SimulatedJob]:
+    taken = {job.name for job in record.jobs}
     lives: Counter[str] = Counter()
-    for job in seen.jobs:
+    for job in record.jobs:
         name = job.name
         lives[name] += 1
         if lives[name] > 1:
             others = (f"{job.name[: _NAME_MAX - 7]}-{n}" for n in itertools.count(lives[name]))
             name = next(other for other in others if other not in taken)
             taken.add(name)
-            say(f"{name}: {job.name}, which came again or was made anew")
+            say(f"{name}: {job.name}, which came again or was recreated")
         try:
             found = simulated_job(job, name, frame, lambda what, name=name: say(f"{name}: {what}"))  # type: ignore[misc]
         except (ArithmeticError, ValueError) as error:
@@ -110,7 +108,7 @@ def _jobs(seen: _Record, frame: Frame, say: Callable[[str], None]) -> Iterator[S
         if found is not None:
             yield found
         else:
-            seen.give_to_host(job)
+            record.give_to_host(job)
 
 
 class _Record:
@@ -119,17 +117,17 @@ class _Record:
     def __init__(self) -> None:
         self.cycles = 0
         self.last: Snapshot | None = None
-        self.jobs: list[JobSeen] = []
+        self.jobs: list[ObservedJob] = []
         self._first_s = 0.0
         self._astray = 0
         self._capacities: dict[float, None] = {}
         self._periods_s: list[float] = []
-        self._present: dict[str, JobSeen] = {}
+        self._present: dict[str, ObservedJob] = {}
         self._host_core_s: dict[int, float] = {}
-        """Others' CPU time beyond the cores that are kept for them, by slice."""
+        """Other work's CPU time beyond its reserved cores, by slice."""
 
     def take(self, report: CycleReport) -> None:
-        """One more cycle; one not later than the last, or too late for a trace, is left out."""
+        """Add a cycle, unless it is not later than the last, or too late for a trace."""
         snapshot = report.snapshot
         if self.last is None:
             self._first_s = snapshot.now_s
@@ -149,7 +147,7 @@ class _Record:
                 if view.state in _OVER:
                     continue
                 ran_before = view.attained_core_s > 0 and self.cycles == 1
-                job = JobSeen(view.name, view.spec, snapshot.now_s, ran_before)
+                job = ObservedJob(view.name, view.spec, snapshot.now_s, ran_before)
                 self._present[view.name] = job
                 self.jobs.append(job)
             job.see(view, snapshot.now_s, self._first_s, contended=full)
@@ -169,16 +167,16 @@ class _Record:
     def _put_on_host(self, piece: int, core_s: float) -> None:
         self._host_core_s[piece] = self._host_core_s.get(piece, 0.0) + core_s
 
-    def give_to_host(self, job: JobSeen) -> None:
-        """Its use counts as work of others."""
+    def give_to_host(self, job: ObservedJob) -> None:
+        """Count its use as other work on the host."""
         for piece, core_s in job.by_slice.items():
             self._put_on_host(piece, core_s)
 
     def remarks(self) -> Iterator[str]:
-        """What must be known of the record as a whole."""
+        """Remarks on the record as a whole."""
         if len(self._capacities) > 1:
-            told = ", ".join(f"{cores:g}" for cores in self._capacities)
-            yield f"the node's capacity changed ({told} cores): the last one holds throughout"
+            capacities = ", ".join(f"{cores:g}" for cores in self._capacities)
+            yield f"the node's capacity changed ({capacities} cores): the last one holds throughout"
         if self._astray:
             yield f"{self._astray} cycles left out: not after the one before, or a year late"
         gaps_s = [one for one in self._periods_s if one > _GAP_S]
@@ -186,7 +184,7 @@ class _Record:
             yield f"{len(gaps_s)} gaps in the record, of {math.fsum(gaps_s):.0f} s in all"
 
     def frame(self) -> Frame:
-        """The time and the node that jobs are seen in."""
+        """The record's time and node."""
         assert self.last is not None
         recorded_s = max(1.0, float(math.ceil(self.last.now_s - self._first_s)))
         room = any(job.finished and job.attempts for job in self.jobs)
@@ -200,13 +198,13 @@ class _Record:
 
     @property
     def cycle_s(self) -> float:
-        """The agent's period. Events wake it early, so the longer of the periods are the rule."""
+        """The agent's period: an upper quantile, since events wake it early."""
         periods = sorted(self._periods_s)
         period_s = periods[len(periods) * 3 // 4] if periods else 1.0
         return min(3600.0, max(0.1, round(period_s, 1)))
 
     def host(self, recorded_s: float) -> Iterator[HostLoad]:
-        """Others' work, slice by slice; those that hardly differ are told as one."""
+        """Other work on the host by slice, similar ones merged."""
         slices = 1 if recorded_s <= _FINE_S else _COARSE_SLICES
         spells: list[tuple[float, float, float]] = []  # from, to, cores
         for first in range(0, math.ceil(recorded_s / SLICE_S), slices):
@@ -225,7 +223,7 @@ class _Record:
 
 
 def _full(snapshot: Snapshot) -> bool:
-    """Whether somebody may have wanted more cores than there were."""
+    """Whether some job may have wanted more cores than there were."""
     node = snapshot.node
     ours = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.jobs)
     return (

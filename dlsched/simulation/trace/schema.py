@@ -1,8 +1,4 @@
-"""The keys of a trace file: names, kinds and bounds.
-
-Owns what may stand in a trace. It must not read files nor know the simulator: `trace` turns these
-models into what it runs.
-"""
+"""The keys of a trace file: names, types and bounds."""
 
 from __future__ import annotations
 
@@ -28,11 +24,11 @@ STEPS_MAX = 1_000_000_000
 EVALUATIONS_MAX = 1_000_000
 POINTS_MAX = 10_000
 REQUESTS_MAX = 50_000_000
-"""Played one by one, in about an hour."""
+"""Simulated one by one, these take about an hour."""
 
 
 class NodeKeys(Keys):
-    """What the host has."""
+    """The host's resources."""
 
     cores: Annotated[float, number(0.01, 4096)]
     memory: Annotated[int, size(1 << 20)] = 64 << 30
@@ -42,7 +38,7 @@ class NodeKeys(Keys):
 
 
 class HostKeys(Keys):
-    """Work of others on the host."""
+    """Other work on the host."""
 
     at: Moment
     for_s: Span = Field(alias="for")
@@ -109,7 +105,7 @@ class CurveKeys(Keys):
 
     @property
     def rises(self) -> bool | None:
-        """Whether it leads to higher values; None: its values alone do not tell."""
+        """Whether it leads to higher values; None: unknown from its values."""
         return None if self.start is None or self.end is None else self.end > self.start
 
 
@@ -121,11 +117,11 @@ _CURVE_KEYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "restart": (("start", "end", "scale", "every"), ()),
     "points": (("points",), ()),
 }
-"""By family: the keys that it needs, and those that it may have."""
+"""By family: required and optional keys."""
 
 
 class TrainingKeys(Keys):
-    """A training: steps of equal work, evaluated every so many."""
+    """A training: steps of equal work, with evaluations."""
 
     steps: Annotated[int, whole(1, STEPS_MAX)]
     work: Work = Field(description="CPU work of a step, in core-seconds.")
@@ -137,14 +133,14 @@ class TrainingKeys(Keys):
     validation_set: Annotated[int, whole(1, 100_000_000)] | None = None
 
     @model_validator(mode="after")
-    def _can_be_told(self) -> TrainingKeys:
+    def _is_reportable(self) -> TrainingKeys:
         if self.steps / self.evaluate_every > EVALUATIONS_MAX:
             raise ValueError(f"more than {EVALUATIONS_MAX} evaluations: raise evaluate_every")
         return self
 
 
 class BurstKeys(Keys):
-    """Times of more requests, one after the other."""
+    """Regular periods of more requests."""
 
     factor: Factor
     for_s: Span = Field(5.0, alias="for")
@@ -152,14 +148,14 @@ class BurstKeys(Keys):
 
 
 class WaveKeys(Keys):
-    """A rate that comes and goes, as over a day."""
+    """A rate with a sine, as over a day."""
 
     ratio: Annotated[float, number(0, 1)]
     every: Span = 86_400.0
 
 
 class LoopKeys(Keys):
-    """Who asks a service, request by request: an open loop by its rate, or clients who wait."""
+    """A service's clients: an open loop by its rate, or clients that wait for answers."""
 
     kind: Annotated[
         Literal["poisson", "periodic", "closed"], choice("poisson", "periodic", "closed")
@@ -181,7 +177,7 @@ class LoopKeys(Keys):
 
 
 class HeavyKeys(Keys):
-    """Requests that cost many times what the others do."""
+    """Requests that cost many times as much."""
 
     ratio: Annotated[float, number(0, 0.5)]
     factor: Annotated[float, number(1, 1000)] = 10.0
@@ -238,7 +234,7 @@ class FaultKeys(Keys):
 
 
 class ShiftKeys(Keys):
-    """From then on, a service's work and arrivals are so many times its own."""
+    """Factors of a service's work and arrivals from then on."""
 
     at: Moment
     work: Factor = 1.0
@@ -246,7 +242,7 @@ class ShiftKeys(Keys):
 
 
 class TraceJobKeys(Keys):
-    """One job: when it comes and goes, what is asked of it, and what it computes."""
+    """One job: its life, its target, and its computation."""
 
     name: Annotated[str, text(NAME, f"a name: {NAME}")]
     at: Moment = 0.0
@@ -282,7 +278,7 @@ class TraceJobKeys(Keys):
 
     @property
     def rises(self) -> bool:
-        """Whether higher values of its metric are the better ones."""
+        """Whether higher values of its metric are better."""
         wanted = _wants_more(self.target)
         if wanted is not None or self.training is None:
             return bool(wanted)
@@ -295,7 +291,7 @@ class TraceJobKeys(Keys):
 
 
 def _wants_more(target: TargetKeys | None) -> bool | None:
-    """Whether higher values of the metric are asked for; None: nothing is asked of a metric."""
+    """Whether the target asks for higher values; None: it asks for no metric."""
     if target is None or target.deliver is None or target.finish is None:
         return None
     return target.finish > target.deliver
@@ -331,7 +327,7 @@ _INNER: dict[str, type[Keys]] = {
 
 
 def known_keys(path: tuple[str | int, ...]) -> Iterable[str]:
-    """The keys that may stand in the mapping at that path of a trace."""
-    words = [part for part in path if isinstance(part, str)]
-    model = _INNER.get(words[-1], TraceKeys) if words else TraceKeys
+    """The keys allowed in the mapping at that path of a trace."""
+    keys = [part for part in path if isinstance(part, str)]
+    model = _INNER.get(keys[-1], TraceKeys) if keys else TraceKeys
     return [field.alias or name for name, field in model.model_fields.items()]

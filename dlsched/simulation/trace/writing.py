@@ -1,7 +1,4 @@
-"""A trace as YAML that the strict reader takes: units on durations, no exponents, no anchors.
-
-Owns the crossing back. What has its default is left out.
-"""
+"""Writes a trace as YAML for the strict reader, without keys at their default."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ from dlsched.simulation.node.workloads import Fault, Load, ServiceLoad, Simulate
 
 
 def render_trace(trace: Trace) -> str:
-    """The trace as YAML that `parse_trace` reads; what has its default is left out."""
+    """The trace as YAML that `parse_trace` reads."""
     whole = {
         "trace": 1,
         "name": trace.name,
@@ -55,10 +52,9 @@ def render_trace(trace: Trace) -> str:
 
 
 class _Plain(yaml.SafeDumper):
-    """No anchors, and no exponents: what the strict reader takes."""
+    """A dumper without anchors and exponents."""
 
     def ignore_aliases(self, _data: Any) -> bool:
-        """Write every value out."""
         return True
 
 
@@ -68,7 +64,7 @@ def _number(dumper: yaml.SafeDumper, value: float) -> yaml.Node:
 
 
 def _text(dumper: yaml.SafeDumper, value: str) -> yaml.Node:
-    # To the strict reader 0o17 is a number, as in YAML 1.2; to this library it is a text.
+    # The strict reader takes 0o17 as a number, as in YAML 1.2; this library as text.
     style = "'" if value.startswith("0o") else None
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
 
@@ -78,7 +74,7 @@ _Plain.add_representer(str, _text)
 
 
 def _but(keys: Mapping[str, Any], **defaults: Any) -> dict[str, Any]:
-    """The keys without those at their default, or empty."""
+    """The keys without those that are empty or at their default."""
     return {
         key: value
         for key, value in keys.items()

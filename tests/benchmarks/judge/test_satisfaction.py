@@ -100,7 +100,7 @@ def test_a_run_is_watched_by_what_its_services_truly_do() -> None:
     # Plain Docker gives each of them all of its threads: faster than asked, so met, not satisfied.
     one, watch = trace(service("a", 1.0), service("b", 0.5), cores=16.0), Watch()
     named = NamedPolicy("none", load("none"))
-    run = simulate(one, named, 1, publish=watch.publish, look=watch.look)
+    run = simulate(one, named, 1, publish=watch.publish, inspect=watch.look)
     assert [at_s for at_s, _ in watch.looks][-1] == one.duration_s
     assert judge(one, watch, MET, ["a", "b"]).jobs == pytest.approx(2.0)
     assert judge(one, watch, SATISFIED, ["a", "b"]).jobs == 0.0

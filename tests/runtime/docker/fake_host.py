@@ -46,7 +46,7 @@ def newer_weight(shares: int) -> int:
 
 
 class FakeHost:
-    """The engine, and the kernel's files below it. May be handed to Hands as its engine."""
+    """The engine, and the kernel's files below it. May be handed to a LimitWriter as its engine."""
 
     def __init__(self, root: Path, *, v2: bool = False, weigh: Any = older_weight) -> None:
         self.v2 = v2

@@ -12,7 +12,7 @@ from dlsched.control.decider import NamedPolicy
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget
 from dlsched.policies.registry import load
-from dlsched.simulation.node.loops import Arrivals, Loop, Work
+from dlsched.simulation.node.loops import Loop, RequestStream, RequestWork
 from dlsched.simulation.node.played import PERIOD_S, PlayedService
 from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import ServiceLoad, Shift, SimulatedJob, Trace
@@ -37,7 +37,7 @@ def play(
     found: dict[str, Computation] = {}
     trace = Trace(NodeFact(2.0, 1 << 34), tuple(jobs), duration_s, full_speed=full_speed)
     named = NamedPolicy(policy, load(policy))
-    simulate(trace, named, seed, look=lambda _, loads: found.update(loads))
+    simulate(trace, named, seed, inspect=lambda _, loads: found.update(loads))
     services = [found[one.name] for one in jobs]
     assert all(isinstance(one, PlayedService) for one in services)
     return services
@@ -138,7 +138,7 @@ def test_a_shift_changes_rate_and_work() -> None:
 
 
 def arrivals(loop: Loop, until_s: float = 600.0) -> list[float]:
-    made, times = Arrivals(loop, Work(0.01), "seed"), [0.0]
+    made, times = RequestStream(loop, RequestWork(0.01), "seed"), [0.0]
     while times[-1] < until_s:
         times.append(made.next_s())
     return times[1:-1]
@@ -155,7 +155,7 @@ def test_bursts_and_waves_come_when_they_should() -> None:
 
 
 def test_heavy_requests_keep_the_mean_and_have_a_tail() -> None:
-    made = Arrivals(POISSON, Work(0.01, 0.2, 0.1), "seed")
+    made = RequestStream(POISSON, RequestWork(0.01, 0.2, 0.1), "seed")
     works = sorted(made.core_s() for _ in range(20_000))
     assert statistics.fmean(works) == pytest.approx(0.01, rel=0.03)
     assert works[19_000] / statistics.fmean(works) == pytest.approx(5.3, rel=0.05)

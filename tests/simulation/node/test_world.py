@@ -74,7 +74,7 @@ def test_others_on_the_host_take_their_part_while_they_are_there() -> None:
 
 def test_news_ends_a_passage_and_the_rest_can_follow() -> None:
     world = World(1.0)
-    world.at(3.0, world.tell)
+    world.at(3.0, world.announce)
     world.advance(10.0, until_news=True)
     assert world.now_s == 3.0
     world.advance(10.0, until_news=True)

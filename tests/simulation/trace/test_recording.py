@@ -259,7 +259,7 @@ def test_of_a_container_that_crashes_all_day_the_first_crashes_are_told() -> Non
     found = recorded(day(replace(one, spec=replace(one.spec, container=always)), cycle_s=0.1))
     assert len(only(found).faults) == 200
     assert any(
-        re.fullmatch(r"vae: crashed \d+ times: the first 200 are told", remark)
+        re.fullmatch(r"vae: crashed \d+ times: the first 200 are kept", remark)
         for remark in found.remarks
     )
 
@@ -324,7 +324,7 @@ def test_a_job_that_comes_again_is_a_job_of_its_own() -> None:
     found = record([*reports, *empty, *again])
     assert [one.name for one in found.trace.jobs] == ["vae", "vae-2"]
     assert found.trace.jobs[1].arrives_s == 300.0
-    assert "vae-2: vae, which came again or was made anew" in found.remarks
+    assert "vae-2: vae, which came again or was recreated" in found.remarks
     for one in found.trace.jobs:
         assert training(one).work_core_s == pytest.approx(0.2, rel=0.01)
 
@@ -352,7 +352,7 @@ def test_a_job_that_came_hundreds_of_times_is_as_many_jobs() -> None:
     some = [*reports[:2], replace(reports[2], snapshot=replace(reports[2].snapshot, jobs=()))]
     lives = [_later(one, 200.0 * life) for life in range(300) for one in some]
     found = record([*reports, *(_later(one, 200.0) for one in lives)])
-    assert "vae-300: vae, which came again or was made anew" in found.remarks
+    assert "vae-300: vae, which came again or was recreated" in found.remarks
 
 
 def test_cycles_that_are_out_of_order_or_centuries_late_are_left_out() -> None:
@@ -400,7 +400,9 @@ def test_without_a_cycle_or_a_job_there_is_nothing_to_record() -> None:
     with pytest.raises(NothingRecorded, match="no cycle could be read"):
         record([])
     mute = job("mute", TRAINING, faults=(Fault("silent", 0.0),))
-    with pytest.raises(NothingRecorded, match="cycles tell no job's work; mute: reported no steps"):
+    with pytest.raises(
+        NothingRecorded, match=r"cycles do not show any job.s work; mute: reported no steps"
+    ):
         record(run(day(mute, duration_s=20.0))[1])
 
 

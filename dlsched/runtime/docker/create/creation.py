@@ -30,7 +30,7 @@ from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.gpus.canary import Waits
-from dlsched.runtime.docker.gpus.injection import Injector, NoWay
+from dlsched.runtime.docker.gpus.injection import Injector, NotInjectable
 from dlsched.runtime.docker.gpus.mps import MpsClient, client_of, paced, running_pipes
 from dlsched.runtime.docker.identity.claims import inherits_labels
 from dlsched.runtime.docker.identity.heritage import Heritage
@@ -112,7 +112,7 @@ class Creation:
             body = create_body(action.spec, limits, shares, around)
         except ValueError as error:
             raise StartFailed(one_line(error), retryable=False) from error
-        except NoWay as error:
+        except NotInjectable as error:
             raise StartFailed(str(error), retryable=True) from error
         if heritage is not None:
             heritage.give(body)

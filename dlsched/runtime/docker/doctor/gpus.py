@@ -13,7 +13,12 @@ from dlsched.model.units import render_bytes, render_seconds
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.canary import ALARM_FILE, Canary
-from dlsched.runtime.docker.gpus.injection import NVIDIA_CONFIG, Injector, NoWay, nvidia_mode
+from dlsched.runtime.docker.gpus.injection import (
+    NVIDIA_CONFIG,
+    Injector,
+    NotInjectable,
+    nvidia_mode,
+)
 from dlsched.runtime.docker.gpus.mps import running_pipes
 from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.doctor.finding import Finding
@@ -129,7 +134,7 @@ def access(
     injector = Injector(options, lambda: snapshot.devices, config)
     try:
         access = injector.of(usable, info).access
-    except NoWay as error:
+    except NotInjectable as error:
         cure = "install the NVIDIA Container Toolkit; nvidia-ctk cdi generate"
         return Finding("gpu", "warn", str(error), cure)
     if access is GpuAccess.CDI:

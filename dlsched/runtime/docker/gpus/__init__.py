@@ -1,1 +1,1 @@
-"""GPUs of containers: how they get there, stay there, and are bounded."""
+"""GPUs of containers: how they are injected, kept, and bounded."""

@@ -12,12 +12,12 @@ from dlsched.runtime.gpu import remedy
 
 
 def gpu_alarms(
-    gpus: Sequence[GpuFact], trouble: str | None, containers: Iterable[Inspected], canary: Canary
+    gpus: Sequence[GpuFact], problem: str | None, containers: Iterable[Inspected], canary: Canary
 ) -> tuple[Alarm, ...]:
-    """`trouble`: why GPUs cannot be seen; `canary` knows which containers lost theirs."""
+    """`problem`: why GPUs cannot be read; `canary` knows which containers lost theirs."""
     alarms = []
-    if trouble is not None:
-        alarms.append(Alarm("gpus", AlarmKey.GPU_DRIVER, f"gpu: {trouble}"))
+    if problem is not None:
+        alarms.append(Alarm("gpus", AlarmKey.GPU_DRIVER, f"gpu: {problem}"))
     alarms += [
         Alarm(gpu.uuid, AlarmKey.GPU_LOST, f"gpu: {_what_is_wrong(gpu)}")
         for gpu in gpus

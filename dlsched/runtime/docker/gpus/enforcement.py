@@ -1,8 +1,4 @@
-"""What a container has of GPUs, what bounds its use of them, and what enforces that.
-
-Owns those facts. What is not named as enforced is advisory: the job is told, and keeps to it or
-does not.
-"""
+"""A container's GPUs, the bounds of their use, and what enforces these. The rest is advisory."""
 
 from __future__ import annotations
 
@@ -34,18 +30,16 @@ def with_gpus(
     canary: Canary,
     state_dir: Path,
 ) -> ContainerFact:
-    """The same fact with what is known of its GPUs; `devices` are the host's.
-
-    The share of their time is what its job's allotment says: nothing else holds it.
-    """
+    """The fact with its GPUs added; `devices` are the host's. Their share of time is read from the
+    job's allotment, the only place that has it."""
     access = described.gpu_access
     if access is None:
         return fact
     actual = fact.actual
     if described.adopted is None:
         with suppress(OSError, ValueError):
-            told = read_allotment(job_dir(state_dir, described.job))
-            share = share_of(told.gpu_share, described.mps_threads_percent)
+            allotment = read_allotment(job_dir(state_dir, described.job))
+            share = share_of(allotment.gpu_share, described.mps_threads_percent)
             actual = replace(actual, gpu_share=share)
     return replace(
         fact,
@@ -71,10 +65,8 @@ def _enforced(
     *,
     by_file: bool,
 ) -> Iterator[tuple[str, str]]:
-    """By what is bounded, what enforces it.
-
-    `by_file`: its CPU limits are written past the engine.
-    """
+    """What is bounded, each with what enforces it; `by_file`: CPU limits are written past the
+    engine."""
     yield "devices", _DEVICES[access]
     if threads_percent is not None:
         yield "time", f"MPS, {threads_percent} % of threads at start"

@@ -1,10 +1,7 @@
-"""How GPUs reach a container, and whether a CPU update can take them away from it again.
+"""How containers get GPUs: by a CDI device, by the nvidia driver or runtime, or by single nodes.
 
-Owns the three ways in (a CDI device, a request to the engine's nvidia driver or runtime, device
-nodes one by one), the choice between them by what engine and toolkit support, and telling the way
-by which an inspected container has its GPUs. In the NVIDIA runtime's legacy mode a hook opens the
-devices behind the engine's back, and an update, or systemd, writes the engine's own list of devices
-anew, without them (nvidia-container-toolkit#138, #48). It must not choose GPUs nor call the engine.
+In the NVIDIA runtime's legacy mode a hook opens the devices behind the engine's back, and an
+update, or systemd, rewrites the list of devices without them (nvidia-container-toolkit#138, #48).
 """
 
 from __future__ import annotations
@@ -26,10 +23,10 @@ from dlsched.runtime.docker.gpus.options import GpuOptions
 
 NVIDIA_CONFIG = Path("/etc/nvidia-container-runtime/config.toml")
 CONTROL_NODES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
-"""What CUDA opens beside the GPUs' own nodes, whatever GPU it is to use."""
+"""Nodes that CUDA opens for any GPU."""
 
 GPUS_MAX = 64
-"""Of more words than these for one container's GPUs the rest is not looked at."""
+"""Names of one container's GPUs that are considered at most."""
 
 _HOOK = "nvidia-container-runtime-hook"
 _RUNTIME = "nvidia"
@@ -39,26 +36,25 @@ _CDI_SPEC_MAX_BYTES = 1 << 20
 _CDI_SPEC_NODES_MAX = 50_000
 _VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 _DEAF = ("", "runc", "io.containerd.runc.v2")
-"""Runtimes that give no GPUs whatever the environment says. Of others only `nvidia` is known: it
-goes by more names, and may be the default under any."""
+"""Runtimes that ignore the environment. Any other may be NVIDIA's under another name."""
 
 _UUID = re.compile(r"(GPU|MIG)-[A-Za-z0-9/-]{1,91}")
 _NODE = re.compile(r"/nvidia(\d+|-caps/.+|-uvm|-uvm-tools|ctl)$")
 _GPU_NODE = re.compile(r"nvidia\d+$")
 
 
-class NoWay(DlschedError):
-    """The host has no way to give these GPUs to a container; the text says what is missing."""
+class NotInjectable(DlschedError):
+    """The host cannot give these GPUs to a container; the text says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """What a container is made with so that it has its GPUs, and no others."""
+    """Container settings that give it its GPUs, and no others."""
 
     access: GpuAccess | None = None
-    """None: it gets none."""
+    """None: no GPUs."""
     host: Body = field(default_factory=dict)
-    """Goes into its HostConfig."""
+    """Keys for its HostConfig."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -67,15 +63,15 @@ NO_GPUS = Injection()
 
 @dataclass(frozen=True, slots=True)
 class Injector:
-    """The ways that this host has."""
+    """The kinds of injection that this host supports."""
 
     options: GpuOptions
     devices: Callable[[], Iterable[GpuFact]]
-    """The host's GPUs as they were last looked at."""
+    """The host's GPUs as last polled."""
     config: Path = NVIDIA_CONFIG
 
     def of(self, gpus: tuple[str, ...], info: Body) -> Injection:
-        """How a container gets these GPUs (UUIDs) by the engine that says `info`. Raises NoWay."""
+        """How a container gets these GPUs (UUIDs) from that engine. Raises NotInjectable."""
         void = dict.fromkeys(_heard_names(self.config), "void") if _hears(info) else {}
         if not gpus:
             return Injection(environment=void)
@@ -83,28 +79,28 @@ class Injector:
         if wanted in ("auto", "cdi") and (names := self._cdi_names(gpus, info)):
             request = {"Driver": "cdi", "DeviceIDs": list(names)}
             return Injection(GpuAccess.CDI, {"DeviceRequests": [request]}, void)
-        if wanted in ("auto", "request") and (way := self._requested(gpus, info)) is not None:
-            return way
+        if wanted in ("auto", "request") and (injection := self._requested(gpus, info)) is not None:
+            return injection
         if wanted == "nodes":
             return Injection(GpuAccess.NODES, {"Devices": self._nodes(gpus)}, void)
-        raise NoWay(_missing(wanted, info))
+        raise NotInjectable(_missing(wanted, info))
 
     def nodes_of(self, gpus: Iterable[str]) -> tuple[str, ...]:
-        """The device nodes on the host of those GPUs that are there now."""
+        """The device nodes on the host of those GPUs, as far as present."""
         known = {gpu.uuid: gpu.nodes for gpu in self.devices()}
         return tuple(node for uuid in gpus for node in known.get(uuid, ()))
 
-    def to_try(self, words: tuple[str, ...], body: Body) -> tuple[str, ...]:
-        """The device nodes, on the host, that tell whether an inspected container has its GPUs."""
-        named, nodes = tuple(named_nodes(body)), self.nodes_of(uuids_of(words, self.devices()))
-        # Whoever named nodes one by one may have left this one out.
+    def to_try(self, names: tuple[str, ...], body: Body) -> tuple[str, ...]:
+        """The device nodes, on the host, that show whether an inspected container has its GPUs."""
+        named, nodes = tuple(named_nodes(body)), self.nodes_of(uuids_of(names, self.devices()))
+        # A list of single nodes may lack this one.
         control = () if named else (str(self.options.device_folder / CONTROL_NODES[0]),)
         return tuple(dict.fromkeys([*named, *nodes, *control]))
 
     def _requested(self, gpus: tuple[str, ...], info: Body) -> Injection | None:
         heard = dict.fromkeys(_heard_names(self.config), ",".join(gpus))
         if gives_by_cdi(self.config):
-            # In this mode the engine's own nvidia driver refuses: only the runtime will do.
+            # In this mode the engine's own nvidia driver refuses, so the runtime is needed.
             if not _has_runtime(info):
                 return None
             return Injection(GpuAccess.RUNTIME, {"Runtime": _RUNTIME}, heard)
@@ -116,7 +112,7 @@ class Injector:
     def _nodes(self, gpus: tuple[str, ...]) -> list[Body]:
         known = {gpu.uuid for gpu in self.devices() if gpu.nodes}
         if missing := [uuid for uuid in gpus if uuid not in known]:
-            raise NoWay(f"the device nodes of {', '.join(missing)} are not known")
+            raise NotInjectable(f"the device nodes of {', '.join(missing)} are not known")
         folder = self.options.device_folder
         control = [str(folder / name) for name in CONTROL_NODES if (folder / name).exists()]
         nodes = {node: _inside(node, folder) for node in [*self.nodes_of(gpus), *control]}
@@ -126,10 +122,10 @@ class Injector:
         ]
 
     def _cdi_names(self, gpus: tuple[str, ...], info: Body) -> tuple[str, ...]:
-        """The CDI devices that are these GPUs; empty where not all of them are any."""
+        """The CDI devices of these GPUs; empty unless all have one."""
         if not info.get("CDISpecDirs"):
-            return ()  # an older engine, or one in which CDI is switched off
-        told = {
+            return ()  # an older engine, or CDI is disabled
+        discovered = {
             str(one.get("ID"))
             for one in info.get("DiscoveredDevices") or ()
             if one.get("Source") == "cdi"
@@ -137,16 +133,16 @@ class Injector:
         by_name: dict[str, frozenset[str]] = {}
         for folder in info["CDISpecDirs"]:
             by_name.update(_cdi_devices(Path(str(folder))))
-        names = [self._cdi_name(uuid, told, by_name) for uuid in gpus]
+        names = [self._cdi_name(uuid, discovered, by_name) for uuid in gpus]
         return () if None in names else tuple(name for name in names if name is not None)
 
     def _cdi_name(
-        self, uuid: str, told: set[str], by_name: Mapping[str, frozenset[str]]
+        self, uuid: str, discovered: set[str], by_name: Mapping[str, frozenset[str]]
     ) -> str | None:
         full = f"{_CDI_KIND}={uuid}"
-        if full in told or uuid in by_name:
+        if full in discovered or uuid in by_name:
             return full
-        # Made with `nvidia-ctk cdi generate --device-name-strategy=index`: told by the node.
+        # Generated with `--device-name-strategy=index`: identified by the node.
         own = {Path(node).name for node in self.nodes_of((uuid,))}
         own = {name for name in own if _GPU_NODE.fullmatch(name)}
         same = [name for name, nodes in by_name.items() if own and nodes == own]
@@ -154,15 +150,13 @@ class Injector:
 
 
 def access_of(body: Body, config: Path = NVIDIA_CONFIG) -> GpuAccess | None:
-    """How an inspected container has its GPUs; None: it has none. Of several ways, the worst.
-
-    Devices named one by one, and those of a CDI driver, are in the engine's own list.
-    """
+    """How an inspected container has its GPUs; None: it has none. Of several kinds, the worst.
+    Single nodes, and devices of a CDI driver, are in the engine's own list."""
     host = body.get("HostConfig") or {}
     requests = host.get("DeviceRequests") or ()
     by_runtime = bool(_heard(body, config))
     if by_runtime or any(request.get("Driver") != "cdi" for request in requests):
-        # Without that runtime a request goes to the hook, whatever the runtime's mode.
+        # Without that runtime the hook serves a request, whatever the runtime's mode.
         cdi = host.get("Runtime") == _RUNTIME and gives_by_cdi(config)
         return GpuAccess.RUNTIME if cdi else GpuAccess.LEGACY
     if requests:
@@ -170,51 +164,51 @@ def access_of(body: Body, config: Path = NVIDIA_CONFIG) -> GpuAccess | None:
     return GpuAccess.NODES if any(named_nodes(body)) else None
 
 
-def words_for_gpus(body: Body, config: Path = NVIDIA_CONFIG) -> tuple[str, ...]:
-    """What an inspected container was told to get, word for word: UUIDs, indices, `all`, nodes."""
-    words: list[str] = []
+def gpu_names(body: Body, config: Path = NVIDIA_CONFIG) -> tuple[str, ...]:
+    """The names by which an inspected container asks for GPUs: UUIDs, indices, `all`, nodes."""
+    names: list[str] = []
     for request in (body.get("HostConfig") or {}).get("DeviceRequests") or ():
         ids = [str(one) for one in request.get("DeviceIDs") or ()]
-        words += [one.removeprefix(f"{_CDI_KIND}=") for one in ids]
+        names += [one.removeprefix(f"{_CDI_KIND}=") for one in ids]
         count = int(request.get("Count") or 0)
-        words += ["all"] if count < 0 else map(str, range(min(count, GPUS_MAX)))
-    if not words:
-        words += _heard(body, config).split(",")
-    words += named_nodes(body)
-    return tuple(dict.fromkeys(word for word in words if word))
+        names += ["all"] if count < 0 else map(str, range(min(count, GPUS_MAX)))
+    if not names:
+        names += _heard(body, config).split(",")
+    names += named_nodes(body)
+    return tuple(dict.fromkeys(name for name in names if name))
 
 
-def uuids_of(words: Iterable[str], devices: Iterable[GpuFact]) -> tuple[str, ...]:
-    """The GPUs that such words mean, as far as that can be told. A UUID stands for itself."""
+def uuids_of(names: Iterable[str], devices: Iterable[GpuFact]) -> tuple[str, ...]:
+    """The UUIDs of the GPUs with these names, as far as known. A UUID stands for itself."""
     devices = tuple(devices)
     found: list[str] = []
-    for word in words:
-        if _UUID.fullmatch(word):
-            found.append(word)
+    for name in names:
+        if _UUID.fullmatch(name):
+            found.append(name)
         found += [
             gpu.uuid
             for gpu in devices
-            if word == "all"
-            or word in gpu.nodes
-            or (gpu.part_of is None and word.isdecimal() and str(gpu.index) == word)
+            if name == "all"
+            or name in gpu.nodes
+            or (gpu.part_of is None and name.isdecimal() and str(gpu.index) == name)
         ]
     return tuple(dict.fromkeys(found))
 
 
 def named_nodes(body: Body) -> Iterator[str]:
-    """The nodes of NVIDIA devices, on the host, that an inspected container names one by one."""
+    """The nodes of NVIDIA devices, on the host, that an inspected container lists."""
     for device in (body.get("HostConfig") or {}).get("Devices") or ():
         if _NODE.search(str(device.get("PathInContainer") or device.get("PathOnHost") or "")):
             yield str(device.get("PathOnHost"))
 
 
 def gives_by_cdi(config: Path = NVIDIA_CONFIG) -> bool:
-    """Whether the NVIDIA runtime has GPUs put into the engine's own list of devices."""
+    """Whether the NVIDIA runtime adds GPUs to the engine's own list of devices."""
     return nvidia_mode(config) in _CDI_MODES
 
 
 def nvidia_mode(config: Path = NVIDIA_CONFIG) -> str:
-    """The mode of the NVIDIA runtime by its configuration; its default is `auto`."""
+    """The mode of the NVIDIA runtime in its configuration; its default is `auto`."""
     section = _configured(config).get("nvidia-container-runtime")
     return str(section.get("mode", "auto")) if isinstance(section, Mapping) else "auto"
 
@@ -231,24 +225,23 @@ def _has_runtime(info: Body) -> bool:
 
 
 def _hears(info: Body) -> bool:
-    """Whether a container may get GPUs by its environment."""
     return _has_runtime(info) or str(info.get("DefaultRuntime") or "") not in _DEAF
 
 
 def _heard_names(config: Path) -> tuple[str, ...]:
-    """The variables that the nvidia runtime and its hook listen to; the earlier one is heard."""
+    """The variables that the nvidia runtime and its hook read, the most important first."""
     swarm = str(_configured(config).get("swarm-resource") or "")
     return (*filter(None, map(str.strip, swarm.split(","))), _VISIBLE)
 
 
 def _heard(body: Body, config: Path) -> str:
-    """What its runtime hears of GPUs; empty: nothing."""
+    """The GPUs in the variables that its runtime reads; empty: none."""
     if str((body.get("HostConfig") or {}).get("Runtime") or "") in _DEAF:
         return ""
     entries = (body.get("Config") or {}).get("Env") or ()
     variables = dict(str(entry).partition("=")[::2] for entry in entries)
-    told = next((variables[name] for name in _heard_names(config) if name in variables), "")
-    return "" if told in ("void", "none") else told
+    value = next((variables[name] for name in _heard_names(config) if name in variables), "")
+    return "" if value in ("void", "none") else value
 
 
 def _missing(wanted: str, info: Body) -> str:
@@ -266,17 +259,16 @@ def _missing(wanted: str, info: Body) -> str:
 
 
 def _inside(node: str, folder: Path) -> str:
-    """Where a container looks for a device node, wherever the host has it."""
     path = Path(node)
     return f"/dev/{path.relative_to(folder) if path.is_relative_to(folder) else path.name}"
 
 
 def _cdi_devices(folder: Path) -> Iterator[tuple[str, frozenset[str]]]:
-    """The GPUs that CDI specifications in that folder name, each with the names of its nodes."""
+    """The GPUs in that folder's CDI specifications, each with the names of its nodes."""
     with suppress(OSError):
         for file in sorted(folder.iterdir()):
             if file.suffix in (".yaml", ".yml", ".json") and file.is_file():
-                # Another's file that is none does not hide the rest.
+                # An invalid file does not hide the rest.
                 with suppress(OSError, ValueError, LookupError, AttributeError, TypeError):
                     yield from tuple(_cdi_devices_in(file))
 
@@ -284,12 +276,12 @@ def _cdi_devices(folder: Path) -> Iterator[tuple[str, frozenset[str]]]:
 def _cdi_devices_in(file: Path) -> Iterator[tuple[str, frozenset[str]]]:
     with file.open(encoding="utf-8") as stream:
         text = stream.read(_CDI_SPEC_MAX_BYTES + 1)
-    told: Any = load_document(  # JSON is YAML
+    document: Any = load_document(  # JSON is YAML
         text, file.name, size_max_bytes=_CDI_SPEC_MAX_BYTES, nodes_max=_CDI_SPEC_NODES_MAX
     ).value
-    if told.get("kind") != _CDI_KIND:
+    if document.get("kind") != _CDI_KIND:
         return
-    for device in told.get("devices") or ():
+    for device in document.get("devices") or ():
         nodes = (device.get("containerEdits") or {}).get("deviceNodes") or ()
         names = (Path(str(node.get("hostPath") or node.get("path"))).name for node in nodes)
         yield str(device["name"]), frozenset(name for name in names if _GPU_NODE.fullmatch(name))

@@ -1,8 +1,7 @@
 """CUDA MPS: whether its control daemon runs here, and what makes a container its client.
 
-Owns what MPS enforces on one client from its start on: a percentage of a GPU's threads and a limit
-of pinned device memory. Both hold for new clients only, so they are what the job may have at most,
-whatever share it is told later. It must not start MPS, nor change how it is set.
+From a client's start MPS enforces a percentage of a GPU's threads and a limit of pinned device
+memory. Both are fixed then, so they are the job's maximum.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ _MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MpsClient:
-    """What a container is made with to be a client, and what is then enforced."""
+    """Container settings of an MPS client, and what is enforced."""
 
     pipes: Path
-    """Bound to the same place; client and server also share the host's IPC namespace."""
+    """Bound to the same path; client and server also share the host's IPC namespace."""
     threads_percent: int | None
     """Of each of its GPUs; None: not bounded."""
     memory_bytes: int | None
@@ -39,39 +38,35 @@ class MpsClient:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What CUDA in the container reads at its start."""
-        told = {_PIPES: str(self.pipes)}
+        """Variables that CUDA in the container reads at its start."""
+        variables = {_PIPES: str(self.pipes)}
         if self.threads_percent is not None:
-            told["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(self.threads_percent)
+            variables["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] = str(self.threads_percent)
         if self.memory_bytes is not None:
-            # By the number that a GPU has in the container.
+            # By the GPU's index in the container.
             each = (f"{index}={self.memory_bytes // _MIB}M" for index in range(self.devices))
-            told["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(each)
-        return told
+            variables["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = ",".join(each)
+        return variables
 
 
 def paced(share: float | None, threads_percent: int | None) -> float | None:
-    """The part of the time in which a job is to use its GPUs, so as to have that share of them.
-
-    What MPS leaves it of their threads is the share of one that never rests.
-    """
+    """The fraction of time in which a job may use its GPUs, so as to have that share of them. A job
+    that never pauses has the share that MPS leaves it of their threads."""
     if share is None or threads_percent is None:
         return share
     return min(1.0, 100 * share / threads_percent)
 
 
 def share_of(paced: float | None, threads_percent: int | None) -> float | None:
-    """The share of its GPUs that a job has which uses them in that part of the time."""
+    """The share of its GPUs that a job has with that fraction of time."""
     if paced is None or threads_percent is None:
         return paced
     return paced * threads_percent / 100
 
 
 def running_pipes(environment: Mapping[str, str], proc: Path = PROC) -> Path | None:
-    """The pipe directory of the control daemon that runs here; None: there is none.
-
-    One of another user's serves that user alone; anybody may make such a folder in /tmp.
-    """
+    """The pipe directory of the control daemon that runs here, or None. Another user's daemon
+    serves that user only, and any user may create such a folder in /tmp."""
     pipes = Path(environment.get(_PIPES) or DEFAULT_PIPES)
     try:
         folder, control = pipes.lstat(), (pipes / "control").lstat()
@@ -86,16 +81,16 @@ def running_pipes(environment: Mapping[str, str], proc: Path = PROC) -> Path | N
         pid = int((pipes / _PID_FILE).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return pipes
-    # What a daemon that was killed leaves behind would keep a job from starting.
+    # The remains of a killed daemon would keep a job from starting.
     return pipes if (proc / str(pid)).exists() else None
 
 
 def client_of(spec: JobSpec, pipes: Path, gpus: Iterable[GpuFact]) -> MpsClient | None:
-    """How that job becomes a client on those GPUs; None: they are its alone, or are instances."""
+    """How that job becomes a client on those GPUs; None: they are not shared, or are instances."""
     gpus = tuple(gpus)
     if is_alone(spec) or not gpus or any(gpu.part_of is not None for gpu in gpus):
         return None
-    # Up: a percentage below the share would read back as less than what was decided.
+    # Rounded up: a percentage below the share would read back as less than decided.
     percent = math.ceil(100 * spec.bounds.ceiling_share - 1e-9)
     return MpsClient(
         pipes,

@@ -1,4 +1,4 @@
-"""How GPUs reach containers: what the adapter is told of it."""
+"""The adapter's options for how GPUs reach containers."""
 
 from __future__ import annotations
 

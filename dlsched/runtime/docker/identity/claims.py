@@ -12,7 +12,7 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.spec import NAME, ContainerSpec, Stop
 from dlsched.model.units import plain_text
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
-from dlsched.runtime.docker.gpus.injection import words_for_gpus
+from dlsched.runtime.docker.gpus.injection import gpu_names
 from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, spec_of
 from dlsched.runtime.docker.identity.labels import (
     DEFAULT_INSTANCE,
@@ -148,7 +148,7 @@ class Claims:
             return described
         own = counting(labels, given or {})
         if own.get(ENABLE) == _ENABLED:
-            described = replace(described, gpus=words_for_gpus(body))
+            described = replace(described, gpus=gpu_names(body))
             return self._adopted(described, own, judged=given is not None)
         if ours:
             raise NotAdoptable("its labels came with its image")

@@ -18,7 +18,7 @@ from dlsched.runtime.allotment import METRICS_FILE
 from dlsched.runtime.cgroup.limits import PERIOD_US, quota_cores
 from dlsched.runtime.docker.create.containers import restart_policy
 from dlsched.runtime.docker.engine import Body, one_line
-from dlsched.runtime.docker.gpus.injection import GPUS_MAX, access_of, words_for_gpus
+from dlsched.runtime.docker.gpus.injection import GPUS_MAX, access_of, gpu_names
 from dlsched.runtime.docker.gpus.mps import MpsClient
 from dlsched.runtime.progress.sources import MetricsFile, ProgressSource
 
@@ -96,7 +96,7 @@ def gpu_labels(
 def gpus_in(body: Body) -> tuple[str, ...]:
     """The GPUs of an inspected container: UUIDs by our label, else the words it was made with."""
     value = labels_in(body).get(GPUS)
-    values = words_for_gpus(body) if value is None else tuple(filter(None, value.split(",")))
+    values = gpu_names(body) if value is None else tuple(filter(None, value.split(",")))
     return values[:GPUS_MAX]
 
 

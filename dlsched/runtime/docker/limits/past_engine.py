@@ -9,7 +9,7 @@ from dlsched.model.errors import DlschedError
 from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.cgroup.limits import PERIOD_US, bounded_shares, weight_of
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.canary import Canary, Held
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
 from dlsched.runtime.docker.limits.dialect import in_kernel, quota_after
 
 
@@ -33,7 +33,7 @@ class PastEngine:
         weight = None if files is None else self._weight(files, update)
         return weight in (None, limits.shares, limits.weight) and in_kernel(update, limits)
 
-    def write(self, held: Held, files: LimitFiles | None, update: Body) -> None:
+    def write(self, held: GpuContainer, files: LimitFiles | None, update: Body) -> None:
         """Write the update's limits to the kernel. Raises Unwritable."""
         if files is None or not files.writable:
             raise Unwritable("its control group cannot be written")
@@ -51,7 +51,7 @@ class PastEngine:
         """Forget a container that is gone."""
         self._written.pop(container, None)
 
-    def _check_gpus(self, held: Held, now: GroupLimits) -> None:
+    def _check_gpus(self, held: GpuContainer, now: GroupLimits) -> None:
         written = self._written.get(held.container)
         if written is None:
             self._canary.check(held)  # unknown what happened before this agent's first write

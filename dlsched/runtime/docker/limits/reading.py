@@ -9,7 +9,7 @@ from pathlib import Path
 from dlsched.model.facts import GpuAccess
 from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
 from dlsched.runtime.docker.engine import Engine
-from dlsched.runtime.docker.gpus.canary import Canary, Held
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.labels import Inspected, gpu_access_in, gpus_in
 from dlsched.runtime.docker.limits.dialect import engine_limits, past_the_engine
@@ -29,7 +29,7 @@ class ContainerLimits:
     limits: GroupLimits
     access: GpuAccess | None
     """How it gets its GPUs at a start; None: it has none."""
-    held: Held | None
+    held: GpuContainer | None
     """Its GPUs; None: none, or it does not run."""
     barred: str | None
     """Why the engine must not update it, since that could take its GPUs; None: it may."""
@@ -89,7 +89,7 @@ def read_limits(
         with suppress(OSError):
             files = LimitFiles(pid, container, proc)
         if access is not None:
-            held = Held(container, name, pid, access, injector.to_try(gpus_in(body), body))
+            held = GpuContainer(container, name, pid, access, injector.to_try(gpus_in(body), body))
     return ContainerLimits(
         container=container,
         name=name,

@@ -30,7 +30,7 @@ from dlsched.runtime.cgroup.limits import (
 from dlsched.runtime.cgroup.read import PROC
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.engine_facts import EngineFacts
-from dlsched.runtime.docker.gpus.canary import Canary, Held, Unproven, Unsafe
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Unproven, Unsafe
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.gpus.mps import paced
 from dlsched.runtime.docker.gpus.options import GpuOptions
@@ -308,7 +308,7 @@ class LimitWriter:
         except (Unproven, Unsafe) as error:
             self._write(found, found.held, body, str(error))
 
-    def _write(self, found: ContainerLimits, held: Held, body: Body, why: str) -> None:
+    def _write(self, found: ContainerLimits, held: GpuContainer, body: Body, why: str) -> None:
         """Write past the engine, for that reason."""
         try:
             self._past.write(held, found.files, body)

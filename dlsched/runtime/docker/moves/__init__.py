@@ -1,1 +1,1 @@
-"""Jobs on their way to other GPUs."""
+"""Moves of jobs to other GPUs."""

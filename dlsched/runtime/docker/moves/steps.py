@@ -1,7 +1,4 @@
-"""One job's way to other GPUs: how far it is, what it waits for, and what is told of it.
-
-Owns what a step of the way looks at. It must not take one: `moves` does.
-"""
+"""The state of one job's move, and what its steps check."""
 
 from __future__ import annotations
 
@@ -23,11 +20,11 @@ from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
 
 REPORT_WITHIN_S = 180.0
-"""For the first report from the new container: importing a framework takes a minute on a busy host,
-and loading a large model longer."""
+"""Timeout for the first report from the new container: importing a framework takes a minute on a
+busy host, and loading a large model longer."""
 
 REST_S = 5.0
-"""After a call that failed, and after a SIGKILL that did not help."""
+"""Pause after a failed call, and after a SIGKILL without effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +57,12 @@ class Step(StrEnum):
 
 
 @dataclass(slots=True)
-class Way:
-    """One job's way."""
+class JobMove:
+    """One job's move."""
 
     job: str
     old: Inspected
-    """The container that it is moved from, as last described."""
+    """The old container, as last described."""
     step: Step
     since_s: float
     """When the step began."""
@@ -75,81 +72,81 @@ class Way:
     """Why it goes back; None: it goes on."""
     call: Future[Any] = field(default_factory=Future)
     called_s: float = float("inf")
-    """When the call ended: a listing from after that shows what came of it."""
+    """When the call ended: a later listing shows its result."""
     kill_at_s: float | None = None
-    """None: nobody was told to end in this step."""
+    """None: no container was signalled in this step."""
     before: Allotment | None = None
-    """What the job was allotted when it was asked."""
+    """The job's allotment when it was asked."""
     returns: int = 0
-    look: Timer | None = None
-    """What wakes the loop next to look for an acknowledgement."""
+    poll: Timer | None = None
+    """Wakes the loop to check for an acknowledgement."""
 
     @property
     def stop(self) -> Stop:
-        """How its containers want to be ended."""
+        """How to stop its containers."""
         return self.old.stop if self.action is None else self.action.start.spec.stop
 
     def failed(self) -> str | None:
-        """Why the last call failed, in one line; None: it has not, or goes on."""
+        """Why the last call failed, in one line; None: it did not, or is in progress."""
         error = self.call.exception() if self.call.done() else None
         return None if error is None else one_line(error) or repr(error)
 
     def rests(self, now_s: float) -> bool:
-        """Whether its last call failed a moment ago, and is to be made again."""
+        """Whether to wait before the last call, which failed, is repeated."""
         again = self.step is not Step.MAKING and self.failed() is not None
         return again and now_s < self.called_s + REST_S
 
     def shown_by(self, listing: Listing) -> bool:
-        """Whether the listing shows what the last call has done."""
+        """Whether the listing shows the result of the last call."""
         return self.step is Step.FOUND or (self.call.done() and listing.at_s > self.called_s)
 
 
-def acknowledged(way: Way, fact: ContainerFact | None) -> CheckpointAck | None:
-    """The last checkpoint that it acknowledged since it was asked to save itself."""
+def acknowledged(move: JobMove, fact: ContainerFact | None) -> CheckpointAck | None:
+    """The last checkpoint acknowledged since the job was asked."""
     reports = fact.reports if fact is not None else ()
-    told = [one.checkpoint for one in reports if one.received_s > way.since_s]
-    return next((ack for ack in reversed(told) if ack is not None), None)
+    acks = [one.checkpoint for one in reports if one.received_s > move.since_s]
+    return next((ack for ack in reversed(acks) if ack is not None), None)
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether what is saved there is what outlasts the container."""
+    """Whether that path is in a folder that outlasts the container."""
     return PurePosixPath(normpath(path)).is_relative_to(normpath(folder))
 
 
 def has_reported(fact: ContainerFact | None, heir: Inspected) -> bool:
-    """Whether the new container has told something since this was asked last."""
+    """Whether the new container has reported anything since the last check."""
     return fact is not None and fact.container_id == heir.container_id and bool(fact.reports)
 
 
 def end_of(heir: Inspected) -> str:
-    """How the new container ended, in a few words."""
+    """A short text on how the new container ended."""
     if heir.state is ContainerState.CREATED:
         return "was never started"
-    if heir.exit_code is None:  # it runs again, so the engine says nothing of its end
+    if heir.exit_code is None:  # it runs again, so its exit code is unknown
         return "ended, and Docker started it again"
     return f"ended: exit code {heir.exit_code}" + (f": {heir.error}" if heir.error else "")
 
 
-def in_words(way: Way, now_s: float, gpu_names: Callable[[tuple[str, ...]], str]) -> str:
-    """Where it goes, and what is waited for."""
-    gpus = "" if way.action is None else gpu_names(way.action.start.gpus)
+def describe(move: JobMove, now_s: float, gpu_names: Callable[[tuple[str, ...]], str]) -> str:
+    """Where it goes, and what it waits for."""
+    gpus = "" if move.action is None else gpu_names(move.action.start.gpus)
     to = f"to {gpus}: " if gpus else ""
-    back = f"back, since {way.failure}: "
+    back = f"back, since {move.failure}: "
 
     def left(until_s: float) -> str:
         return f"{max(0.0, until_s - now_s):.0f} s left"
 
-    match way.step:
+    match move.step:
         case Step.ASKED:
-            timeout_s = way.action.checkpoint.timeout_s if way.action is not None else 0.0
-            return f"{to}saves itself ({left(way.since_s + timeout_s)})"
+            timeout_s = move.action.checkpoint.timeout_s if move.action is not None else 0.0
+            return f"{to}saves itself ({left(move.since_s + timeout_s)})"
         case Step.ENDING:
-            way_to = to if way.failure is None else back
-            return f"{way_to}ends ({left(way.kill_at_s or now_s)})"
+            direction = to if move.failure is None else back
+            return f"{direction}ends ({left(move.kill_at_s or now_s)})"
         case Step.MAKING:
             return f"{to}its new container is made"
         case Step.WATCHED:
-            return f"{to}waits for its first report ({left(way.since_s + REPORT_WITHIN_S)})"
+            return f"{to}waits for its first report ({left(move.since_s + REPORT_WITHIN_S)})"
         case Step.CLEARING:
             return f"{to}its old container is removed"
         case Step.UNDOING:
@@ -160,17 +157,16 @@ def in_words(way: Way, now_s: float, gpu_names: Callable[[tuple[str, ...]], str]
 
 
 STAYS_UP_S = 10.0
-"""A job without a target need not report: it is back once it has run for so long."""
+"""A job without a target need not report: it counts as moved after running this long."""
 
 AGAIN_S = 600.0
-"""A job that could not be moved is not asked again for so long: each try costs it a pause."""
+"""Time until a failed move is attempted again: each attempt costs the job a pause."""
 
 RETURNS = 3
-"""So often it is tried to start the old container again."""
+"""Attempts to start the old container again."""
 
-LOOK_S = 0.25
-"""While an acknowledgement is waited for, its job's reports are read so often: each step that it
-makes after it is lost."""
+POLL_S = 0.25
+"""Polling interval for an acknowledgement: steps that the job makes after it are lost."""
 
 
 RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerState.PAUSED})
@@ -180,8 +176,8 @@ def everything(listing: Listing) -> dict[str, Inspected]:
     return {**listing.containers, **listing.set_aside}
 
 
-def heir_of(listing: Listing, way: Way) -> Inspected | None:
-    """The container that takes the old one's place."""
+def heir_of(listing: Listing, move: JobMove) -> Inspected | None:
+    """The container that replaces the old one."""
     there = listing.containers.values()
-    mine = (one for one in there if one.job == way.job and one.adopted is None)
-    return next((one for one in mine if one.container_id != way.old.container_id), None)
+    mine = (one for one in there if one.job == move.job and one.adopted is None)
+    return next((one for one in mine if one.container_id != move.old.container_id), None)

@@ -187,7 +187,7 @@ def test_a_look_tells_what_two_looks_see(nvml: Stub) -> None:
     nvml.show(Scenario((Gpu("GPU-a", processes=(Process(2**30, GIB),)),)))
     seen = gpu_doctor.poll(Path("/dev"))
     assert [one.uuid for one in seen.devices] == ["GPU-a"]
-    assert "--pid=host" in str(seen.trouble)
+    assert "--pid=host" in str(seen.problem)
 
 
 def test_a_driver_that_was_upgraded_fails_with_its_remedy(nvml: Stub) -> None:

@@ -9,15 +9,22 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import GpuAccess
-from dlsched.runtime.docker.gpus.canary import ALARM_FILE, Canary, Held, Unproven, Unsafe, Waits
+from dlsched.runtime.docker.gpus.canary import (
+    ALARM_FILE,
+    Canary,
+    GpuContainer,
+    Unproven,
+    Unsafe,
+    Waits,
+)
 from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed
 
 NODE = "/dev/nvidia0"
 HAS, HAS_NOT = Probe(frozenset({NODE}), frozenset()), Probe(frozenset(), frozenset({NODE}))
 
 
-def held(name: str = "one", access: GpuAccess = GpuAccess.CDI, pid: int = 7) -> Held:
-    return Held(f"id-{name}", name, pid, access, (NODE,))
+def held(name: str = "one", access: GpuAccess = GpuAccess.CDI, pid: int = 7) -> GpuContainer:
+    return GpuContainer(f"id-{name}", name, pid, access, (NODE,))
 
 
 class Eyes:
@@ -27,7 +34,7 @@ class Eyes:
         self.sights = list(sights)
         self.looks = 0
 
-    def __call__(self, _: Held) -> Probe:
+    def __call__(self, _: GpuContainer) -> Probe:
         self.looks += 1
         sight = self.sights.pop(0) if len(self.sights) > 1 else self.sights[0]
         if isinstance(sight, Exception):
@@ -182,7 +189,7 @@ def test_an_agent_that_is_killed_between_update_and_look_leaves_an_alarm(
 
     canary = Canary(Eyes(HAS, after), tmp_path)
     canary.update(held(), change)
-    assert str(left[0]).startswith("one: nobody saw whether a CPU update took its GPU away; no con")
+    assert str(left[0]).startswith("one: unknown whether a CPU update took its GPU away; no con")
     assert f"remove {tmp_path}/gpu-alarm" in str(left[0])
     assert Canary(Eyes(HAS), tmp_path).alarm is None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from dlsched.model.facts import ContainerFact, GpuAccess, GpuFact
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
-from dlsched.runtime.docker.gpus.canary import Canary, Held
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
 from dlsched.runtime.docker.gpus.device_probe import Probe
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
 from tests.runtime.docker.end.test_stops import RUNNING
@@ -78,7 +78,7 @@ def test_what_is_enforced_and_by_what(tmp_path: Path) -> None:
 
 def test_a_loss_is_that_of_this_start(tmp_path: Path) -> None:
     canary = blind()
-    canary.check(Held(OWN.container_id, "name", OWN.pid, GpuAccess.CDI, ("/dev/nvidia0",)))
+    canary.check(GpuContainer(OWN.container_id, "name", OWN.pid, GpuAccess.CDI, ("/dev/nvidia0",)))
     seen = with_gpus(FACT, OWN, DEVICES, canary, tmp_path)
     assert seen.gpu_lost == "it may not open /dev/nvidia0 any more"
     again = replace(OWN, pid=OWN.pid + 1)

@@ -12,11 +12,11 @@ from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.runtime.docker.engine import Body
 from dlsched.runtime.docker.gpus.injection import (
     Injector,
-    NoWay,
+    NotInjectable,
     access_of,
+    gpu_names,
     named_nodes,
     uuids_of,
-    words_for_gpus,
 )
 from dlsched.runtime.docker.gpus.options import GpuOptions
 
@@ -104,9 +104,9 @@ def test_which_gpus_a_container_was_told_to_get() -> None:
         (by_runtime("NVIDIA_VISIBLE_DEVICES=GPU-of-another-time"), ("GPU-of-another-time",)),
     ]
     for body, uuids in cases:
-        assert uuids_of(words_for_gpus(body), devices) == uuids, body
+        assert uuids_of(gpu_names(body), devices) == uuids, body
     many = {"HostConfig": {"DeviceRequests": [{"Count": 1 << 60}]}}
-    assert len(words_for_gpus(many)) == 64
+    assert len(gpu_names(many)) == 64
 
 
 def test_the_nodes_that_tell_whether_it_has_them(tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_a_specification_by_index_is_understood_by_its_nodes(tmp_path: Path) -> 
     )
     way = injector(tmp_path, injection="cdi").of((TWO,), info)
     assert way.host["DeviceRequests"][0]["DeviceIDs"] == ["nvidia.com/gpu=1"]
-    with pytest.raises(NoWay, match="no CDI specification names them"):
+    with pytest.raises(NotInjectable, match="no CDI specification names them"):
         injector(tmp_path, injection="cdi").of((ONE,), info)
 
 
@@ -180,7 +180,7 @@ def test_the_engines_own_word_for_its_devices_is_enough(tmp_path: Path) -> None:
     info = with_cdi(tmp_path, "", DiscoveredDevices=found)
     assert injector(tmp_path).of((ONE,), info).access is GpuAccess.CDI
     found[0]["Source"] = "other"
-    with pytest.raises(NoWay):
+    with pytest.raises(NotInjectable):
         injector(tmp_path).of((ONE,), info)
 
 
@@ -233,7 +233,7 @@ def test_what_a_swarm_names_gpus_by_is_heard_too(tmp_path: Path) -> None:
     assert way.environment == {"DOCKER_RESOURCE_GPU": ONE, "NVIDIA_VISIBLE_DEVICES": ONE}
     body = by_runtime("DOCKER_RESOURCE_GPU=1", "NVIDIA_VISIBLE_DEVICES=void")
     assert access_of(body, found.config) is GpuAccess.LEGACY
-    assert words_for_gpus(body, found.config) == ("1",)
+    assert gpu_names(body, found.config) == ("1",)
 
 
 def test_the_runtime_goes_by_other_names_too(tmp_path: Path) -> None:
@@ -273,7 +273,7 @@ def test_the_hook_alone_is_enough_for_a_request(
     hook.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert injector(tmp_path).of((ONE,), WITHOUT).access is GpuAccess.LEGACY
-    with pytest.raises(NoWay):  # in that mode it refuses
+    with pytest.raises(NotInjectable):  # in that mode it refuses
         injector(tmp_path, "cdi").of((ONE,), WITHOUT)
 
 
@@ -290,7 +290,7 @@ def test_by_nodes_with_those_that_all_gpus_need(tmp_path: Path) -> None:
             ("nvidia-uvm", "/dev/nvidia-uvm"),
         )
     ]
-    with pytest.raises(NoWay, match="device nodes of GPU-gone are not known"):
+    with pytest.raises(NotInjectable, match="device nodes of GPU-gone are not known"):
         injector(tmp_path, injection="nodes").of((ONE, "GPU-gone"), WITHOUT)
 
 
@@ -313,7 +313,7 @@ def test_an_instances_nodes_lie_deeper(tmp_path: Path) -> None:
 def test_where_there_is_no_way_it_is_said_in_one_line(
     tmp_path: Path, asked: str, info: Body, why: str
 ) -> None:
-    with pytest.raises(NoWay, match=why) as raised:
+    with pytest.raises(NotInjectable, match=why) as raised:
         injector(tmp_path, injection=asked).of((ONE,), info)
     assert "\n" not in str(raised.value)
 

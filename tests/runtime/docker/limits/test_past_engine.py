@@ -8,7 +8,7 @@ import pytest
 
 from dlsched.model.facts import GpuAccess
 from dlsched.runtime.cgroup.group_limits import LimitFiles
-from dlsched.runtime.docker.gpus.canary import Canary, Held
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
 from dlsched.runtime.docker.gpus.device_probe import Probe
 from dlsched.runtime.docker.limits.past_engine import PastEngine, Unwritable
 from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weight, older_weight
@@ -16,8 +16,8 @@ from tests.runtime.docker.fake_host import CONTAINER, PID, FakeHost, newer_weigh
 UPDATE = {"CpuQuota": 25_000, "CpuShares": 512}
 
 
-def held(pid: int = PID) -> Held:
-    return Held(CONTAINER, "one", pid, GpuAccess.LEGACY, ("/dev/nvidia0",))
+def held(pid: int = PID) -> GpuContainer:
+    return GpuContainer(CONTAINER, "one", pid, GpuAccess.LEGACY, ("/dev/nvidia0",))
 
 
 class Bench:
@@ -27,7 +27,7 @@ class Bench:
         self.files = LimitFiles(PID, CONTAINER, self.host.proc)
         self.past = PastEngine(Canary(self._look), lambda: newer)
 
-    def _look(self, _: Held) -> Probe:
+    def _look(self, _: GpuContainer) -> Probe:
         self.looks += 1
         return Probe(frozenset({"/dev/nvidia0"}), frozenset())
 

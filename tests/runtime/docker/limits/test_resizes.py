@@ -19,7 +19,7 @@ from dlsched.model.spec import JobSpec, Limits, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.gpus.canary import Held
+from dlsched.runtime.docker.gpus.canary import GpuContainer
 from dlsched.runtime.docker.gpus.device_probe import Probe
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.resizes import (
@@ -139,8 +139,8 @@ def test_what_only_the_job_has_to_know_is_told_without_the_engine(bench: Bench) 
 def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Bench) -> None:
     bench.host.words["Devices"] = [{"PathOnHost": "/dev/nvidia0"}]
     began, go_on = threading.Event(), threading.Event()
-    canary = Held("another", "another", 1, GpuAccess.CDI, ())
-    bench.hands.canary._look = lambda _: Probe(frozenset({"/dev/nvidia0"}), frozenset())
+    canary = GpuContainer("another", "another", 1, GpuAccess.CDI, ())
+    bench.hands.canary._probe = lambda _: Probe(frozenset({"/dev/nvidia0"}), frozenset())
 
     def slow() -> None:
         began.set()

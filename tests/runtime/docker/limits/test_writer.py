@@ -56,7 +56,7 @@ EQUAL = {("CpuQuota", 0): -1}
 
 
 class Bench:
-    """Hands on a fake host, with their records."""
+    """A LimitWriter on a fake host, with their records."""
 
     def __init__(self, root: Path, **host: Any) -> None:
         self.root = root

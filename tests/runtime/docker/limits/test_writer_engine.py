@@ -135,7 +135,7 @@ def make(docker_client: docker.APIClient, base_image: str) -> Iterator[Make]:
 
 
 class Agent:
-    """Hands as an agent has them; `reopen` is its restart."""
+    """A LimitWriter as an agent has them; `reopen` is its restart."""
 
     def __init__(self, host: str, state_dir: Path) -> None:
         self.engine = Engine(host, 30)

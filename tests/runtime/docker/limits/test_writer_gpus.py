@@ -17,7 +17,7 @@ from dlsched.model.facts import GpuAccess
 from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import Body
-from dlsched.runtime.docker.gpus.canary import Canary, Held, Waits
+from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer, Waits
 from dlsched.runtime.docker.gpus.device_probe import Probe, ProbeFailed
 from dlsched.runtime.docker.limits.outcome import Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
@@ -38,7 +38,7 @@ NODE = "/dev/nvidia0"
 
 
 class Bench:
-    """Hands on a fake host with one container that has GPUs, and eyes for what it may open."""
+    """A LimitWriter on a fake host with one container with GPUs, and a probe of its nodes."""
 
     def __init__(self, root: Path, access: GpuAccess, **host: Any) -> None:
         self.root = root
@@ -92,7 +92,7 @@ class Bench:
             )
         return (files["cpu.cfs_quota_us"], files["cpu.shares"]) == (str(quota), str(shares))
 
-    def _look(self, _: Held) -> Probe:
+    def _look(self, _: GpuContainer) -> Probe:
         if not self.sees:
             raise ProbeFailed("none of its device nodes can be seen from here")
         nodes = frozenset({NODE})

@@ -79,7 +79,7 @@ class World:
 
     def wait(self) -> None:
         """Until what is under way is done: no test is about what is not, unless it holds it."""
-        way = self.moves._ways.get("job")
+        way = self.moves._moves.get("job")
         if way is not None:
             way.call.exception(10)
             while way.called_s == float("inf"):
@@ -282,7 +282,7 @@ def test_silence_is_a_failure_only_of_a_job_with_a_target(world: World) -> None:
     world.see(GONE, NEW, at_s=world.now_s + STAYS_UP_S)
     assert "waits for its first report" in world.step
     world.see(GONE, NEW, at_s=world.now_s + REPORT_WITHIN_S)
-    assert f"told nothing within {REPORT_WITHIN_S:g} s" in world.step
+    assert f"reported nothing within {REPORT_WITHIN_S:g} s" in world.step
 
     other = World()
     other.watched(replace(SPEC, target=None))
@@ -441,7 +441,7 @@ def test_a_job_that_is_removed_loses_both_containers(world: World) -> None:
 
 def test_a_removal_waits_for_the_step_under_way(world: World) -> None:
     world.ends()
-    world.moves._ways["job"].call = Future()
+    world.moves._moves["job"].call = Future()
     waits = world.moves.forsake(REMOVE, world.listing(GONE), world.now_s)
     assert isinstance(waits, Outcome)
     assert (waits.status, waits.detail) == ("begun", "moving to b: its new container is made")

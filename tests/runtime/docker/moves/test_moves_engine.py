@@ -203,7 +203,7 @@ open("/here", "w")
     [
         # With its exit code, unless Docker has started it again by then.
         (FAILS_ELSEWHERE, "", "its new container ended"),
-        (HANGS_ELSEWHERE, "", "its new container told nothing within 1 s"),
+        (HANGS_ELSEWHERE, "", "its new container reported nothing within 1 s"),
         ("", "/nowhere:/data", "its new container cannot be started: "),
     ],
     ids=["exits", "silent", "refused"],
@@ -301,7 +301,7 @@ def play(
                 told = f"{name}_allotment"
                 patched.setattr(module, told, agent.wrap("allot", getattr(module, told)))
         acts = rig.runtime._moves._acts
-        hands = acts._creation._hands
+        hands = acts._creation._writer
         patched.setattr(hands, "remember", agent.wrap("remember", hands.remember))
         mortal = agent.engine(rig.runtime._unhurried)
         patched.setattr(acts, "_engine", mortal)
