@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test durations test-v2 bench bench-gpu torture models lint clean environment python install uninstall
+.PHONY: help demo test durations test-v2 bench bench-gpu torture models docs man lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -28,7 +28,7 @@ durations: environment  ## keep what the last `make test` took: tests/durations.
 test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host (root, Debian)
 	@$(PYTHON) -m tests.v2host
 
-bench: environment  ## the measurements that the README quotes
+bench: environment  ## the measurements that README and docs quote
 	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks run bench
 
 # An interpreter of this host that has torch with CUDA; nothing of that size is downloaded.
@@ -45,6 +45,17 @@ torture: environment  ## all that must not lose anything: deaths at every point,
 models: environment  ## train the examples' ONNX models again
 	@$(PYTHON) -m tools.environment --train
 	@.build/train-venv/bin/python examples/images/inference/train.py
+
+# Warnings are errors. After the first time it needs no network.
+SPHINX = .build/docs-venv/bin/sphinx-build -W --keep-going -q -d .build/docs/trees
+
+docs: docs-environment  ## the documentation: .build/docs/html/index.html, and the man pages
+	@$(SPHINX) -b html docs .build/docs/html
+	@$(SPHINX) -b man docs .build/docs/man
+	@echo ".build/docs/html/index.html"
+
+man: docs-environment  ## the man pages alone: .build/docs/man
+	@$(SPHINX) -b man docs .build/docs/man
 
 lint: environment  ## formatting, lint, types, import contracts
 	@$(PYTHON) -m ruff check
@@ -71,6 +82,10 @@ clean:  ## remove all that was made here, and what crashed runs have left
 
 environment: python
 	@python3 -m tools.environment
+
+.PHONY: docs-environment
+docs-environment: python
+	@python3 -m tools.environment --docs
 
 # On a bare Debian machine there may be no Python at all yet.
 python:

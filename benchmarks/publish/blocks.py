@@ -1,23 +1,16 @@
-"""README's tables on policies and simulator, written from the result files: no number by hand.
+"""Result files as Markdown, a block each: what the documentation's results pages show.
 
-    python -m benchmarks run readme               rewrites the parts between the markers in README
-
-Owns what stands between the markers. What the numbers mean is written beside them, by hand.
+No number is written by hand. What a block means is said beside it, in docs/generate/results.py.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.kernel import idle_class
-from benchmarks.places import ROOT
-from benchmarks.publish import readme_adaptive, results
-
-README = ROOT / "README.md"
+from benchmarks.publish import blocks_adaptive, results
 
 _GOALS = (("tier1", "tier 1"), ("tier2", "tier 2"), ("jct", "completion"))
 _COUNTS = (10, 20, 40)
@@ -241,6 +234,10 @@ def headlines(name: str) -> str:
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
+    "satisfied": _all_of("satisfied"),
+    "mends": _all_of("mends"),
+    "reaction": _all_of("reaction"),
+    "verdicts": lambda: headlines("verdicts"),
     "adaptive-real": _all_of("adaptive-real"),
     "adaptive-schedules": _all_of("adaptive-schedules"),
     "open-loop": lambda: headlines("open-loop"),
@@ -248,10 +245,10 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "no-harm": lambda: headlines("no-harm"),
     "cfs-periods": lambda: headlines("cfs-periods"),
     "open-loop-real": _all_of("open-loop-real"),
-    "adaptive-inference": lambda: readme_adaptive.services(_saved("adaptive-inference")),
-    "adaptive-training": lambda: readme_adaptive.trainings(_saved("adaptive-training")),
+    "adaptive-inference": lambda: blocks_adaptive.services(_saved("adaptive-inference")),
+    "adaptive-training": lambda: blocks_adaptive.trainings(_saved("adaptive-training")),
     "mixed": _all_of("mixed"),
-    "ablation": lambda: readme_adaptive.ablation(_saved("ablation")),
+    "ablation": lambda: blocks_adaptive.ablation(_saved("ablation")),
     "loop": _all_of("loop"),
     "real-trainings": real_trainings,
     "simulated-trainings": simulated_trainings,
@@ -268,18 +265,6 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "gpu-pacing": gpu_pacing,
     "gpu-move": gpu_move,
 }
-
-
-def filled(text: str) -> str:
-    """README's text with every block written anew. Raises ValueError for a missing marker."""
-    for name, block in BLOCKS.items():
-        begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-        head, found, rest = text.partition(begin)
-        _, closed, tail = rest.partition(end)
-        if not found or not closed:
-            raise ValueError(f"README has no {begin} with {end} after it")
-        text = f"{head}{begin}\n{block()}\n{end}{tail}"
-    return text
 
 
 def _by_count(rows: Sequence[Mapping[str, Any]], metric: str, of: str) -> str:
@@ -313,14 +298,3 @@ def _saved(name: str) -> dict[str, Any]:
             f"benchmarks/results/{name}.json is missing: make bench or make torture writes it"
         )
     return saved
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Rewrite README; returns the exit code."""
-    argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0]).parse_args(arguments)
-    try:
-        README.write_text(filled(README.read_text()))
-    except ValueError as error:
-        print(f"readme: {error}", file=sys.stderr)
-        return 1
-    return 0

@@ -1,24 +1,13 @@
-"""README quotes the result files: what stands between its markers is what they give."""
+"""Blocks of Markdown are what the result files give."""
 
 from __future__ import annotations
 
 import pytest
 
 from benchmarks.judge.trainings import rows
-from benchmarks.publish import readme, results
+from benchmarks.publish import blocks, results
 from benchmarks.real.training import headlines, table_rows
 from tests.benchmarks.real.test_training import RUNS
-
-
-def test_readme_says_what_the_result_files_say() -> None:
-    text = readme.README.read_text()
-    assert readme.filled(text) == text, "run: python -m benchmarks run readme"
-
-
-def test_a_block_is_replaced_and_what_is_beside_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readme, "BLOCKS", {"a": lambda: "new"})
-    told = readme.filled("before <!-- a:begin -->\nold\n<!-- a:end --> after")
-    assert told == "before <!-- a:begin -->\nnew\n<!-- a:end --> after"
 
 
 def test_trainings_are_told_by_mean_best_and_worst_beside_plain_and_the_optimum(
@@ -32,7 +21,7 @@ def test_trainings_are_told_by_mean_best_and_worst_beside_plain_and_the_optimum(
         "seeds": [1, 2],
     }
     monkeypatch.setattr(results, "load", {"training-real": saved}.get)
-    told = readme.real_trainings()
+    told = blocks.real_trainings()
     assert "tier 1 after 10 s in the mean" in told
     (own,) = [line for line in told.splitlines() if line.startswith("| `tradl`")]
     cells = [cell.strip() for cell in own.strip("|").split("|")]
@@ -42,8 +31,17 @@ def test_trainings_are_told_by_mean_best_and_worst_beside_plain_and_the_optimum(
     assert "best job a -50.0%" in told
 
 
-@pytest.mark.parametrize("text", ["", "<!-- a:begin -->", "<!-- a:end --> <!-- a:begin -->"])
-def test_a_missing_marker_is_said(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(readme, "BLOCKS", {"a": lambda: "new"})
-    with pytest.raises(ValueError, match="a:begin"):
-        readme.filled(text)
+@pytest.mark.parametrize("name", blocks.BLOCKS)
+def test_every_block_can_be_made_from_the_kept_results(name: str) -> None:
+    assert "Host: " in blocks.BLOCKS[name]() or name in WITHOUT_HOST
+
+
+WITHOUT_HOST = {
+    "adaptive-inference",
+    "adaptive-training",
+    "ablation",
+    "simulated-trainings",
+    "simulated-services",
+    "sim-vs-real",
+    "simulator-cost",
+}

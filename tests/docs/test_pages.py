@@ -1,0 +1,46 @@
+"""README and the pages: their length, their links, and that nothing is left unexplained."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.rglob("*.md"))
+LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)(?:#[^)]*)?\)")
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 220
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *PAGES], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(page: Path) -> None:
+    """Sphinx checks the pages' links among themselves; GitHub readers follow all of them."""
+    links = LINK.findall(page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_every_result_has_a_sentence_that_says_what_it_means() -> None:
+    marked = 0
+    for page in sorted((DOCS / "results").glob("*.md")):
+        blocks = page.read_text().split("\n\n")
+        for above, block in itertools.pairwise(blocks):
+            if block.startswith("<!-- generated: result "):
+                marked += 1
+                assert re.match(r"(?s)[A-Z0-9].*[.:]$", above.strip()), f"{page.name}: {block}"
+    assert marked > 20
+
+
+def test_every_result_block_is_on_a_page() -> None:
+    from benchmarks.publish.blocks import BLOCKS
+
+    text = "".join(page.read_text() for page in (DOCS / "results").glob("*.md"))
+    shown = re.findall(r"^<!-- generated: result (\S+) -->$", text, re.MULTILINE)
+    assert sorted(shown) == sorted(BLOCKS)
