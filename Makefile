@@ -68,7 +68,8 @@ lint: environment  ## formatting, lint, types, import contracts
 PREFIX := /usr/local
 INSTALL = python3 -m tools.install --prefix "$(PREFIX)" $(if $(DESTDIR),--destdir "$(DESTDIR)")
 
-install: python  ## dlsched as a systemd service of this host (PREFIX, DESTDIR, WHEELS)
+# Man pages need packages of an index: with WHEELS those are installed that `make man` made before.
+install: python $(if $(WHEELS),,man)  ## dlsched as a systemd service of this host (PREFIX, DESTDIR, WHEELS)
 	@$(INSTALL) install $(if $(WHEELS),--wheels "$(WHEELS)")
 
 uninstall: python  ## give limits back, then remove it (PURGE=1: settings and state, too; FORCE=1)

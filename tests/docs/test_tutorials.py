@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import docker
 import pytest
 
+from tests.conftest import group_for
 from tests.docs.tutorial import Reader, Typed, fits, steps
 
 ROOT = Path(__file__).parents[2]
@@ -19,18 +21,25 @@ Follow = Callable[[str, float], None]
 
 
 @pytest.fixture
-def follow(tmp_path: Path) -> Iterator[Follow]:
+def own() -> str:
+    """The name of this test's instance and containers, in place of the page's."""
+    return f"tutorial-{secrets.token_hex(3)}"
+
+
+@pytest.fixture
+def follow(tmp_path: Path, own: str) -> Iterator[Follow]:
     """Does what the tutorial of that name says, in a folder and under a name of this test alone."""
     outer = {"PATH", "HOME", "DOCKER_HOST", "LANG"}
     environ = {name: value for name, value in os.environ.items() if name in outer}
+    if above := group_for("").removesuffix("/dlsched-"):
+        environ["DLSCHED_ENGINE_CGROUP_PARENT"] = above
     reader = Reader(ROOT, {**environ, "NO_COLOR": "1", "COLUMNS": "200"})
 
     def done(name: str, patience_s: float) -> None:
         page = (TUTORIALS / f"{name}.md").read_text()
-        own = f"{name[:8]}-{secrets.token_hex(3)}"
-        page = page.replace(f"/tmp/{name}", str(tmp_path)).replace(name, own)
-        page = page.replace("/tmp/late-first", str(tmp_path))
-        reader.follow(page, patience_s=patience_s)
+        for folder in (f"/tmp/{name}", "/tmp/late-first"):
+            page = page.replace(folder, str(tmp_path))
+        reader.follow(page.replace(name, own), patience_s=patience_s)
 
     yield done
     reader.close()
@@ -41,11 +50,20 @@ def test_your_own_policy(follow: Follow) -> None:
     follow("your-own-policy", 0)
 
 
+@pytest.fixture
+def cleared(docker_client: docker.APIClient, own: str) -> Iterator[None]:
+    """No container of this test is left, whatever happened."""
+    yield
+    label = {"label": f"dlsched.instance={own}"}
+    for container in docker_client.containers(all=True, filters=label):
+        docker_client.remove_container(container["Id"], force=True, v=True)
+
+
 @pytest.mark.slow
 @pytest.mark.engine
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", ["first-service", "first-training"])
-def test_with_containers(follow: Follow, docker_host: str, name: str) -> None:
+def test_with_containers(cleared: None, follow: Follow, name: str) -> None:
     follow(name, 240)
 
 
