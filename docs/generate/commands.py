@@ -30,7 +30,9 @@ def _sections(command: click.Command, context: click.Context) -> Iterator[str]:
         yield from (table(("option", "what it does"), options), "")
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
-            inner = command.commands[name]
+            inner = command.get_command(context, name)
+            if inner is None:
+                continue
             with click.Context(inner, info_name=name, parent=context) as below:
                 yield from _sections(inner, below)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import click
 import pytest
 
 from dlsched.cli import main
@@ -50,7 +51,7 @@ def test_what_a_reload_cannot_change_is_said() -> None:
 
 def test_every_command_is_there_with_its_options() -> None:
     told = PARTS["commands"]()
-    for name in main.commands:
+    for name in main.list_commands(click.Context(main)):
         assert f"## dlsched {name}\n\n```text\ndlsched {name} " in told
     assert "## dlsched trace record" in told
     assert "| `--dry-run` |" in told

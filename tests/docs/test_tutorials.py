@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -27,7 +28,15 @@ def own() -> str:
 
 
 @pytest.fixture
-def follow(tmp_path: Path, own: str) -> Iterator[Follow]:
+def folder() -> Iterator[Path]:
+    """In place of the page's folder below /tmp; a hook that runs as nobody reaches it, too."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as made:
+        Path(made).chmod(0o755)
+        yield Path(made)
+
+
+@pytest.fixture
+def follow(folder: Path, own: str) -> Iterator[Follow]:
     """Does what the tutorial of that name says, in a folder and under a name of this test alone."""
     outer = {"PATH", "HOME", "DOCKER_HOST", "LANG"}
     environ = {name: value for name, value in os.environ.items() if name in outer}
@@ -37,8 +46,8 @@ def follow(tmp_path: Path, own: str) -> Iterator[Follow]:
 
     def done(name: str, patience_s: float) -> None:
         page = (TUTORIALS / f"{name}.md").read_text()
-        for folder in (f"/tmp/{name}", "/tmp/late-first"):
-            page = page.replace(folder, str(tmp_path))
+        for named in (f"/tmp/{name}", "/tmp/late-first"):
+            page = page.replace(named, str(folder))
         reader.follow(page.replace(name, own), patience_s=patience_s)
 
     yield done
