@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
-from dlsched.model.cycle import CycleReport, RejectedFile
+from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -20,7 +20,17 @@ from dlsched.model.spec import (
     Limits,
     Target,
 )
-from dlsched.model.state import GpuView, JobState, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import (
+    GpuView,
+    JobState,
+    JobView,
+    NodeView,
+    Progress,
+    Reached,
+    Snapshot,
+    Tiers,
+    Usage,
+)
 
 NOW_S = 1000.0
 P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)
@@ -208,6 +218,68 @@ def gpu_job(
         actual=replace(one.actual, gpu_share=told),
         usage=replace(one.usage, gpu_ratio=paces, gpu_memory_bytes=7 << 30 if gpus else None),
         progress=replace(one.progress, gpu_ratio=paces),
+    )
+
+
+def everything_report() -> CycleReport:
+    """A report that leaves no field of the status schema empty."""
+    gpus, plain = gpu_report(), foretold(example_report())
+    first, *others = gpus.snapshot.jobs
+    spec = first.spec
+    full = replace(
+        first,
+        spec=replace(
+            spec,
+            container=replace(spec.container, gpu_model="A100", gpu_memory_bytes=8 << 30),
+            owner=1000,
+        ),
+        reason="moves",
+        gpus_kept=("GPU-44444444-eeee",),
+        gpu_lost="GPU 2 fell off the bus",
+        blind="no report for 1 min",
+        desired=Limits(0.6, 0.6),
+        progress=replace(
+            first.progress,
+            recent=from_latencies((0.05,) * 9, errors=1),
+            in_flight=1,
+            oldest_s=0.1,
+            bad_lines=2,
+            trouble="its line is too long",
+        ),
+        attained_core_s=12.0,
+    )
+    training = replace(
+        job(
+            "trained",
+            target=AccuracyTarget("accuracy", 0.9, 0.97, 3600.0),
+            progress=Progress(samples=(Sample(990.0, 1200, (("accuracy", 0.98),)),)),
+        ),
+        tiers=Tiers(Reached(910.0, 0.93, 500), Reached(990.0, 0.98, 900)),
+    )
+    views = tuple(
+        replace(view, fact=replace(view.fact, numa_node=1)) for view in gpus.snapshot.node.gpus
+    )
+    node = replace(gpus.snapshot.node, gpus=views, gpu_trouble="NVML: one GPU is lost")
+    jobs = (full, *others, *plain.snapshot.jobs, training)
+    outlooks = {
+        **plain.outlooks,
+        "digits-resnet": tuple(replace(one, best=0.06) for one in plain.outlooks["digits-resnet"]),
+    }
+    return replace(
+        plain,
+        snapshot=replace(plain.snapshot, jobs=jobs, node=node),
+        outlooks=outlooks,
+        limits={"digits-resnet": Limits(1.25, 0.5)},
+        outcomes=tuple(replace(one, engine_s=0.2) for one in plain.outcomes),
+        shadow=Shadow(
+            "fair",
+            limits={"digits-resnet": Limits(0.8, 0.5)},
+            why={"digits-resnet": "weight 1 of 5"},
+            guarded={"digits-resnet": "bounds"},
+            trouble="no longer asked: boom",
+        ),
+        rejected=(RejectedFile("bad.yaml", "bad", ("bad.yaml:3:7: cpus.max: 0 is too low",)),),
+        alarms=("engine: no answer",),
     )
 
 

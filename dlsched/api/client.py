@@ -1,35 +1,39 @@
 """What the command line asks the daemon, over its unix sockets.
 
-Owns the requests, which socket each goes to, and the one-line errors when nobody answers. It must
-not print, nor be imported by the daemon: an HTTP client has no place in its memory.
+Owns the requests, which socket each goes to, and the one-line errors when no daemon answers. It
+imports little, since `ps` spends most of its time on imports: an HTTP client of the standard
+library or another one takes longer than all the rest.
 """
 
 from __future__ import annotations
 
 import grp
+import json
 import os
+import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from functools import cached_property
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, cast
 from urllib.parse import quote
 
-import httpx2
+import h11
 
-from dlsched.api.status import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
+from dlsched.api.reading import read
+from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME, Explanation, Status
 from dlsched.model.errors import DaemonUnavailable, DlschedError
 
 RELEASE_S = 90.0
 """The daemon waits for the engine before it says what became of each container."""
 
 ANSWER_S = 10.0
-"""So long an answer may take; a log that is followed may be silent for ever."""
+"""How long an answer may take; a log that is followed may be silent for ever."""
+
+_CHUNK_BYTES = 1 << 16
 
 
 class Refused(DlschedError):
-    """The daemon answered, but not with what was asked: an unknown job, for one."""
+    """The daemon refused the request, such as one for an unknown job."""
 
     def __init__(self, status: int, text: str) -> None:
         self.status = status
@@ -37,41 +41,34 @@ class Refused(DlschedError):
 
 
 class Daemon:
-    """The daemon of one run directory. Every method raises DaemonUnavailable or Refused.
-
-    Answers are the JSON of `dlsched.api.status`, as it came.
-    """
+    """The daemon of one run directory. Every method raises DaemonUnavailable or Refused."""
 
     def __init__(self, run_dir: Path) -> None:
         self._status = _Line(run_dir / STATUS_SOCKET_NAME)
         self._control = _Line(run_dir / CONTROL_SOCKET_NAME)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._status.close()
-        self._control.close()
-
     def about(self) -> dict[str, Any]:
         """Version, instance, policy, dry_run, watch folder, pid."""
         return self._reading.ask("GET", "/v1/about")
 
+    def status(self) -> Status:
+        """`jobs` as the types of the schema; raises SchemaMismatch."""
+        return read(Status, self.jobs())
+
+    def explain(self, job: str, limit: int) -> Explanation:
+        """`why` as the types of the schema; raises SchemaMismatch."""
+        return read(Explanation, self.why(job, limit))
+
     def jobs(self) -> dict[str, Any]:
-        """The node, the engine, every job and every rejected file."""
+        """The node, the engine, every job and every rejected file: the JSON as it came."""
         return self._reading.ask("GET", "/v1/jobs")
 
     def why(self, job: str, limit: int) -> dict[str, Any]:
-        """The job's row, its last changes, and what the last cycle made of it."""
-        return self._reading.ask("GET", _path(job, "why"), {"limit": limit})
+        """The job's row, its last changes, and the last cycle's outcome: the JSON as it came."""
+        return self._reading.ask("GET", f"{_path(job, 'why')}?limit={limit}")
 
     def stop(self, job: str) -> None:
-        """Ask that the job be stopped, and stay so."""
+        """Ask that the job be stopped, and stay stopped."""
         self._control.ask("POST", _path(job, "stop"))
 
     def start(self, job: str) -> None:
@@ -79,11 +76,11 @@ class Daemon:
         self._control.ask("POST", _path(job, "start"))
 
     def release(self) -> dict[str, Any]:
-        """What became of each container when everything was given back."""
+        """Have all limits given back; what became of each container."""
         return self._control.ask("POST", "/v1/release", read_s=RELEASE_S)
 
     def resume(self) -> None:
-        """Let it work again."""
+        """Let the daemon set limits again."""
         self._control.ask("POST", "/v1/resume")
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
@@ -92,8 +89,8 @@ class Daemon:
         Over the control socket where that is open to us: it may read every job's.
         """
         line = self._control if self._control.is_open else self._status
-        query = {"tail": tail, "follow": int(follow)}
-        yield from line.stream(_path(job, "logs"), query, read_s=None if follow else ANSWER_S)
+        path = f"{_path(job, 'logs')}?tail={tail}&follow={int(follow)}"
+        yield from line.stream("GET", path, read_s=None if follow else ANSWER_S)
 
     @property
     def _reading(self) -> _Line:
@@ -104,81 +101,82 @@ class Daemon:
 
 
 class _Line:
-    """One socket, and what is said when nobody answers there."""
+    """One socket of the daemon, a connection for each request, and the errors."""
 
-    def __init__(self, socket: Path) -> None:
-        self.socket = socket
-        self._opened = ExitStack()
-
-    @cached_property
-    def http(self) -> httpx2.Client:
-        """Made when it is first asked: most commands need one of the two."""
-        client = httpx2.Client(
-            # A local socket has no certificate; loading those of the world takes 25 ms of CPU.
-            transport=httpx2.HTTPTransport(uds=str(self.socket), verify=False),
-            base_url="http://dlsched",
-            timeout=ANSWER_S,
-            trust_env=False,  # no proxy has a part in a local socket
-        )
-        self._opened.callback(client.close)
-        return client
-
-    def close(self) -> None:
-        """Hang up."""
-        self._opened.close()
+    def __init__(self, path: Path) -> None:
+        self.path = path
 
     @property
     def is_open(self) -> bool:
         """Whether this process may connect to it."""
-        return os.access(self.socket, os.W_OK, effective_ids=True)
+        return os.access(self.path, os.W_OK, effective_ids=True)
 
-    def stream(self, path: str, query: dict[str, int], read_s: float | None) -> Iterator[bytes]:
-        """The answer in pieces; each may take `read_s`, None: for ever."""
-        timeout = httpx2.Timeout(ANSWER_S, read=read_s)
-        with (
-            self._reaching(),
-            self.http.stream("GET", path, params=query, timeout=timeout) as answer,
-        ):
-            if answer.is_error:
-                answer.read()
-                raise _refusal(answer)
-            yield from answer.iter_bytes()
+    def ask(self, method: str, path: str, read_s: float = ANSWER_S) -> dict[str, Any]:
+        """The answer's JSON, each part of which may take `read_s`."""
+        content = b"".join(self.stream(method, path, read_s))
+        try:
+            return cast("dict[str, Any]", json.loads(content))
+        except ValueError as error:
+            raise DaemonUnavailable(f"{self.path} does not answer in JSON: {error}") from error
 
-    def ask(
-        self,
-        method: str,
-        path: str,
-        query: dict[str, int] | None = None,
-        read_s: float = ANSWER_S,
-    ) -> dict[str, Any]:
-        """The answer's JSON, which may take `read_s` to come."""
-        timeout = httpx2.Timeout(ANSWER_S, read=read_s)
-        with self._reaching():
-            answer = self.http.request(method, path, params=query, timeout=timeout)
-        if answer.is_error:
-            raise _refusal(answer)
-        return cast("dict[str, Any]", answer.json())
+    def stream(self, method: str, path: str, read_s: float | None) -> Iterator[bytes]:
+        """The answer in parts; each may take `read_s`, None: for ever."""
+        with self._reaching(), socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(ANSWER_S)
+            connection.connect(str(self.path))
+            exchange = h11.Connection(h11.CLIENT)
+            headers = [("Host", "dlsched"), ("Connection", "close")]
+            if method == "POST":
+                headers.append(("Content-Length", "0"))
+            request = h11.Request(method=method, target=path, headers=headers)
+            # In one piece: the daemon may answer and hang up before a second one is sent.
+            connection.sendall(
+                (exchange.send(request) or b"") + (exchange.send(h11.EndOfMessage()) or b"")
+            )
+            connection.settimeout(read_s)
+            yield from _body(exchange, connection)
 
     @contextmanager
     def _reaching(self) -> Iterator[None]:
         try:
             yield
-        except httpx2.TimeoutException as error:
-            raise DaemonUnavailable(f"the daemon on {self.socket} does not answer") from error
-        except httpx2.TransportError as error:
-            if _forbidden(error):
-                line = f"{self.socket} is not open to you: {_remedy(self.socket)}"
-            elif isinstance(error, httpx2.ConnectError):
-                line = f"no daemon answers on {self.socket}; start it with `dlsched run`"
-            else:
-                line = f"the daemon on {self.socket} broke off: {error}"
+        except TimeoutError as error:
+            raise DaemonUnavailable(f"the daemon on {self.path} does not answer") from error
+        except PermissionError as error:
+            line = f"{self.path} is not open to you: {_remedy(self.path)}"
+            raise DaemonUnavailable(line) from error
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            line = f"no daemon answers on {self.path}; start it with `dlsched run`"
+            raise DaemonUnavailable(line) from error
+        except (OSError, h11.RemoteProtocolError) as error:
+            line = f"the daemon on {self.path} closed the connection: {error}"
             raise DaemonUnavailable(line) from error
 
 
-def _remedy(socket: Path) -> str:
-    """How to be let in, as the socket file itself tells it."""
+def _body(exchange: h11.Connection, connection: socket.socket) -> Iterator[bytes]:
+    """The answer's body in parts; raises Refused where the daemon refused."""
+    status, refusal = 0, b""
+    while True:
+        event = exchange.next_event()
+        if event is h11.NEED_DATA:
+            exchange.receive_data(connection.recv(_CHUNK_BYTES))
+        elif isinstance(event, h11.Response):
+            status = event.status_code
+        elif isinstance(event, h11.Data):
+            if status < 400:
+                yield bytes(event.data)
+            else:
+                refusal += event.data
+        elif isinstance(event, h11.EndOfMessage | h11.ConnectionClosed):
+            break
+    if status >= 400:
+        raise _refusal(status, refusal)
+
+
+def _remedy(path: Path) -> str:
+    """How to be let in, by the socket file's group and mode."""
     try:
-        status = socket.stat()
+        status = path.stat()
         group = grp.getgrgid(status.st_gid).gr_name
     except (OSError, KeyError):
         return "use sudo"
@@ -191,17 +189,9 @@ def _path(job: str, what: str) -> str:
     return f"/v1/jobs/{quote(job, safe='')}/{what}"
 
 
-def _refusal(answer: httpx2.Response) -> Refused:
+def _refusal(status: int, content: bytes) -> Refused:
     try:
-        text = str(answer.json()["error"])
+        text = str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):
-        text = f"the daemon answered {answer.status_code}"
-    return Refused(answer.status_code, text)
-
-
-def _forbidden(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, PermissionError):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+        text = f"the daemon answered {status}"
+    return Refused(status, text)

@@ -24,7 +24,9 @@ from starlette.routing import Route
 
 from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.log_stream import LogReading, LogResponse
-from dlsched.api.status import job_now, job_status, node_status, plain
+from dlsched.api.reading import as_json
+from dlsched.api.schema import SCHEMA_VERSION, JobStatus
+from dlsched.api.status import explanation, job_now, job_status, node_status, plain
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.state import JobView
@@ -130,21 +132,20 @@ class _Routes:
         return _Json(plain(self._report()))
 
     async def jobs(self, _request: Request) -> Response:
-        return _Json(node_status(self._report()))
+        return _Json(as_json(node_status(self._report())))
 
     async def job(self, request: Request) -> Response:
-        return _Json(self._row(request.path_params["name"]))
+        row = as_json(self._row(request.path_params["name"]))
+        return _Json({"schema_version": SCHEMA_VERSION, **row})
 
     def why(self, request: Request) -> Response:
         name, report = request.path_params["name"], self._report()
         limit = _count(request, "limit", default=10, low=1, high=1000)
-        changes = [plain(change) for change in self._source.changes(name, limit)]
-        events = [plain(event) for event in self._source.events(name, limit)]
+        changes, events = self._source.changes(name, limit), self._source.events(name, limit)
         known = any(job.name == name for job in report.snapshot.jobs)
         # A job whose file and container are gone still has a history.
         row = None if not known and (changes or events) else self._row(name)
-        now = job_now(name, report)
-        return _Json({"job": row, "now": now, "changes": changes, "events": events})
+        return _Json(as_json(explanation(row, job_now(name, report), changes, events)))
 
     async def logs(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -197,7 +198,7 @@ class _Routes:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the first cycle is not done yet")
         return report
 
-    def _row(self, name: str) -> dict[str, Any]:
+    def _row(self, name: str) -> JobStatus:
         report = self._report()
         return job_status(self._view(name), report.snapshot.now_s, report.outlooks.get(name, ()))
 

@@ -22,8 +22,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dlsched.api.access import Caller
 from dlsched.api.routes import StatusSource, build_app
+from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
 from dlsched.api.sockets import UnixSocket, open_tcp, render_address
-from dlsched.api.status import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
 from dlsched.model.errors import DlschedError
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,4 @@
-"""Commands that ask the running daemon: ps, logs, stop, why.
-
-Owns their options and words. It must not read the engine, the journal or the job files itself.
-"""
+"""Commands that ask the running daemon: ps, why, logs, stop."""
 
 from __future__ import annotations
 
@@ -14,34 +11,66 @@ from dlsched.cli import options
 from dlsched.cli.output import LogText, say, tell_json
 
 
-@click.command(short_help="Show every job, its target and how well it is kept.")
+@click.command(short_help="Show every job, its target and whether it is met.")
+@click.option("--all", "-a", "_all", is_flag=True, help="No effect: stopped jobs are always shown.")
 @options.output
 @options.asking
-def ps(output: str, config: Path | None, run_dir: Path | None) -> None:
-    """Show every job, its target, how well it is kept, and why it is as it is.
+def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> None:
+    """Show every job, its target, whether it is met, and why the job is as it is.
 
-    OF-TARGET is measured latency over target: `ok` within 10 %, `slow` above, `fast` below. Of a
-    training it tells the tier: `under` the first, `deliver ok`, `finish ok`. `adopted` is a
-    container that somebody else started; `blind` a job of whose progress nothing is known.
+    RESULT of a service is OK where the latency is not above the target, else LATE and by how much
+    it is above (+63%, 3.2x). Of a training it is NOT YET, DELIVERED once the first value of its
+    target is reached, FINISHED at the second. An adopted container was started by another program;
+    the progress of a blind job is unknown.
 
-    OUTLOOK is what is expected of the next target that is not met, where the policy tells it:
-    `in 4 min (3-6)` with its 80 % interval, `lacks 1.2 cores` that others have, `at best 64 ms` on
-    this node whoever else is on it, `?` not known yet. `dlsched why` tells each with its numbers.
+    FORECAST is what the policy expects of the next target that is not met, where it can tell:
+    `in 4 min (3-6)` with its 80 % interval; `lacks 1.2 cores` that other jobs have; `at best 64 ms`
+    on this node, whatever else runs on it; `?` not known yet. `dlsched why` gives the numbers.
 
     \b
     Examples:
       dlsched ps
-      dlsched ps -o json | jq '.jobs[] | select(.satisfied_slo == false) | .name'
-      dlsched ps -o json | jq '.jobs[] | {name, in_s: .outlook[0].in_s}'
+      dlsched ps --json | jq '.jobs[] | select(.satisfied_slo == false) | .name'
+      dlsched ps --json | jq '.jobs[] | {name, in_s: .outlook[0].in_s}'
     """
-    with options.daemon(config, run_dir) as daemon:
-        status = daemon.jobs()
+    daemon = options.daemon(config, run_dir)
     if output == "json":
-        tell_json(status)
+        tell_json(daemon.jobs())
         return
-    from dlsched.cli import pages
+    from dlsched.cli.layout import Page
+    from dlsched.cli.pages import show_jobs
 
-    pages.show_jobs(status, pages.console())
+    show_jobs(daemon.status(), Page())
+
+
+@click.command(short_help="Explain a job: its limits, its history and its forecasts.")
+@click.argument("job")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    help="How many changes to show.",
+)
+@options.output
+@options.asking
+def why(job: str, limit: int, output: str, config: Path | None, run_dir: Path | None) -> None:
+    """Show a job's last changes of limits with their reasons and numbers, what it waits for, and
+    when each of its targets will be met or what prevents that.
+
+    \b
+    Examples:
+      dlsched why face-unlock
+      dlsched why face-unlock --limit 50 --json
+    """
+    daemon = options.daemon(config, run_dir)
+    if output == "json":
+        tell_json(daemon.why(job, limit))
+        return
+    from dlsched.cli.layout import Page
+    from dlsched.cli.why_pages import show_why
+
+    show_why(job, daemon.explain(job, limit), Page())
 
 
 @click.command(short_help="Print a job's output.")
@@ -55,14 +84,14 @@ def ps(output: str, config: Path | None, run_dir: Path | None) -> None:
     show_default=True,
     help="How many of the last lines to begin with.",
 )
-@click.option("--raw", is_flag=True, help="The bytes as the job wrote them, whatever they do.")
+@click.option("--raw", is_flag=True, help="Print the job's bytes unchanged, control codes too.")
 @options.asking
 def logs(
     job: str, follow: bool, tail: int, raw: bool, config: Path | None, run_dir: Path | None
 ) -> None:
-    """Print a job's output, without anything that steers a terminal.
+    """Print a job's output without the codes that control a terminal.
 
-    Also into a pipe, since most pipes end on a terminal; --raw leaves the output as it is.
+    They are left out of a pipe too, since most pipes end on a terminal; --raw keeps them.
 
     \b
     Examples:
@@ -71,54 +100,25 @@ def logs(
       dlsched logs face-unlock --raw > face-unlock.log
     """
     text = LogText()
-    with options.daemon(config, run_dir) as daemon, contextlib.suppress(KeyboardInterrupt):
+    daemon = options.daemon(config, run_dir)
+    with contextlib.suppress(KeyboardInterrupt):
         for chunk in daemon.logs(job, tail, follow):
             click.echo(chunk if raw else text.feed(chunk), nl=False)
     click.echo(text.feed(b"", last=True), nl=False)
 
 
-@click.command(short_help="End a job's container, and keep it ended.")
+@click.command(short_help="Stop a job's container, and keep it stopped.")
 @click.argument("job")
 @options.asking
 def stop(job: str, config: Path | None, run_dir: Path | None) -> None:
-    """End a job's container as its file says (signal, grace time), and keep it ended.
+    """Stop a job's container and keep it stopped.
 
-    The job file stays. `dlsched submit --start FILE` or a changed file starts the job again.
+    The container gets the signal and the grace time that the job file gives; the job file stays.
+    `dlsched submit --start FILE` or a changed file starts the job again.
 
     \b
     Example:
       dlsched stop face-unlock
     """
-    with options.daemon(config, run_dir) as daemon:
-        daemon.stop(job)
-    say(f"{job}: stopping; `dlsched submit --start` lifts it")
-
-
-@click.command(short_help="Tell a job's last changes, with their reasons.")
-@click.argument("job")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 1000),
-    default=10,
-    show_default=True,
-    help="How many changes to tell.",
-)
-@options.output
-@options.asking
-def why(job: str, limit: int, output: str, config: Path | None, run_dir: Path | None) -> None:
-    """Tell a job's last changes of limits with their numbers, what it waits for, and when each of
-    its targets will be met, or what keeps it from that.
-
-    \b
-    Examples:
-      dlsched why face-unlock
-      dlsched why face-unlock --limit 50 -o json
-    """
-    with options.daemon(config, run_dir) as daemon:
-        answer = daemon.why(job, limit)
-    if output == "json":
-        tell_json(answer)
-        return
-    from dlsched.cli import pages
-
-    pages.show_why(job, answer, pages.console())
+    options.daemon(config, run_dir).stop(job)
+    say(f"{job}: its container is being stopped; `dlsched submit --start FILE` starts it again")

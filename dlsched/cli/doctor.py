@@ -62,7 +62,7 @@ def doctor(ctx: click.Context, output: str, config: Path | None, no_probe: bool)
 
 
 def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
-    from dlsched.api.status import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
+    from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
     from dlsched.runtime.doctor import host
 
     then = host.moment()
@@ -157,8 +157,8 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
             yield gpus.way_in(seen, info, settings.gpus)
             yield from gpus.user_namespaces(seen, info)
     yield gpus.mps(os.environ)
-    with suppress(DlschedError), options.daemon_of(settings) as daemon:
-        yield from gpus.reached_by(int(daemon.about()["pid"]), seen)
+    with suppress(DlschedError):
+        yield from gpus.reached_by(int(options.daemon_of(settings).about()["pid"]), seen)
 
 
 def _watch(folder: Path) -> Finding:
@@ -180,8 +180,7 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
     from dlsched.store.jobs import lock_state_dir
 
     try:
-        with options.daemon_of(settings) as daemon:
-            about = daemon.about()
+        about = options.daemon_of(settings).about()
     except DlschedError as error:
         yield Finding("daemon", "warn", str(error))
     else:

@@ -1,61 +1,48 @@
-"""What `ps` and `why` tell of what can be expected of targets.
-
-Owns which outlook a row shows, and its place and colour; the words are the daemon's. It must not
-ask anybody: it is handed the daemon's answers.
-"""
+"""What `ps` and `why` show of forecasts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from dlsched.api.schema import ForecastStatus, JobStatus
+from dlsched.cli.layout import Cell, Page
 
-from rich.padding import Padding
-from rich.text import Text
+FORECAST_COLUMNS = 20
+"""At most so wide is the column."""
 
-from dlsched.cli.texts import note, text
-
-OUTLOOK_COLUMNS = 22
-"""What the column takes, where the policy gives any outlook."""
-
-_STYLE = {
-    "met": "green",
-    "expected": "",
-    "crowded": "yellow",
-    "impossible": "bold red",
-    "unlikely": "yellow",
-    "unknown": "dim",
-}
+_STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlikely": "yellow"}
 
 
-def foretold_cell(job: Mapping[str, Any]) -> Text:
-    """The outlook of the next target that is not met; of a blind job nothing can be expected."""
-    outlook = _next(job)
-    if job["blind"] is not None:
-        return text("blind", "yellow")
-    if outlook is None:
-        return text("-", "dim")
-    return text(outlook["text"], _STYLE[outlook["kind"]])
+def forecast_cell(job: JobStatus) -> Cell:
+    """The forecast of the next target that is not met yet; a blind job has none."""
+    forecast = _next(job)
+    if job.blind is not None:
+        return Cell("blind", "yellow")
+    if forecast is None:
+        return Cell("-", "dim")
+    return Cell(forecast.text, _style(forecast))
 
 
-def expectation(job: Mapping[str, Any], *, shown: bool) -> str | None:
-    """What the column, where it is `shown`, leaves to the reason: who would have to give."""
-    outlook = _next(job)
-    if outlook is None or outlook["kind"] == "met":
+def expectation(job: JobStatus, *, shown: bool) -> str | None:
+    """What the reason adds to the column, if that is shown: which jobs would have to give cores."""
+    forecast = _next(job)
+    if forecast is None or forecast.kind == "met":
         return None
-    if outlook["givers"]:
-        return f"needs {outlook['givers']}"
-    return None if shown or outlook["kind"] == "unknown" else str(outlook["text"])
+    if forecast.givers:
+        return f"needs {forecast.givers}"
+    return None if shown or forecast.kind == "unknown" else forecast.text
 
 
-def outlook_lines(job: Mapping[str, Any]) -> Iterator[Padding]:
-    """A line for each target of the job; of a blind one what was expected while it was seen."""
-    for outlook in job["outlook"]:
-        past = " before" if job["blind"] and outlook["kind"] != "unknown" else ""
-        style = "dim" if past else _STYLE[outlook["kind"]]
-        yield note(f"outlook {outlook['tier']}{past}", outlook["sentence"], style)
+def print_forecasts(job: JobStatus, page: Page) -> None:
+    """A line for each target; for a blind job, what was expected before it became blind."""
+    for forecast in job.outlook:
+        past = " before" if job.blind and forecast.kind != "unknown" else ""
+        style = "dim" if past else _style(forecast)
+        page.note(f"forecast {forecast.tier}{past}", forecast.sentence, style)
 
 
-def _next(job: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    outlooks: list[dict[str, Any]] = job["outlook"]
-    still_open = [one for one in outlooks if one["kind"] != "met"]
-    return still_open[0] if still_open else outlooks[-1] if outlooks else None
+def _next(job: JobStatus) -> ForecastStatus | None:
+    still_open = [one for one in job.outlook if one.kind != "met"]
+    return still_open[0] if still_open else job.outlook[-1] if job.outlook else None
+
+
+def _style(forecast: ForecastStatus) -> str:
+    return "dim" if forecast.kind == "unknown" else _STYLE.get(forecast.kind, "")

@@ -1,43 +1,45 @@
-"""What `ps` and `why` tell of GPUs: the table of devices, and what bounds a job on its own.
-
-Owns that table and these words. It must not ask anybody: it is handed the daemon's answers.
-"""
+"""What `ps` and `why` show of GPUs: the table of devices, and what bounds a job on its own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from dlsched.cli.texts import WIDE_COLUMNS, text
+from dlsched.api.schema import ChangeStatus, GpuStatus, JobGpuStatus
+from dlsched.cli.layout import Cell, Column, Page
 from dlsched.model.units import render_bytes
 
+WIDE_COLUMNS = 110
+"""From this width on a GPU's model has a column."""
+
 SHORT_CHARACTERS = 12
-"""Of a UUID: enough to tell a host's GPUs apart, and for `docker` and `nvidia-smi` to find one."""
+"""How much of a UUID is shown: enough for `docker` and `nvidia-smi` to find a host's GPU."""
 
 
-def show_gpus(gpus: Sequence[Mapping[str, Any]], out: Console) -> None:
+def show_gpus(gpus: Sequence[GpuStatus], page: Page) -> None:
     """The table of GPUs; nothing where there is none."""
     if not gpus:
         return
-    wide = out.width >= WIDE_COLUMNS
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column("GPU", no_wrap=True, justify="right")
-    table.add_column("UUID", no_wrap=True, min_width=SHORT_CHARACTERS)
-    if wide:
-        table.add_column("MODEL", no_wrap=True, max_width=26)
-    table.add_column("MEMORY", no_wrap=True, min_width=18)
-    table.add_column("BUSY", no_wrap=True, min_width=7)
-    table.add_column("JOBS", overflow="fold")
-    for gpu in gpus:
-        cells = [text(str(gpu["index"])), text(short(gpu["uuid"]))]
-        if wide:
-            cells.append(text(gpu["model"]))
-        table.add_row(*cells, _memory(gpu), _busy(gpu), text(_users(gpu)))
-    out.print(table)
+    wide = page.width >= WIDE_COLUMNS
+    columns = [
+        Column("GPU", right=True),
+        Column("UUID", least=SHORT_CHARACTERS),
+        *([Column("MODEL", most=26)] if wide else []),
+        Column("MEMORY", least=18),
+        Column("BUSY", least=7),
+        Column("JOBS", fold=True),
+    ]
+    rows = [
+        [
+            Cell(str(gpu.index)),
+            Cell(short(gpu.uuid)),
+            *([Cell(gpu.model)] if wide else []),
+            Cell(_memory(gpu)),
+            _busy(gpu),
+            Cell(_users(gpu)),
+        ]
+        for gpu in gpus
+    ]
+    page.table(columns, rows)
 
 
 def short(uuid: str) -> str:
@@ -45,81 +47,84 @@ def short(uuid: str) -> str:
     return uuid[:SHORT_CHARACTERS]
 
 
-def _memory(gpu: Mapping[str, Any]) -> Text:
-    used = gpu["memory_used_bytes"]
-    told = "?" if used is None else render_bytes(used)
-    return text(f"{told} / {render_bytes(gpu['memory_bytes'])}")
+def _memory(gpu: GpuStatus) -> str:
+    used = gpu.memory_used_bytes
+    return f"{'?' if used is None else render_bytes(used)} / {render_bytes(gpu.memory_bytes)}"
 
 
-def _busy(gpu: Mapping[str, Any]) -> Text:
-    if gpu["trouble"] is not None:
-        return text("in trouble", "bold red")
-    if gpu["busy_ratio"] is not None:
-        return text(_percent(gpu["busy_ratio"]))
-    return text("unknown (MIG)" if gpu["part_of"] is not None else "unknown", "dim")
+def _busy(gpu: GpuStatus) -> Cell:
+    if gpu.trouble is not None:
+        return Cell("failed", "bold red")
+    if gpu.busy_ratio is not None:
+        return Cell(_percent(gpu.busy_ratio))
+    return Cell("unknown (MIG)" if gpu.part_of is not None else "unknown", "dim")
 
 
-def _users(gpu: Mapping[str, Any]) -> str:
-    """The jobs on it, each with its share, and whoever else keeps it from others."""
-    words = [f"{job['name']} {_percent(job['share'])}" for job in gpu["jobs"]]
-    words += [f"kept for {name}" for name in gpu["kept_for"]]
-    if gpu["reserved"]:
+def _users(gpu: GpuStatus) -> str:
+    """The jobs on it, each with its share, and everything else that keeps it from other jobs."""
+    words = [f"{job.name} {_percent(job.share)}" for job in gpu.jobs]
+    words += [f"kept for {name}" for name in gpu.kept_for]
+    if gpu.reserved:
         words.append("reserved")
-    if gpu["compute_mode"] != "default":
-        words.append(gpu["compute_mode"])
-    if count := gpu["foreign_processes"]:
-        held = f" ({render_bytes(gpu['foreign_memory_bytes'])})"
+    if gpu.compute_mode != "default":
+        words.append(gpu.compute_mode)
+    if count := gpu.foreign_processes:
+        held = f" ({render_bytes(gpu.foreign_memory_bytes)})"
         words.append(f"{count} foreign process{'es' if count > 1 else ''}{held}")
     return ", ".join(words) or "-"
 
 
-# --------------------------------------------------------------------------- a job's part
+# --------------------------------------------------------------------------- one job's GPUs
 
 
-def in_short(gpu: Mapping[str, Any] | None) -> str | None:
+def in_short(gpu: JobGpuStatus | None) -> str | None:
     """What bounds the job on its GPUs, in one line; None: it has none now."""
-    if gpu is None or not gpu["bounds"]:
+    if gpu is None or not gpu.bounds:
         return None
-    bounds = gpu["bounds"].items()
-    held = ", ".join(f"{what} ({one['by']})" for what, one in bounds if one["enforced"])
-    told = ", ".join(what for what, one in bounds if not one["enforced"])
-    lines = [f"enforced: {held}" if held else "", f"advisory: {told}" if told else ""]
-    return "; ".join(line for line in [gpu["lost"], *lines] if line)
+    enforced = ", ".join(f"{what} ({one.by})" for what, one in gpu.bounds.items() if one.enforced)
+    advisory = ", ".join(what for what, one in gpu.bounds.items() if not one.enforced)
+    lines = [
+        gpu.lost,
+        f"enforced: {enforced}" if enforced else "",
+        f"advisory: {advisory}" if advisory else "",
+    ]
+    return "; ".join(line for line in lines if line)
 
 
-def in_full(gpu: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    """All of it, a label and its words a line."""
+def in_full(gpu: JobGpuStatus | None) -> Iterator[tuple[str, str]]:
+    """All of it, as a label and its words a line."""
     if gpu is None:
         return
     yield "gpus", _holding(gpu)
-    for what, one in gpu["bounds"].items():
-        yield what, f"{'enforced by' if one['enforced'] else 'advisory:'} {one['by']}"
+    for what, one in gpu.bounds.items():
+        yield what, f"{'enforced by' if one.enforced else 'advisory:'} {one.by}"
 
 
-def _holding(gpu: Mapping[str, Any]) -> str:
-    words = [", ".join(gpu["uuids"]) or f"none of {gpu['count']} yet"]
-    if gpu["floor_share"] < 1 or gpu["actual_share"] is not None:
+def _holding(gpu: JobGpuStatus) -> str:
+    words = [", ".join(gpu.uuids) or f"none of {gpu.count} yet"]
+    if gpu.floor_share < 1 or gpu.actual_share is not None:
         words.append(_share(gpu))
-    elif gpu["uuids"]:
+    elif gpu.uuids:
         words.append("alone")
-    for key, told in (("used_ratio", "used"), ("told_ratio", "told by itself")):
-        if gpu[key] is not None:
-            words.append(f"{_percent(gpu[key])} {told}")
-    if gpu["memory_bytes"] is not None:
-        words.append(f"{render_bytes(gpu['memory_bytes'])} in use")
-    if gpu["lost"] is not None:
-        words.append(gpu["lost"])
+    if gpu.used_ratio is not None:
+        words.append(f"{_percent(gpu.used_ratio)} used")
+    if gpu.told_ratio is not None:
+        words.append(f"{_percent(gpu.told_ratio)} used as reported by the job")
+    if gpu.memory_bytes is not None:
+        words.append(f"{render_bytes(gpu.memory_bytes)} in use")
+    if gpu.lost is not None:
+        words.append(gpu.lost)
     return "; ".join(words)
 
 
-def _share(gpu: Mapping[str, Any]) -> str:
-    now = "" if gpu["actual_share"] is None else f"share {_percent(gpu['actual_share'])}, "
-    return f"{now}{_percent(gpu['floor_share'])} to {_percent(gpu['ceiling_share'])}"
+def _share(gpu: JobGpuStatus) -> str:
+    now = "" if gpu.actual_share is None else f"share {_percent(gpu.actual_share)}, "
+    return f"{now}{_percent(gpu.floor_share)} to {_percent(gpu.ceiling_share)}"
 
 
-def shares(change: Mapping[str, Any]) -> str:
-    """The share of GPUs' time that a change gave, if it did."""
-    before, after = change["before_share"], change["after_share"]
+def share_change(change: ChangeStatus) -> str:
+    """The share of GPUs' time that a change gave; empty: it gave no other one."""
+    before, after = change.before_share, change.after_share
     if after == before or after is None:
         return ""
     return f"GPU share {after:g}" if before is None else f"GPU share {before:g} -> {after:g}"

@@ -1,11 +1,9 @@
-"""Commands on job files: check, schema, submit.
-
-Owns their options and words. It must not know what a job file may say: `config.job` does.
-"""
+"""Commands on job files: check, schema, submit."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +14,19 @@ from dlsched.cli.output import say, tell, tell_json
 from dlsched.model.errors import DaemonUnavailable, Problem, SpecError
 
 if TYPE_CHECKING:
+    from dlsched.api.schema import Status
     from dlsched.config.settings import Settings
+    from dlsched.config.yaml import Path as Place
     from dlsched.model.spec import JobSpec
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
+_STDIN = Path("-")
 
 
-@click.command(short_help="Tell everything that is wrong with job files.")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_FILE)
-@click.option("--node", is_flag=True, help="Also whether the daemon's node can give that.")
+@click.command(short_help="Check job files, and show every problem.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=_FILE_OR_STDIN)
+@click.option("--node", is_flag=True, help="Check also whether the daemon's node has enough.")
 @options.output
 @options.asking
 @click.pass_context
@@ -36,45 +38,52 @@ def check(
     config: Path | None,
     run_dir: Path | None,
 ) -> None:
-    """Tell everything that is wrong with job files, each as FILE:LINE:COLUMN: path: what.
+    """Check job files and show every problem as FILE:LINE:COLUMN: path: what. FILE - is standard
+    input.
 
-    Ends with 0 when every file is right, with 2 when one is not. No daemon is asked without --node;
-    with it what speaks against a target is told, too, where that job runs already: the latency that
-    the node brought it to at best, or the cores that it needs.
+    Ends with 0 if every file is right, with 2 if one is not. Only --node asks the daemon. It also
+    shows, for a job that runs already, what speaks against its target: the best latency that this
+    node has reached, or the cores that the job needs.
 
     \b
     Examples:
       dlsched check face-unlock.yaml
       dlsched check --node train.yaml
-      dlsched check jobs/*.yaml -o json
+      generate-job | dlsched check -
+      dlsched check jobs/*.yaml --json
     """
-    status: Mapping[str, Any] = {}
-    if node:
-        with options.daemon(config, run_dir) as daemon:
-            status = daemon.jobs()
+    status = options.daemon(config, run_dir).status() if node else None
     checked = [(file, *_checked(file, status)) for file in files]
     if output == "json":
         tell_json([_as_json(*one) for one in checked])
     else:
         for file, spec, problems, doubted in checked:
             if spec is not None:
-                tell(f"{file}: ok, job {spec.name}")
+                tell(f"{_name(file)}: ok, job {spec.name}")
             for problem in problems:
                 say(str(problem))
             for doubt in doubted:
-                say(f"{file}: {doubt}")
+                say(f"{_name(file)}: {doubt}")
     if any(problems for _, _, problems, _ in checked):
         ctx.exit(2)
 
 
-@click.command(short_help="Print the JSON Schema of job files.")
-def schema() -> None:
-    """Print the JSON Schema of job files, for an editor's completion.
+@click.command(short_help="Print the JSON Schema of job files, or of the status.")
+@click.argument("what", type=click.Choice(["job", "status"]), default="job")
+def schema(what: str) -> None:
+    """Print a JSON Schema: of job files (the default), for an editor's completion; or of the status
+    that `ps --json` and `why --json` print, for programs that read it.
 
     \b
-    Example:
+    Examples:
       dlsched schema > dlsched-job.schema.json
+      dlsched schema status > dlsched-status.schema.json
     """
+    if what == "status":
+        from dlsched.api.json_schema import status_schema
+
+        tell_json(status_schema())
+        return
     from dlsched.config.job import json_schema
 
     tell_json(json_schema())
@@ -87,7 +96,7 @@ def schema() -> None:
     "--watch",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder; else the running daemon's, else that of the settings.",
+    help="The folder (default: the running daemon's, else that of the settings).",
 )
 @options.asking
 def submit(
@@ -95,53 +104,55 @@ def submit(
 ) -> None:
     """Check a job file and put it into the watch folder, whole or not at all.
 
-    A file of that name is replaced: the job changes live where it can. Where the folder has a
-    subfolder of your name that is yours, the file goes there. A job that wants more cores, memory
-    or GPUs than the running daemon's node has is refused, with what it has; what speaks against the
-    target of one that runs already is told.
+    A file of the same name is replaced, and the job changes while it runs where that is possible.
+    If the folder has a subfolder of your name that you own, the file goes there. A job that wants
+    more cores, memory or GPUs than the running daemon's node has is refused. For a job that runs
+    already, what speaks against its target is shown.
 
     \b
     Examples:
       dlsched submit face-unlock.yaml
       dlsched submit --start face-unlock.yaml
     """
-    from dlsched.config.inbox.submit import doubts, lacks, own_folder
+    from dlsched.config.inbox.submit import own_folder
     from dlsched.config.inbox.submit import submit as put
 
     flags = {"watch": watch, "run_dir": run_dir}
     settings = options.settings(config, flags)
-    running, status = _running(settings) if watch is None else (settings.watch, {})
+    running, status = _running(settings) if watch is None else (settings.watch, None)
     folder = own_folder(running)
-    node = status.get("node", {})
-    spec = put(_read(file), file.name, folder, lambda spec: lacks(spec, node))
+    spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status))
     tell(str(folder / file.name))
-    for doubt in doubts(spec, status.get("jobs", ())):
+    for doubt in _doubts(spec, status):
         say(f"{file.name}: {doubt}")
     if start:
         _lift(spec.name, settings)
 
 
-def _running(settings: Settings) -> tuple[Path, Mapping[str, Any]]:
-    """The running daemon's folder and what `ps` shows; without a daemon the settings' and {}."""
+def _running(settings: Settings) -> tuple[Path, Status | None]:
+    """The running daemon's folder and status; without a daemon the folder of the settings."""
     from dlsched.api.client import Refused
+    from dlsched.api.reading import SchemaMismatch
 
     folder = settings.watch
     try:
-        with options.daemon_of(settings) as daemon:
-            folder = Path(str(daemon.about()["watch"]))
-            return folder, daemon.jobs()
+        daemon = options.daemon_of(settings)
+        folder = Path(str(daemon.about()["watch"]))
+        return folder, daemon.status()
+    except SchemaMismatch as error:
+        say(f"not compared with the node: {error}")
     except (DaemonUnavailable, Refused):  # no daemon, or its first cycle is not done yet
-        return folder, {}
+        pass
+    return folder, None
 
 
 def _lift(job: str, settings: Settings) -> None:
-    """Through the daemon, which acts at once; without one in the records, which it reads later."""
+    """Through the daemon, which acts immediately; without one in the records for its next start."""
     from dlsched.api.client import Refused
     from dlsched.store.jobs import ended_records
 
     try:
-        with options.daemon_of(settings) as daemon:
-            daemon.start(job)
+        options.daemon_of(settings).start(job)
     except DaemonUnavailable:
         ended_records(settings.state_dir).lift(job)
     except Refused as error:
@@ -150,31 +161,48 @@ def _lift(job: str, settings: Settings) -> None:
 
 
 def _checked(
-    file: Path, status: Mapping[str, Any]
+    file: Path, status: Status | None
 ) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
-    """The job, or what is wrong; and what speaks against its targets."""
-    from dlsched.config.inbox.submit import doubts, lacks
+    """The job or its problems, and what speaks against its targets."""
     from dlsched.config.job import env_file_reader, parse_spec
 
-    beside, node = env_file_reader(file.parent), status.get("node", {})
+    beside = env_file_reader(file.parent)
     try:
-        spec = parse_spec(_read(file), str(file), beside, lambda spec: lacks(spec, node))
+        spec = parse_spec(_read(file), _name(file), beside, lambda spec: _lacks(spec, status))
     except SpecError as error:
         return None, error.problems, ()
-    return spec, (), tuple(doubts(spec, status.get("jobs", ())))
+    return spec, (), tuple(_doubts(spec, status))
+
+
+def _lacks(spec: JobSpec, status: Status | None) -> Iterable[tuple[Place, str]]:
+    from dlsched.api.suitability import lacks
+
+    return () if status is None else lacks(spec, status.node)
+
+
+def _doubts(spec: JobSpec, status: Status | None) -> Iterable[str]:
+    from dlsched.api.suitability import doubts
+
+    return () if status is None else doubts(spec, status.jobs)
 
 
 def _read(file: Path) -> str:
-    from dlsched.config.yaml import SIZE_MAX_BYTES
+    from dlsched.config.yaml import SIZE_MAX_BYTES, utf8_text
 
     try:
-        with file.open("rb") as stream:
-            return stream.read(SIZE_MAX_BYTES + 1).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise SpecError((Problem(str(file), 0, 0, "", "it is not UTF-8"),)) from error
+        if file == _STDIN:
+            content = sys.stdin.buffer.read(SIZE_MAX_BYTES + 1)
+        else:
+            with file.open("rb") as stream:
+                content = stream.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
-        raise SpecError((Problem(str(file), 0, 0, "", what),)) from error
+        raise SpecError((Problem(_name(file), 0, 0, "", what),)) from error
+    return utf8_text(content, _name(file), SpecError)
+
+
+def _name(file: Path) -> str:
+    return "<stdin>" if file == _STDIN else str(file)
 
 
 def _as_json(
@@ -183,7 +211,7 @@ def _as_json(
     from dlsched.api.status import plain
 
     return {
-        "file": str(file),
+        "file": _name(file),
         "job": None if spec is None else spec.name,
         "problems": [plain(problem) for problem in problems],
         "doubts": list(doubted),

@@ -1,15 +1,15 @@
-"""Options that commands share, and the settings that they lead to.
+"""Options that commands share, and the settings and the daemon that they lead to.
 
-Owns the order flag > environment > file > default, by handing all three to `load_settings`. It
-must not know what a setting means.
+A flag goes before the environment, that before the settings file, that before the default.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -25,16 +25,16 @@ config = click.option(
     envvar="DLSCHED_CONFIG",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Settings file; /etc/dlsched/dlsched.yaml where there is one.",
+    help="Settings file (default: /etc/dlsched/dlsched.yaml, if it exists).",
 )
 run_dir = click.option(
     "--run-dir",
     envvar="DLSCHED_RUN_DIR",
     metavar="DIR",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the daemon's sockets are.",
+    help="Directory of the daemon's sockets (default: the setting run_dir).",
 )
-output = click.option(
+_output = click.option(
     "--output",
     "-o",
     envvar="DLSCHED_OUTPUT",
@@ -43,6 +43,17 @@ output = click.option(
     show_default=True,
     help="A table for people, or JSON for programs.",
 )
+_json = click.option("--json", "as_json", is_flag=True, help="The same as --output json.")
+
+
+def output(command: F) -> F:
+    """The options by which a command prints JSON."""
+
+    @wraps(command)
+    def with_json(*args: Any, as_json: bool, **given: Any) -> Any:
+        return command(*args, **{**given, **({"output": "json"} if as_json else {})})
+
+    return _output(_json(cast("F", with_json)))
 
 
 def asking(command: F) -> F:
@@ -51,7 +62,7 @@ def asking(command: F) -> F:
 
 
 def settings(file: Path | None, flags: Mapping[str, object] | None = None) -> Settings:
-    """The settings in force with these flags, by dotted name; None there: not given.
+    """The settings with these flags, by dotted name; None there: not given.
 
     Raises SettingsError with every problem.
     """
@@ -64,8 +75,15 @@ def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
     """The daemon that these options lead to."""
     from dlsched.api.client import Daemon
 
-    # Who names the directory need not be able to read the operator's settings.
-    return Daemon(run_dir if run_dir is not None else settings(file).run_dir)
+    # With --run-dir the operator's settings need not be readable.
+    return Daemon(run_dir if run_dir is not None else _run_dir(file))
+
+
+def _run_dir(file: Path | None) -> Path:
+    """The setting, without the checks of all others where the file states it plainly."""
+    from dlsched.config.settings_file import plain_run_dir
+
+    return plain_run_dir(file) or settings(file).run_dir
 
 
 def daemon_of(settings: Settings) -> Daemon:

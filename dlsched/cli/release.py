@@ -50,8 +50,7 @@ def release(
     """
     settings = options.settings(config, {"run_dir": run_dir})
     if resume:
-        with options.daemon_of(settings) as daemon:
-            daemon.resume()
+        options.daemon_of(settings).resume()
         say("the daemon goes on")
         return
     backs = _released(settings, ask=not unattended)
@@ -80,9 +79,8 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
         if not ask:
             say(f"left as it is: {error}")
             return None
-        with options.daemon_of(settings) as daemon:
-            answer: Sequence[dict[str, Any]] = daemon.release()["containers"]
-            return answer
+        answer: Sequence[dict[str, Any]] = options.daemon_of(settings).release()["containers"]
+        return answer
     with lock:
         from dlsched.daemon.wiring import engine_options
         from dlsched.runtime.docker.end.release import release_all

@@ -90,15 +90,12 @@ def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
 
 
 def _read(path: Path) -> Trace:
-    from dlsched.model.errors import Problem
+    from dlsched.config.yaml import utf8_text
     from dlsched.simulation.trace import SIZE_MAX_BYTES, TraceError, parse_trace
 
-    try:
-        with path.open("rb") as stream:
-            text = stream.read(SIZE_MAX_BYTES + 1).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise TraceError((Problem(str(path), 0, 0, "", f"is not UTF-8 text: {error}"),)) from error
-    return parse_trace(text, str(path))
+    with path.open("rb") as stream:
+        content = stream.read(SIZE_MAX_BYTES + 1)
+    return parse_trace(utf8_text(content, str(path), TraceError), str(path))
 
 
 def _as_json(run: RunResult) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -29,7 +29,7 @@ from dlsched.config.job_schema import (  # fmt: skip
     known_keys,
 )
 from dlsched.config.job_values import RESERVED_VARIABLE, Pairs
-from dlsched.config.yaml import Document, load_document
+from dlsched.config.yaml import Document, Scalar, load_document
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import Problem, SpecError
 from dlsched.model.spec import (  # fmt: skip
@@ -54,6 +54,13 @@ ENV_FILE_MAX_BYTES = 64 * 1024
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|\.\.\.)|"(?:[^"\\]|\\.)*(?:"|\.\.\.)""")
 """A value as error lines show it: in quotes, and cut off when it is long."""
 _ADAPTER = TypeAdapter(JobKeys)
+_NULL: Mapping[str, Scalar] = dict.fromkeys(("null", "Null", "NULL", "~"))
+_COMPOSES: Mapping[Place, Mapping[str, Scalar]] = {
+    ("restart",): {"no": "no"},
+    ("command",): _NULL,
+    ("entrypoint",): _NULL,
+}
+"""What Compose takes without quotes: `restart: no`, and null for what the image says."""
 
 
 def parse_spec(
@@ -68,7 +75,7 @@ def parse_spec(
     `refusals` tells where the job asks for what its owner may not have. Raises SpecError with all
     problems, in the order of the file.
     """
-    source = load_document(text, file)
+    source = load_document(text, file, meanings=_COMPOSES)
     try:
         keys = validate(source, _ADAPTER, known_keys, SpecError, null_ok=False, elsewhere=COMPOSES)
     except SpecError as error:

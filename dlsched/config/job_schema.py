@@ -258,9 +258,12 @@ class JobKeys(Keys):
     )
     image: Image = Field(description="Image; pulled when it is missing (see pull_policy).")
     command: Command | None = Field(
-        None, description="Command, as a list or as one line that is split as a shell would."
+        None,
+        description="Command, as a list or one line split as a shell would; null: the image's.",
     )
-    entrypoint: Command | None = Field(None, description="Instead of the image's entrypoint.")
+    entrypoint: Command | None = Field(
+        None, description="Entrypoint, in the same forms; null: the image's."
+    )
     environment: Environment | None = Field(
         None, description="Environment, as a mapping or a list of KEY=VALUE."
     )
@@ -272,7 +275,7 @@ class JobKeys(Keys):
         (), description="source:target[:mode]; the source is an absolute path or a volume's name."
     )
     restart: RestartWords = Field(
-        "no", description='"no" (default, in quotes), always, unless-stopped or on-failure[:N].'
+        "no", description="no (default), always, unless-stopped or on-failure[:N]."
     )
     cpus: CpusKeys | None = Field(None, description="Floor and ceiling in cores.")
     memory: Annotated[int, size(MEMORY_MIN_BYTES)] | None = Field(
@@ -345,6 +348,8 @@ class _WithoutNull(GenerateJsonSchema):
 def json_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of a job file, for editors: at least as wide as the checks."""
     schema = JobKeys.model_json_schema(schema_generator=_WithoutNull)
+    for key in ("command", "entrypoint"):
+        schema["properties"][key]["anyOf"].append({"type": "null"})
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dlsched job",

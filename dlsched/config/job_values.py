@@ -123,8 +123,7 @@ def _port(value: object) -> str:
 def _restart(value: object) -> str:
     if isinstance(value, str) and re.fullmatch(_RESTART, value):
         return value
-    said = "false" if value is False else kind(value)
-    raise ValueError(f'{said} is not one of "no", always, unless-stopped, on-failure[:N]')
+    raise ValueError(f"{kind(value)} is not one of no, always, unless-stopped, on-failure[:N]")
 
 
 def quantile_of(value: object) -> float | None:
@@ -222,7 +221,10 @@ Volume = Annotated[str, Reader(_volume, {"type": "string"})]
 Tmpfs = Annotated[tuple[Annotated[str, Reader(_tmpfs, {"type": "string"})], ...], Listed(_alone)]
 Port = Annotated[str, Reader(_port, {"type": ["string", "integer"]})]
 AbsolutePath = Annotated[str, Reader(_absolute, {"type": "string", "pattern": "^/"})]
-RestartWords = Annotated[str, Reader(_restart, {"type": "string", "pattern": f"^({_RESTART})$"})]
+RestartWords = Annotated[
+    str, Reader(_restart, {"type": ["string", "boolean"], "pattern": f"^({_RESTART})$"})
+]
+"""To some editors `no` is the boolean false."""
 GpuCount = Annotated[int, GPU_COUNT]
 GpuShare = Annotated[float, GPU_SHARE]
 GpuMemory = Annotated[int, size(GPU_MEMORY_MIN_BYTES)]

@@ -27,16 +27,14 @@ from dlsched.config.setting_values import (
     capacity_value,
     listen_address,
 )
+from dlsched.config.settings_file import RUN_DIR, settings_document
 from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
-from dlsched.config.yaml import SIZE_MAX_BYTES, Document, Value, dotted, load_document, read_plain
+from dlsched.config.yaml import Document, Value, dotted, load_document, read_plain
 from dlsched.config.yaml import Path as Place
 from dlsched.control.ledger.blindness import BLIND_AFTER_S
 from dlsched.estimate.evaluations import EVALUATIONS
 from dlsched.model.errors import Problem, SettingsError
 from dlsched.model.units import CORES_MAX, shown
-
-default_settings_file = Path("/etc/dlsched/dlsched.yaml")
-"""Read when no other file is named, if it is there."""
 
 _KEPT_OUT = (
     "/dev", "/proc", "/sys", "/boot", "/root", "/run/docker", "/run/docker.sock", "/run/containerd",
@@ -145,7 +143,7 @@ class Settings:
         str, text(r"[a-z0-9][a-z0-9_.-]{0,62}", "an instance: [a-z0-9][a-z0-9_.-]{0,62}")
     ] = "default"
     state_dir: Folder = Path("/var/lib/dlsched")
-    run_dir: Folder = Path("/run/dlsched")
+    run_dir: Folder = RUN_DIR
     watch: Folder = Path("/etc/dlsched/jobs.d")
     policy: PolicyWord = "adaptive"
     policy_options: PolicyOptions = field(default_factory=dict)
@@ -208,14 +206,14 @@ def load_settings(
 ) -> Settings:
     """The settings in force: `overrides` before `environ` before the file before the defaults.
 
-    `file` None means DLSCHED_CONFIG, else `default_settings_file` if it is there. `overrides` go by
+    `file` None means DLSCHED_CONFIG, else the default file if it exists. `overrides` go by
     dotted name ("period", "engine.host"); None there means not given, a text is read as in the
     environment, and a relative Path counts from the working directory. Raises SettingsError with
     every problem.
     """
     if file is None and environ.get("DLSCHED_CONFIG"):
         file = Path(environ["DLSCHED_CONFIG"])
-    document = _read(file)
+    document = settings_document(file)
     for place in setting_places():
         variable = variable_name(place)
         if environ.get(variable):
@@ -242,22 +240,6 @@ def variable_name(place: Place) -> str:
 def setting_places() -> tuple[Place, ...]:
     """Every setting, as the path of its key in the file."""
     return tuple(_places(Settings, ()))
-
-
-def _read(file: Path | None) -> Document:
-    if file is None:
-        if not default_settings_file.exists():
-            return Document(str(default_settings_file), {})
-        file = default_settings_file
-    try:
-        with file.open("rb") as stream:
-            content = stream.read(SIZE_MAX_BYTES + 1).decode("utf-8-sig")
-    except (OSError, ValueError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise SettingsError((Problem(str(file), 0, 0, "", f"cannot be read: {why}"),)) from error
-    if all(not line.strip() or line.lstrip().startswith("#") for line in content.splitlines()):
-        return Document(str(file), {})
-    return load_document(content, str(file))
 
 
 def _from_text(place: Place, words: str) -> Value:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import yaml
 
-from dlsched.model.errors import Problem
+from dlsched.model.errors import FileError, Problem
 from dlsched.model.units import shown
 
 _BOOLEANS = {"true": True, "True": True, "TRUE": True}
@@ -152,13 +153,33 @@ def dotted(path: Path) -> str:
 
 
 def load_document(
-    text: str, file: str, *, size_max_bytes: int = SIZE_MAX_BYTES, nodes_max: int = NODES_MAX
+    text: str,
+    file: str,
+    *,
+    size_max_bytes: int = SIZE_MAX_BYTES,
+    nodes_max: int = NODES_MAX,
+    meanings: Mapping[Path, Mapping[str, Scalar]] = MappingProxyType({}),
 ) -> Document:
-    """Read the text. Never raises: everything wrong is in `problems`, with its place."""
+    """Read the text. Never raises: everything wrong is in `problems`, with its place.
+
+    `meanings` are what unquoted words mean at some path, where that is not what they mean in YAML.
+    """
     if len(text) > size_max_bytes or len(text.encode("utf-8", "replace")) > size_max_bytes:
         what = f"the file has {len(text)} characters, at most {size_max_bytes // 1024} KiB"
         return Document(file, problems=(Problem(file, 1, 1, "", what),))
-    return _Reading(text, file, nodes_max).document()
+    return _Reading(text, file, nodes_max, meanings).document()
+
+
+def utf8_text(content: bytes, file: str, wrong: type[FileError]) -> str:
+    """The content as text; raises `wrong` with line and column of a byte that is not UTF-8."""
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = error.object[: error.start]
+        line, start = before.count(b"\n") + 1, before.rfind(b"\n") + 1
+        column = len(before[start:].decode()) + 1
+        what = f"the byte 0x{error.object[error.start]:02x} is not UTF-8: save the file as UTF-8"
+        raise wrong((Problem(file, line, column, "", what),)) from error
 
 
 class _Refused(Exception):
@@ -172,8 +193,15 @@ class _Refused(Exception):
 class _Reading:
     """One pass over the parser's events, which come one by one: bombs end it early."""
 
-    def __init__(self, text: str, file: str, nodes_max: int) -> None:
+    def __init__(
+        self,
+        text: str,
+        file: str,
+        nodes_max: int,
+        meanings: Mapping[Path, Mapping[str, Scalar]],
+    ) -> None:
         self._text, self._file, self._nodes_max = text, file, nodes_max
+        self._meanings = meanings
         self._keys: dict[Path, Mark] = {}
         self._values: dict[Path, Mark] = {}
         self._problems: list[Problem] = []
@@ -270,6 +298,8 @@ class _Reading:
     def _scalar(self, event: yaml.ScalarEvent, path: Path) -> Value:
         if not event.implicit[0]:
             return event.value
+        if event.value in (known := self._meanings.get(path, {})):
+            return known[event.value]
         try:
             meant = read_plain(event.value)
         except ValueError as error:

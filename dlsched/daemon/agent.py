@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, replace
 
 from dlsched import __version__
-from dlsched.api import ApiServer
+from dlsched.api.server import ApiServer
 from dlsched.config.inbox.desired import FolderWish
 from dlsched.config.inbox.scan import Inbox
 from dlsched.config.inbox.watcher import FolderWatch

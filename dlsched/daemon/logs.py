@@ -69,5 +69,5 @@ def set_up(level: str, style: Literal["text", "json"]) -> None:
     else:
         handler.setFormatter(_Text())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for library in ("watchfiles", "urllib3", "docker", "httpx2", "httpcore2"):
+    for library in ("watchfiles", "urllib3", "docker"):
         logging.getLogger(library).setLevel(logging.WARNING)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.api import ApiServer
 from dlsched.api.client import Daemon
+from dlsched.api.server import ApiServer
 from tests.status_source import FakeSource, example_report
 
 
@@ -26,6 +26,5 @@ def server(source: FakeSource, tmp_path: Path) -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def daemon(server: ApiServer) -> Iterator[Daemon]:
-    with Daemon(server.control_path.parent) as daemon:
-        yield daemon
+def daemon(server: ApiServer) -> Daemon:
+    return Daemon(server.control_path.parent)

@@ -13,8 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from dlsched.api import ApiServer
 from dlsched.api.access import Caller
+from dlsched.api.server import ApiServer
 from tests.status_source import FakeSource, example_report, job
 
 STRANGER = 65534

@@ -8,9 +8,11 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dlsched.api import ApiServer
+import httpx2
+
 from dlsched.api.client import Daemon, Refused
 from dlsched.api.routes import FOLLOWERS_MAX
+from dlsched.api.server import ApiServer
 from dlsched.model.errors import EngineUnavailable
 from tests.status_source import FakeSource
 
@@ -56,12 +58,16 @@ def test_a_follower_sees_each_line_as_it_comes(daemon: Daemon, source: FakeSourc
 
 
 def test_a_silent_log_answers_all_the_same_and_ends_with_its_follower(
-    daemon: Daemon, source: FakeSource
+    server: ApiServer, source: FakeSource
 ) -> None:
     tap = Tap()
     source.log = tap
     assert until(lambda: not _log_threads()), "those of other cases have ended"
-    with daemon._control.http.stream("GET", "/v1/jobs/queued/logs?follow=1") as answer:
+    path = "http://dlsched/v1/jobs/queued/logs?follow=1"
+    with (
+        httpx2.Client(transport=httpx2.HTTPTransport(uds=str(server.control_path))) as client,
+        client.stream("GET", path) as answer,
+    ):
         assert answer.status_code == 200
         assert until(lambda: _log_threads() == 1)
     assert tap.closed.wait(30.0)

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from dlsched.api import ApiServer
+from dlsched.api.server import ApiServer
 from dlsched.model.cycle import RejectedFile
 from dlsched.model.errors import EngineUnavailable
 from dlsched.policies import registry

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.api import ApiServer, SocketUnusable
 from dlsched.api.client import Daemon
+from dlsched.api.server import ApiServer
+from dlsched.api.sockets import SocketUnusable
 from dlsched.model.errors import AlreadyRunning
 from tests.status_source import FakeSource
 
@@ -61,8 +62,7 @@ def test_sockets_left_by_a_killed_daemon_are_replaced(tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX) as left:
             left.bind(str(tmp_path / name))
     server = serving(tmp_path)
-    with Daemon(tmp_path) as daemon:
-        assert daemon.about()["pid"] == 4711
+    assert Daemon(tmp_path).about()["pid"] == 4711
     server.stop()
 
 
@@ -70,8 +70,7 @@ def test_a_living_daemon_keeps_its_sockets(tmp_path: Path) -> None:
     first = serving(tmp_path)
     with pytest.raises(AlreadyRunning, match="another daemon answers"):
         serving(tmp_path)
-    with Daemon(tmp_path) as daemon:
-        assert daemon.about()["pid"] == 4711
+    assert Daemon(tmp_path).about()["pid"] == 4711
     first.stop()
 
 
@@ -89,8 +88,7 @@ def test_stopping_leaves_the_sockets_of_a_successor(tmp_path: Path) -> None:
     first.control_path.unlink()
     second = serving(tmp_path)
     first.stop()
-    with Daemon(tmp_path) as daemon:
-        assert daemon.about()["pid"] == 4711
+    assert Daemon(tmp_path).about()["pid"] == 4711
     second.stop()
 
 

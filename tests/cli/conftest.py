@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from dlsched.api import ApiServer
+from dlsched.api.server import ApiServer
 from dlsched.cli import main
-from dlsched.config import settings
+from dlsched.config import settings_file
 from tests.status_source import FakeSource, example_report
 
 Program = Callable[..., Result]
@@ -21,7 +21,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A machine without dlsched: nothing of the host's own settings is read."""
     for name in ("run", "state", "jobs.d"):
         (tmp_path / name).mkdir()
-    monkeypatch.setattr(settings, "default_settings_file", tmp_path / "absent.yaml")
+    monkeypatch.setattr(settings_file, "default_settings_file", tmp_path / "absent.yaml")
     monkeypatch.setenv("DLSCHED_RUN_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("DLSCHED_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("DLSCHED_WATCH", str(tmp_path / "jobs.d"))

@@ -53,13 +53,17 @@ def test_ps_shows_every_job_with_mark_and_reason(program: Program, daemon: FakeS
     result = program("ps")
     assert result.exit_code == 0
     rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.strip()}
-    assert "1.03 ok" in rows["digits-mobilenet"]
-    assert "1.63 slow" in rows["digits-resnet"]
-    assert "0.60 fast" in rows["digits-vgg"]
+    assert "p95 51.6 ms / 50 ms  LATE +3%" in rows["digits-mobilenet"]
+    assert "p95 81.7 ms / 50 ms  LATE +63%" in rows["digits-resnet"]
+    assert "mean 30 ms / 50 ms  OK" in rows["digits-vgg"]
+    assert "accuracy 0.8731 / 0.9  NOT YET" in rows["lenet-train"]
     assert "0.52 / none" in rows["face-unlock"]
     assert "not found" in rows["typo"]
     footer = " ".join(result.stdout.split())
-    assert "policy dqoes | 1 of 7 not slower, 1 within 10 % | 0 of 1 deliverable | 3.65" in footer
+    assert (
+        "policy dqoes | 1 of 7 services OK, 1 within 10 % | 0 of 1 trainings delivered | 3.65"
+        in footer
+    )
     assert "rejected: bad.yaml:3:7: cpus.max: 0 is too low" in result.stdout
     assert "alarm: limits stay as they are" in result.stdout
 
@@ -69,7 +73,7 @@ def test_ps_keeps_to_the_width(program: Program, daemon: FakeSource, columns: in
     result = program("ps", env={"COLUMNS": str(columns)})
     assert max(len(line) for line in result.stdout.splitlines()) <= columns
     assert "has waited 12.3 s" in " ".join(result.stdout.split())
-    assert "1.63 slow" in result.stdout
+    assert "LATE +63%" in result.stdout
     assert "0.52 / none" in result.stdout
 
 
@@ -83,18 +87,18 @@ def test_colour_comes_with_a_word_and_goes_with_no_color(
     program: Program, daemon: FakeSource
 ) -> None:
     terminal = {"FORCE_COLOR": "1", "TERM": "xterm", "COLUMNS": "120"}
-    assert "\x1b[1;31m1.63 slow" in program("ps", env={**terminal, "NO_COLOR": None}).stdout
+    assert "\x1b[1;31mLATE +63%" in program("ps", env={**terminal, "NO_COLOR": None}).stdout
     bare = program("ps", env={**terminal, "NO_COLOR": "1"}).stdout
     assert not re.search(r"\x1b\[[0-9;]*3[0-7]", bare)
-    assert "1.63 slow" in bare
+    assert "LATE +63%" in bare
 
 
 @pytest.mark.parametrize(
     ("tiers", "mark"),
     [
-        (Tiers(), "under"),
-        (Tiers(Reached(910.0, 0.93, 500)), "deliver ok"),
-        (Tiers(Reached(910.0, 0.93, 500), Reached(990.0, 0.98)), "finish ok"),
+        (Tiers(), "0.94 / 0.9  NOT YET"),
+        (Tiers(Reached(910.0, 0.93, 500)), "0.94 / 0.97  DELIVERED"),
+        (Tiers(Reached(910.0, 0.93, 500), Reached(990.0, 0.98)), "0.94 / 0.97  FINISHED"),
     ],
 )
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -110,11 +114,11 @@ def test_a_training_shows_its_tier_and_since_when(
     since = "deliverable for 1 min 30 s: accuracy 0.93 at step 500 (deliver 0.9)"
     assert mark in shown
     assert max(len(line) for line in shown.splitlines()) <= columns
-    assert ("deliverable for" in " ".join(shown.split())) == (mark != "under")
-    assert f"{int(mark != 'under')} of 1 deliverable" in " ".join(shown.split())
-    assert "not slower" not in shown, "nobody serves"
+    assert ("deliverable for" in " ".join(shown.split())) == ("NOT YET" not in mark)
+    assert f"{int('NOT YET' not in mark)} of 1 trainings delivered" in " ".join(shown.split())
+    assert "services OK" not in shown, "there is none"
     told = program("why", "lenet").stdout
-    assert (since in " ".join(told.splitlines()[0].split())) == (mark != "under")
+    assert (since in " ".join(told.splitlines()[0].split())) == ("NOT YET" not in mark)
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -153,13 +157,16 @@ def test_ps_shows_what_is_expected_of_the_next_target(
     shown = program("ps", env={"COLUMNS": str(columns)}).stdout
     assert max(len(line) for line in shown.splitlines()) <= columns
     rows = table(shown)
-    assert rows["NAME"].split()[-3 if columns < 140 else -4 :][0] == "CPU"
+    assert ("FORECAST" in rows["NAME"]) == (columns > 80)
+    assert "p95 81.7 ms / 50 ms  LATE +63%" in rows["digits-resnet"]
+    if columns == 80:
+        assert "  digits-vgg: at best 64 ms" in shown
+        return
     assert " met " in rows["digits-mobilenet"]
     assert " lacks 1.2 cores " in rows["digits-resnet"]
     assert " at best 64 ms " in rows["digits-vgg"]
     assert " ? " in rows["face-unlock"]
     assert " in 4 min (3-6) " in rows["lenet-train"]
-    assert ("p95 50 ms" in shown) == (columns > 80), "it gives way to the outlook"
     assert "needs 1.2 cores more: from digits-vgg, lenet-train" in " ".join(shown.split())
 
 
@@ -168,7 +175,7 @@ def test_a_narrow_ps_tells_the_outlook_below(program: Program, daemon: FakeSourc
     daemon.report = foretold(daemon.report)
     shown = program("ps", env={"COLUMNS": "60"}).stdout
     assert max(len(line) for line in shown.splitlines()) <= 60
-    assert "OUTLOOK" not in shown
+    assert "FORECAST" not in shown
     assert "lenet-train: in 4 min (3-6)" in shown
     assert "digits-vgg: at best 64 ms" in shown
     assert "digits-resnet: needs 1.2 cores more: from digits-vgg" in shown
@@ -184,11 +191,11 @@ def test_few_columns_are_enough_for_short_targets_and_outlooks(
     snapshot = replace(report.snapshot, jobs=short)
     daemon.report = replace(report, snapshot=snapshot, outlooks=met)
     rows = table(program("ps", env={"COLUMNS": "80"}).stdout)
-    assert rows["digits-vgg"].endswith("mean 50 ms     30 ms  0.60 fast  met       0.52 / 0.60")
+    assert rows["digits-vgg"].endswith("mean 30 ms / 50 ms  OK      met       0.52 / 0.60")
 
 
 def test_without_outlooks_there_is_no_column(program: Program, daemon: FakeSource) -> None:
-    assert "OUTLOOK" not in program("ps").stdout
+    assert "FORECAST" not in program("ps").stdout
 
 
 def test_the_outlook_of_a_tier_that_is_met_gives_way_to_the_next(
@@ -213,12 +220,12 @@ def test_why_tells_each_targets_outlook_with_the_numbers(
         " ".join(program("why", name).stdout.split()) for name in ("digits-resnet", "lenet-train")
     ]
     assert told[0].endswith(
-        "outlook latency: not beside these others, needs 2.45 cores, would be met with 0.8 cores "
+        "forecast latency: not beside these others, needs 2.45 cores, would be met with 0.8 cores "
         "from digits-vgg, 0.4 cores from lenet-train: p95 81 ms of 50 ms with 1.25 cores"
     )
     assert told[1].endswith(
-        "outlook deliver: expected in 4 min 10 s (80 %: 3 min to 6 min 2 s): 0.9 at step 1800 "
-        "outlook finish: not on this node, at best 0.952"
+        "forecast deliver: expected in 4 min 10 s (80 %: 3 min to 6 min 2 s): 0.9 at step 1800 "
+        "forecast finish: not on this node, at best 0.952"
     )
 
 
@@ -235,7 +242,7 @@ def test_what_the_outlook_tells_is_not_told_again_as_the_reason(
         guarded={},
     )
     lines = [line.strip() for line in program("why", "digits-mobilenet").stdout.splitlines()]
-    assert lines[1:] == ["no change is recorded yet", f"outlook latency: met: {words}"]
+    assert lines[1:] == ["no change is recorded yet", f"forecast latency: met: {words}"]
 
 
 def test_an_outlook_cannot_steer_the_terminal(program: Program, daemon: FakeSource) -> None:
@@ -275,7 +282,7 @@ def test_a_blind_job_is_shown_as_blind_with_what_its_policy_does_about_it(
     assert f"now: {holds}" in lines
     assert "now: blind: no report for 1 min" in lines
     assert "now: guard: dead-band: 0.600 cores is within 2% of 0.595" in lines
-    assert "outlook finish before: not on this node, at best 0.952" in lines
+    assert "forecast finish before: not on this node, at best 0.952" in lines
 
 
 def test_a_stopped_job_is_not_counted(program: Program, daemon: FakeSource) -> None:
@@ -284,7 +291,7 @@ def test_a_stopped_job_is_not_counted(program: Program, daemon: FakeSource) -> N
     served = job("on", latency_s=0.05)
     snapshot = replace(daemon.report.snapshot, jobs=(stopped, served))
     daemon.report = replace(daemon.report, snapshot=snapshot)
-    assert "1 of 1 not slower, 1 within 10 %" in program("ps").stdout
+    assert "1 of 1 services OK, 1 within 10 %" in program("ps").stdout
 
 
 def test_ps_with_a_lost_engine_says_so(program: Program, daemon: FakeSource) -> None:
@@ -310,7 +317,7 @@ def test_ps_json_is_what_the_daemon_said(program: Program, daemon: FakeSource) -
 def test_why_tells_numbers_sentence_guard_and_outcome(program: Program, daemon: FakeSource) -> None:
     told = program("why", "digits-resnet").stdout.splitlines()
     lines = [line.strip() for line in told]
-    assert lines[0].endswith("measured 81.7 ms over 100 requests, 1.63 slow of target")
+    assert lines[0].endswith("measured 81.7 ms over 100 requests: LATE +63%")
     assert lines[1:] == [
         "2026-11-21T11:00:49Z  starting -> running",
         "2026-11-21T11:01:56Z  resize  1.000 cores -> 1.100 cores  done",
@@ -328,7 +335,7 @@ def test_why_of_a_waiting_job_tells_what_it_waits_for(program: Program, daemon: 
 
 
 def test_why_of_a_job_that_is_gone(program: Program, daemon: FakeSource) -> None:
-    assert "gone: gone; this is what is remembered" in program("why", "gone").stdout
+    assert "gone: no longer there; this is its history" in program("why", "gone").stdout
 
 
 def test_why_json_and_limit(program: Program, daemon: FakeSource) -> None:
@@ -370,7 +377,7 @@ def test_a_shadow_is_named_by_ps_and_told_by_why(program: Program, daemon: FakeS
         guarded={"digits-resnet": "bounds: 0.900 cores becomes 0.800 cores"},
     )
     daemon.report = replace(daemon.report, shadow=shadow)
-    assert "policy dqoes, shadow fair | 1 of 7 not slower" in program("ps").stdout
+    assert "policy dqoes, shadow fair | 1 of 7 services OK" in program("ps").stdout
     told = " ".join(program("why", "digits-resnet").stdout.split())
     assert (
         "shadow fair: would give 0.800 cores because weight 1 of 5: 0.9 cores; "
@@ -380,3 +387,37 @@ def test_a_shadow_is_named_by_ps_and_told_by_why(program: Program, daemon: FakeS
     assert "shadow fair: would give nothing: the job does not run" in waits
     daemon.report = replace(daemon.report, shadow=replace(shadow, trouble="no longer asked: boom"))
     assert "no longer asked: boom" in program("why", "digits-resnet").stdout
+
+
+def test_ps_takes_dockers_a_and_json(program: Program, daemon: FakeSource) -> None:
+    assert program("ps", "-a").stdout == program("ps", "--all").stdout == program("ps").stdout
+    assert program("ps", "--json").stdout == program("ps", "-o", "json").stdout
+    assert (
+        program("why", "queued", "--json").stdout == program("why", "queued", "-o", "json").stdout
+    )
+
+
+def test_a_daemon_of_another_schema_is_one_line_and_its_json_is_still_printed(
+    program: Program, daemon: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlsched.api.status.SCHEMA_VERSION", 2)
+    result = program("ps")
+    assert (result.exit_code, result.stdout, len(result.stderr.splitlines())) == (1, "", 1)
+    assert "the daemon's status schema has version 2" in result.stderr
+    assert json.loads(program("ps", "--json").stdout)["schema_version"] == 2
+
+
+@pytest.mark.parametrize(
+    ("latency_s", "mark"),
+    [
+        (0.02, "OK"), (0.049, "OK"), (0.0504, "LATE +1%"), (0.0545, "LATE +9%"),
+        (0.098, "LATE +96%"), (0.16, "LATE 3.2x"), (0.85, "LATE 17x"), (900.0, "LATE 999x"),
+    ],
+)  # fmt: skip
+def test_a_late_service_is_shown_with_how_much(
+    program: Program, daemon: FakeSource, latency_s: float, mark: str
+) -> None:
+    assert daemon.report is not None
+    snapshot = replace(daemon.report.snapshot, jobs=(job("one", latency_s=latency_s),))
+    daemon.report = replace(daemon.report, snapshot=snapshot)
+    assert f" / 50 ms  {mark}" in program("ps").stdout

@@ -35,7 +35,7 @@ def test_ps_shows_the_gpus_under_the_jobs(program: Program, gpus: FakeSource) ->
     assert more.strip() == "foreign processes (3 GiB)"
     assert "unknown (MIG)" in part
     assert "? / 40 GiB" in lost
-    assert "in trouble" in lost
+    assert "failed" in lost
     assert lost.endswith("solitary 100 %")
     assert kept.endswith("0 %            reserved, exclusive-process")
 
@@ -46,7 +46,7 @@ def test_ps_keeps_to_the_width_with_gpus(program: Program, gpus: FakeSource, col
     assert max(len(line) for line in told.splitlines()) <= columns
     assert ("MODEL" in told) == (columns >= 110)
     words = " ".join(told.split())
-    for one in ("GPU-11111111", "21 GiB / 40 GiB", "83 %", "unknown (MIG)", "in trouble"):
+    for one in ("GPU-11111111", "21 GiB / 40 GiB", "83 %", "unknown (MIG)", "failed"):
         assert one in words
     assert "alarm" in words
 
@@ -72,7 +72,7 @@ def test_a_node_without_gpus_says_no_word_of_them(program: Program, daemon: Fake
 
 
 def test_why_tells_each_bound_in_words(program: Program, gpus: FakeSource) -> None:
-    used = "share 60 %, 50 % to 100 %; 58 % used; 58 % told by itself; 7 GiB in use"
+    used = "share 60 %, 50 % to 100 %; 58 % used; 58 % used as reported by the job; 7 GiB in use"
     told = lines_of(program("why", "shared-one", env={"COLUMNS": "120"}).stdout)
     assert [line.strip() for line in told[1:6]] == [
         f"gpus: GPU-11111111-aaaa; {used}",

@@ -69,6 +69,22 @@ def test_check_without_files_and_of_absent_ones_is_usage(program: Program) -> No
 
 def test_schema_is_one_for_job_files(program: Program) -> None:
     assert "latency" in json.dumps(json.loads(program("schema").stdout))
+    assert program("schema", "job").stdout == program("schema").stdout
+
+
+def test_the_status_has_a_schema_too(program: Program) -> None:
+    schema = json.loads(program("schema", "status").stdout)
+    assert {"Status", "Explanation", "JobStatus"} <= schema["$defs"].keys()
+
+
+def test_check_reads_standard_input(program: Program) -> None:
+    right = program("check", "-", input=RIGHT)
+    assert (right.exit_code, right.stdout) == (0, "<stdin>: ok, job queued\n")
+    wrong = program("check", "-", input=WRONG)
+    assert wrong.exit_code == 2
+    assert wrong.stderr.splitlines()[0].startswith("<stdin>:1:7: name: 'Bad Name' is not a name")
+    no_text = program("check", "-", input=b"name: a\ncaf\xe9: 1\n")
+    assert no_text.stderr == ("<stdin>:2:4: the byte 0xe9 is not UTF-8: save the file as UTF-8\n")
 
 
 def test_submit_without_a_daemon_uses_the_settings(

@@ -66,7 +66,7 @@ def test_an_unknown_policy_names_the_known_ones(program: Program) -> None:
     ("content", "said"),
     [
         (b"trace: 1\nnode: {cores: 0}\n", "day.yaml:2:15: node.cores: 0 is out of bounds"),
-        (b"\xff\xfe", "day.yaml: is not UTF-8 text"),
+        (b"\xff\xfe", "day.yaml:1:1: the byte 0xff is not UTF-8"),
         (b"", "day.yaml:1:1: the file is empty"),
         (b"a" * 9_000_000, "at most 8192 KiB"),
     ],

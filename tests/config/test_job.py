@@ -137,6 +137,10 @@ def test_targets(more: str, target: object) -> None:
         ("environment: [B=2, A=x=y, C=]", "environment", (("A", "x=y"), ("B", "2"), ("C", ""))),
         ("environment: {V: 1.10}", "environment", (("V", "1.10"),)),
         ('restart: "no"', "restart", Restart("no")),
+        ("restart: no", "restart", Restart("no")),
+        ("command: null", "command", None),
+        ("command: ~", "command", None),
+        ("entrypoint: null", "entrypoint", None),
         ("restart: on-failure:3", "restart", Restart("on-failure", 3)),
         ("restart: unless-stopped", "restart", Restart("unless-stopped")),
         ('ports: ["8080:80", 9000, "127.0.0.1::53/udp"]', "ports",
@@ -207,8 +211,12 @@ def test_checkpoint_and_stop() -> None:
 @pytest.mark.parametrize(
     ("more", "problem"),
     [
-        ("restart: no", "job.yaml:3:10: restart: 'no' is false to some readers of YAML"),
-        ("restart: false", 'restart: false is not one of "no", always'),
+        ("restart: off", "job.yaml:3:10: restart: 'off' is false to some readers of YAML"),
+        ("restart: false", "restart: false is not one of no, always"),
+        ("restart: null", "job.yaml:3:10: restart: has no value"),
+        ("command:", "job.yaml:3:9: command: has no value"),
+        ("healthcheck: {test: null}", "job.yaml:3:21: healthcheck.test: has no value"),
+        ("user: no", "job.yaml:3:7: user: 'no' is false to some readers of YAML"),
         ("restart: on-failure:0", "restart: 'on-failure:0' is not one of"),
         ("weight: 1e3", "weight: '1e3' is not a number to every reader of YAML"),
         ('weight: "3"', "weight: '3' is not a number in quotes: leave them out"),
@@ -338,7 +346,7 @@ def test_names_are_bounded(name: str) -> None:
 def test_all_problems_at_once_in_the_order_of_the_file() -> None:
     text = (
         "name: X\nimag: a\ncpus:\n  min: 3\n  max: 2\nmemory: 1\n"
-        "ports:\n  - 22:22\n  - '0'\nrestart: no\nlabels: {dlsched.a: b}\n"
+        "ports:\n  - 22:22\n  - '0'\nrestart: off\nlabels: {dlsched.a: b}\n"
     )
     said = problems(text)
     assert [line.split(": ")[0] for line in said] == [
@@ -450,7 +458,9 @@ def test_the_schema_describes_every_key_to_editors() -> None:
     for key, what in schema["properties"].items():
         assert what.get("description"), key
     text = json.dumps(schema)
-    assert '"null"' not in text
+    nullable = [key for key, one in schema["properties"].items() if '"null"' in json.dumps(one)]
+    assert nullable == ["command", "entrypoint"]
+    assert '"null"' not in json.dumps(schema["$defs"])
     assert all(f"#/$defs/{name}" in text for name in schema["$defs"])
 
 
@@ -463,7 +473,7 @@ def test_the_schema_allows_both_forms_where_the_checks_do() -> None:
         assert short["type"] == one
         assert schema["$defs"][full["$ref"].rpartition("/")[2]]["type"] == "object"
     command = schema["properties"]["command"]["anyOf"]
-    assert [form["type"] for form in command] == ["string", "array"]
+    assert [form["type"] for form in command] == ["string", "array", "null"]
     pairs = schema["properties"]["environment"]
     assert {form["type"] for form in pairs.get("oneOf", pairs.get("anyOf"))} == {"object", "array"}
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.config import settings as settings_module
+from dlsched.config import settings_file
 from dlsched.config.settings import (
     DeliverHook,
     Engine,
@@ -33,7 +33,7 @@ SHIPPED = Path(__file__).parents[2] / "config" / "dlsched.yaml"
 @pytest.fixture(autouse=True)
 def no_system_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = tmp_path / "etc" / "dlsched.yaml"
-    monkeypatch.setattr(settings_module, "default_settings_file", file)
+    monkeypatch.setattr(settings_file, "default_settings_file", file)
     return file
 
 
@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_read_is_a_problem(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"/none\.yaml: cannot be read: No such file"):
         load_settings(tmp_path / "none.yaml", {}, {})
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(SettingsError, match="it is not UTF-8"):
+    with pytest.raises(SettingsError, match=r"binary\.yaml:1:1: the byte 0xff is not UTF-8"):
         load_settings(tmp_path / "binary.yaml", {}, {})
 
 

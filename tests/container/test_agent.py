@@ -145,8 +145,7 @@ class Node:
     def rows(self) -> dict[str, dict[str, object]]:
         """What the agent says of its jobs over its socket; empty while it does not answer."""
         try:
-            with Daemon(self.root / "run") as daemon:
-                return {row["name"]: row for row in daemon.jobs()["jobs"]}
+            return {row["name"]: row for row in Daemon(self.root / "run").jobs()["jobs"]}
         except (DaemonUnavailable, Refused):
             return {}
 

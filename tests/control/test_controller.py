@@ -426,8 +426,8 @@ def test_a_policy_that_heeds_no_progress_does_with_the_blind_as_it_says():
     seen = []
     for _ in range(40):
         report = world.cycle()
-        (row,) = node_status(report)["jobs"]
-        found = (row["cpu"]["actual_cores"], row["blind"], job_now("a", report)["why"])
+        (row,) = node_status(report).jobs
+        found = (row.cpu.actual_cores, row.blind, job_now("a", report).why)
         if row["state"] == "running" and (not seen or seen[-1][:2] != found[:2]):
             seen.append(found)
         assert report.guarded == {}, "no guard speaks in the policy's place"

@@ -436,7 +436,7 @@ nobody
 
     wait_for(lambda: said() == ["deliverable: False", "deliverable: True"], 30, "the job to know")
     shown = command(node, "ps").stdout
-    assert "deliver ok" in shown
+    assert "DELIVERED" in shown
     assert "accuracy 0.92 at step 70" in " ".join(shown.split())
     assert "deliverable for" in command(node, "why", "train").stdout.splitlines()[0]
 

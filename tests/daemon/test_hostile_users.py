@@ -59,8 +59,8 @@ def drop(node: Session, owner: str, name: str, text: str) -> Path:
 
 AS_USER = """
 import os, sys
-import encodings.idna, anyio._backends._asyncio, httpcore2, httpx2, rich.pretty, rich.console
-import dlsched.api.client, dlsched.config.settings, dlsched.cli.pages
+import encodings.idna, dlsched.api.client, dlsched.config.settings
+import dlsched.cli.asking, dlsched.cli.jobs, dlsched.cli.pages, dlsched.cli.why_pages
 from dlsched.cli import main
 uid = int(sys.argv.pop(1))
 os.setgroups([]); os.setgid(uid); os.setuid(uid)

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from dlsched.config.yaml import SIZE_MAX_BYTES
+from dlsched.config.yaml import SIZE_MAX_BYTES, utf8_text
+from dlsched.model.errors import SpecError
 
 Stamp = tuple[int, int, int, int]
 """inode, size, times of the last change to content and to anything: equal means untouched."""
@@ -97,7 +98,8 @@ def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
     """That job file, which may only be what its stamp was taken of.
 
     Raises Moved when the stamp is no longer the file's, ValueError for what is no job file, or one
-    that another than its folder's owner may have put there; OSError.
+    that another than its folder's owner may have put there, SpecError for what is not UTF-8;
+    OSError.
     """
     with _opened(folder, name) as (descriptor, owned_by):
         status = os.fstat(descriptor)
@@ -107,10 +109,7 @@ def read_job_file(folder: Path, name: str, stamp: Stamp) -> JobFile:
             raise Moved
     if len(content) > SIZE_MAX_BYTES:
         raise ValueError(f"more than {SIZE_MAX_BYTES // 1024} KiB, the most that a job file may be")
-    try:
-        return JobFile(content.decode("utf-8-sig"), status.st_uid)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"is not UTF-8 text: byte {error.start}") from error
+    return JobFile(utf8_text(content, name, SpecError), status.st_uid)
 
 
 def beside_reader(folder: Path, owner: int, most_bytes: int) -> Callable[[str], str]:

@@ -16,6 +16,7 @@ from dlsched.config.inbox.files import Listing, Moved, Stamp, list_files, read_j
 from dlsched.config.users import NOBODY, Tenants
 from dlsched.config.yaml import SIZE_MAX_BYTES
 from dlsched.model.cycle import RejectedFile
+from dlsched.model.errors import SpecError
 from dlsched.model.spec import JobSpec
 
 _SCAN_BYTES, _FILE_BYTES = 128 * 1024, 1024
@@ -228,6 +229,8 @@ class Inbox:
                 continue
             except ValueError as error:
                 known.offered, known.problems = None, (f"{name}: {error}",)
+            except SpecError as error:
+                known.offered, known.problems = None, tuple(str(one) for one in error.problems)
             else:
                 judged = judge(self._folder, name, file, self._tenants)
                 known.offered, known.problems = judged.spec, judged.problems

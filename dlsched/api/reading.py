@@ -1,0 +1,165 @@
+"""Reads an answer's JSON into the types of `schema`, and writes them as JSON.
+
+Keys that the schema lacks are ignored, since a newer daemon may add some; one that is missing is an
+error with its place.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from dlsched.api.schema import SCHEMA_VERSION
+from dlsched.model.errors import DlschedError
+
+T = TypeVar("T")
+_Reader = Callable[[Any], Any]
+
+
+class SchemaMismatch(DlschedError):
+    """The daemon answers by another status schema than this program reads."""
+
+
+class _Misfit(Exception):
+    """A value that does not fit, with the keys that lead to it, innermost first."""
+
+    def __init__(self, what: str, *keys: str) -> None:
+        self.what, self.keys = what, list(keys)
+        super().__init__(what)
+
+
+def read(kind: type[T], answer: Mapping[str, Any]) -> T:
+    """The answer as that type, whose `schema_version` must be ours.
+
+    Raises SchemaMismatch with one line.
+    """
+    found = answer.get("schema_version")
+    if found != SCHEMA_VERSION:
+        has = "no version" if found is None else f"version {found!r:.20}"
+        newer = isinstance(found, int) and found > SCHEMA_VERSION
+        remedy = "upgrade this dlsched" if newer else "restart the daemon with this dlsched"
+        raise SchemaMismatch(
+            f"the daemon's status schema has {has}, this dlsched reads version {SCHEMA_VERSION}: "
+            f"{remedy} (`--output json` prints any version)"
+        )
+    try:
+        result: T = _reader(cast(Any, kind))(answer)
+    except _Misfit as misfit:
+        place = ".".join(reversed(misfit.keys)).replace(".[", "[")
+        raise SchemaMismatch(f"the daemon's status: {place} {misfit.what}") from None
+    return result
+
+
+def read_part(kind: type[T], value: Mapping[str, Any]) -> T:
+    """The same for a part of an answer, which has no version; raises ValueError."""
+    try:
+        result: T = _reader(cast(Any, kind))(value)
+    except _Misfit as misfit:
+        raise ValueError(f"{'.'.join(reversed(misfit.keys))} {misfit.what}") from None
+    return result
+
+
+def as_json(value: object) -> Any:
+    """A value of the schema as JSON can carry it; a number that is not finite becomes text."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: as_json(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, Mapping):
+        return {key: as_json(part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(part) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+@cache
+def _reader(kind: Any) -> _Reader:
+    if kind is Any:
+        return lambda value: value
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return _union(inner)
+    if origin is Literal:
+        return _plain(str)
+    if origin is tuple:
+        return _list(_reader(inner[0]))
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return _mapping(_reader(inner[1]))
+    if dataclasses.is_dataclass(kind):
+        return _object(kind)
+    return _plain(kind)
+
+
+def _plain(kind: type) -> _Reader:
+    taken = (int, float) if kind is float else (kind,)
+
+    def read_plain(value: Any) -> Any:
+        if isinstance(value, bool) != (kind is bool) or not isinstance(value, taken):
+            raise _Misfit(f"is {value!r:.40}, not {kind.__name__}")
+        return value
+
+    return read_plain
+
+
+def _union(kinds: tuple[Any, ...]) -> _Reader:
+    """Null or one other type, or objects that are told apart by the word in their `kind`."""
+    others = [kind for kind in kinds if kind is not types.NoneType]
+    if len(others) == 1:
+        read_other = _reader(others[0])
+    else:
+        words = {get_args(get_type_hints(kind)["kind"])[0]: _reader(kind) for kind in others}
+
+        def read_other(value: Any) -> Any:
+            word = value.get("kind") if isinstance(value, Mapping) else None
+            if word not in words:
+                raise _Misfit(f"is {word!r:.40}, not one of {', '.join(words)}", "kind")
+            return words[word](value)
+
+    def read_union(value: Any) -> Any:
+        return None if value is None and types.NoneType in kinds else read_other(value)
+
+    return read_union
+
+
+def _list(item: _Reader) -> _Reader:
+    def read_list(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise _Misfit(f"is {value!r:.40}, not a list")
+        return tuple([_at(item, one, f"[{index}]") for index, one in enumerate(value)])
+
+    return read_list
+
+
+def _mapping(item: _Reader) -> _Reader:
+    def read_mapping(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise _Misfit(f"is {value!r:.40}, not an object")
+        return {key: _at(item, one, key) for key, one in value.items()}
+
+    return read_mapping
+
+
+def _object(kind: Any) -> _Reader:
+    readers = {name: _reader(hint) for name, hint in get_type_hints(kind).items()}
+
+    def read_object(value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            raise _Misfit(f"is {value!r:.40}, not an object")
+        for name in readers:
+            if name not in value:
+                raise _Misfit("is missing", name)
+        return kind(**{name: _at(reader, value[name], name) for name, reader in readers.items()})
+
+    return read_object
+
+
+def _at(reader: _Reader, value: Any, key: str) -> Any:
+    try:
+        return reader(value)
+    except _Misfit as misfit:
+        misfit.keys.append(key)
+        raise

@@ -1,0 +1,371 @@
+"""The status schema: what the API answers, `-o json` prints, and `ps` and `why` show.
+
+`status` fills these types from a CycleReport, `reading` parses them back. They are standard
+dataclasses, since importing pydantic would triple the start-up time of `dlsched ps`.
+Times ending in `_in_s` count from now, ages in `age_s` until now. `None` means unknown, or that
+there is none. A new key keeps SCHEMA_VERSION; a key that goes, or means something else, raises it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+SCHEMA_VERSION = 1
+
+STATUS_SOCKET_NAME, CONTROL_SOCKET_NAME = "status.sock", "control.sock"
+"""The API's sockets in the run directory: for reading, and for changing too."""
+
+REQUESTS_MIN = 5
+"""A latency of fewer requests is not compared with its target."""
+
+
+@dataclass(frozen=True)
+class LatencyTargetStatus:
+    """Answer within `seconds`, in the mean or for a quantile of requests."""
+
+    kind: Literal["latency"]
+    text: str
+    """Such as `p95 50 ms`."""
+    seconds: float
+    quantile: float | None
+    """None: the mean."""
+
+
+@dataclass(frozen=True)
+class AccuracyTargetStatus:
+    """Reach two values of a metric, one after the other."""
+
+    kind: Literal["accuracy"]
+    text: str
+    """Such as `accuracy 0.9, 0.97`."""
+    metric: str
+    deliver: float
+    finish: float
+    deadline_s: float | None
+
+
+@dataclass(frozen=True)
+class TierStatus:
+    """The evaluation that reached a tier of an accuracy target."""
+
+    value: float
+    step: int | None
+    age_s: float
+    text: str
+
+
+@dataclass(frozen=True)
+class TiersStatus:
+    """The tiers that a training has reached."""
+
+    delivered: TierStatus | None
+    finished: TierStatus | None
+
+
+@dataclass(frozen=True)
+class GiverStatus:
+    """A job that would have to give cores to another one."""
+
+    job: str
+    cores: float
+
+
+@dataclass(frozen=True)
+class ForecastStatus:
+    """What the policy expects of one target."""
+
+    tier: str
+    """latency, deliver, finish or end."""
+    kind: str
+    """met, expected, crowded, impossible, unlikely or unknown."""
+    in_s: float | None
+    """0: at any moment, or met already."""
+    earliest_in_s: float | None
+    """Begin of the 80 % interval of `in_s`."""
+    latest_in_s: float | None
+    needs_cores: float | None
+    best: float | None
+    """The best that this node can reach: seconds of latency, or a value of the metric."""
+    lacks: tuple[GiverStatus, ...]
+    givers: str
+    """`lacks` in words."""
+    why: str
+    text: str
+    """In a few words, for a column."""
+    sentence: str
+
+
+@dataclass(frozen=True)
+class CpuStatus:
+    """A job's CPU in cores; the first two are ceilings, None: none."""
+
+    desired_cores: float | None
+    actual_cores: float | None
+    floor_cores: float
+    ceiling_cores: float | None
+    usage_cores: float | None
+
+
+@dataclass(frozen=True)
+class BoundStatus:
+    """Whether a bound is enforced, by what, or why it is only advisory."""
+
+    enforced: bool
+    by: str
+
+
+@dataclass(frozen=True)
+class JobGpuStatus:
+    """What a job asks of GPUs and has of them."""
+
+    count: int
+    uuids: tuple[str, ...]
+    kept: tuple[str, ...]
+    """UUIDs of GPUs kept for it while it moves."""
+    model: str | None
+    """What the product name must contain."""
+    floor_share: float
+    ceiling_share: float
+    desired_share: float | None
+    actual_share: float | None
+    asked_bytes: int | None
+    used_ratio: float | None
+    told_ratio: float | None
+    """`used_ratio` as the job itself reports it."""
+    memory_bytes: int | None
+    access: str | None
+    """How the GPUs reached the container: cdi, runtime, nodes or legacy."""
+    lost: str | None
+    """How it lost its GPUs."""
+    bounds: Mapping[str, BoundStatus]
+    """By what is bounded: devices, time, memory, cpu."""
+
+
+@dataclass(frozen=True)
+class SidecarStatus:
+    """How well the job's reports arrive."""
+
+    age_s: float | None
+    bad_lines: int
+    trouble: str | None
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """One job. Below REQUESTS_MIN requests `ratio` and both `satisfied` are None."""
+
+    name: str
+    state: str
+    reason: str | None
+    source: str
+    """file, or container for one that was adopted by its labels."""
+    container: str | None
+    target: LatencyTargetStatus | AccuracyTargetStatus | None
+    measured_s: float | None
+    """Latency of recent requests: the target's quantile, else the mean."""
+    requests: int
+    errors: int
+    in_flight: int
+    oldest_s: float
+    """Age of the oldest request that is not yet answered."""
+    metric: float | None
+    """Last value of the accuracy target's metric."""
+    ratio: float | None
+    """Measured latency over target."""
+    satisfied_band: bool | None
+    """Whether the latency is within 10 % of the target."""
+    satisfied_slo: bool | None
+    """Whether the latency is not above the target."""
+    tiers: TiersStatus | None
+    outlook: tuple[ForecastStatus, ...]
+    cpu: CpuStatus
+    gpu: JobGpuStatus | None
+    memory_bytes: int | None
+    throttled_ratio: float | None
+    sidecar: SidecarStatus
+    blind: str | None
+    """Why the progress of a job with a target is unknown."""
+    starts: int
+    owner: int | None
+    """uid of the job file's owner."""
+    weight: float
+    attained_core_s: float
+    """CPU time over all its starts."""
+
+
+@dataclass(frozen=True)
+class GpuUserStatus:
+    """A job on a GPU, and its share of the GPU's time."""
+
+    name: str
+    share: float
+
+
+@dataclass(frozen=True)
+class GpuStatus:
+    """A GPU of the node, or one MIG instance."""
+
+    index: int
+    uuid: str
+    part_of: str | None
+    """UUID of the GPU that a MIG instance belongs to."""
+    model: str
+    memory_bytes: int
+    memory_used_bytes: int | None
+    busy_ratio: float | None
+    compute_mode: str
+    numa_node: int | None
+    jobs: tuple[GpuUserStatus, ...]
+    kept_for: tuple[str, ...]
+    promised_share: float
+    reserved: bool
+    foreign_processes: int
+    """Processes on it that belong to no job."""
+    foreign_memory_bytes: int
+    trouble: str | None
+
+
+@dataclass(frozen=True)
+class EngineStatus:
+    """Whether the container engine answers."""
+
+    ok: bool
+    trouble: str | None
+
+
+@dataclass(frozen=True)
+class NodeStatus:
+    """What the node has, and what of it is given and used."""
+
+    capacity_cores: float
+    """What jobs may use."""
+    cores: float
+    memory_bytes: int
+    foreign_cores: float | None
+    """CPU used by everything that is no job."""
+    gpus: tuple[GpuStatus, ...]
+    gpu_trouble: str | None
+    used_cores: float
+    given_cores: float
+    """Sum of the running jobs' ceilings."""
+    unlimited_jobs: int
+    """Running jobs without a ceiling."""
+
+
+@dataclass(frozen=True)
+class RejectedStatus:
+    """A job file that is not applied, and every reason."""
+
+    file: str
+    job: str | None
+    problems: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What `dlsched ps -o json` prints: node, engine, every job and every rejected file."""
+
+    schema_version: int
+    now: str
+    """RFC 3339, UTC."""
+    cycle: int
+    policy: str
+    shadow: str | None
+    engine: EngineStatus
+    node: NodeStatus
+    alarms: tuple[str, ...]
+    rejected: tuple[RejectedStatus, ...]
+    jobs: tuple[JobStatus, ...]
+
+
+@dataclass(frozen=True)
+class LimitsStatus:
+    """Limits of a running job; None: none."""
+
+    cpu_cores: float | None
+    gpu_share: float | None
+
+
+@dataclass(frozen=True)
+class OutcomeStatus:
+    """What one action came to."""
+
+    action: Mapping[str, Any]
+    """`kind` (start, resize, move or remove) and everything else of the action."""
+    status: str
+    """done, begun, failed or withheld."""
+    detail: str
+    retryable: bool
+    engine_s: float
+
+
+@dataclass(frozen=True)
+class ShadowStatus:
+    """What the shadow policy would have given a job; none of it is done."""
+
+    policy: str
+    why: str | None
+    guard: str | None
+    limits: LimitsStatus | None
+    trouble: str | None
+
+
+@dataclass(frozen=True)
+class NowStatus:
+    """What the last cycle decided for a job and did to it."""
+
+    why: str | None
+    guard: str | None
+    """What a guard changed of the decision."""
+    limits: LimitsStatus | None
+    outcomes: tuple[OutcomeStatus, ...]
+    shadow: ShadowStatus | None
+
+
+@dataclass(frozen=True)
+class ChangeStatus:
+    """A recorded action, with the ceilings and shares before and after it."""
+
+    cycle: int
+    now_s: float
+    wall_time: str
+    job: str
+    kind: str
+    before_cores: float | None
+    after_cores: float | None
+    why: str
+    guard: str
+    status: str
+    detail: str
+    before_share: float | None
+    after_share: float | None
+    gpus: str
+    """UUIDs, comma separated."""
+
+
+@dataclass(frozen=True)
+class EventStatus:
+    """Something else that happened to a job, such as a change of its state."""
+
+    cycle: int
+    now_s: float
+    wall_time: str
+    job: str
+    kind: str
+    before: str | None
+    after: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What `dlsched why -o json` prints: the job, the last cycle, and its history, newest first."""
+
+    schema_version: int
+    job: JobStatus | None
+    """None: the job is gone, and only its history is left."""
+    now: NowStatus
+    changes: tuple[ChangeStatus, ...]
+    events: tuple[EventStatus, ...]

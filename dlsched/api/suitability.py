@@ -1,0 +1,103 @@
+"""Whether a running node suits a job: what it cannot give, and what speaks against the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from dlsched.api.schema import (
+    AccuracyTargetStatus,
+    ForecastStatus,
+    GpuStatus,
+    JobStatus,
+    LatencyTargetStatus,
+    NodeStatus,
+)
+from dlsched.config.yaml import Path as Place
+from dlsched.control.gpus.placement import is_model, kinds_in_words
+from dlsched.estimate.evaluations import reaches
+from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
+from dlsched.model.units import render_bytes, render_cores, render_seconds, shown
+
+
+def lacks(spec: JobSpec, node: NodeStatus) -> Iterator[tuple[Place, str]]:
+    """Where the job asks for what the node never has: the key's path, and what is wrong."""
+    floor_cores, memory_bytes = spec.bounds.floor_cores, spec.container.memory_bytes or 0
+    if floor_cores > node.capacity_cores:
+        has = render_cores(node.capacity_cores)
+        yield ("cpus", "min"), f"{render_cores(floor_cores)}, the node has {has} to give"
+    if memory_bytes > node.memory_bytes:
+        has = render_bytes(node.memory_bytes)
+        yield ("memory",), f"{render_bytes(memory_bytes)}, the node has {has} to give"
+    # A GPU that is not visible now may come back.
+    if spec.container.gpus and node.gpu_trouble is None:
+        yield from _lacks_gpus(spec, [gpu for gpu in node.gpus if not gpu.reserved])
+
+
+def _lacks_gpus(spec: JobSpec, gpus: list[GpuStatus]) -> Iterator[tuple[Place, str]]:
+    asked, model = spec.container, spec.container.gpu_model
+    there, such = _counted(gpus), ""
+    if asked.gpus <= len(gpus) and model is not None:
+        gpus, such = [gpu for gpu in gpus if is_model(gpu.model, model)], " such"
+        if not gpus:
+            yield ("gpus", "model"), f"{shown(model)}, the node has none{there}"
+            return
+    if asked.gpus <= len(gpus) and asked.gpu_memory_bytes is not None:
+        most_bytes = max(gpu.memory_bytes for gpu in gpus)
+        if asked.gpu_memory_bytes > most_bytes:
+            what = f"{render_bytes(asked.gpu_memory_bytes)}, the node's largest{such} has "
+            yield ("gpus", "memory"), f"{what}{render_bytes(most_bytes)}{there}"
+            return
+        gpus = [gpu for gpu in gpus if gpu.memory_bytes >= asked.gpu_memory_bytes]
+        such = " such"
+    if asked.gpus > len(gpus):
+        yield ("gpus", "count"), f"{asked.gpus}{such}, the node has {len(gpus) or 'none'}{there}"
+
+
+def _counted(gpus: list[GpuStatus]) -> str:
+    kinds = kinds_in_words((gpu.model, gpu.memory_bytes) for gpu in gpus)
+    return f": {kinds}" if kinds else ""
+
+
+def doubts(spec: JobSpec, jobs: Iterable[JobStatus]) -> Iterator[str]:
+    """What speaks against the job's target, by the forecasts for the running job of that name.
+
+    Nothing where its target is of another kind.
+    """
+    job = next((job for job in jobs if job.name == spec.name), None)
+    for forecast in () if job is None else job.outlook:
+        before = None if job is None else job.target
+        if isinstance(spec.target, LatencyTarget) and isinstance(before, LatencyTargetStatus):
+            if forecast.tier == "latency":
+                yield from _latency_doubts(spec, spec.target, before, forecast)
+        elif isinstance(spec.target, AccuracyTarget) and isinstance(before, AccuracyTargetStatus):
+            yield from _tier_doubts(spec.target, before, forecast)
+
+
+def _latency_doubts(
+    spec: JobSpec, target: LatencyTarget, before: LatencyTargetStatus, forecast: ForecastStatus
+) -> Iterator[str]:
+    """Of the same quantile; `needs_cores` counts for that latency or a shorter one."""
+    if before.quantile != target.quantile:
+        return
+    best_s, needs_cores = forecast.best, forecast.needs_cores
+    ceiling_cores = spec.bounds.ceiling_cores
+    if forecast.kind == "impossible" and best_s is not None and target.seconds < best_s:
+        asked = render_seconds(target.seconds)
+        yield f"target.latency: {asked}, at best {render_seconds(best_s)} as it runs now"
+    elif needs_cores is None or ceiling_cores is None or target.seconds > before.seconds:
+        return
+    elif ceiling_cores < needs_cores:
+        needs = f"its target needs {render_cores(needs_cores)} as it runs now"
+        yield f"cpus.max: {render_cores(ceiling_cores)}, {needs}"
+
+
+def _tier_doubts(
+    target: AccuracyTarget, before: AccuracyTargetStatus, forecast: ForecastStatus
+) -> Iterator[str]:
+    best, tier = forecast.best, forecast.tier
+    asked = {"deliver": target.deliver, "finish": target.finish}.get(tier)
+    short = forecast.kind in ("impossible", "unlikely")
+    if before.metric != target.metric or not short or best is None:
+        return
+    if asked is not None and not reaches(target, asked, best):
+        yield f"target.{tier}: {asked:g}, at best {best:.4g} is expected as it runs now"

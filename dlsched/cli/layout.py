@@ -1,0 +1,175 @@
+"""Tables and wrapped lines at the terminal's width, in colour where it has any.
+
+Nothing from a container or a file can steer the terminal or add a line. Standard library only: a
+library for tables takes as long to import as `ps` takes in all.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import click
+
+from dlsched.cli.output import one_line
+
+PIPED_COLUMNS = 120
+"""Width where there is no terminal to ask."""
+
+GAP = "  "
+"""Between two columns of a table."""
+
+_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Words of a table, on one line and safe to print, and their style such as `bold red`."""
+
+    words: str
+    style: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", one_line(self.words))
+
+
+@dataclass(frozen=True)
+class Column:
+    """How wide a column may be; in one that folds, long words go on in the next line."""
+
+    header: str
+    least: int = 0
+    most: int = 1000
+    right: bool = False
+    fold: bool = False
+
+
+class Page:
+    """Standard output, as wide as COLUMNS or the terminal says. Honours NO_COLOR, FORCE_COLOR."""
+
+    def __init__(self) -> None:
+        terminal = sys.stdout.isatty()
+        self.width = _columns(terminal)
+        capable = terminal and os.environ.get("TERM") not in ("dumb", "unknown")
+        self._colour = not os.environ.get("NO_COLOR") and (
+            capable or bool(os.environ.get("FORCE_COLOR"))
+        )
+
+    def line(self, words: str, style: str = "", indent: int = 0) -> None:
+        """Print the words, wrapped with that indent."""
+        for part in wrapped(one_line(words), self.width - indent):
+            self._print(" " * indent + self._styled(part, style))
+
+    def note(self, label: str, words: str, style: str = "") -> None:
+        """Print `label: words` as an indented line."""
+        self.line(f"{label}: {words}", style, 2)
+
+    def room(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
+        """How many columns of the width such a table leaves; negative: it does not fit."""
+        widths = _widths(columns, rows)
+        return self.width - sum(widths) - len(GAP) * (len(widths) - 1)
+
+    def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
+        """Print a header and the rows; the last column gives way where they do not fit."""
+        widths = _widths(columns, rows)
+        widths[-1] = max(1, widths[-1] + min(0, self.room(columns, rows)))
+        header = [Cell(column.header, "bold") for column in columns]
+        for row in (header, *rows):
+            for parts in _lines(row, columns, widths):
+                self._print(self._row(parts, row, columns, widths))
+
+    def _row(
+        self,
+        parts: Sequence[str],
+        row: Sequence[Cell],
+        columns: Sequence[Column],
+        widths: Sequence[int],
+    ) -> str:
+        padded = []
+        for words, cell, column, width in zip(parts, row, columns, widths, strict=True):
+            room, styled = " " * (width - columns_of(words)), self._styled(words, cell.style)
+            padded.append(room + styled if column.right else styled + room)
+        return GAP.join(padded).rstrip()
+
+    def _styled(self, words: str, style: str) -> str:
+        if not (self._colour and style and words):
+            return words
+        return f"\x1b[{';'.join(str(_CODES[one]) for one in style.split())}m{words}\x1b[0m"
+
+    def _print(self, line: str) -> None:
+        click.echo(line, color=self._colour or None)
+
+
+def columns_of(words: str) -> int:
+    """How many columns of a terminal the words take."""
+    if words.isascii():
+        return len(words)
+    return sum(_character_columns(one) for one in words)
+
+
+def cropped(words: str, width: int) -> str:
+    """The words, cut off with an ellipsis where they are wider."""
+    return words if columns_of(words) <= width else _beginning(words, max(width - 1, 0)) + "…"
+
+
+def wrapped(words: str, width: int) -> Iterator[str]:
+    """The words in lines of at most that width, broken at spaces where there are any."""
+    width = max(width, 2)
+    while columns_of(words) > width:
+        fits = _beginning(words, width)
+        at = len(fits) if words[len(fits)] == " " else fits.rfind(" ")
+        if at <= 0:
+            at = len(fits)
+        yield words[:at].rstrip()
+        words = words[at:].lstrip()
+    yield words
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
+    return [
+        max(
+            column.least,
+            len(column.header),
+            min(column.most, max((columns_of(row[index].words) for row in rows), default=0)),
+        )
+        for index, column in enumerate(columns)
+    ]
+
+
+def _lines(
+    row: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]
+) -> Iterator[list[str]]:
+    parts = [
+        list(wrapped(cell.words, width)) if column.fold else [cropped(cell.words, width)]
+        for cell, column, width in zip(row, columns, widths, strict=True)
+    ]
+    for number in range(max(len(one) for one in parts)):
+        yield [one[number] if number < len(one) else "" for one in parts]
+
+
+def _beginning(words: str, width: int) -> str:
+    taken = 0
+    for index, one in enumerate(words):
+        taken += _character_columns(one)
+        if taken > width:
+            return words[:index]
+    return words
+
+
+def _character_columns(one: str) -> int:
+    if unicodedata.combining(one):
+        return 0
+    return 2 if unicodedata.east_asian_width(one) in "WF" else 1
+
+
+def _columns(terminal: bool) -> int:
+    given = os.environ.get("COLUMNS", "")
+    if given.isdigit() and int(given) > 0:
+        return int(given)
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns if terminal else PIPED_COLUMNS
+    except OSError:
+        return PIPED_COLUMNS

@@ -1,0 +1,129 @@
+"""The group of all commands: how one is found, what an unknown one is answered, how failures end.
+
+Each command's module is imported when it is asked for, since imports are most of the time that a
+short command takes.
+"""
+
+from __future__ import annotations
+
+import difflib
+import errno
+from importlib import import_module
+from typing import Any
+
+import click
+
+from dlsched.cli.exits import FAILURE, INVALID, UNREACHABLE
+from dlsched.cli.output import say
+from dlsched.model.errors import (
+    AlreadyRunning,
+    DaemonUnavailable,
+    DlschedError,
+    EngineUnavailable,
+    FileError,
+    PolicyError,
+)
+
+_MODULES = {
+    "run": "daemon",
+    "check": "jobs",
+    "schema": "jobs",
+    "submit": "jobs",
+    "ps": "asking",
+    "logs": "asking",
+    "stop": "asking",
+    "why": "asking",
+    "policies": "policies",
+    "simulate": "simulating",
+    "trace": "tracing",
+    "replay": "replaying",
+    "doctor": "doctor",
+    "release": "release",
+    "help": "helping",
+    "version": "helping",
+}
+
+_SUGGESTED = ("check", "help", "logs", "policies", "ps", "replay", "schema", "version", "why")
+"""A mistyped command may be answered with these, since none of them changes anything."""
+
+_PS = "`dlsched ps` lists jobs"
+_WHY = "`dlsched why JOB` explains a job, `dlsched why JOB --json` prints all of it"
+_ELSEWHERE = {
+    "list": f"{_PS}, `dlsched policies` lists policies",
+    "ls": f"{_PS}, `dlsched policies` lists policies",
+    "describe": _WHY,
+    "inspect": _WHY,
+    "top": "`dlsched ps` shows what each job uses",
+    "stats": "`dlsched ps` shows what each job uses",
+    "status": f"{_PS} with their results, and the state of the node",
+    "rm": f"a job is removed when its file leaves the watch folder; {_PS}",
+    "kill": f"{_PS}, `dlsched help` says which command ends one",
+    "start": f"a job starts when its file comes into the watch folder; {_PS}",
+    "up": f"a job starts when its file comes into the watch folder; {_PS}",
+}
+"""Commands of other programs, and what does the same here."""
+
+
+class Program(click.Group):
+    """Ends every failure in one line (a wrong file: one a problem) and its exit code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Every command by name."""
+        return sorted({*_MODULES, *super().list_commands(ctx)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command of that name; its module is imported now."""
+        if cmd_name not in self.commands and cmd_name in _MODULES:
+            module = import_module(f"dlsched.cli.{_MODULES[cmd_name]}")
+            self.add_command(getattr(module, cmd_name))
+        return super().get_command(ctx, cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command and its arguments, with the options that stood before it."""
+        word = args[0]
+        if self.get_command(ctx, word) is None and not word.startswith("-"):
+            raise click.UsageError(f"no command {word[:40]!r}; {hint(word)}", ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name or "")
+            if command is None or value is None:
+                continue
+            option = parameter.opts[0]
+            if not any(option in one.opts for one in command.params):
+                raise click.UsageError(f"`dlsched {name}` has no option {option}", ctx)
+            rest = [option, str(value), *rest]
+        return name, command, rest
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except FileError as error:
+            for problem in error.problems:
+                say(str(problem))
+            ctx.exit(INVALID)
+        except PolicyError as error:
+            say(f"error: {error}")
+            ctx.exit(INVALID)
+        except (DaemonUnavailable, EngineUnavailable, AlreadyRunning) as error:
+            say(f"error: {error}")
+            ctx.exit(UNREACHABLE)
+        except DlschedError as error:
+            say(f"error: {error}")
+            ctx.exit(FAILURE)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise
+            say(f"error: {error.filename or 'system'}: {error.strerror or error}")
+            ctx.exit(FAILURE)
+
+
+def hint(word: str) -> str:
+    """What to type instead of an unknown command; never one that changes anything."""
+    known = _ELSEWHERE.get(word.lower())
+    if known is not None:
+        return known
+    near = difflib.get_close_matches(word.lower(), _SUGGESTED, n=1)
+    return f"did you mean {near[0]!r}?" if near else "`dlsched help` lists the commands"

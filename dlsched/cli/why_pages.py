@@ -1,0 +1,122 @@
+"""What `why` looks like: a job's state, its history, what it waits for, and its forecasts."""
+
+from __future__ import annotations
+
+from dlsched.api.schema import (
+    ChangeStatus,
+    EventStatus,
+    Explanation,
+    JobStatus,
+    NowStatus,
+    ShadowStatus,
+)
+from dlsched.cli.forecast_pages import print_forecasts
+from dlsched.cli.gpu_pages import in_full, share_change, short
+from dlsched.cli.layout import GAP, Page
+from dlsched.cli.pages import blindness, delivered, result
+from dlsched.model.units import render_seconds
+
+_Line = tuple[str, str, int]
+"""Words, style and indent."""
+
+
+def show_why(name: str, answer: Explanation, page: Page) -> None:
+    """The page of `why`; changes and events come oldest first."""
+    job, now = answer.job, answer.now
+    if job is None:
+        page.line(f"{name}: no longer there; this is its history", "bold")
+    else:
+        page.line(_headline(job), "bold")
+        for label, words in in_full(job.gpu):
+            page.note(label, words)
+    # What happened to the job in a cycle comes before what was done about it.
+    history = [(event.cycle, _event(event)) for event in reversed(answer.events)]
+    history += [(change.cycle, _change(change)) for change in reversed(answer.changes)]
+    if not history:
+        page.line("no change is recorded yet", indent=2)
+    for _, lines in sorted(history, key=lambda one: one[0]):
+        for line in lines:
+            page.line(*line)
+    if job is not None:
+        for reason in _reasons(job, now):
+            page.note("now", reason, "bold")
+        print_forecasts(job, page)
+        if now.shadow is not None:
+            page.note(f"shadow {now.shadow.policy}", _would(now.shadow), "dim")
+
+
+def _headline(job: JobStatus) -> str:
+    parts = [f"{job.name}: {job.state}"]
+    if job.source == "container":
+        parts.append("adopted by its labels")
+    if job.target is not None:
+        parts.append(f"target {job.target.text}")
+    if job.ratio is not None and job.measured_s is not None:
+        measured = f"measured {render_seconds(job.measured_s)} over {job.requests} requests"
+        parts.append(f"{measured}: {result(job).words}")
+    if reached := delivered(job):
+        parts.append(reached)
+    return ", ".join(parts)
+
+
+def _change(change: ChangeStatus) -> list[_Line]:
+    cores = _ceiling(change.after_cores)
+    if change.kind == "resize":
+        only_share = change.before_cores == change.after_cores and share_change(change)
+        cores = "" if only_share else f"{_ceiling(change.before_cores)} -> {cores}"
+    elif change.kind != "start":
+        cores = ""
+    gpus = ", ".join(short(uuid) for uuid in change.gpus.split(",") if uuid)
+    words = (change.wall_time, change.kind, cores, share_change(change), gpus, change.status)
+    lines = [(GAP.join(word for word in words if word), "", 2)]
+    for label, sentence in (
+        ("", change.why),
+        ("guard: ", change.guard),
+        ("outcome: ", change.detail),
+    ):
+        if sentence:
+            lines.append((f"{label}{sentence}", "dim", 6))
+    return lines
+
+
+def _event(event: EventStatus) -> list[_Line]:
+    words = f"{event.before} -> {event.after}" if event.kind == "state" else event.kind
+    reason = f": {event.reason}" if event.reason else ""
+    return [(f"{event.wall_time}{GAP}{words}{reason}", "", 2)]
+
+
+def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
+    """Why the job is as it is now; what a forecast says already is left out."""
+    blind = None if job.blind and job.blind in (now.guard or "") else blindness(job)
+    in_forecast = any(forecast.why == now.why for forecast in job.outlook)
+    lines = [one for one in (job.reason, None if in_forecast else now.why, blind) if one]
+    if now.guard:
+        lines.append(f"guard: {now.guard}")
+    lines += [
+        f"{out.action['kind']} {out.status}: {out.detail}"
+        for out in now.outcomes
+        if out.status != "done"
+    ]
+    if not lines and in_forecast:
+        return []
+    if not lines and job.state == "running":
+        lines.append("waits for the policy's next decision")
+    return lines or [job.state]
+
+
+def _would(shadow: ShadowStatus) -> str:
+    """What the shadow policy would give, and why; nothing of it is done."""
+    limits, words = shadow.limits, []
+    if limits is not None:
+        because = f" because {shadow.why}" if shadow.why else ""
+        share = f" and a GPU share of {limits.gpu_share:g}" if limits.gpu_share else ""
+        words.append(f"would give {_ceiling(limits.cpu_cores)}{share}{because}")
+        if shadow.guard:
+            words.append(f"guard: {shadow.guard}")
+    if shadow.trouble:
+        words.append(shadow.trouble)
+    return "; ".join(words) or "would give nothing: the job does not run"
+
+
+def _ceiling(cores: float | None) -> str:
+    return "no limit" if cores is None else f"{cores:.3f} cores"

@@ -1,0 +1,49 @@
+"""The settings file as a document, and the run directory in it.
+
+Without pydantic, whose import takes longer than all of `dlsched ps`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dlsched.config.yaml import SIZE_MAX_BYTES, Document, load_document, utf8_text
+from dlsched.model.errors import Problem, SettingsError
+
+default_settings_file = Path("/etc/dlsched/dlsched.yaml")
+"""Read when no other file is named, if it is there."""
+
+RUN_DIR = Path("/run/dlsched")
+"""The default of the setting `run_dir`."""
+
+
+def settings_document(file: Path | None) -> Document:
+    """The file, or the default one if it exists; raises SettingsError if it cannot be read."""
+    if file is None:
+        if not default_settings_file.exists():
+            return Document(str(default_settings_file), {})
+        file = default_settings_file
+    try:
+        with file.open("rb") as stream:
+            content = stream.read(SIZE_MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise SettingsError((Problem(str(file), 0, 0, "", f"cannot be read: {why}"),)) from error
+    text = utf8_text(content, str(file), SettingsError)
+    if all(not line.strip() or line.lstrip().startswith("#") for line in text.splitlines()):
+        return Document(str(file), {})
+    return load_document(text, str(file))
+
+
+def plain_run_dir(file: Path | None) -> Path | None:
+    """The setting `run_dir`; None where only `load_settings` can tell what is wrong with it.
+
+    Raises SettingsError if the file cannot be read.
+    """
+    document = settings_document(file)
+    if document.problems or not isinstance(document.value, dict):
+        return None
+    words = document.value.get("run_dir", str(RUN_DIR))
+    if not isinstance(words, str) or not words.startswith("/") or ".." in words or "\0" in words:
+        return None
+    return Path(words)
