@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from benchmarks.publish.blocks import BLOCKS
-from docs.generate import commands, job_file, labels, policies, settings
+from docs.generate import commands, job_file, labels, policies, settings, status
 
 MARKER = re.compile(r"^<!-- generated: (?:result (?P<bench>\S+)|(?P<name>\S+)) -->$", re.MULTILINE)
 
@@ -20,6 +20,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "job-file": job_file.markdown,
     "labels": labels.markdown,
     "policies": policies.markdown,
+    "status": status.markdown,
 }
 
 

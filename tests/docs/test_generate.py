@@ -79,3 +79,11 @@ def test_every_policy_is_there_with_its_parameters() -> None:
     for name in known():
         assert f"\n## {name}\n" in told
     assert '| `mode` | `"slo"` | ' in told
+
+
+def test_every_type_of_the_status_is_there_with_its_keys() -> None:
+    told = PARTS["status"]()
+    assert told.startswith("(status-status)=\n## Status\n")
+    assert "| `jobs` | list of [JobStatus](#status-jobstatus) |" in told
+    assert "| `cpu_cores` | number or null |" in told
+    assert "| `schema_version` | `1` |" in told

@@ -70,10 +70,10 @@ def cleared(docker_client: docker.APIClient, own: str) -> Iterator[None]:
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["first-service", "first-training"])
 def test_with_containers(cleared: None, follow: Follow, name: str) -> None:
-    follow(name, 240)
+    follow(name, 600)
 
 
 def test_blocks_are_typed_in_order() -> None:
