@@ -47,7 +47,8 @@ models: environment  ## train the examples' ONNX models again
 	@.build/train-venv/bin/python examples/images/inference/train.py
 
 # Warnings are errors. After the first time it needs no network.
-SPHINX = .build/docs-venv/bin/sphinx-build -W --keep-going -q -d .build/docs/trees
+# Pages have parts that are made when they are read: all are read each time (-E).
+SPHINX = .build/docs-venv/bin/sphinx-build -W -E --keep-going -q -d .build/docs/trees
 
 docs: docs-environment  ## the documentation: .build/docs/html/index.html, and the man pages
 	@$(SPHINX) -b html docs .build/docs/html

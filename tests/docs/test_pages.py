@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 from pathlib import Path
 
 import pytest
+
+from dlsched.config.job import parse_spec
+from dlsched.config.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -44,3 +48,29 @@ def test_every_result_block_is_on_a_page() -> None:
     text = "".join(page.read_text() for page in (DOCS / "results").glob("*.md"))
     shown = re.findall(r"^<!-- generated: result (\S+) -->$", text, re.MULTILINE)
     assert sorted(shown) == sorted(BLOCKS)
+
+
+def yaml_blocks() -> list[tuple[str, str]]:
+    """Every block of YAML on README and the pages, by the page's name."""
+    block = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+    pages = [ROOT / "README.md", *PAGES]
+    return [(page.stem, text) for page in pages for text in block.findall(page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "text"), [one for one in yaml_blocks() if "image: " in one[1]])
+def test_a_job_file_on_a_page_is_right(page: str, text: str) -> None:
+    assert parse_spec(text, page).name
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        one
+        for one in yaml_blocks()
+        if re.search(r"^(policy|tenants|state_dir|deliver_hook):", one[1], re.M)
+    ],
+)
+def test_settings_on_a_page_are_right(page: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "dlsched.yaml"
+    file.write_text(text.replace("  ann:", f"  {os.getuid() or 'nobody'}:"))
+    assert load_settings(file, {}, {})

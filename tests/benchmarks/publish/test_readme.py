@@ -44,4 +44,4 @@ def test_services_that_are_worse_off_stand_beside_those_that_gained(
     monkeypatch.setattr(results, "load", {"adaptive-real": {"rows": rows}}.get)
     (row,) = readme._services()
     assert (row["plain Docker"], row["dlsched"]) == ("3 of 8", "6.5 of 8")
-    assert row["the price"] == "5 of 16 are further off than before"
+    assert row["the price"] == "5 of 16 miss by more than under plain Docker"
