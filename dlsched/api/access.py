@@ -1,7 +1,6 @@
-"""Who may ask what, by the address where it was asked.
+"""Which caller may request what, by the address of the request, and the line of each refusal.
 
-Owns the refusals, and the line that each ends in. It must not know what the answers are. An address
-is all that is asked of who asks: the kernel let them in, and names them on a unix socket.
+The kernel has let the caller connect; on a unix socket it gives the caller's uid.
 """
 
 from __future__ import annotations
@@ -21,44 +20,44 @@ _LOOPBACK_NAMES = ("127.0.0.1", "[::1]", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks, in the words of the socket that the request came by."""
+    """The caller of a request, as its socket identifies it."""
 
     address: str
-    """Where it was asked: a socket's path, or a loopback address."""
+    """The address of the request: a socket's path, or a loopback address."""
     elsewhere: str
-    """Where more may be asked, and by whom."""
+    """Where other requests are accepted, and from which group."""
     may_change: bool = False
     uid: int | None = None
-    """Who asks; None: anybody on this host, by TCP."""
+    """The caller's; None: unknown, by TCP from this host."""
 
     def may_read_logs(self, owner: int | None) -> bool:
-        """Whether a job's output, which may hold secrets, is for this caller to read."""
+        """Whether this caller may read a job's output, which may hold secrets."""
         return self.may_change or (self.uid is not None and self.uid in (0, os.geteuid(), owner))
 
 
 def caller_of(request: Request) -> Caller:
-    """Who asks."""
+    """The caller of the request."""
     caller: Caller = request.state.caller
     return caller
 
 
 def refusal(caller: Caller, what: str) -> str:
-    """The one line that says where to ask instead."""
+    """One line that says which address accepts the request."""
     return f"{what} is not for {caller.address}: ask on {caller.elsewhere}"
 
 
 class Gate:
-    """ASGI before the routes: changes by the control socket alone, TCP under a loopback name alone.
+    """ASGI middleware: only the control socket changes anything; TCP needs a loopback host name.
 
-    A page in a browser can have its own name resolved to this host's address and then read as if
-    it were local (DNS rebinding): so a foreign Host is refused.
+    A page in a browser can resolve its own name to this host's address and read as if it were
+    local (DNS rebinding), so any other Host is refused.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hand on, or refuse with 403."""
+        """Pass the request on, or refuse it with 403."""
         refused = _refused(scope)
         if refused is None:
             await self._app(scope, receive, send)

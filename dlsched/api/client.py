@@ -44,8 +44,8 @@ class Daemon:
     """The daemon of one run directory. Every method raises DaemonUnavailable or Refused."""
 
     def __init__(self, run_dir: Path) -> None:
-        self._status = _Line(run_dir / STATUS_SOCKET_NAME)
-        self._control = _Line(run_dir / CONTROL_SOCKET_NAME)
+        self._status = _Endpoint(run_dir / STATUS_SOCKET_NAME)
+        self._control = _Endpoint(run_dir / CONTROL_SOCKET_NAME)
 
     def about(self) -> dict[str, Any]:
         """Version, instance, policy, dry_run, watch folder, pid."""
@@ -93,14 +93,14 @@ class Daemon:
         yield from line.stream("GET", path, read_s=None if follow else ANSWER_S)
 
     @property
-    def _reading(self) -> _Line:
+    def _reading(self) -> _Endpoint:
         """The status socket, unless only the control socket is open to us."""
         if not self._status.is_open and self._control.is_open:
             return self._control
         return self._status
 
 
-class _Line:
+class _Endpoint:
     """One socket of the daemon, a connection for each request, and the errors."""
 
     def __init__(self, path: Path) -> None:

@@ -10,7 +10,7 @@ from dlsched.control.gpus.placement import is_alone
 from dlsched.model.state import GpuView, JobView, Snapshot
 
 BOUNDED = ("devices", "time", "memory", "cpu")
-"""By what a job with GPUs is bounded."""
+"""Kinds of bounds on a job with GPUs."""
 
 _ALONE = "its GPUs are its alone, so it is not bounded"
 _ADVISORY = {
@@ -23,7 +23,7 @@ _PACED = "told to the job, which paces itself"
 
 
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuStatus, ...]:
-    """Every GPU of the node, in the driver's order, with the jobs on it."""
+    """Every GPU of the node in the driver's order, with the jobs on it."""
     holders = [job for job in snapshot.jobs if job.state.holds]
     return tuple(
         _row(gpu, [job for job in holders if gpu.uuid in job.gpus], holders)

@@ -1,7 +1,4 @@
-"""A job's log on its way to whoever asked for it.
-
-Owns the threads that read logs, and their end. It must not know where a log comes from.
-"""
+"""Streams a job's log to a caller, and owns the threads that read it."""
 
 from __future__ import annotations
 
@@ -17,16 +14,16 @@ from dlsched.model.errors import DlschedError, EngineUnavailable
 
 
 class LogReading:
-    """A log, read by a daemon thread of its own.
+    """A log that a daemon thread of its own reads.
 
-    A follower may wait for ever for a line. In a worker thread of the event loop that would hold
-    up the end of the program; this one may be left behind.
+    The next line may never come. A worker thread of the event loop would then delay the end of the
+    program; a daemon thread does not.
     """
 
     _CHUNKS_AHEAD = 64
 
     def __init__(self, slots: threading.BoundedSemaphore) -> None:
-        """`slots` holds one acquired for this reading, which gives it back at its end."""
+        """`slots` has one slot acquired for this reading, which releases it at its end."""
         self._slots = slots
         self._loop = asyncio.get_running_loop()
         self._queue: asyncio.Queue[bytes | Exception | None] = asyncio.Queue()
@@ -37,16 +34,16 @@ class LogReading:
         self._ended = False
 
     def start(self, open_log: Callable[[], Iterator[bytes]]) -> None:
-        """Begin to read what `open_log` opens."""
+        """Begin to read the log that `open_log` opens."""
         threading.Thread(target=self._pump, args=(open_log,), name="api-log", daemon=True).start()
 
     async def first(self, timeout_s: float) -> None:
-        """Wait that long for the first chunk; raises what the reader raised."""
+        """Wait so long for the first chunk; raises what the reader raised."""
         with contextlib.suppress(asyncio.TimeoutError):
             self._first = await asyncio.wait_for(self._next(), timeout_s)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """What comes, until the log ends or whoever asked has gone."""
+        """The chunks, until the log ends or the caller is gone."""
         try:
             if self._first is not None:
                 yield self._first
@@ -55,15 +52,15 @@ class LogReading:
                 if chunk is not None:
                     yield chunk
         except DlschedError as error:
-            # The answer has begun, so its status is spent: the log ends here, and says why.
+            # The status is sent already, so the log itself says why it ends here.
             yield f"\ndlsched: {error}\n".encode()
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         self._gone.set()
         self._room.release()
         close = getattr(self._source, "close", None)
-        # A generator that waits in its own thread refuses; it sees `_gone` at its next line.
+        # A generator that waits in its thread refuses; it stops at its next line.
         with contextlib.suppress(ValueError):
             if close is not None:
                 close()
@@ -97,7 +94,7 @@ class LogReading:
 
 
 class LogResponse(StreamingResponse):
-    """Closes its reading however the answer ends, also when it never began."""
+    """Closes its reading however the answer ends, even if it never began."""
 
     def __init__(self, reading: LogReading) -> None:
         super().__init__(reading.chunks(), media_type="text/plain; charset=utf-8")

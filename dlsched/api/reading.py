@@ -106,7 +106,7 @@ def _plain(kind: type) -> _Reader:
 
 
 def _union(kinds: tuple[Any, ...]) -> _Reader:
-    """Null or one other type, or objects that are told apart by the word in their `kind`."""
+    """Null or one other type, or objects that differ by the word in their `kind`."""
     others = [kind for kind in kinds if kind is not types.NoneType]
     if len(others) == 1:
         read_other = _reader(others[0])

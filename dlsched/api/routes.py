@@ -1,7 +1,6 @@
-"""What can be asked of the daemon, and every answer and refusal.
+"""The API's paths, answers and errors.
 
-Owns the paths and their errors. It must not decide or measure anything, nor wait for the loop: it
-reads the last CycleReport, and hands a wish to the StatusSource.
+It reads the last CycleReport and hands requests to the StatusSource. It never waits for the loop.
 """
 
 from __future__ import annotations
@@ -33,17 +32,17 @@ from dlsched.model.state import JobView
 from dlsched.policies import registry
 
 FOLLOWERS_MAX = 32
-"""Logs read at the same time at each address: each takes a thread, and a silent job holds it."""
+"""Logs read at the same time at each address; each takes a thread, for as long as it is read."""
 
 FIRST_CHUNK_S = 1.0
-"""So long a log's reader may take to fail before the answer has begun."""
+"""How long to wait for a log's reader to fail before the answer begins."""
 
 
 class StatusSource(Protocol):
-    """What the API may know and ask for. Every method may be called from any thread."""
+    """What the API reads from the daemon and requests of it, from any thread."""
 
     def last_report(self) -> CycleReport | None:
-        """The last whole cycle; None before the first."""
+        """The last complete cycle; None before the first."""
         ...
 
     def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
@@ -51,11 +50,11 @@ class StatusSource(Protocol):
         ...
 
     def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        """What else became of the job, newest first, with the fields of its `Event`."""
+        """The job's last events, newest first, with the fields of the journal's `Event`."""
         ...
 
     def stop(self, job: str) -> None:
-        """Record that the job shall not run; raises KeyError for an unknown job."""
+        """Record that the job is to be stopped; raises KeyError for an unknown job."""
         ...
 
     def start(self, job: str) -> None:
@@ -63,11 +62,11 @@ class StatusSource(Protocol):
         ...
 
     def release(self) -> Sequence[Mapping[str, object]]:
-        """Give everything back and change nothing more; what became of each container."""
+        """Give all limits back and set no more; what became of each container."""
         ...
 
     def resume(self) -> None:
-        """Work again after a release."""
+        """Set limits again after a release."""
         ...
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
@@ -79,8 +78,8 @@ class StatusSource(Protocol):
         ...
 
 
-class _Json(JSONResponse):
-    """All in ASCII: a file's name may hold bytes that are no text, and must still be told."""
+class _AsciiJson(JSONResponse):
+    """ASCII alone, since a file's name may hold bytes that are no text."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
@@ -110,7 +109,7 @@ def build_app(source: StatusSource) -> Starlette:
             Exception: _fail,
         },
     )
-    # A path that is none is told so, and not sent to where the Host header says.
+    # An unknown path is an error, and not a redirect to the host of the Host header.
     app.router.redirect_slashes = False
     return app
 
@@ -123,20 +122,20 @@ class _Routes:
         )
 
     async def about(self, _request: Request) -> Response:
-        return _Json(plain(self._source.about()))
+        return _AsciiJson(plain(self._source.about()))
 
     def policies(self, _request: Request) -> Response:
-        return _Json({"policies": registry.known()})
+        return _AsciiJson({"policies": registry.known()})
 
     async def report(self, _request: Request) -> Response:
-        return _Json(plain(self._report()))
+        return _AsciiJson(plain(self._report()))
 
     async def jobs(self, _request: Request) -> Response:
-        return _Json(as_json(node_status(self._report())))
+        return _AsciiJson(as_json(node_status(self._report())))
 
     async def job(self, request: Request) -> Response:
         row = as_json(self._row(request.path_params["name"]))
-        return _Json({"schema_version": SCHEMA_VERSION, **row})
+        return _AsciiJson({"schema_version": SCHEMA_VERSION, **row})
 
     def why(self, request: Request) -> Response:
         name, report = request.path_params["name"], self._report()
@@ -145,7 +144,7 @@ class _Routes:
         known = any(job.name == name for job in report.snapshot.jobs)
         # A job whose file and container are gone still has a history.
         row = None if not known and (changes or events) else self._row(name)
-        return _Json(as_json(explanation(row, job_now(name, report), changes, events)))
+        return _AsciiJson(as_json(explanation(row, job_now(name, report), changes, events)))
 
     async def logs(self, request: Request) -> Response:
         name = request.path_params["name"]
@@ -172,25 +171,25 @@ class _Routes:
         return LogResponse(reading)
 
     async def stop(self, request: Request) -> Response:
-        return await self._wish(request, self._source.stop)
+        return await self._request(request, self._source.stop)
 
     async def start(self, request: Request) -> Response:
-        return await self._wish(request, self._source.start)
+        return await self._request(request, self._source.start)
 
     async def release(self, _request: Request) -> Response:
-        return _Json({"containers": await run_in_threadpool(self._source.release)})
+        return _AsciiJson({"containers": await run_in_threadpool(self._source.release)})
 
     async def resume(self, _request: Request) -> Response:
         await run_in_threadpool(self._source.resume)
-        return _Json({}, HTTPStatus.ACCEPTED)
+        return _AsciiJson({}, HTTPStatus.ACCEPTED)
 
-    async def _wish(self, request: Request, wish: Callable[[str], None]) -> Response:
+    async def _request(self, request: Request, change: Callable[[str], None]) -> Response:
         name = request.path_params["name"]
         try:
-            await run_in_threadpool(wish, name)
+            await run_in_threadpool(change, name)
         except KeyError:
             raise self._unknown(name) from None
-        return _Json({"job": name}, HTTPStatus.ACCEPTED)
+        return _AsciiJson({"job": name}, HTTPStatus.ACCEPTED)
 
     def _report(self) -> CycleReport:
         report = self._source.last_report()
@@ -227,13 +226,13 @@ def _count(request: Request, key: str, *, default: int, low: int, high: int) -> 
 async def _refuse(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else str(error)
-    return _Json({"error": detail}, status)
+    return _AsciiJson({"error": detail}, status)
 
 
 async def _not_now(_request: Request, error: Exception) -> Response:
-    return _Json({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
+    return _AsciiJson({"error": str(error)}, HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 async def _fail(_request: Request, error: Exception) -> Response:
     detail = f"the daemon failed to answer: {type(error).__name__}"
-    return _Json({"error": detail}, HTTPStatus.INTERNAL_SERVER_ERROR)
+    return _AsciiJson({"error": detail}, HTTPStatus.INTERNAL_SERVER_ERROR)

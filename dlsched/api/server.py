@@ -1,7 +1,7 @@
-"""The thread that answers the API, on every address where it listens.
+"""The thread that answers the API on every address.
 
-Owns the connections: how many, how long, and who is at their other end. It must not know what is
-asked: `routes` does. One thread serves all requests, so that nobody who asks can delay a cycle.
+Owns the connections: how many, for how long, and from which caller. One thread serves all requests,
+so that no caller can delay a cycle.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from dlsched.model.errors import DlschedError
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 128
-"""At each address: each holds one of the daemon's descriptors, also when it asks nothing."""
+"""At each address; each holds one of the daemon's descriptors, even without a request."""
 
 ASK_WITHIN_S = 10.0
-"""A connection that asks nothing for so long is closed."""
+"""A connection without a request for so long is closed."""
 
 AGAIN_S = 5.0
-"""Between two tries to make sockets anew."""
+"""Between two attempts to make the sockets again."""
 
 _UCRED = struct.Struct("iII")
-"""pid, uid and gid of a unix socket's other end, as the kernel tells them."""
+"""pid, uid and gid of a unix socket's peer, from the kernel."""
 
 
 class _Protocol(H11Protocol):
-    """HTTP that knows who asks, and hangs up on who asks nothing, and on too many."""
+    """HTTP that knows the caller, and closes idle connections and those above the limit."""
 
     def __init__(self, caller: Callable[[socket.socket], Caller], *args: Any, **more: Any) -> None:
-        """`caller` tells who is at the other end of a connection."""
+        """`caller` gives the caller of a connection."""
         super().__init__(*args, **more)
         self._caller = caller
         self._patience: asyncio.TimerHandle | None = None
@@ -54,7 +54,7 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         caller = self._caller(transport.get_extra_info("socket"))
         self.app_state = {"caller": caller}
-        # Counted by address, so that a crowd at one shuts nobody out of another.
+        # Counted by address, so that a crowd at one does not close another.
         beside = [cast(_Protocol, one).app_state["caller"].address for one in self.connections]
         if beside.count(caller.address) > CONNECTIONS_MAX:
             transport.abort()
@@ -63,16 +63,16 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        # Else who comes and goes all the time is remembered for so long, each time.
+        # Else each of many short connections would be kept until its timer ends.
         if self._patience is not None:
             self._patience.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no HTTP; in the middle of an answer nothing but the end can follow."""
+        """Refuse what is not HTTP; in the middle of an answer only close."""
         if self.conn.our_state is h11.IDLE:
             super().send_400_response(msg)
             return
-        # The answer that is under way finds nobody, and so says nothing in the log.
+        # The unfinished answer finds its caller gone, and logs nothing.
         self.cycle.disconnected = True
         self.cycle.message_event.set()
         self.transport.close()
@@ -93,8 +93,8 @@ class ApiServer:
         control_group: str | None = None,
         listen: tuple[str, int] | None = None,
     ) -> None:
-        """A group may connect beside this user; None: nobody else may. `listen`: a loopback
-        address and port for reading too."""
+        """A group may connect beside this user; None: no other user. `listen`: a loopback
+        address and port, for reading too."""
         self._status = UnixSocket(run_dir / STATUS_SOCKET_NAME, status_group)
         self._control = UnixSocket(run_dir / CONTROL_SOCKET_NAME, control_group)
         self._listen = listen
@@ -108,7 +108,7 @@ class ApiServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            # Below are the requests of whoever cannot ask: they must not fill a disk.
+            # Malformed requests log below that level: they must not fill a disk.
             log_level="error",
             access_log=False,
             server_header=False,
@@ -117,7 +117,7 @@ class ApiServer:
         self._server = uvicorn.Server(self._config)
         self._ending = threading.Event()
         self.trouble: str | None = None
-        """Why nobody can ask, in one line; None: everybody who may can."""
+        """Why the API does not answer, in one line; None: it does."""
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
 
     @property
@@ -133,19 +133,19 @@ class ApiServer:
     def start(self) -> None:
         """Answer from now on.
 
-        Raises AlreadyRunning where somebody answers there already, SocketUnusable where a socket
-        cannot be made.
+        Raises AlreadyRunning if another daemon answers there, SocketUnusable if a socket cannot be
+        made.
         """
-        self._listen_anew()
+        self._listen_again()
         self._thread.start()
 
     def keep(self) -> None:
-        """Have sockets made anew that were removed, as with their directory; waits for nothing."""
+        """Have removed sockets made again; does not wait."""
         if not (self._status.present and self._control.present):
             self._server.should_exit = True
 
     def stop(self) -> None:
-        """Answer no more; takes about a second where somebody follows a log."""
+        """Stop answering; takes about a second while a log is followed."""
         self._ending.set()
         self._server.should_exit = True
         if self._thread.is_alive():
@@ -163,18 +163,20 @@ class ApiServer:
 
     def _serve_again(self) -> None:
         try:
-            self._listen_anew()
+            self._listen_again()
         except DlschedError as error:
             self.trouble = f"nobody can ask this daemon: {error}"
             self._ending.wait(AGAIN_S)
             return
         self.trouble = None
-        log.warning("the sockets in %s were gone, and are made anew", self.status_path.parent)
+        log.warning(
+            "the sockets in %s were gone, and have been made again", self.status_path.parent
+        )
         self._server = server = uvicorn.Server(self._config)
         if not self._ending.is_set():
             server.run(sockets=self._sockets)
 
-    def _listen_anew(self) -> None:
+    def _listen_again(self) -> None:
         """Raises AlreadyRunning or SocketUnusable."""
         self._close()
         try:

@@ -1,8 +1,4 @@
-"""Where the API listens: two unix sockets and, where wanted, a loopback port.
-
-Owns their places, their rights, and what is cleared away before and after. It must not know what is
-asked there: `access` says who may, and `routes` what.
-"""
+"""Where the API listens: two unix sockets and, if the settings say so, a loopback port."""
 
 from __future__ import annotations
 
@@ -25,21 +21,21 @@ _BACKLOG = 128
 
 
 class SocketUnusable(DlschedError):
-    """An address of the API cannot be had as the settings want it."""
+    """The API cannot listen on an address of the settings."""
 
 
 class UnixSocket:
     """One listening unix socket, mode 0660 under its group."""
 
     def __init__(self, path: Path, group: str | None) -> None:
-        """`group` may connect beside this user; None: nobody else may."""
+        """`group` may connect beside this user; None: no other user."""
         self.path = path
         self._group = group
         self._inode: int | None = None
         self._socket: socket.socket | None = None
 
     def open(self) -> socket.socket:
-        """Listen. Raises AlreadyRunning where somebody does already, else SocketUnusable."""
+        """Listen. Raises AlreadyRunning if another daemon does, or SocketUnusable."""
         if len(os.fsencode(self.path)) > SOCKET_PATH_MAX:
             raise SocketUnusable(
                 f"run directory: {self.path} is too long for a socket: "
@@ -51,7 +47,7 @@ class UnixSocket:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.bind(str(self.path))
             self._inode = self.path.lstat().st_ino
-            # Nobody can connect before listen(), so nobody slips in under the first mode.
+            # No process can connect before listen(), so the first mode lets none in.
             _open_to(self._group, self.path)
             self._socket.listen(_BACKLOG)
         except OSError as error:
@@ -61,14 +57,14 @@ class UnixSocket:
 
     @property
     def present(self) -> bool:
-        """Whether who looks for the socket finds this one."""
+        """Whether the path still leads to this socket."""
         try:
             return self.path.lstat().st_ino == self._inode
         except OSError:
             return False
 
     def close(self) -> None:
-        """Listen no more, and remove the socket file unless it is a successor's."""
+        """Stop listening, and remove the socket file unless it is a successor's."""
         if self._socket is not None:
             self._socket.close()
         with contextlib.suppress(OSError):
@@ -92,7 +88,7 @@ def open_tcp(address: str, port: int) -> socket.socket:
 
 
 def render_address(address: str, port: int) -> str:
-    """As it stands in an URL."""
+    """As in a URL."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
@@ -112,7 +108,7 @@ def _clear(path: Path) -> None:
             path.unlink(missing_ok=True)
             return
         except TimeoutError:
-            pass  # somebody listens, and is busy
+            pass  # another daemon listens, and is busy
     raise AlreadyRunning(f"another daemon answers on {path}")
 
 

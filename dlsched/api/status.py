@@ -238,7 +238,7 @@ def _tiers(job: JobView, now_s: float) -> TiersStatus | None:
     if not isinstance(target, AccuracyTarget):
         return None
 
-    def told(reached: Reached | None, tier: str, asked: float) -> TierStatus | None:
+    def status_of(reached: Reached | None, tier: str, asked: float) -> TierStatus | None:
         if reached is None:
             return None
         age_s = max(now_s - reached.at_s, 0.0)
@@ -246,8 +246,8 @@ def _tiers(job: JobView, now_s: float) -> TiersStatus | None:
         return TierStatus(reached.value, reached.step, age_s, text)
 
     return TiersStatus(
-        delivered=told(job.tiers.delivered, "deliver", target.deliver),
-        finished=told(job.tiers.finished, "finish", target.finish),
+        delivered=status_of(job.tiers.delivered, "deliver", target.deliver),
+        finished=status_of(job.tiers.finished, "finish", target.finish),
     )
 
 

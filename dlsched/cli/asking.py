@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from dlsched.cli import options
-from dlsched.cli.output import LogText, say, tell_json
+from dlsched.cli.output import LogText, print_json, say
 
 
 @click.command(short_help="Show every job, its target and whether it is met.")
@@ -35,7 +35,7 @@ def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> No
     """
     daemon = options.daemon(config, run_dir)
     if output == "json":
-        tell_json(daemon.jobs())
+        print_json(daemon.jobs())
         return
     from dlsched.cli.layout import Page
     from dlsched.cli.pages import show_jobs
@@ -65,7 +65,7 @@ def why(job: str, limit: int, output: str, config: Path | None, run_dir: Path | 
     """
     daemon = options.daemon(config, run_dir)
     if output == "json":
-        tell_json(daemon.why(job, limit))
+        print_json(daemon.why(job, limit))
         return
     from dlsched.cli.layout import Page
     from dlsched.cli.why_pages import show_why

@@ -1,7 +1,4 @@
-"""The command that is the daemon: run.
-
-Owns its options. It must not import what only tables or clients need: the daemon lives in 80 MiB.
-"""
+"""The command that is the daemon: run. It imports little, since the daemon has to fit in 80 MiB."""
 
 from __future__ import annotations
 
@@ -20,24 +17,29 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 @click.command(short_help="Run the daemon in the foreground.")
 @options.config
-@click.option("--policy", metavar="NAME", help="Who decides: see `dlsched policies`.")
-@click.option("--shadow", metavar="NAME", help="Who looks on: told beside, never done.")
+@click.option("--policy", metavar="NAME", help="The policy that decides: see `dlsched policies`.")
+@click.option("--shadow", metavar="NAME", help="A policy whose decisions are only shown.")
 @click.option("--watch", metavar="DIR", type=_FOLDER, help="Folder of job files.")
-@click.option("--dry-run", is_flag=True, help="Decide and tell, but touch no container.")
-@click.option("--state-dir", metavar="DIR", type=_FOLDER, help="What must outlive the daemon.")
-@click.option("--run-dir", metavar="DIR", type=_FOLDER, help="Where the sockets are made.")
-@click.option("--instance", metavar="NAME", help="Whose containers are ours; one daemon each.")
+@click.option("--dry-run", is_flag=True, help="Decide and log, but change no container.")
+@click.option(
+    "--state-dir",
+    metavar="DIR",
+    type=_FOLDER,
+    help="Records and journal; keep it.",
+)
+@click.option("--run-dir", metavar="DIR", type=_FOLDER, help="Directory of the sockets.")
+@click.option("--instance", metavar="NAME", help="Which containers are ours; one daemon for each.")
 @click.option("--period", metavar="TIME", help="Time between cycles, such as 1s.")
-@click.option("--log-format", type=click.Choice(["text", "json"]), help="The log on stderr.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format on stderr.")
 def run(config: Path | None, dry_run: bool, log_format: str | None, **flags: Any) -> None:
-    """Run the daemon in the foreground, until SIGTERM or Ctrl-C. SIGHUP reads the settings again.
+    """Run the daemon in the foreground until SIGTERM or Ctrl-C. SIGHUP makes it read the settings
+    again.
 
-    A flag goes before the environment (DLSCHED_POLICY and so on), that before the settings file.
-    Containers run on when the daemon ends; they get their full ceilings back.
+    A flag takes precedence over the environment (DLSCHED_POLICY and so on), which takes precedence
+    over the settings file. When the daemon ends, containers go on and get their full ceilings back.
 
-    Without a policy's name it is `adaptive`. Parameters may stand behind a name, as in
-    adaptive?mode=band. What the shadow would do, from the state that the policy brought about, is
-    in `dlsched why` and the journal.
+    The default policy is `adaptive`. Parameters follow a policy's name, as in adaptive?mode=band.
+    `dlsched why` and the journal show what the shadow policy would do in the present state.
 
     \b
     Examples:

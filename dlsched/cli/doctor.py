@@ -1,7 +1,6 @@
-"""The command that looks for what keeps dlsched from working.
+"""The command that checks the installation: doctor. It repairs nothing.
 
-Owns the order of the checks, those of settings, daemon and journal, and how all are shown. What the
-engine and the host are like is looked at by `runtime`. It must not mend anything.
+Settings, daemon and journal are checked here, engine and host by `runtime`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlsched.cli import options
-from dlsched.cli.output import clean, tell_json
+from dlsched.cli.output import clean, print_json
 from dlsched.model.errors import AlreadyRunning, DlschedError, SettingsError
 from dlsched.model.units import render_bytes, render_seconds
 from dlsched.runtime.doctor.finding import Finding
@@ -26,21 +25,21 @@ if TYPE_CHECKING:
     from dlsched.runtime.docker.engine import Engine
 
 LASTS_LEAST_S = 86_400.0
-"""A journal whose bound holds less than a day is worth a word."""
+"""A journal whose size limit holds less than a day gets a warning."""
 
 _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
-@click.command(short_help="Look for what keeps dlsched from working.")
+@click.command(short_help="Check what keeps dlsched from working.")
 @options.output
 @options.config
-@click.option("--no-probe", is_flag=True, help="Make no scratch container.")
+@click.option("--no-probe", is_flag=True, help="Do not make a scratch container.")
 @click.pass_context
 def doctor(ctx: click.Context, output: str, config: Path | None, no_probe: bool) -> None:
-    """Look at settings, engine, GPUs, host, folders, daemon and journal; tell what to do.
+    """Check settings, engine, GPUs, host, folders, daemon and journal, and show what to do.
 
-    Tries setting limits on a scratch container, which lives for a second and is removed; nothing
-    else is touched. Ends with 1 when something fails.
+    Limits are tried on a scratch container, which is removed after a second; nothing else is
+    changed. Ends with 1 if a check fails.
 
     \b
     Examples:
@@ -49,7 +48,7 @@ def doctor(ctx: click.Context, output: str, config: Path | None, no_probe: bool)
     """
     findings = list(_findings(config, probing=not no_probe))
     if output == "json":
-        tell_json([asdict(finding) for finding in findings])
+        print_json([asdict(finding) for finding in findings])
     else:
         for finding in findings:
             state = click.style(f"{finding.state:<4}", fg=_COLOUR[finding.state])
@@ -70,7 +69,7 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
         settings = options.settings(config)
     except SettingsError as error:
         for problem in error.problems:
-            yield Finding("settings", "fail", str(problem), "mend the file, the variable or flag")
+            yield Finding("settings", "fail", str(problem), "correct the file, variable or flag")
         return
     yield Finding("settings", "ok", f"instance {settings.instance}, policy {settings.policy}")
     yield _policy(settings)
@@ -149,7 +148,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
     if not seen.devices:
         return
     if works:
-        with suppress(DlschedError):  # an engine that went away meanwhile was told above
+        with suppress(DlschedError):  # an engine that is gone by now was reported above
             info = engine.info()
             marks = ({INSTANCE: settings.instance}, {ENABLE: "true"})
             ours = {one["Id"] for labels in marks for one in engine.containers(labels)}
@@ -167,7 +166,7 @@ def _watch(folder: Path) -> Finding:
     except FileNotFoundError:
         return Finding("watch", "warn", f"{folder} does not exist", f"mkdir -p {folder}")
     except OSError as error:
-        remedy = "nothing is removed while it cannot be listed; mend its rights"
+        remedy = "nothing is removed while it cannot be listed; correct its permissions"
         return Finding("watch", "fail", f"{folder}: {error.strerror}", remedy)
     if not os.access(folder, os.W_OK | os.X_OK):
         line = f"{folder} is listed, but you may not write into it"
@@ -176,7 +175,7 @@ def _watch(folder: Path) -> Finding:
 
 
 def _daemon(settings: Settings) -> Iterator[Finding]:
-    """Who answers, and who holds the lock: a lock without an answer is a daemon in trouble."""
+    """Whether a daemon answers; one that holds the lock without answering is out of order."""
     from dlsched.store.jobs import lock_state_dir
 
     try:
@@ -194,11 +193,11 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
         with lock_state_dir(settings.state_dir, settings.instance):
             yield Finding("lock", "ok", "free")
     except AlreadyRunning as error:
-        remedy = "that agent uses another run_dir, or its API has failed: look at its log"
+        remedy = "that daemon uses another run_dir, or its API has failed: see its log"
         yield Finding("lock", "fail", str(error), remedy)
     except OSError as error:
         line = f"{settings.state_dir}: {error.strerror}"
-        yield Finding("lock", "warn", line, "ask as the daemon's user")
+        yield Finding("lock", "warn", line, "run this as the daemon's user")
 
 
 def _journal(settings: Settings) -> Finding:
@@ -207,14 +206,14 @@ def _journal(settings: Settings) -> Finding:
 
     path, bound = settings.state_dir / JOURNAL_NAME, settings.journal.max_size_bytes
     if not path.exists():
-        return Finding("journal", "ok", f"{path}: not begun")
+        return Finding("journal", "ok", f"{path}: does not exist yet")
     with JournalReader(path) as reader:
         growth = reader.growth(bound)
         if reader.trouble is not None:
-            return Finding("journal", "warn", reader.trouble, "move it away: a new one is begun")
+            return Finding("journal", "warn", reader.trouble, "move it away: a new one is made")
     size = f"{render_bytes(growth.bytes)} of {render_bytes(bound)}"
     if growth.bytes_per_day is None or growth.lasts_s is None:
-        return Finding("journal", "ok", f"{size}; too young to tell its growth")
+        return Finding("journal", "ok", f"{size}; too new to know its growth")
     rate = f"{render_bytes(growth.bytes_per_day)} a day"
     line = f"{size}, {rate}: the bound holds {render_seconds(growth.lasts_s)}"
     short = growth.lasts_s < min(LASTS_LEAST_S, settings.journal.max_age_s)

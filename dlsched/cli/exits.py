@@ -1,4 +1,4 @@
-"""How commands end: their exit codes. It must not decide which one is due."""
+"""Exit codes of commands."""
 
 FAILURE = 1
 INVALID = 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from dlsched import __version__
-from dlsched.cli.output import tell
+from dlsched.cli.output import print_text
 
 
 @click.command("help", short_help="Show the help of a command, or of all.")
@@ -28,7 +28,7 @@ def help(ctx: click.Context, words: tuple[str, ...]) -> None:  # noqa: A001
         command = above.command.resolve_command(above, [word])[1]
         assert command is not None
         above = click.Context(command, parent=above, info_name=word)
-    tell(above.get_help())
+    print_text(above.get_help())
 
 
 @click.command(short_help="Show the version.")
@@ -39,4 +39,4 @@ def version() -> None:
     Example:
       dlsched version
     """
-    tell(f"dlsched, version {__version__}")
+    print_text(f"dlsched, version {__version__}")

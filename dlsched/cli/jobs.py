@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
-from dlsched.cli.output import say, tell, tell_json
+from dlsched.cli.output import print_json, print_text, say
 from dlsched.model.errors import DaemonUnavailable, Problem, SpecError
 
 if TYPE_CHECKING:
@@ -55,11 +55,11 @@ def check(
     status = options.daemon(config, run_dir).status() if node else None
     checked = [(file, *_checked(file, status)) for file in files]
     if output == "json":
-        tell_json([_as_json(*one) for one in checked])
+        print_json([_as_json(*one) for one in checked])
     else:
         for file, spec, problems, doubted in checked:
             if spec is not None:
-                tell(f"{_name(file)}: ok, job {spec.name}")
+                print_text(f"{_name(file)}: ok, job {spec.name}")
             for problem in problems:
                 say(str(problem))
             for doubt in doubted:
@@ -82,14 +82,14 @@ def schema(what: str) -> None:
     if what == "status":
         from dlsched.api.json_schema import status_schema
 
-        tell_json(status_schema())
+        print_json(status_schema())
         return
     from dlsched.config.job import json_schema
 
-    tell_json(json_schema())
+    print_json(json_schema())
 
 
-@click.command(short_help="Check a job file and put it into the watch folder.")
+@click.command(short_help="Check a job file, and put it into the watch folder.")
 @click.argument("file", type=_FILE)
 @click.option("--start", is_flag=True, help="Also start a job that was stopped or has ended.")
 @click.option(
@@ -122,7 +122,7 @@ def submit(
     running, status = _running(settings) if watch is None else (settings.watch, None)
     folder = own_folder(running)
     spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status))
-    tell(str(folder / file.name))
+    print_text(str(folder / file.name))
     for doubt in _doubts(spec, status):
         say(f"{file.name}: {doubt}")
     if start:

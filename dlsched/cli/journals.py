@@ -1,8 +1,4 @@
-"""What commands on a journal share: which one, and from when to when.
-
-Owns the argument, the two options and what they lead to. It must not know what is done with the
-cycles.
-"""
+"""What commands on a journal share: the journal's argument, and the range of cycles."""
 
 from __future__ import annotations
 
@@ -20,12 +16,12 @@ _LAST = (1 << 63) - 1
 argument = click.argument(
     "journal", metavar="JOURNAL", type=click.Path(exists=True, path_type=Path)
 )
-first = click.option("--from", "first", metavar="WHEN", help="First cycle: its number, or a time.")
-last = click.option("--to", "last", metavar="WHEN", help="Last cycle: its number, or a time.")
+first = click.option("--from", "first", metavar="WHEN", help="First cycle, by number or time.")
+last = click.option("--to", "last", metavar="WHEN", help="Last cycle, by number or time.")
 
 
 def file(journal: Path) -> Path:
-    """The journal's file, where it or its directory was named."""
+    """The journal's file, given by its path or that of its directory."""
     from dlsched.store.journal.schema import JOURNAL_NAME
 
     if not journal.is_dir():
@@ -36,7 +32,7 @@ def file(journal: Path) -> Path:
 
 
 def within(reader: JournalReader, first: str | None, last: str | None) -> tuple[int, int]:
-    """Numbers of the first and the last cycle that `--from` and `--to` ask for."""
+    """Numbers of the first and the last cycle, as `--from` and `--to` give them."""
     from dlsched.simulation.replay import first_cycle_from, last_cycle_until
 
     begin, end = 0, _LAST
@@ -61,6 +57,6 @@ def _moment(when: str, option: str) -> int | datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def told(kept: range) -> str:
+def in_words(kept: range) -> str:
     """A range of cycles in words."""
     return f"cycles {kept.start} to {kept.stop - 1}" if kept else "none"

@@ -1,7 +1,4 @@
-"""What commands print: data on stdout, words on stderr, and nothing that steers a terminal.
-
-Owns the cleaning of foreign text. It must not know what the text says.
-"""
+"""What commands print: data on stdout, messages on stderr, and nothing that controls a terminal."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import click
 
 from dlsched.model.units import plain_text
 
-# What a terminal would obey: control sequences, titles and the like, then any control left over.
+# What a terminal obeys: control sequences, titles and the like; then any control left over.
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
     r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?"
@@ -28,34 +25,34 @@ def clean(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """`text` without control characters, newlines and tabs among them: it forges no line."""
+    """`text` without control characters, newlines and tabs among them, so that it adds no line."""
     return plain_text(clean(text))
 
 
 def say(text: str) -> None:
-    """A word to whoever called, on stderr."""
+    """Print a message on stderr."""
     click.echo(clean(text), err=True)
 
 
-def tell(text: str) -> None:
-    """Data, on stdout."""
+def print_text(text: str) -> None:
+    """Print data on stdout."""
     click.echo(clean(text))
 
 
-def tell_json(value: object) -> None:
-    """Data for a program; JSON escapes what a terminal would obey."""
+def print_json(value: object) -> None:
+    """Print JSON on stdout; it escapes what a terminal would obey."""
     click.echo(json.dumps(value, indent=2))
 
 
 class LogText:
-    """Turns a log's bytes, which come in any pieces, into text that is safe to print."""
+    """Turns a log's bytes, in pieces of any size, into text that is safe to print."""
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._held = ""
 
     def feed(self, chunk: bytes, *, last: bool = False) -> str:
-        """What can be printed now; the end of a piece is held while it may be half a sequence."""
+        """What can be printed now; an end that may be half a control sequence is held back."""
         text = self._held + self._decode(chunk, last)
         half = max(text.rfind("\x1b", -64), len(text) - 1 if text.endswith("\r") else -1)
         whole = _SEQUENCE.match(text, half) if half >= 0 else None

@@ -179,10 +179,9 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
         words.append(None if job.blind else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
             words.append(f"a request has waited {render_seconds(job.oldest_s)}")
-    if job.sidecar.bad_lines:
-        words.append(f"{job.sidecar.bad_lines} bad lines")
-    if job.errors:
-        words.append(f"{job.errors} errors")
+    for count, what in ((job.sidecar.bad_lines, "bad line"), (job.errors, "error")):
+        if count:
+            words.append(f"{count} {what}{'' if count == 1 else 's'}")
     return "; ".join(word for word in words if word)
 
 

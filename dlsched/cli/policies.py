@@ -1,7 +1,4 @@
-"""The command that lists policies.
-
-Owns how a policy's parameters are read for people. It must not run a policy.
-"""
+"""The command that lists policies, with their parameters."""
 
 from __future__ import annotations
 
@@ -15,15 +12,15 @@ from typing import Any
 import click
 
 from dlsched.cli import options
-from dlsched.cli.output import tell, tell_json
+from dlsched.cli.output import print_json, print_text
 from dlsched.model.errors import PolicyError
 
 
 @click.command(short_help="List the installed policies.")
-@click.option("--verbose", "-v", is_flag=True, help="Also parameters, defaults and units.")
+@click.option("--verbose", "-v", is_flag=True, help="Show parameters, defaults and units too.")
 @options.output
 def policies(verbose: bool, output: str) -> None:
-    """List the installed policies, your own from the entry points `dlsched.policies` included.
+    """List the installed policies, including your own (entry points of group dlsched.policies).
 
     \b
     Examples:
@@ -37,14 +34,14 @@ def policies(verbose: bool, output: str) -> None:
         for name, summary in known().items()
     }
     if output == "json":
-        tell_json({"policies": found})
+        print_json({"policies": found})
         return
     width = max((len(name) for name in found), default=0)
     for name, one in found.items():
-        tell(f"{name:<{width}}  {one['summary']}")
+        print_text(f"{name:<{width}}  {one['summary']}")
         for parameter in one["parameters"]:
-            tell(f"    {parameter['name']} = {parameter['default']}")
-            tell(textwrap.indent(textwrap.fill(parameter["help"], 88), " " * 8))
+            print_text(f"    {parameter['name']} = {parameter['default']}")
+            print_text(textwrap.indent(textwrap.fill(parameter["help"], 88), " " * 8))
 
 
 def _parameters(name: str) -> list[dict[str, Any]]:
@@ -53,7 +50,7 @@ def _parameters(name: str) -> list[dict[str, Any]]:
     try:
         cls: type[Any] = load(name).Parameters
     except PolicyError:
-        return []  # its summary says already that it cannot be loaded
+        return []  # its summary says that it cannot be loaded
     words = _field_docstrings(cls)
     return [
         {"name": field.name, "default": field.default, "help": words.get(field.name, "")}
@@ -62,11 +59,11 @@ def _parameters(name: str) -> list[dict[str, Any]]:
 
 
 def _field_docstrings(cls: type[Any]) -> dict[str, str]:
-    """The string below each field, which Python itself does not keep."""
+    """The docstring below each field, which Python itself does not keep."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     except (OSError, SyntaxError):
-        return {}  # a policy without its source still has names and defaults
+        return {}  # without the source there are still names and defaults
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     return {
         field.target.id: " ".join(text.value.value.split())

@@ -1,7 +1,4 @@
-"""The command that gives every container its own limits back: release.
-
-Owns its options and words. It must not know how that is done: the daemon, or the records, do.
-"""
+"""The command that gives every container its own limits back: release."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.exits import FAILURE
-from dlsched.cli.output import one_line, say, tell, tell_json
+from dlsched.cli.output import one_line, print_json, print_text, say
 from dlsched.model.errors import AlreadyRunning
 
 if TYPE_CHECKING:
@@ -23,9 +20,9 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Give every container its own limits back.")
-@click.option("--resume", is_flag=True, help="Let a daemon that was told to release go on.")
+@click.option("--resume", is_flag=True, help="Let the daemon set limits again after a release.")
 @click.option(
-    "--unattended", is_flag=True, help="Only what a daemon that ended has left; ask none that runs."
+    "--unattended", is_flag=True, help="Only after a daemon that has ended; leave a running one."
 )
 @options.output
 @options.asking
@@ -38,10 +35,12 @@ def release(
     config: Path | None,
     run_dir: Path | None,
 ) -> None:
-    """Give every container its own limits back: adopted ones what they had, jobs their ceiling.
+    """Give every container its own limits back: adopted ones what they had before, jobs their
+    ceiling. No container is stopped.
 
-    A running daemon does it, and then changes nothing more until SIGHUP or --resume. Without one it
-    is done from the records in the state directory. Ends with 1 when a container lacks something.
+    A running daemon does it, and then sets no limits until SIGHUP or --resume. Without a daemon it
+    is done from the records in the state directory. Ends with 1 if a container did not get all
+    limits back.
 
     \b
     Examples:
@@ -51,24 +50,27 @@ def release(
     settings = options.settings(config, {"run_dir": run_dir})
     if resume:
         options.daemon_of(settings).resume()
-        say("the daemon goes on")
+        say("the daemon sets limits again")
         return
     backs = _released(settings, ask=not unattended)
     if backs is None:
         return
     if output == "json":
-        tell_json({"containers": backs})
+        print_json({"containers": backs})
     else:
         for back in backs:
-            tell(_line(back))
+            print_text(_line(back))
         if not backs:
-            say("no container has limits of dlsched's")
+            say("no container has limits set by dlsched")
     if any(back["failure"] is not None for back in backs):
         ctx.exit(FAILURE)
 
 
 def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | None:
-    """By the daemon that holds the lock, if it may be asked; where none does, here."""
+    """What became of each container; released by the daemon that holds the lock, else here.
+
+    None: a daemon runs, and `ask` is false.
+    """
     from dlsched.store.jobs import lock_state_dir
 
     if not settings.state_dir.is_dir():
@@ -90,5 +92,5 @@ def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | No
 
 def _line(back: dict[str, Any]) -> str:
     whose = "adopted" if back["adopted"] else "job"
-    has = f"{back['job']} ({whose} {back['container_id'][:12]}): {back['now'] or 'not looked at'}"
+    has = f"{back['job']} ({whose} {back['container_id'][:12]}): {back['now'] or 'not read'}"
     return one_line(has if back["failure"] is None else f"{has}; FAILED: {back['failure']}")

@@ -1,8 +1,4 @@
-"""The command that asks a recorded day again: replay.
-
-Owns its options, and how its rows and its summary are told as they come. It must not know how a
-policy is asked: `replay` does.
-"""
+"""The command that puts recorded cycles before a policy: replay."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ import click
 
 from dlsched.cli import journals, options
 from dlsched.cli.exits import FAILURE
-from dlsched.cli.output import one_line, say, tell
+from dlsched.cli.output import one_line, print_text, say
 
 if TYPE_CHECKING:
     from dlsched.model.cycle import CycleReport
@@ -24,20 +20,20 @@ if TYPE_CHECKING:
 _HEAD = f"{'CYCLE':>8}  {'TIME':<24}  {'JOB':<20}  {'DONE':>8}  {'WOULD':>8}  {'DIFF':>8}  WHY"
 
 
-@click.command(short_help="Tell what a policy would have decided in recorded cycles.")
+@click.command(short_help="Show what a policy would have decided in recorded cycles.")
 @journals.argument
-@click.option("--policy", "-p", required=True, metavar="NAME", help="Who is asked again.")
+@click.option("--policy", "-p", required=True, metavar="NAME", help="The policy that is asked.")
 @journals.first
 @journals.last
-@click.option("--job", metavar="NAME", help="Rows and figures of this job only.")
+@click.option("--job", metavar="NAME", help="Show this job only.")
 @click.option(
     "--changes-only/--all",
     default=True,
     show_default=True,
-    help="Rows in which either limit is another than in the job's row before, or every row.",
+    help="Only rows with another limit than the job's row before, or every row.",
 )
-@click.option("--dead-band", metavar="RATIO", help="Of the guards; the settings' unless given.")
-@click.option("--cooldown", metavar="TIME", help="Of the guards; the settings' unless given.")
+@click.option("--dead-band", metavar="RATIO", help="Of the guards (default: the setting).")
+@click.option("--cooldown", metavar="TIME", help="Of the guards (default: the setting).")
 @options.output
 @options.config
 def replay(
@@ -52,17 +48,16 @@ def replay(
     output: str,
     config: Path | None,
 ) -> None:
-    """Tell what a policy would have decided in recorded cycles, beside what was done.
+    """Show what a policy would have decided in recorded cycles, beside what was done.
 
-    JOURNAL is a journal file, or the state directory that holds one; a daemon may be writing it.
-    A policy's parameters may stand behind its name, as in adaptive?mode=band. A time is such
-    as 2026-11-21T14:30, in UTC unless it says otherwise. DONE and WOULD are ceilings in cores after
-    the guards, WHY is the policy's word.
+    JOURNAL is a journal file or the state directory that holds one; a daemon may be writing it.
+    Parameters follow the policy's name, as in adaptive?mode=band. Times such as 2026-11-21T14:30
+    are UTC unless they have an offset. DONE and WOULD are ceilings in cores after the guards, WHY
+    is the policy's reason.
 
-    The policy remembers nothing before the first cycle, and each of its decisions starts from what
-    was really measured, under the limits that were really in force. What the containers would have
-    done under its own limits a journal cannot know: `dlsched simulate` on a recorded trace runs on
-    from them.
+    The policy starts without memory, and every decision starts from what was measured under the
+    limits that applied. How containers would have behaved under its own limits is not in a journal:
+    run `dlsched simulate` on a recorded trace for that.
 
     \b
     Examples:
@@ -87,9 +82,9 @@ def replay(
         for report in reports:
             try:
                 would, found = again.take(report)
-            except (ArithmeticError, ValueError) as error:  # no agent writes such a report
+            except (ArithmeticError, ValueError) as error:  # no daemon writes such a report
                 cycle = report.snapshot.cycle
-                what = f"{journal}: the numbers of cycle {cycle} make no sense: {error}"
+                what = f"{journal}: cycle {cycle} has inconsistent numbers: {error}"
                 senseless = senseless or what
                 continue
             trouble = would.trouble or trouble
@@ -105,9 +100,9 @@ def replay(
     if trouble is not None:
         say(f"failed {again.failures} times, the last: {trouble}")
     if (unread := reader.trouble or senseless) is not None:
-        say(f"error: {unread}; shown is what could be read")
+        say(f"error: {unread}; only what could be read is shown")
     elif not again.cycles:
-        say(f"error: {journal}: no cycle in that range; it holds {journals.told(kept)}")
+        say(f"error: {journal}: no cycle in that range; it holds {journals.in_words(kept)}")
     elif job is not None and job not in again.jobs:
         known = one_line(", ".join(sorted(again.jobs)))
         say(f"error: no job {job!r} ran in these cycles; known are {known}")
@@ -116,29 +111,30 @@ def replay(
     raise SystemExit(FAILURE)
 
 
-# --------------------------------------------------------------------------- what is told
+# --------------------------------------------------------------------------- output
 
 
 def _show_table(rows: Iterator[Beside], again: Replay, policy: str, job: str | None) -> None:
-    """Row after row as it is read: a day need not fit into memory."""
-    tell(_HEAD)
+    """Row after row as it is read, since a day may not fit into memory."""
+    print_text(_HEAD)
     for row in rows:
         guard = f" (guard: {row.guard})" if row.guard else ""
-        told = (
+        line = (
             f"{row.cycle:>8}  {row.wall_time:<24}  {row.job:<20}  {_cores(row.done_cores):>8}"
             f"  {_cores(row.would_cores):>8}  {row.difference_cores:>+8.3f}"
             f"  {row.would_why}{guard}".rstrip()
         )
-        tell(one_line(told))
-    tell("")
-    tell(f"{'JOB':<20}  {'CYCLES':>8}  {'MEAN DIFF':>9}  {'AGREED':>7}")
+        print_text(one_line(line))
+    print_text("")
+    print_text(f"{'JOB':<20}  {'CYCLES':>8}  {'MEAN DIFF':>9}  {'AGREED':>7}")
     lines = [*_tallies(again, job).items(), *([("all jobs", again.all)] if job is None else [])]
     for name, tally in lines:
         ratio = f"{tally.agreed_ratio:.1%}"
-        tell(one_line(f"{name:<20}  {tally.cycles:>8}  {tally.mean_apart_cores:>9.3f}  {ratio:>7}"))
+        figures = f"{tally.cycles:>8}  {tally.mean_apart_cores:>9.3f}  {ratio:>7}"
+        print_text(one_line(f"{name:<20}  {figures}"))
     done = ", ".join(f"{name} decided {count} times" for name, count in again.recorded.items())
     asked = f"{policy}: asked {again.asks} times, failed {again.failures}"
-    tell(one_line(f"{asked}; recorded: {done or 'none'}"))
+    print_text(one_line(f"{asked}; recorded: {done or 'none'}"))
 
 
 def _show_json(rows: Iterator[Beside], again: Replay, policy: str, job: str | None) -> None:
@@ -160,7 +156,7 @@ def _show_json(rows: Iterator[Beside], again: Replay, policy: str, job: str | No
 
 
 def _tallies(again: Replay, job: str | None) -> dict[str, Tally]:
-    """That job's, or everybody's."""
+    """That job's tally, or every job's."""
     return {name: again.jobs[name] for name in sorted(again.jobs) if job in (None, name)}
 
 

@@ -1,7 +1,4 @@
-"""The command that runs traces: simulate.
-
-Owns its options and tables. It must not know how a trace is run: `simulation.run` does.
-"""
+"""The command that runs traces: simulate."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
-from dlsched.cli.output import say, tell, tell_json
+from dlsched.cli.output import print_json, print_text, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -28,7 +25,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.command(short_help="Run a trace under policies, in simulated time.")
 @click.argument("trace", type=_FILE, metavar="TRACE")
 @click.option("--policy", "-p", required=True, help="The policy to run.")
-@click.option("--compare", metavar="NAME,NAME", default="", help="Others, to stand beside it.")
+@click.option("--compare", metavar="NAME,NAME", default="", help="Policies to compare it with.")
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many seeds."
 )
@@ -36,7 +33,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     "--plot",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also draw a picture: .png, .svg or .pdf.",
+    help="Draw a picture too: .png, .svg or .pdf.",
 )
 @options.output
 def simulate(
@@ -44,10 +41,10 @@ def simulate(
 ) -> None:
     """Run a trace under a policy, and others to compare it with, in simulated time.
 
-    The controller, its guards and the policies are the daemon's own; the node is simulated. Plain
-    Docker (the policy none) always runs too: the column "of plain" divides by it. "of optimum"
-    divides by what one who knows all work beforehand would reach. "best" and "worst" are the jobs
-    that gained and lost most beside plain Docker. A policy's parameters may stand behind its name.
+    Controller, guards and policies are the daemon's own; only the node is simulated. Plain Docker
+    (policy none) always runs too: the column "of plain" divides by its result. "of optimum" divides
+    by what a scheduler that knows all work in advance would reach. "best" and "worst" are the jobs
+    that gained and lost most against plain Docker. Parameters follow a policy's name.
 
     \b
     Examples:
@@ -69,15 +66,15 @@ def simulate(
         for alarm in run.alarms:
             say(f"{run.policy}, seed {run.seed}: {alarm}")
     if output == "json":
-        tell_json({"rows": [asdict(row) for row in rows], "runs": [_as_json(run) for run in runs]})
+        print_json({"rows": [asdict(row) for row in rows], "runs": [_as_json(run) for run in runs]})
         return
-    tell(_metrics_table(rows))
-    tell("")
-    tell(_jobs_table(runs, policy))
+    print_text(_metrics_table(rows))
+    print_text("")
+    print_text(_jobs_table(runs, policy))
 
 
 def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
-    """What draws; asked for before the runs, which may take long."""
+    """The function that draws; loaded before the runs, which may take long."""
     if file.suffix not in _PICTURES:
         hint = f"{file.name!r} does not end in {', '.join(_PICTURES)}"
         raise click.BadParameter(hint, param_hint="--plot")

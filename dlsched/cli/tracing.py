@@ -1,7 +1,4 @@
-"""Commands that make traces: trace format, generate, record.
-
-Owns their options. It must not know how a trace is made or run: `simulation` does.
-"""
+"""Commands that make traces: trace format, generate, record."""
 
 from __future__ import annotations
 
@@ -13,13 +10,13 @@ import click
 
 from dlsched.cli import journals
 from dlsched.cli.exits import FAILURE
-from dlsched.cli.output import one_line, say, tell
+from dlsched.cli.output import one_line, print_text, say
 from dlsched.model.units import parse_seconds
 
 
 @click.group(short_help="Make traces for simulate.")
 def trace() -> None:
-    """Make traces: stretches of work that `dlsched simulate` runs.
+    """Make traces, the workloads that `dlsched simulate` runs.
 
     \b
     Examples:
@@ -29,15 +26,15 @@ def trace() -> None:
     """
 
 
-@trace.command("format", short_help="Tell what may stand in a trace.")
+@trace.command("format", short_help="Show the format of a trace.")
 def tell_format() -> None:
-    """Tell what may stand in a trace, by a commented example with every key."""
+    """Show the format of a trace by a commented example with every key."""
     from dlsched.simulation import trace as package
 
-    tell((package.__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].rstrip())
+    print_text((package.__doc__ or "").partition("\n\n")[2].partition("\n\n")[2].rstrip())
 
 
-@trace.command(short_help="Write a trace made to order to stdout.")
+@trace.command(short_help="Write a synthetic trace to stdout.")
 @click.option("--jobs", type=click.IntRange(1, 1000), default=10, show_default=True)
 @click.option(
     "--hours", type=click.FloatRange(0.01, 8760), default=1.0, show_default=True, help="Duration."
@@ -54,7 +51,7 @@ def tell_format() -> None:
     type=click.Choice(["burst", "fixed", "random"]),
     default="random",
     show_default=True,
-    help="All at once, a gap between two, or at random.",
+    help="When jobs arrive: together, a fixed gap apart, or at random.",
 )
 @click.option("--gap", default="40s", show_default=True, help="Of the fixed schedule.")
 @click.option("--cores", type=click.FloatRange(0.1, 4096), default=16.0, show_default=True)
@@ -63,7 +60,7 @@ def tell_format() -> None:
     type=click.FloatRange(0.01, 100),
     default=0.7,
     show_default=True,
-    help="What all jobs need, against all cores.",
+    help="What all jobs need, as a ratio of all cores.",
 )
 @click.option(
     "--impossible",
@@ -77,43 +74,46 @@ def tell_format() -> None:
     type=click.FloatRange(0, 5),
     default=0.2,
     show_default=True,
-    help="Of services: deviation of a request's work over its mean.",
+    help="Of a request's work: standard deviation over mean.",
 )
 @click.option(
-    "--quantile", default="mean", show_default=True, help="Of the services' targets, such as p95."
+    "--quantile",
+    default="mean",
+    show_default=True,
+    help="Of the targets, such as p95.",
 )
 @click.option(
     "--change",
     type=click.FloatRange(1, 100),
     default=1.0,
     show_default=True,
-    help="Midway a service's work becomes up to so many times as much, or as little.",
+    help="Midway a service's work grows or shrinks by up to this factor.",
 )
 @click.option(
     "--churn",
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="Part of the services that come late or leave early.",
+    help="Part of the services that arrive late or leave early.",
 )
 @click.option(
     "--stale",
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="Part of the services that are silent again and again.",
+    help="Part of the services that report nothing for a while, repeatedly.",
 )
 @click.option(
     "--lying",
     type=click.FloatRange(0, 1),
     default=0.0,
     show_default=True,
-    help="Part of the services that report latencies which are not true.",
+    help="Part of the services that report false latencies.",
 )
-@click.option("--families", help="Of learning curves, such as power,drop; all unless given.")
-@click.option("--stay", help="How long services stay, such as 2h; to the end unless given.")
-@click.option("--cycle", default="1s", show_default=True, help="The agent's period.")
-@click.option("--name", default="", help="Of the trace; what it is made of, unless given.")
+@click.option("--families", help="Families of learning curves, such as power,drop (default: all).")
+@click.option("--stay", help="How long services stay, such as 2h (default: to the end).")
+@click.option("--cycle", default="1s", show_default=True, help="The daemon's period.")
+@click.option("--name", default="", help="The trace's name (default: made from the options).")
 def generate(
     jobs: int,
     hours: float,
@@ -135,7 +135,7 @@ def generate(
     cycle: str,
     name: str,
 ) -> None:
-    """Write a trace made to order to stdout; the same options give the same trace.
+    """Write a synthetic trace to stdout; the same options give the same trace.
 
     \b
     Example:
@@ -174,19 +174,19 @@ def generate(
     click.echo(render_trace(make(recipe)), nl=False)
 
 
-@trace.command(short_help="Write a recorded day as a trace to stdout.")
+@trace.command(short_help="Write recorded cycles as a trace to stdout.")
 @journals.argument
 @journals.first
 @journals.last
-@click.option("--name", default="recorded", show_default=True, help="Of the trace.")
+@click.option("--name", default="recorded", show_default=True, help="The trace's name.")
 def record(journal: Path, first: str | None, last: str | None, name: str) -> None:
     """Write what a daemon recorded as a trace to stdout, for `dlsched simulate`.
 
-    JOURNAL is a journal file, or the state directory that holds one; a daemon may be writing it.
-    A time is such as 2026-11-21T14:30, in UTC unless it says otherwise.
+    JOURNAL is a journal file or the state directory that holds one; a daemon may be writing it.
+    Times such as 2026-11-21T14:30 are UTC unless they have an offset.
 
-    What each job computes is fitted from what was seen: CPU time by step, latency by cores, the
-    values that it reported. What the record does not show is said on stderr.
+    Each job's work is fitted from the measurements: CPU time by step, latency by cores, reported
+    values. stderr says what the record does not contain.
 
     \b
     Examples:
@@ -205,14 +205,14 @@ def record(journal: Path, first: str | None, last: str | None, name: str) -> Non
         try:
             found = recorded(reader.reports(begin, end), name)
         except NothingRecorded as error:
-            kept = f"the journal holds {journals.told(reader.cycles())}"
+            kept = f"the journal holds {journals.in_words(reader.cycles())}"
             say(one_line(f"error: {reader.trouble or f'{journal}: {error}; {kept}'}"))
             raise SystemExit(FAILURE) from None
     for remark in found.remarks:
         say(one_line(remark))
     click.echo(render_trace(found.trace), nl=False)
     if reader.trouble is not None:
-        say(f"error: {reader.trouble}; the trace is of what could be read")
+        say(f"error: {reader.trouble}; the trace holds only what could be read")
         raise SystemExit(FAILURE)
 
 

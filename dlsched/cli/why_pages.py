@@ -16,7 +16,7 @@ from dlsched.cli.layout import GAP, Page
 from dlsched.cli.pages import blindness, delivered, result
 from dlsched.model.units import render_seconds
 
-_Line = tuple[str, str, int]
+_Row = tuple[str, str, int]
 """Words, style and indent."""
 
 
@@ -59,7 +59,7 @@ def _headline(job: JobStatus) -> str:
     return ", ".join(parts)
 
 
-def _change(change: ChangeStatus) -> list[_Line]:
+def _change(change: ChangeStatus) -> list[_Row]:
     cores = _ceiling(change.after_cores)
     if change.kind == "resize":
         only_share = change.before_cores == change.after_cores and share_change(change)
@@ -79,7 +79,7 @@ def _change(change: ChangeStatus) -> list[_Line]:
     return lines
 
 
-def _event(event: EventStatus) -> list[_Line]:
+def _event(event: EventStatus) -> list[_Row]:
     words = f"{event.before} -> {event.after}" if event.kind == "state" else event.kind
     reason = f": {event.reason}" if event.reason else ""
     return [(f"{event.wall_time}{GAP}{words}{reason}", "", 2)]

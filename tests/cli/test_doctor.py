@@ -90,7 +90,7 @@ def test_a_lock_without_an_answer_is_a_daemon_in_trouble(program: Program, folde
 
 
 def test_the_journal(program: Program, folders: Path) -> None:
-    assert "not begun" in findings(program)["journal"][1]
+    assert "does not exist yet" in findings(program)["journal"][1]
     (folders / "state" / "journal.db").write_bytes(b"no database at all" * 100)
     assert findings(program)["journal"][0] == "warn"
 

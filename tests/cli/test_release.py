@@ -51,14 +51,14 @@ def test_what_fails_is_told_in_one_clean_line_and_makes_it_1(
         told = program("release", "-o", "json")
     assert done.exit_code == told.exit_code == 1
     assert done.stdout == LINE + (
-        "theirs (adopted bbbbbbbbbbbb): not looked at; FAILED: the engine does not answer\n"
+        "theirs (adopted bbbbbbbbbbbb): not read; FAILED: the engine does not answer\n"
     )
     assert json.loads(told.stdout) == {"containers": [OWN, FAILED]}
 
 
 def test_resume_asks_the_daemon(program: Program, daemon: FakeSource) -> None:
     done = program("release", "--resume")
-    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "the daemon goes on\n")
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "", "the daemon sets limits again\n")
     assert daemon.asked == [("resume",)]
 
 
@@ -102,7 +102,7 @@ def test_where_dlsched_never_ran_there_is_nothing_to_do(program: Program, folder
     (folders / "state").rmdir()
     done = program("release")
     assert (done.exit_code, done.stdout) == (0, "")
-    assert done.stderr == "no container has limits of dlsched's\n"
+    assert done.stderr == "no container has limits set by dlsched\n"
     assert not (folders / "state").exists()
 
 

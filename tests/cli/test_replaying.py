@@ -183,7 +183,7 @@ def test_a_journal_of_another_version_is_read_and_said_so(program: Program, jour
     assert (result.exit_code, result.stdout) == (1, whole.stdout)
     assert result.stderr == (
         f"error: {journal}: has version 99, this program knows versions up to {VERSION};"
-        " shown is what could be read\n"
+        " only what could be read is shown\n"
     )
 
 
@@ -217,7 +217,10 @@ def test_no_journal_at_all_is_1(program: Program, folders: Path) -> None:
     file.write_text("no database at all " * 100)
     result = program("replay", str(file), "-p", "none")
     assert result.exit_code == 1
-    assert result.stderr == f"error: {file}: file is not a database; shown is what could be read\n"
+    assert (
+        result.stderr
+        == f"error: {file}: file is not a database; only what could be read is shown\n"
+    )
 
 
 def test_a_policy_that_fails_is_said_and_counted(
@@ -260,8 +263,8 @@ def test_senseless_numbers_cost_their_cycle_alone(program: Program, forged: Path
     result = program("replay", str(forged), "-p", "fair", "--all", "-o", "json")
     assert result.exit_code == 1
     assert result.stderr == (
-        f"error: {forged}: the numbers of cycle 2 make no sense: float division by zero;"
-        " shown is what could be read\n"
+        f"error: {forged}: cycle 2 has inconsistent numbers: float division by zero;"
+        " only what could be read is shown\n"
     )
     told = json.loads(result.stdout, parse_constant=pytest.fail)
     assert [(row["cycle"], row["done_cores"]) for row in told["rows"]] == [(1, "inf"), (4, "inf")]

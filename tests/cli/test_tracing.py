@@ -148,7 +148,7 @@ def test_a_cut_off_journal_gives_what_could_be_read(program: Program, journal: P
     assert part.duration_s < whole.duration_s
     assert [job.spec for job in part.jobs] == [job.spec for job in whole.jobs]
     assert result.stderr.splitlines()[-1].startswith(f"error: {journal}: ")
-    assert result.stderr.endswith("; the trace is of what could be read\n")
+    assert result.stderr.endswith("; the trace holds only what could be read\n")
 
 
 def test_a_journal_of_another_version_gives_what_could_be_read(

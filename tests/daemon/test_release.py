@@ -125,7 +125,7 @@ def test_after_a_kill_the_command_gives_everything_back(host: Host) -> None:
     host.assert_given_back()
     again = host.command("release")
     assert (again.returncode, again.stdout) == (0, "")
-    assert again.stderr == "no container has limits of dlsched's\n"
+    assert again.stderr == "no container has limits set by dlsched\n"
 
 
 def test_killed_and_started_again_it_goes_on_and_gives_back_at_its_end(host: Host) -> None:
