@@ -25,7 +25,7 @@ def _sections(command: click.Command, context: click.Context) -> Iterator[str]:
     yield from ("```text", f"{context.command_path} {usage}", "```", "")
     yield from (_prose(inspect.cleandoc(command.help or "")), "")
     records = [parameter.get_help_record(context) for parameter in command.params]
-    options = [(f"`{names}`", told) for names, told in filter(None, records)]
+    options = [(f"`{names}`", description) for names, description in filter(None, records)]
     if options:
         yield from (table(("option", "what it does"), options), "")
     if isinstance(command, click.Group):

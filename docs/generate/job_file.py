@@ -14,8 +14,8 @@ def markdown() -> str:
     schema = json_schema()
     required = set(schema["required"])
     rows = (
-        (f"`{name}`", f"{told} Required." if name in required else told)
-        for name, told in _keys("", schema, schema["$defs"])
+        (f"`{name}`", f"{description} Required." if name in required else description)
+        for name, description in _keys("", schema, schema["$defs"])
     )
     return table(("key", "what it is"), rows)
 

@@ -28,7 +28,7 @@ _FIXED = {
 
 def markdown() -> str:
     """A table of every label."""
-    rows = ((f"`{label}`", told) for label, told in (*_FIXED.items(), *_asked()))
+    rows = ((f"`{label}`", description) for label, description in (*_FIXED.items(), *_asked()))
     return table(("label", "what it says"), rows)
 
 

@@ -28,27 +28,27 @@ class _Explained:
 
 def markdown() -> str:
     """Every setting: what it means, its default, and the variable that overrides the file."""
-    told = _explained(FILE.read_text(encoding="utf-8"))
-    lines = [*_prose(told.head), ""]
+    explained = _explained(FILE.read_text(encoding="utf-8"))
+    lines = [*_prose(explained.head), ""]
     group = ""
     for place in (tuple(map(str, place)) for place in setting_places()):
         if len(place) > 1 and place[0] != group:
-            lines += _group(place[0], told)
+            lines += _group(place[0], explained)
         group = place[0] if len(place) > 1 else ""
-        lines += _setting(place, told)
+        lines += _setting(place, explained)
     return "\n".join(lines)
 
 
-def _group(name: str, told: _Explained) -> Iterator[str]:
+def _group(name: str, explained: _Explained) -> Iterator[str]:
     yield from (f"({name})=", f"## {name}", "")
-    yield from (*_prose(told.comments.get((name,), [])), "")
+    yield from (*_prose(explained.comments.get((name,), [])), "")
 
 
-def _setting(place: Place, told: _Explained) -> Iterator[str]:
+def _setting(place: Place, explained: _Explained) -> Iterator[str]:
     dotted = ".".join(place)
     yield from (f"({dotted})=", f"{'#' * (1 + len(place))} {dotted}", "")
-    yield from (*_prose(told.comments.get(place, [])), "")
-    facts = [f"Default: `{told.values[place]}`", f"environment: `{variable_name(place)}`"]
+    yield from (*_prose(explained.comments.get(place, [])), "")
+    facts = [f"Default: `{explained.values[place]}`", f"environment: `{variable_name(place)}`"]
     facts += ["changed by a restart only"] if _at_start(place) else []
     yield from ("; ".join(facts) + ".", "")
 
@@ -72,7 +72,7 @@ def _prose(comment: list[str]) -> Iterator[str]:
 
 
 def _explained(text: str) -> _Explained:
-    told = _Explained()
+    explained = _Explained()
     comment: list[str] = []
     above = ""
     for line in text.splitlines():
@@ -81,16 +81,16 @@ def _explained(text: str) -> _Explained:
         elif found := _KEY.fullmatch(line):
             place = (above, found["key"]) if found["indent"] else (found["key"],)
             value = found["value"].strip()
-            told.comments[place] = comment
-            told.values[place] = value
-            told.values |= {(*place, key): one for key, one in _flow(value).items()}
+            explained.comments[place] = comment
+            explained.values[place] = value
+            explained.values |= {(*place, key): one for key, one in _flow(value).items()}
             above = above if found["indent"] else found["key"]
             comment = []
-        elif not told.values:
-            told.head, comment = comment, []
+        elif not explained.values:
+            explained.head, comment = comment, []
         else:
             comment = []
-    return told
+    return explained
 
 
 def _flow(value: str) -> Mapping[str, str]:
