@@ -1,5 +1,5 @@
 # The agent as a container. It acts on the host's engine and on the containers beside it, so it needs
-# more of the host than others do: README, "As a container", says what, and what for.
+# more of the host than others do: docs/how-to/container.md says what, and what for.
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test durations test-v2 bench bench-gpu torture models lint clean environment python install uninstall
+.PHONY: help demo test durations test-v2 bench bench-gpu torture models docs man lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -28,7 +28,7 @@ durations: environment  ## keep what the last `make test` took: tests/durations.
 test-v2: environment  ## the tests of cgroup v2 and systemd, in an emulated host (root, Debian)
 	@$(PYTHON) -m tests.v2host
 
-bench: environment  ## the measurements that the README quotes
+bench: environment  ## the measurements that README and docs quote
 	@$(ENGINE) -- $(IMAGES) -- $(PYTHON) -m benchmarks run bench
 
 # An interpreter of this host that has torch with CUDA; nothing of that size is downloaded.
@@ -46,6 +46,18 @@ models: environment  ## train the examples' ONNX models again
 	@$(PYTHON) -m tools.environment --train
 	@.build/train-venv/bin/python examples/images/inference/train.py
 
+# Warnings are errors. After the first time it needs no network.
+# Pages have parts that are made when they are read: all are read each time (-E).
+SPHINX = .build/docs-venv/bin/sphinx-build -W -E --keep-going -q -d .build/docs/trees
+
+docs: docs-environment  ## the documentation: .build/docs/html/index.html, and the man pages
+	@$(SPHINX) -b html docs .build/docs/html
+	@$(SPHINX) -b man docs .build/docs/man
+	@echo ".build/docs/html/index.html"
+
+man: docs-environment  ## the man pages alone: .build/docs/man
+	@$(SPHINX) -b man docs .build/docs/man
+
 lint: environment  ## formatting, lint, types, import contracts, wording
 	@$(PYTHON) -m ruff check
 	@$(PYTHON) -m ruff format --check
@@ -58,7 +70,8 @@ lint: environment  ## formatting, lint, types, import contracts, wording
 PREFIX := /usr/local
 INSTALL = python3 -m tools.install --prefix "$(PREFIX)" $(if $(DESTDIR),--destdir "$(DESTDIR)")
 
-install: python  ## dlsched as a systemd service of this host (PREFIX, DESTDIR, WHEELS)
+# Man pages need packages of an index: with WHEELS those are installed that `make man` made before.
+install: python $(if $(WHEELS),,man)  ## dlsched as a systemd service of this host (PREFIX, DESTDIR, WHEELS)
 	@$(INSTALL) install $(if $(WHEELS),--wheels "$(WHEELS)")
 
 uninstall: python  ## give limits back, then remove it (PURGE=1: settings and state, too; FORCE=1)
@@ -72,6 +85,10 @@ clean:  ## remove all that was made here, and what crashed runs have left
 
 environment: python
 	@python3 -m tools.environment
+
+.PHONY: docs-environment
+docs-environment: python
+	@python3 -m tools.environment --docs
 
 # On a bare Debian machine there may be no Python at all yet.
 python:

@@ -285,7 +285,7 @@ BENCHES = {
         "publish",
         "1 s",
         "no",
-        "nothing new: writes README's tables from the result files",
+        "nothing new: writes README's table from the result files",
     ),
 }
 """By the name that is typed; group after group, as `list` shows them."""

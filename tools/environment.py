@@ -22,6 +22,7 @@ from tools.steps import SetupError, run_step, say
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / ".build"
 REQUIREMENTS = ROOT / "requirements" / "dev.txt"
+DOCS_REQUIREMENTS = ROOT / "requirements" / "docs.txt"
 TRAIN_REQUIREMENTS = ROOT / "examples" / "images" / "inference" / "requirements-train.txt"
 
 # The pins were compiled under 3.11, so that one comes first.
@@ -127,9 +128,11 @@ def prepare(folder: Path, requirements: Path, *, install_project: bool) -> None:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Prepare the environment for development, or with --train the one for `make models`."""
+    """Prepare the environment for development, or the one for `make models` or `make docs`."""
     parser = argparse.ArgumentParser(prog="python3 -m tools.environment", description=main.__doc__)
-    parser.add_argument("--train", action="store_true", help="the environment for `make models`")
+    other = parser.add_mutually_exclusive_group()
+    other.add_argument("--train", action="store_true", help="the environment for `make models`")
+    other.add_argument("--docs", action="store_true", help="the environment for `make docs`")
     parser.add_argument("--tests", action="store_true", help="what tests need beside it")
     options = parser.parse_args(arguments)
     BUILD.mkdir(exist_ok=True)
@@ -139,6 +142,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         try:
             if options.train:
                 prepare(BUILD / "train-venv", TRAIN_REQUIREMENTS, install_project=False)
+            elif options.docs:
+                prepare(BUILD / "docs-venv", DOCS_REQUIREMENTS, install_project=True)
             else:
                 prepare(ROOT / ".venv", REQUIREMENTS, install_project=True)
             if options.tests:

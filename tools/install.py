@@ -15,11 +15,14 @@ import sys
 from pathlib import Path
 from typing import List, Optional, Sequence
 
-from tools.environment import ROOT, python_for_environments
+from tools.environment import BUILD, ROOT, python_for_environments
 from tools.steps import SetupError, run_step, say
 
 CONFIG = ROOT / "config"
 REQUIREMENTS = ROOT / "requirements" / "runtime.txt"
+MAN = BUILD / "docs" / "man"
+"""Where `make man` leaves the man pages."""
+MAN_PAGES = ("dlsched.1", "dlsched.yaml.5")
 SETTINGS = Path("/etc/dlsched")
 STATE = Path("/var/lib/dlsched")
 SYSTEMD_RUNS = Path("/run/systemd/system")
@@ -55,6 +58,9 @@ class Layout:
         self.unit = (prefix / "lib" if own else Path("/etc")) / "systemd" / "system" / UNIT
         self.groups = (prefix / "lib" if own else Path("/etc")) / "sysusers.d" / "dlsched.conf"
         self.folders = (prefix / "lib" if own else Path("/etc")) / "tmpfiles.d" / "dlsched.conf"
+        self.man_pages = {
+            page: prefix / "share" / "man" / f"man{page[-1]}" / page for page in MAN_PAGES
+        }
 
     def at(self, path: Path) -> Path:
         """Where that path of the host is written now."""
@@ -100,6 +106,11 @@ def install(layout: Layout, wheels: Optional[Path]) -> None:
     place(layout.at(layout.unit), unit.replace("/usr/local/bin/dlsched", str(layout.command)))
     for path, source in ((layout.groups, "sysusers"), (layout.folders, "tmpfiles")):
         place(layout.at(path), (CONFIG / f"dlsched.{source}").read_text(encoding="utf-8"))
+    for page, path in layout.man_pages.items():
+        if (MAN / page).is_file():
+            place(layout.at(path), (MAN / page).read_text(encoding="utf-8"))
+        else:
+            say(f"  no man page {page}: `make man` makes it")
     settings = layout.at(SETTINGS / "dlsched.yaml")
     if settings.exists():
         say(f"  left as it is: {settings}")
@@ -157,7 +168,8 @@ def uninstall(layout: Layout, *, purge: bool, force: bool) -> None:
         except SetupError as error:
             if not force:
                 raise SetupError(f"{error}: nothing is removed (FORCE=1 removes it)") from error
-    for path in (layout.command, layout.unit, layout.groups, layout.folders):
+    own = (layout.command, layout.unit, layout.groups, layout.folders)
+    for path in (*own, *layout.man_pages.values()):
         layout.at(path).unlink(missing_ok=True)
     shutil.rmtree(layout.at(layout.library), ignore_errors=True)
     if layout.systemd:

@@ -1,1 +1,1 @@
-"""From measurements to what is read: result files, pictures, TABLES.md, README."""
+"""From measurements to what is read: result files, pictures, TABLES.md, README, results pages."""

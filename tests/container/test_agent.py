@@ -1,4 +1,4 @@
-"""The agent as a container, run as README says, beside a job on the same engine."""
+"""The agent as a container, run as docs/how-to/container.md says, beside a job on its engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tools.wheels import debian_wheels
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
 
-# What README's command gives it, each explained there.
+# What the command of docs/how-to/container.md gives it, each explained there.
 CAPABILITIES = ["DAC_READ_SEARCH", "KILL", "SETGID", "SETUID", "SYS_PTRACE"]
 CONTEXT = ("Dockerfile", "README.md", "pyproject.toml", "config", "dlsched", "requirements")
 JOB = """
@@ -99,7 +99,7 @@ class Node:
         self.agent = ""
 
     def start(self, image: str, engine: str) -> None:
-        """As README's command does, but for this test's own folders."""
+        """As the command of docs/how-to/container.md does, but for this test's own folders."""
         (self.root / "jobs.d").mkdir()
         settings = {
             "instance": self.instance,

@@ -13,7 +13,7 @@ from tools.install import LAUNCHER, Layout
 
 
 @pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
+def quick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
     """An installation without the minute of filling its environment; returns what was filled."""
     filled: list[tuple[Path, Path]] = []
 
@@ -23,6 +23,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
         (fresh / "bin" / "dlsched").write_text(f"installed {len(filled)}")
 
     monkeypatch.setattr(install, "fill", fill)
+    monkeypatch.setattr(install, "MAN", tmp_path / "man")
     return filled
 
 
@@ -49,6 +50,23 @@ def test_everything_lies_under_destdir_and_names_the_host(
     unit = (root / "usr/lib/systemd/system/dlsched.service").read_text()
     assert "ExecStart=/usr/bin/dlsched run\n" in unit
     assert "/usr/local" not in unit
+
+
+def test_man_pages_are_installed_where_they_were_made_and_go_with_the_rest(
+    tmp_path: Path, quick: list[tuple[Path, Path]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = tmp_path / "root"
+    pages = {"usr/local/share/man/man1/dlsched.1", "usr/local/share/man/man5/dlsched.yaml.5"}
+    assert install.main(["--destdir", str(root), "install"]) == 0
+    assert not pages & files(root)
+    assert "no man page dlsched.1: `make man` makes it" in capsys.readouterr().err
+    (tmp_path / "man").mkdir()
+    for name in ("dlsched.1", "dlsched.yaml.5"):
+        (tmp_path / "man" / name).write_text(name)
+    assert install.main(["--destdir", str(root), "install"]) == 0
+    assert pages <= files(root)
+    assert install.main(["--destdir", str(root), "uninstall"]) == 0
+    assert not pages & files(root)
 
 
 def test_a_prefix_that_systemd_does_not_look_into_has_its_unit_in_etc(

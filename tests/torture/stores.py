@@ -59,19 +59,19 @@ class Store:
 
 def _ended(folder: Path) -> object:
     records = ended_records(folder)
-    assert not records.problems
+    assert not records.alarms
     return records.of("alpha")
 
 
 def _original(folder: Path) -> object:
     originals = Originals(folder)
-    assert not originals.problems
+    assert not originals.alarms
     return originals.of(CONTAINER)
 
 
 def _delivered(folder: Path) -> object:
     records = delivered_records(folder)
-    assert not records.problems
+    assert not records.alarms
     return records.of("alpha")
 
 

@@ -176,7 +176,7 @@ def _measured(reports: list[Report], bad_lines: int) -> str:
         job="job", container_id="c", container_digest="", digest="", state=ContainerState.RUNNING,
         reports=tuple(reports), started_at_s=0.0, starts=1, bad_lines=bad_lines,
     )  # fmt: skip
-    measures.fold(fact, 42.0, 30.0)
+    measures.update(fact, 42.0, 30.0)
     try:
         return json.dumps(asdict(measures.progress(fact, 43.0)), allow_nan=False)
     except ValueError as error:

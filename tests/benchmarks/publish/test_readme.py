@@ -1,13 +1,10 @@
-"""README quotes the result files: what stands between its markers is what they give."""
+"""The table in README is what the result files give."""
 
 from __future__ import annotations
 
 import pytest
 
-from benchmarks.judge.trainings import rows
 from benchmarks.publish import readme, results
-from benchmarks.real.training import headlines, table_rows
-from tests.benchmarks.real.test_training import RUNS
 
 
 def test_readme_says_what_the_result_files_say() -> None:
@@ -15,35 +12,36 @@ def test_readme_says_what_the_result_files_say() -> None:
     assert readme.filled(text) == text, "run: python -m benchmarks run readme"
 
 
-def test_a_block_is_replaced_and_what_is_beside_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readme, "BLOCKS", {"a": lambda: "new"})
-    told = readme.filled("before <!-- a:begin -->\nold\n<!-- a:end --> after")
-    assert told == "before <!-- a:begin -->\nnew\n<!-- a:end --> after"
+def test_the_table_has_four_rows() -> None:
+    table, _, cost = readme.measured().partition("\n\n")
+    assert len(table.splitlines()) == 2 + 4
+    assert cost.count("\n") == 0
 
 
-def test_trainings_are_told_by_mean_best_and_worst_beside_plain_and_the_optimum(
+def test_what_is_between_the_markers_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readme, "measured", lambda: "new")
+    told = readme.filled(f"before {readme.BEGIN}\nold\n{readme.END} after")
+    assert told == f"before {readme.BEGIN}\nnew\n{readme.END} after"
+
+
+@pytest.mark.parametrize("text", ["", readme.BEGIN, f"{readme.END} {readme.BEGIN}"])
+def test_a_missing_marker_is_said(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(readme, "measured", lambda: "new")
+    with pytest.raises(ValueError, match="measured:begin"):
+        readme.filled(text)
+
+
+def test_services_that_are_worse_off_stand_beside_those_that_gained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = rows("two", 2.0, RUNS)
-    saved = {
-        "table": [{"schedule": "two", **row} for row in table_rows(found, RUNS)],
-        "headlines": headlines("two", found, RUNS),
-        "host": {"cpu": "x", "cores": 2, "kernel": "6", "cgroup": "v1", "engine": "20"},
-        "seeds": [1, 2],
-    }
-    monkeypatch.setattr(results, "load", {"training-real": saved}.get)
-    told = readme.real_trainings()
-    assert "tier 1 after 10 s in the mean" in told
-    (own,) = [line for line in told.splitlines() if line.startswith("| `tradl`")]
-    cells = [cell.strip() for cell in own.strip("|").split("|")]
-    assert cells[:3] == ["`tradl`", "2", "0.85 (0.50, 1.20; 1)"]
-    assert cells[5:7] == ["1.15", "1.15"], "makespan and CPU time"
-    assert cells[7].split(", ")[1] == "-", "nobody reached tier 2"
-    assert "best job a -50.0%" in told
-
-
-@pytest.mark.parametrize("text", ["", "<!-- a:begin -->", "<!-- a:end --> <!-- a:begin -->"])
-def test_a_missing_marker_is_said(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(readme, "BLOCKS", {"a": lambda: "new"})
-    with pytest.raises(ValueError, match="a:begin"):
-        readme.filled(text)
+    rows = [
+        {"demand": 1.4, "policy": policy, "jobs": 8, "satisfied_slo": met, "worse_slo": worse}
+        for policy, met, worse in (
+            ("none", 2, 0), ("none", 4, 0), ("adaptive?mode=slo", 6, 3),
+            ("adaptive?mode=slo", 7, 2), ("adaptive?mode=band", 0, 9),
+        )
+    ]  # fmt: skip
+    monkeypatch.setattr(results, "load", {"adaptive-real": {"rows": rows}}.get)
+    (row,) = readme._services()
+    assert (row["plain Docker"], row["dlsched"]) == ("3 of 8", "6.5 of 8")
+    assert row["the price"] == "5 of 16 miss by more than under plain Docker"

@@ -1,11 +1,11 @@
-"""How the simulated results of `adaptive` are told in README."""
+"""How the simulated results of `adaptive` are shown."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
 
-from benchmarks.publish import readme_adaptive
-from benchmarks.publish.readme_adaptive import services
+from benchmarks.publish import blocks_adaptive
+from benchmarks.publish.blocks_adaptive import services
 from benchmarks.simulated.inference_tables import PUBLISHED, Measured
 
 ROW = Measured("demand 0.7", 10, "none", 1, 2.0, 10.0, None, 0, 8.0, 10.0, 3, 0, 0.0)
@@ -31,7 +31,7 @@ def test_a_line_is_a_scenario_and_a_cell_has_every_n() -> None:
 
 
 def test_the_ablation_is_told_table_by_table() -> None:
-    told = readme_adaptive.ablation({"tables": {"A": [{"x": 0.12345}], "B": [{"y": "none"}]}})
+    told = blocks_adaptive.ablation({"tables": {"A": [{"x": 0.12345}], "B": [{"y": "none"}]}})
     assert told.startswith("**A**\n\n| x |\n| --- |\n| 0.123 |\n\n**B**")
 
 
@@ -42,7 +42,7 @@ def test_trainings_are_told_beside_plain_docker_with_what_was_not_reached() -> N
         for policy in ("none", "benchmarks.peers.las:LasPolicy")
     ]
     lines = ["n = 20: mean 0.9, at most 0.8: NOT reached", "n = 10: reached"]
-    told = readme_adaptive.trainings({"table": table, "headlines": lines, "seeds": [1, 2]})
+    told = blocks_adaptive.trainings({"table": table, "headlines": lines, "seeds": [1, 2]})
     assert "**s**, of plain Docker's (lower is better), n = 10/20, mean of 2 seeds:" in told
     assert "| `las:LasPolicy` | 0.75/0.50 |" in told
     assert "`none`" not in told

@@ -1,7 +1,4 @@
-"""README's tables on `adaptive` in the simulator: services beside the peers, and the ablation.
-
-Owns how these results are told in little room. `readme` puts them between the markers.
-"""
+"""Tables on `adaptive` in the simulator: services beside the peers, trainings, and the ablation."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ _TRAINING_CELLS = {
     "jobs worse to tier 1": "tier 1 jobs worse",
     "true time in the 80 % interval": "in the 80 % interval",
 }
-"""Columns as README calls them, and as they are saved."""
+"""Columns as they are shown, and as they are saved."""
 
 
 def trainings(saved: Mapping[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""The documentation's sources; `make docs` builds it."""

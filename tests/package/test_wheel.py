@@ -1,0 +1,117 @@
+"""The wheel, installed into an environment that has nothing else, beside a real engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from benchmarks.real.session import wait_for
+from tests.conftest import group_for
+from tools.environment import ROOT
+from tools.wheels import debian_wheels
+
+JOB = """
+name: shell
+image: {image}
+network: none
+command:
+  - sh
+  - -c
+  - |
+    while :; do
+      echo "{{\\"t\\": $(date +%s), \\"latency_s\\": [0.05, 0.07]}}" >> "$DLSCHED_METRICS_FILE"
+      sleep 0.2
+    done
+cpus: {{min: 0.05, max: 1}}
+target: {{latency: 60ms}}
+stop: {{grace: 1s}}
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, docker_client: docker.APIClient) -> Path:
+    """A virtual environment with the built wheel and what it depends on, without any index."""
+    if sys.version_info[:2] != (3, 11):
+        pytest.skip("the kept wheels are for Python 3.11")
+    folder = tmp_path_factory.mktemp("wheel")
+    wheels = debian_wheels(str(docker_client.version()["Arch"]))
+    build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([sys.executable, *build, str(ROOT)], check=True, cwd=folder)
+    (wheel,) = folder.glob("dlsched-*.whl")
+    environment = folder / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
+    pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "-q", "--no-index"]
+    subprocess.run([*pip, "--find-links", str(wheels), str(wheel)], check=True, cwd=folder)
+    return environment
+
+
+@pytest.fixture
+def outside(tmp_path: Path, docker_host: str) -> dict[str, str]:
+    """The variables of somebody who knows nothing of this checkout."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return {**kept, "DOCKER_HOST": docker_host, "DLSCHED_RUN_DIR": str(tmp_path / "run")}
+
+
+@pytest.fixture
+def containers(docker_client: docker.APIClient, instance: str) -> Iterator[str]:
+    """An instance of its own, whose containers are gone at the end."""
+    own = f"{instance}-wheel"
+    yield own
+    label = {"label": f"dlsched.instance={own}"}
+    for container in docker_client.containers(all=True, filters=label):
+        docker_client.remove_container(container["Id"], force=True, v=True)
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_it_runs_jobs_from_a_clean_environment(
+    tmp_path: Path, installed: Path, outside: dict[str, str], containers: str, base_image: str
+) -> None:
+    def run(name: str, *words: str) -> str:
+        command = [str(installed / "bin" / name), *words]
+        done = subprocess.run(
+            command, env=outside, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return done.stdout
+
+    assert run("python", "-c", "import dlsched; print(dlsched)").find(str(installed)) > 0
+    unit = (installed / "share" / "dlsched" / "dlsched.service").read_text()
+    assert "ExecStart=/usr/local/bin/dlsched run\n" in unit
+    assert next(installed.glob("lib/python3.*/site-packages/dlsched-*/licenses/LICENSE"))
+    assert "dqoes" in run("dlsched", "policies")
+
+    (tmp_path / "jobs").mkdir()
+    outside |= {
+        "DLSCHED_STATUS_GROUP": "null",
+        "DLSCHED_CONTROL_GROUP": "null",
+        "DLSCHED_ENGINE_CGROUP_PARENT": group_for("").removesuffix("/dlsched-") or "null",
+    }
+    options = ["--policy", "dqoes", "--watch", "jobs", "--state-dir", "state"]
+    command = [str(installed / "bin" / "dlsched"), "run", *options, "--instance", containers]
+    log = (tmp_path / "log").open("w")
+    daemon = subprocess.Popen(command, env=outside, cwd=tmp_path, stderr=log)
+    try:
+        (tmp_path / "jobs" / "shell.yaml").write_text(JOB.format(image=base_image))
+
+        def measured() -> float | None:
+            told = run("dlsched", "ps", "-o", "json")
+            jobs = json.loads(told)["jobs"] if told else ()
+            return next((job["measured_s"] for job in jobs if job["state"] == "running"), None)
+
+        wait_for(measured, 60, "a latency that the shell reports")
+        assert measured() == pytest.approx(0.06, rel=0.02)
+        assert json.loads(run("dlsched", "ps", "-o", "json"))["policy"].startswith("dqoes")
+    except (RuntimeError, AssertionError) as error:
+        raise AssertionError(f"{error}\n{(tmp_path / 'log').read_text()}") from error
+    finally:
+        daemon.terminate()
+        assert daemon.wait(timeout=60) == 0
+        log.close()
