@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from benchmarks.publish.blocks import BLOCKS
-from docs.generate import commands, job_file, labels, policies, settings, status
+from docs.generate import alarms, commands, job_file, labels, policies, settings, status
 
 MARKER = re.compile(r"^<!-- generated: (?:result (?P<bench>\S+)|(?P<name>\S+)) -->$", re.MULTILINE)
 
@@ -21,6 +21,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "labels": labels.markdown,
     "policies": policies.markdown,
     "status": status.markdown,
+    "alarms": alarms.markdown,
 }
 
 

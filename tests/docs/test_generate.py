@@ -10,6 +10,7 @@ import pytest
 from dlsched.cli import main
 from dlsched.config.job_schema import JobKeys
 from dlsched.config.settings import setting_places, variable_name
+from dlsched.model.alarms import AlarmKey
 from dlsched.policies.registry import known
 from docs.generate import PARTS, filled, settings
 
@@ -87,3 +88,9 @@ def test_every_type_of_the_status_is_there_with_its_keys() -> None:
     assert "| `jobs` | list of [JobStatus](#status-jobstatus) |" in told
     assert "| `cpu_cores` | number or null |" in told
     assert "| `schema_version` | `1` |" in told
+
+
+def test_every_alarm_is_there_with_its_remedy() -> None:
+    told = PARTS["alarms"]()
+    for key in AlarmKey:
+        assert f"| `{key.value}` | {key.meaning} | {key.remedy} |" in told
