@@ -139,7 +139,7 @@ def test_gpus_are_told_also_without_an_engine(program: Program, nvml: Stub) -> N
     nvml.show(Scenario((Gpu("GPU-a"), Gpu("GPU-b", minor=1)), (Failure("*", 15, "GPU-b"),)))
     told = json.loads(program("doctor", "-o", "json").stdout)
     lines = [one["line"] for one in told if one["what"] == "gpu"]
-    assert any(line.startswith("driver 550.54.15; a look") for line in lines)
+    assert any(line.startswith("driver 550.54.15; reading its GPUs takes") for line in lines)
     assert any(line.startswith("GPU 1: fell off the bus") for line in lines)
     assert any("NVIDIA A100-SXM4-40GB, 40 GiB, GPU-a" in line for line in lines)
     assert any("MPS does not run" in line for line in lines)
