@@ -60,7 +60,7 @@ class Hold:
     busiest_s: float = 0.0
 
     def after(self, services_cores: float, now_s: float, window_s: float) -> Hold:
-        """With the peak use of the window updated by the services' use now."""
+        """The hold with the peak use of the window updated by the services' present use."""
         if services_cores < self.busiest_cores and now_s - self.busiest_s < window_s:
             return self
         return replace(self, busiest_cores=services_cores, busiest_s=now_s)

@@ -1,4 +1,4 @@
-"""The result of dividing a part of the node among jobs of one kind (policy `adaptive`)."""
+"""The result of dividing a part of the node, for the policy `adaptive`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Known = TypeVar("Known")
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[Known]):
-    """A part of the node, divided between jobs of one kind; mappings are by job."""
+    """A part of the node, divided among jobs of one kind; mappings are by job."""
 
     limits: Mapping[str, float | None] = field(default_factory=dict)
     """Ceilings in cores; None: only the one of the job's spec."""

@@ -51,7 +51,7 @@ class AdaptiveMemory:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A node, divided between three kinds of jobs."""
+    """A node, divided among services, trainings and jobs without a target (`rest`)."""
 
     capacity: Capacity
     free_cores: float
@@ -59,7 +59,6 @@ class Divided:
     services: Placed[ServiceMemory]
     trainings: Placed[TrainingMemory]
     rest: Placed[None]
-    """Jobs without a target."""
     even_cores: float
     """Equal share of the node for a job of weight 1."""
 

@@ -39,9 +39,8 @@ class TrainingMemory:
     told_steps: float | None = None
     """The total number of steps, as the training reports it."""
     step_core_s: float | None = None
-    """CPU time of a step."""
     paced: bool = False
-    """Whether that excludes the start-up: it was measured between two reports."""
+    """Whether `step_core_s` excludes the start-up: it was measured between two reports."""
     mark_step: float | None = None
     """The step at which the present measurement of `step_core_s` began."""
     mark_core_s: float = 0.0
@@ -64,10 +63,8 @@ class TrainingMemory:
 def followed(
     job: JobView, was: TrainingMemory | None, now_s: float, pressed: bool = False
 ) -> TrainingMemory:
-    """The memory after this cycle; the same object where nothing changed.
-
-    `pressed`: foreign processes on the host take CPU that the training would use.
-    """
+    """The memory after this cycle; the same object where nothing changed. `pressed`: foreign
+    processes on the host take CPU that the training would use."""
     target = job.spec.target
     assert isinstance(target, AccuracyTarget)
     asked = (target.metric, target.deliver, target.finish)
