@@ -1,1 +1,1 @@
-"""Pure estimation: what measurements say about a job. No I/O, no clock, no decisions."""
+"""Estimates about jobs from measurements, as pure functions: no I/O, no clock, no decisions."""

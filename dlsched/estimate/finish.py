@@ -1,7 +1,6 @@
-"""When a job may be done: as its policy expects, or by its pace towards its target's `finish`.
+"""Forecast of when a job is finished: by its policy, or by its present pace towards `finish`.
 
-Owns the reading of that pace. It must not claim more than it can know: learning curves flatten, so
-what the present pace gives is the earliest moment; a job that reports nothing gets no estimate.
+Learning curves flatten, so the pace gives the earliest time. Without reports there is no estimate.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import JobView
 
 _LAST_POINTS = 16
-"""Only the latest show the present pace."""
+"""Number of latest points that the present pace is fitted to."""
 _LEAST_POINTS = 3
 _LATEST_S = 30 * 86_400.0
-"""A pace that would take longer than that is none."""
+"""A pace that would take longer counts as no pace."""
 
 
 def finish_forecast(job: JobView, now_s: float, expected: Sequence[Forecast] = ()) -> Forecast:
-    """When that job may be done, at the earliest; `expected` is what its policy last said."""
+    """The earliest time at which the job may be finished; `expected`: its policy's forecasts."""
     target = job.spec.target
     if isinstance(target, LatencyTarget):
         return _unknown(f"{job.name} serves until it is stopped")
@@ -57,11 +56,8 @@ def _unknown(why: str) -> Forecast:
 
 
 def time_to(given: Sequence[Point], value: float, now_s: float, *, falls: bool) -> float | None:
-    """Seconds from now until the value at the pace of the latest points; None without a pace.
-
-    The pace is the slope of the straight line nearest to them by least squares: one evaluation more
-    or less lucky moves it little. `falls`: lower is better.
-    """
+    """Seconds until the value is reached at the present pace; None without one. The pace is the
+    slope by least squares, which one outlier moves little. `falls`: lower is better."""
     last = given[-_LAST_POINTS:]
     if len(last) < _LEAST_POINTS:
         return None

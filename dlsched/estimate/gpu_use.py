@@ -1,7 +1,5 @@
-"""What each container uses of its GPUs, from what the driver tells of processes.
-
-Owns that sum. It must not guess: a GPU whose processes' use cannot be read (MIG) says nothing.
-"""
+"""GPU use of each container, summed from the driver's figures for processes; None with MIG, where
+those cannot be read."""
 
 from __future__ import annotations
 
@@ -15,13 +13,13 @@ class GpuUse(NamedTuple):
     """One container's use of its GPUs; None: unread."""
 
     busy_ratio: float | None = None
-    """Part of their time, in the mean over them."""
+    """Fraction of time, averaged over its GPUs."""
     memory_bytes: int | None = None
-    """On all of them together."""
+    """Sum over its GPUs."""
 
 
 def gpu_uses(gpus: Sequence[GpuFact], containers: Iterable[ContainerFact]) -> Mapping[str, GpuUse]:
-    """By container id, what those that have GPUs use of them."""
+    """The GPU use of every container that has GPUs, by container id."""
     known = {gpu.uuid: gpu for gpu in gpus}
     uses: dict[str, GpuUse] = {}
     for one in containers:

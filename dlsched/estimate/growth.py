@@ -1,8 +1,4 @@
-"""How fast a job's metric moves between two windows, and what CPU that takes.
-
-Owns how training reports are read: which of them count, their means by window, growth efficiency.
-It must not judge whether that is enough: policies do. A window without a report is None, not zero.
-"""
+"""Growth of a training's metric between two windows, and growth per CPU used."""
 
 from __future__ import annotations
 
@@ -14,22 +10,20 @@ from dlsched.estimate.evaluations import evaluations
 from dlsched.model.state import JobView
 
 Point = tuple[float, float]
-"""When a value was received, in seconds, and the value."""
+"""Time of receipt in seconds, and the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """The mean of a metric over the last window, and over the one before."""
+    """Mean of a metric over the last window and the one before."""
 
     last: float
     before: float
 
 
 def points(job: JobView, metric: str) -> tuple[Point, ...]:
-    """What the job's present attempt reported of that metric, oldest first.
-
-    A new start of the container begins a new attempt, and so does a step that goes back.
-    """
+    """Values of that metric in the job's present attempt, oldest first. A new attempt begins when
+    the container starts, or when the step decreases."""
     found: list[Point] = []
     latest_step: int | None = None
     for sample in job.progress.samples:
@@ -44,7 +38,7 @@ def points(job: JobView, metric: str) -> tuple[Point, ...]:
 
 
 def levels(given: Sequence[Point], now_s: float, window_s: float) -> Levels | None:
-    """The means over the window that ends now and the one before; None if one has no point."""
+    """The means over the window that ends now and the one before; None, not 0, if one is empty."""
     last = [value for at_s, value in given if now_s - window_s < at_s <= now_s]
     before = [value for at_s, value in given if now_s - 2 * window_s < at_s <= now_s - window_s]
     if not last or not before:
@@ -53,11 +47,11 @@ def levels(given: Sequence[Point], now_s: float, window_s: float) -> Levels | No
 
 
 def usage_ratio(job: JobView, capacity_cores: float) -> float | None:
-    """The part of the node that it uses, over the time under its present limit; None: unread."""
+    """Fraction of the node that the job uses, since its last change of limits; None: unread."""
     used = job.usage.cpu_cores if job.usage.window_cores is None else job.usage.window_cores
     return None if used is None else used / capacity_cores
 
 
 def efficiency(progress_per_s: float, used_ratio: float) -> float:
-    """Progress a second per part of the node used; 0 for a job that uses next to nothing."""
+    """Progress a second per fraction of the node used; 0 for a job that uses almost nothing."""
     return progress_per_s / used_ratio if used_ratio > 1e-6 else 0.0

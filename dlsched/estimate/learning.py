@@ -1,33 +1,33 @@
-"""How a learning curve goes on: when it reaches a value, and where it is at the end.
+"""Extrapolation of a learning curve: when it reaches a value, and its value at the end.
 
-Owns the fit and its uncertainty. It must not know jobs, CPU or time: steps and values only.
-
-A curve is taken for b + a s(k) after k steps, where s falls from 1 to 0 as one of a grid of shapes:
+**Shapes.** The curve is b + a s(k) after k steps, where s falls from 1 to 0. The shapes of s are a
+grid of
 
     (1 + k/k0)^-p    for scales k0 and exponents p          e^(-k/tau)    for scales tau
 
-For each shape a and b are a straight line through the points (s(k), value), by least squares and
-in closed form: with means m over the weights w of the points, a = cov_w(s, value) / var_w(s) and
-b = m(value) - a m(s). No step of it is iterated, so all shapes are done at once.
+**Fit.** For each shape, a and b are a straight line through the points (s(k), value), by weighted
+least squares in closed form: with weighted means m, a = cov_w(s, value) / var_w(s) and
+b = m(value) - a m(s). Nothing is iterated, so numpy fits all shapes together. A shape that leads
+away from the target does not count. Where b lies beyond the possible values of the metric (above 1
+for a rate), b is held there.
 
-How far each shape is believed follows from its squared residuals SSE, by the likelihood under
-Gaussian noise: exp(-SSE / 2 s^2). The noise s^2 is that of the best shape, SSE / (n - 3), drawn
-towards a small part of the way to the target while there are few points. A shape that leads away
-from the target does not count; one whose b lies beyond what the metric can be (above 1 for a rate)
-is fitted with b there.
+**Weights of the shapes** follow from the squared residuals SSE by the likelihood under Gaussian
+noise: exp(-SSE / 2 s^2). The noise s^2 is that of the best shape, SSE / (n - 3), drawn towards a
+small fraction of the way to the target while there are few points.
 
-Given a shape the curve at k is known up to s (1/W + (s(k) - m(s))^2 / (W var_w(s)))^(1/2), with W
-the sum of weights. So each shape stands for three curves, at 0 and at 3^(1/2) times that to either
-side, which weigh 2/3, 1/6 and 1/6: they have the mean, variance and kurtosis of the Gaussian.
-Each of these curves reaches a tier at a step that follows by inverting s, or never. All of them
-with their weights are the posterior that steps, chances and intervals are read from.
+**Uncertainty.** Given its shape, the curve at k has the standard error
+s (1/W + (s(k) - m(s))^2 / (W var_w(s)))^(1/2), with W the sum of weights. So each shape stands for
+three curves, at 0 and at +-3^(1/2) standard errors, with weights 2/3, 1/6 and 1/6: these have the
+mean, variance and kurtosis of the Gaussian. Each curve reaches a tier at a step that follows by
+inverting s, or never. All curves with their weights are the posterior, from which steps, chances
+and intervals are read.
 
-Where it is known how many steps there will be, that is evidence too: who sets a target means it to
-be reached on the way. Each curve then counts by a broad log-normal of the part of the way at which
-it reaches each tier.
+**Total steps.** A known total is evidence too, since users set targets that they expect to reach:
+each curve is weighted by a broad log-normal density of the fraction of all steps at which it
+reaches each tier.
 
-Where a tier should have been reached and was not, as where evaluations level off at it, a curve is
-late, and how late tells how long it goes on so: as long again.
+**Overdue tiers.** Where a curve should have reached a tier and did not, for instance because
+evaluations level off, it is expected to be as late again as it already is.
 """
 
 from __future__ import annotations
@@ -43,68 +43,63 @@ if TYPE_CHECKING:
     Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 TOTAL_STEPS = "total_steps"
-"""The metric by which a training tells how many steps it will take in all."""
+"""The metric by which a training reports the total number of its steps."""
 
 MOST_POINTS = 64
-"""More are not fitted: `thinned` keeps no more."""
+"""The number of points that `thinned` keeps."""
 LEAST_POINTS = 3
-"""Two values and a shape go through any two points."""
+"""Any shape fits two points exactly."""
 
 _SCALES = 28
 _SCALE_OF_LAST = (0.05, 30.0)
-"""Scales from and to, in parts of the last step; where the end is known, of the steps in all."""
+"""Range of the scales as fractions of the last step; of all steps where the total is known."""
 _SCALE_OF_ALL = (0.02, 2.0)
 _EXPONENTS = (0.5, 0.75, 1.0, 1.3, 1.8, 3.0)
 _SPREAD = math.sqrt(3.0)
 _CURVES = ((-_SPREAD, 1 / 6), (0.0, 2 / 3), (_SPREAD, 1 / 6))
 _NOISE_RATIO, _NOISE_POINTS = 0.01, 2.0
-"""Noise expected before any is seen, as a part of the way, and how many points that counts as."""
+"""Prior of the noise, as a fraction of the way to the target, and its weight in points."""
 _TIER_AT = (1 / 3, 2 / 3)
 _TIER_SPREAD = (0.7, 0.5)
-"""Where users put their tiers, as a part of all steps: two points anywhere on the way are there in
-the mean. And the spread of the logarithm."""
+"""Prior of the tiers as fractions of all steps, and its spread as a logarithm. Two uniformly
+distributed points have these means."""
 _NEVER_RATIO = 0.03
-"""How much a curve counts that does not reach a tier on the way, against the most likely one."""
+"""Weight of a curve that never reaches a tier, relative to the most likely one."""
 _LEAST = 1e-3
-"""No other place of a tier counts less than this."""
+"""Lower bound of the weight of a curve that reaches it."""
 _INTERVAL = (0.1, 0.9)
 _LEAST_SPREAD, _LEAST_SLOPE = 1e-12, 1e-9
-"""Below these a shape is flat over all points, or a curve along all of the way."""
+"""Below these a shape is constant over all points, or a curve over all steps."""
 
 Point = tuple[float, float, int]
-"""A step, the mean value there, and of how many evaluations it is the mean."""
+"""A step, the mean value there, and the number of evaluations in that mean."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """When a tier is reached. Steps count from the beginning of the training."""
+    """When a tier is reached, in steps from the beginning of the training."""
 
     chance: float
-    """That it is reached before the end."""
+    """Probability that it is reached before the end."""
     steps: float
-    """The mean over all curves; one that does not reach it counts with the end."""
+    """The mean over all curves; one that does not reach it counts as the end."""
     low_steps: float
-    """With the next, the 80 % interval of those curves that reach it."""
+    """`low_steps` to `high_steps` is the 80 % interval of the curves that reach it."""
     high_steps: float
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """What the points of a curve say."""
-
     deliver: Reach
     finish: Reach
     level: float
-    """The median of the value at the end, and its 80 % interval."""
+    """Median of the value at the end; the next two are its 80 % interval."""
     low_level: float
     high_level: float
 
 
 def thinned(points: Sequence[Point], most: int = MOST_POINTS) -> tuple[Point, ...]:
-    """At most so many points, oldest first: of too many, neighbours in the older half are merged.
-
-    Nothing of them is lost but where on the way between two neighbours each was.
-    """
+    """At most `most` points, oldest first: neighbours in the older half are merged by mean."""
     kept = list(points)
     while len(kept) > most:
         half = len(kept) // 2 // 2 * 2
@@ -128,18 +123,18 @@ def learnt(
     after_steps: tuple[float, float] = (0.0, 0.0),
     averaged: bool = True,
 ) -> Learnt | None:
-    """The posterior from these points; None: there are too few, or they tell no direction.
+    """The posterior from these points; None: too few points, or no shape leads to the target.
 
-    `tiers` are the values to deliver and to finish at; the second one lower: lower is better.
-    `end_step` is where the training ends; `told_steps` the same where the training told it, which
-    is evidence about the curve. At each of `after_steps` that tier was not reached: a curve by
-    which it was is as late again. Without `averaged` only the best shape counts, as it is.
+    `tiers` are the values of `deliver` and `finish`; if the second is lower, lower is better.
+    `end_step` is where the training ends; `told_steps` is its reported total, which is evidence
+    about the curve. At each step of `after_steps` that tier was not reached yet, so a curve that
+    reaches it earlier is overdue. Without `averaged` only the best shape counts, without error.
     """
     if len(points) < LEAST_POINTS:
         return None
     import numpy as np
 
-    # From here on higher is better, and values are of the size of 1.
+    # From here on higher is better, and values are scaled to about 1.
     sign = -1.0 if tiers[1] < tiers[0] else 1.0
     size = sign * max(*(abs(value) for _, value, _ in points), *map(abs, tiers), 1e-100)
     goals = (tiers[0] / size, tiers[1] / size)
@@ -169,7 +164,7 @@ def learnt(
 
 @dataclass(frozen=True)
 class _Fits:
-    """Every shape with its a and b: one element a shape."""
+    """Every shape with its a (`slope`) and b (`base`): one element per shape."""
 
     scale: Array
     power: Array
@@ -178,14 +173,14 @@ class _Fits:
     belief: Array
     noise: float
     held: Array
-    """Whether b is held at the best value there can be."""
+    """Whether b is held at the best possible value."""
     whole: float
     mean: Array
     spread: Array
     square: Array
 
     def value_at(self, step: float, z: float) -> Array:
-        """The value there, `z` standard deviations better."""
+        """The value at that step, `z` standard errors better."""
         import numpy as np
 
         left = _left(np.full(len(self.scale), step), self.scale, self.power)
@@ -193,7 +188,7 @@ class _Fits:
         return value
 
     def steps_to(self, goal: float, z: float) -> Array:
-        """When that value is reached by the curve `z` standard deviations better."""
+        """The step at which the curve `z` standard errors better reaches that value."""
         import numpy as np
 
         middle = np.clip((goal - self.base) / self.slope, 0.0, 1.0)
@@ -211,7 +206,7 @@ class _Fits:
 def _fitted(
     points: Sequence[Point], goals: tuple[float, float], size: float, told_steps: float | None
 ) -> _Fits | None:
-    """Every shape fitted to these values over `size`; None: none leads towards the goals."""
+    """All shapes fitted to the values divided by `size`; None: none leads towards the goals."""
     import numpy as np
 
     step, value, count = (np.array(column, dtype=float) for column in zip(*points, strict=True))
@@ -258,7 +253,7 @@ def _fitted(
 
 
 def _most(value: Array, goals: tuple[float, float], size: float) -> float:
-    """The best that this metric can be, over `size`, as far as its values and tiers tell."""
+    """The best possible value of the metric, divided by `size`; infinite if not bounded."""
     if size < 0:
         positive = value.min() >= 0.0 and goals[1] <= 0.0
         return 0.0 if positive else math.inf
@@ -288,7 +283,7 @@ def _left(step: Array, scale: Array, power: Array) -> Array:
 
 
 def _step(left: Array, scale: Array, power: Array) -> Array:
-    """The inverse of `_left`; never (infinite) where nothing may be left."""
+    """The inverse of `_left`; infinite (never) where `left` is not above 0."""
     import numpy as np
 
     log = np.log(np.where(left > 0, np.minimum(left, 1.0), 1.0))
@@ -298,7 +293,7 @@ def _step(left: Array, scale: Array, power: Array) -> Array:
 
 
 def _density(part: Array, tier: int) -> Array:
-    """How likely users put that tier there, against the most likely place."""
+    """Prior density of a tier at that fraction of all steps, relative to its maximum."""
     import numpy as np
 
     off = np.log(np.clip(part, 1e-6, 1e6) / _TIER_AT[tier]) / _TIER_SPREAD[tier]
@@ -306,7 +301,7 @@ def _density(part: Array, tier: int) -> Array:
 
 
 def _likely_apart(deliver: Array, finish: Array) -> Array:
-    """The same where the end is not known: how many times further the second tier is."""
+    """The prior where the total is unknown: by the ratio of the second tier's step to the first."""
     import numpy as np
 
     there = np.isfinite(finish)
@@ -316,8 +311,8 @@ def _likely_apart(deliver: Array, finish: Array) -> Array:
 
 
 def _still_ahead(at_step: Array, after_step: float, end_step: float) -> Array:
-    """Where a tier is that was not reached then: what is overdue is as late again, as with heavy
-    tails, but at the end at the latest: what is late is not impossible."""
+    """The step of a tier that was not reached at `after_step`: an overdue one is as late again (a
+    heavy tail), but at most at the end, since a late tier is not impossible."""
     import numpy as np
 
     late: Array = np.clip(2.0 * after_step - at_step, at_step, max(after_step, end_step))
@@ -337,7 +332,7 @@ def _reach(at_step: Array, weight: Array, end_step: float) -> Reach:
 
 
 def _quantiles(values: Array, weights: Array, quantiles: Sequence[float]) -> tuple[float, ...]:
-    """Weighted quantiles, linear between the middles of the weights."""
+    """Weighted quantiles, interpolated linearly between the midpoints of the weights."""
     import numpy as np
 
     values, weights = values[weights > 0], weights[weights > 0]

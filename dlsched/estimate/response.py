@@ -1,8 +1,7 @@
-"""Whether a job gets faster with more CPU: measured, since a GPU job's CPU use does not tell.
+"""Measures whether a job gets faster with more CPU, and so how many cores it can use.
 
-A thread that waits for a GPU spins, so it uses whatever quota it has. Owns the measuring, and the
-trials that it takes: fewer cores for a moment, and more again now and then. It must not divide
-cores: it only says how many a job can use.
+The CPU use of a GPU job does not show that, since a thread that waits for a GPU spins and uses all
+of its quota. So there are trials: fewer cores for a moment, and more again now and then.
 """
 
 from __future__ import annotations
@@ -19,70 +18,66 @@ from dlsched.model.state import JobView, Snapshot
 from dlsched.model.units import render_seconds
 
 FLAT = 0.2
-"""Elasticity of speed to cores, d ln speed / d ln cores, up to which more of them are of no use:
-twice the cores make it at most 15 % faster."""
+"""Elasticity of speed, d ln speed / d ln cores, up to which more cores are useless: twice the cores
+make the job at most 15 % faster."""
 TWICE = 2
-"""Flat comparisons in a row that are believed."""
+"""Flat comparisons in a row that count as evidence (debounce)."""
 STEP_DOWN, STEP_UP = 1.3, 1.5
-"""A trial divides or multiplies the cores by so much: enough to show beside noise."""
+"""A trial divides or multiplies the cores by this: enough to show above the noise."""
 FIRST_S, AGAIN_S, TRIAL_S = 30.0, 600.0, 30.0
-"""Seconds until the first trial, from one to the next, and until one that shows nothing ends."""
+"""Time until the first trial, between trials, and until a trial without result ends."""
 _MIN_WINDOW_S, _MIN_REQUESTS, _MIN_STEPS = 2.0, 8, 4
 
 
 class Phase(StrEnum):
-    """What is being done about one job."""
+    """The state of one job: no limit, limited to the cores that it can use (HELD), or in a trial of
+    fewer or more cores than that."""
 
     WATCHED = "watched"
-    """It may have what it is given."""
     FEWER = "fewer"
-    """It is tried with fewer cores."""
     HELD = "held"
-    """It is held to what it can use."""
     MORE = "more"
-    """It is tried with more cores than it could use so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """How fast a job was, measured wholly under one limit."""
+    """The speed of a job, measured entirely under one limit."""
 
     cores: float
     speed_per_s: float
-    """Steps a second, or one over the latency."""
+    """Steps a second, or 1 / latency."""
     noise: float
-    """Standard error of the speed, as a ratio."""
+    """Relative standard error."""
     requests: int = 0
-    """How many were answered; 0: its speed is in steps."""
+    """Number of requests answered; 0: the speed is in steps."""
     load_per_s: float = 0.0
-    """Requests a second."""
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is known of one container."""
+    """The response of one container's speed to CPU, as far as it is measured."""
 
     name: str
     container_id: str | None
     least: Level
-    """The fewest cores at which its speed held."""
+    """The fewest cores at which it kept its speed."""
     most: Level | None = None
-    """The most that were no faster."""
+    """The most cores at which it was no faster."""
     share: float | None = None
-    """Of its GPUs' time, when that was measured."""
+    """Its share of GPU time during the measurement."""
     flat: int = 0
-    """Comparisons in a row in which more cores were of no use."""
+    """Comparisons in a row in which more cores were useless."""
     phase: Phase = Phase.WATCHED
     until_s: float = 0.0
     """When the next trial begins, or the present one ends."""
     tried: Phase | None = None
-    """The last trial: while it is held, the next is of the other kind."""
+    """The last trial; in phase HELD, trials of fewer and more cores alternate."""
     judged_s: float | None = None
-    """The change of limits after which the last comparison was made."""
+    """Time of the change of limits that the last comparison was made after."""
 
     @property
     def ceiling_cores(self) -> float | None:
-        """What it should have at most; None: nothing is known against more."""
+        """The most cores that it should get; None: no limit."""
         if self.phase is Phase.WATCHED:
             return None
         step = {Phase.FEWER: 1 / STEP_DOWN, Phase.HELD: (1.0 + LITTLE), Phase.MORE: STEP_UP}
@@ -90,18 +85,16 @@ class Response:
 
     @property
     def useful_cores(self) -> float | None:
-        """What a policy is told that it could use: a little more than it then gets.
-
-        One that finds a late job at its ceiling may give it up for good, and let it starve. None:
-        nothing is known against more; a trial of fewer is nothing to divide by.
-        """
+        """The usable cores reported to a policy; None: no limit. They are a little above the
+        ceiling, since a policy that finds a late job at its ceiling may give it up for good and let
+        it starve. A trial of fewer cores does not lower them: it is no basis for a division."""
         if self.flat < TWICE or self.ceiling_cores is None:
             return None
         return MARGIN * max(self.ceiling_cores, (1.0 + LITTLE) * self.least.cores)
 
     @property
     def told(self) -> str:
-        """Why, in a few words; empty where it has no ceiling."""
+        """The reason for the ceiling, as text; empty without one."""
         ceiling = self.ceiling_cores
         if ceiling is None:
             return ""
@@ -119,10 +112,8 @@ class Response:
 def followed(
     known: Response | None, job: JobView, snapshot: Snapshot, *, contended: bool
 ) -> Response | None:
-    """What is known of the job after another look; None: nothing yet.
-
-    `contended`: others could use what it does not need, so that a trial is worth its cost.
-    """
+    """The response after this cycle; None: nothing measured yet. `contended`: other jobs could use
+    the cores that it does not need, so a trial may pay off."""
     if known is not None and known.container_id != job.container_id:
         known = None
     level, now_s = measured(job, snapshot), snapshot.now_s
@@ -132,7 +123,7 @@ def followed(
     if known is None or _is_other_work(known, job, level):
         return _fresh(job, level, now_s + FIRST_S)
     if not _same_share(known.share, job.actual.gpu_share):
-        # A smaller part of the GPU is fed with no more CPU than a larger one.
+        # A smaller share of the GPU needs no more CPU than a larger one.
         least = replace(level, cores=known.least.cores)
         known = replace(known, least=least, most=None, share=job.actual.gpu_share)
     known = _compared(known, job, level, now_s)
@@ -140,7 +131,7 @@ def followed(
 
 
 def measured(job: JobView, snapshot: Snapshot) -> Level | None:
-    """Its speed under the limits in force; None: not known well enough, or it has no limit."""
+    """Its speed under the applied limits; None: too inexact, or it has no limit."""
     cores, window = job.actual.cpu_cores, job.progress.window
     since_s = max(job.started_at_s or 0.0, job.changed_at_s or 0.0)
     passed_s = min(snapshot.now_s - since_s, snapshot.window_s)
@@ -161,7 +152,7 @@ def measured(job: JobView, snapshot: Snapshot) -> Level | None:
 
 
 def _steps_per_s(job: JobView, since_s: float) -> tuple[float, float] | None:
-    """Steps a second and their noise, from reports of this attempt under this limit."""
+    """Steps a second and their relative standard error, in this attempt, under this limit."""
     told = [
         (one.received_s, one.step)
         for one in job.progress.samples
@@ -187,7 +178,7 @@ def _fresh(job: JobView, level: Level, until_s: float) -> Response:
 
 
 def _near(a: Level, b: Level) -> bool:
-    """Whether their cores are too much alike to be compared."""
+    """Whether their cores are too similar for a comparison."""
     return max(a.cores, b.cores) < MARGIN * min(a.cores, b.cores)
 
 
@@ -196,8 +187,7 @@ def _same_share(a: float | None, b: float | None) -> bool:
 
 
 def _is_other_work(known: Response, job: JobView, level: Level) -> bool:
-    """Whether what was measured says nothing of now: the GPU's part, the load or the speed is
-    another."""
+    """Whether the measurements are void, since the GPU share, the load or the speed changed."""
     least, share = known.least, job.actual.gpu_share
     if bool(least.requests) != bool(level.requests):
         return True
@@ -211,14 +201,14 @@ def _is_other_work(known: Response, job: JobView, level: Level) -> bool:
         return True
     if not least.requests:
         return False
-    # A closed loop asks as fast as it is answered: that is speed, not load.
+    # A closed loop sends requests as fast as they are answered: that is speed, not load.
     busier = math.log(level.load_per_s / least.load_per_s) - max(faster, 0.0)
     by_chance = math.sqrt(1 / least.requests + 1 / level.requests)
     return busier > math.log(CLEARLY) + 2 * by_chance
 
 
 def _compared(known: Response, job: JobView, level: Level, now_s: float) -> Response:
-    """What it does under other cores than the fewest so far."""
+    """Compares the level with the one of the fewest cores so far."""
     least = known.least
     if _near(least, level):
         refreshed = replace(known, least=replace(level, cores=least.cores))
@@ -232,9 +222,9 @@ def _compared(known: Response, job: JobView, level: Level, now_s: float) -> Resp
     if gain + noise <= bound:
         return _found_flat(known, job, fewer, more, now_s)
     if gain - 2 * noise <= bound:
-        return known  # it cannot be told yet
+        return known  # not yet significant
     if not down or known.phase is Phase.WATCHED:
-        return _fresh(job, level, now_s + AGAIN_S)  # it answers
+        return _fresh(job, level, now_s + AGAIN_S)  # it responds to cores
     return _ended(known, now_s) if known.phase is Phase.FEWER else known
 
 
@@ -259,7 +249,7 @@ def _found_flat(known: Response, job: JobView, fewer: Level, more: Level, now_s:
 
 
 def _in_time(known: Response, job: JobView, now_s: float, *, contended: bool) -> Response:
-    """Trials that begin or end."""
+    """Begins or ends trials that are due."""
     if now_s < known.until_s:
         return known
     if known.phase in (Phase.FEWER, Phase.MORE):
@@ -269,19 +259,19 @@ def _in_time(known: Response, job: JobView, now_s: float, *, contended: bool) ->
     if fewer and not (held and known.tried is Phase.FEWER):
         return replace(known, phase=Phase.FEWER, until_s=now_s + TRIAL_S)
     if held and known.tried is None:
-        return _ended(known, now_s)  # it was seen under fewer cores before more
+        return _ended(known, now_s)  # it was measured under fewer cores before more
     if held:
         return replace(known, phase=Phase.MORE, until_s=now_s + TRIAL_S)
     return replace(known, until_s=now_s + FIRST_S)
 
 
 def _has_room(known: Response, job: JobView) -> bool:
-    """Whether its floor lets it be tried with fewer cores."""
+    """Whether its floor allows a trial of fewer cores."""
     return known.least.cores / STEP_DOWN >= job.spec.bounds.floor_cores
 
 
 def _ended(known: Response, now_s: float) -> Response:
-    """The trial is over: hold it to what is known, if that is enough."""
+    """Ends the trial; the job is limited if the evidence suffices (`TWICE`)."""
     phase = Phase.HELD if known.flat >= TWICE else Phase.WATCHED
     return replace(known, phase=phase, until_s=now_s + AGAIN_S, tried=known.phase)
 

@@ -1,8 +1,4 @@
-"""Arithmetic of latency sketches: add, read a quantile within 1 %.
-
-Owns what can be read from bucket counts. It must not keep a window: the ledger knows what is
-recent.
-"""
+"""Arithmetic of latency sketches: merge, quantile within 1 %, coefficient of variation."""
 
 from __future__ import annotations
 
@@ -29,7 +25,7 @@ def from_latencies(seconds: Iterable[float], errors: int = 0) -> LatencySketch:
 
 
 def merge(*sketches: LatencySketch) -> LatencySketch:
-    """All requests of all sketches, in any order; of none, the empty sketch."""
+    """The sketch of all requests of these sketches; without any, the empty sketch."""
     counts: dict[int, int] = {}
     for sketch in sketches:
         for index, count in sketch.buckets:
@@ -43,15 +39,12 @@ def merge(*sketches: LatencySketch) -> LatencySketch:
 
 
 def quantile_s(sketch: LatencySketch, quantile: float) -> float | None:
-    """The latency within which that part of requests was answered (nearest rank), within 1 %.
-
-    None without a counted bucket; ValueError if `quantile` is not above 0 and at most 1. Latencies
-    below a microsecond read as about one.
-    """
+    """The latency quantile in seconds (nearest rank), within 1 %; at least about a microsecond.
+    None without a counted bucket; ValueError if `quantile` is not above 0 and at most 1."""
     if not 0.0 < quantile <= 1.0:
         raise ValueError(f"quantile {quantile!r}: above 0, at most 1")
     total = sum(count for _, count in sketch.buckets)
-    # A hair less, so that 0.95 of 20 is the 19th also where the product rounds up.
+    # Slightly less, so that 0.95 of 20 is the 19th even if the product rounds up.
     rank = max(1, math.ceil(quantile * total * (1.0 - 1e-12)))
     below = 0
     for index, count in sketch.buckets:
@@ -62,15 +55,13 @@ def quantile_s(sketch: LatencySketch, quantile: float) -> float | None:
 
 
 def measured_s(sketch: LatencySketch, quantile: float | None) -> float | None:
-    """What a latency target is held against: the mean (None), or that quantile, in seconds."""
+    """The latency compared with a target, in seconds: the mean (None) or that quantile."""
     return sketch.mean_s if quantile is None else quantile_s(sketch, quantile)
 
 
 def cv(sketch: LatencySketch) -> float | None:
-    """Coefficient of variation: standard deviation over mean, as the buckets tell it.
-
-    None without a counted bucket. What varies by less than a bucket's width reads as 0.
-    """
+    """Coefficient of variation (standard deviation over mean) from the buckets; None without any.
+    Variation within one bucket reads as 0."""
     total = sum([count for _, count in sketch.buckets])
     if not total:
         return None

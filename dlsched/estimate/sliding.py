@@ -1,7 +1,4 @@
-"""The sum of a sliding window of sketches, at the cost of what comes and goes alone.
-
-Owns the running counts. It must not know the time: the caller says when the oldest goes.
-"""
+"""Sum of a sliding window of sketches, at the cost of those added and dropped only."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ def in_order(counts: Mapping[int, int]) -> tuple[tuple[int, int], ...]:
 
 
 class SlidingSketch:
-    """What `merge` of the sketches added and not yet dropped would give, to the last digit."""
+    """Equals `merge` of the sketches added and not yet dropped, to the last digit."""
 
     def __init__(self) -> None:
         self._members: deque[LatencySketch] = deque()
@@ -31,11 +28,9 @@ class SlidingSketch:
         self._total: LatencySketch | None = LatencySketch()
 
     def __len__(self) -> int:
-        """How many sketches are in it."""
         return len(self._members)
 
     def add(self, sketch: LatencySketch) -> None:
-        """One more, the newest."""
         self._members.append(sketch)
         self._sums_s.append(sketch.sum_s)
         self._count += sketch.count
@@ -46,7 +41,7 @@ class SlidingSketch:
         self._total = None
 
     def drop(self) -> None:
-        """The oldest is no longer in it; IndexError when there is none."""
+        """Removes the oldest, as the caller decides by time; IndexError if there is none."""
         sketch = self._members.popleft()
         self._sums_s.popleft()
         self._count -= sketch.count
@@ -61,7 +56,6 @@ class SlidingSketch:
         self._total = None
 
     def copy(self) -> SlidingSketch:
-        """Another with the same in it."""
         other = SlidingSketch()
         other._members, other._sums_s = self._members.copy(), self._sums_s.copy()
         other._counts, other._count = self._counts.copy(), self._count
@@ -69,11 +63,10 @@ class SlidingSketch:
         return other
 
     def total(self) -> LatencySketch:
-        """All of them as one."""
         if self._total is None:
             self._total = LatencySketch(
                 count=self._count,
-                # Anew each time: seconds that are added and subtracted in turn would drift.
+                # Summed again each time: adding and subtracting seconds in turn would drift.
                 sum_s=math.fsum(self._sums_s),
                 buckets=in_order(self._counts),
                 errors=self._errors,

@@ -1,7 +1,7 @@
-"""Who gets how much: one policy a file or folder, and all that the author of a policy imports.
+"""The policies, one per file or folder, and the stable API for authors of policies.
 
-`from dlsched.policies import Decision, Limits, Snapshot` and so on: this face stays when modules
-behind it move. Inside the program a name is imported from the module that defines it.
+`from dlsched.policies import Decision, Limits, Snapshot` and so on keeps working when modules move.
+Inside the program a name is imported from the module that defines it.
 """
 
 from dlsched.estimate.evaluations import evaluations, reaches

@@ -1,7 +1,7 @@
-"""Trials that show how much CPU a job with a GPU can use, and the ceilings that come of them.
+"""Trials that measure how much CPU a job with a GPU can use, and the ceilings that follow.
 
-Owns what a policy is shown of such jobs, and that they are held to their ceilings. What one
-measurement tells is `estimate.response`'s. It must not divide what is left.
+This module changes what a policy sees of such jobs, and enforces their ceilings; the measurement
+itself is in `estimate.response`.
 """
 
 from __future__ import annotations
@@ -16,37 +16,35 @@ from dlsched.model.spec import Limits
 from dlsched.model.state import JobView, Snapshot
 
 MEASURED_EVERY_S = 5.0
-"""Longest time between two measurements of how the speed of jobs with GPUs answers to CPU."""
+"""Longest time between two measurements of how the speed of GPU jobs responds to CPU."""
 
 _SHORT_RATIO = 0.8
-"""Part of the node that is given out, from which on trials with fewer cores are worth it."""
+"""Fraction of the node given out, from which trials with fewer cores pay off."""
 _FULL_RATIO, _GETS_RATIO = 0.96, 0.9
-"""Part of the host's cores in use from which limits cannot all be had, and part of its limit that
-a job then uses if it has it."""
+"""Utilisation of the host from which limits cannot all be used, and fraction of its limit that a
+job then uses if it really has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTrials:
-    """What is known of every job with a GPU."""
+    """The responses of all jobs with a GPU."""
 
     responses: tuple[Response, ...] = ()
     wanted: tuple[tuple[str, float | None], ...] = ()
-    """Cores that the policy last wanted for jobs that are held to less, by job."""
+    """Cores that the policy last wanted for jobs with a ceiling, by job."""
 
     @property
     def ceilings(self) -> dict[str, float]:
-        """By job, the most cores that it may have."""
         return {
             one.name: one.ceiling_cores for one in self.responses if one.ceiling_cores is not None
         }
 
     @property
     def reasons(self) -> dict[str, str]:
-        """By job, why it is held, or is tried with fewer cores."""
         return {one.name: one.told for one in self.responses}
 
     def after(self, snapshot: Snapshot) -> CpuTrials:
-        """After one more measurement; a job that does not run keeps what is known of it."""
+        """The state after one more measurement; a job that does not run keeps its response."""
         known = {one.name: one for one in self.responses}
         node, running = snapshot.node, snapshot.running
         limits = (job.actual.cpu_cores for job in running)
@@ -66,11 +64,11 @@ class CpuTrials:
         return replace(self, responses=tuple(one for one in found if one is not None))
 
     def shown(self, snapshot: Snapshot) -> Snapshot:
-        """What the policy sees: the cores that each job can use as its ceiling, so that the policy
-        gives the rest to others, and the policy's own last answer as desired.
+        """The snapshot for the policy: the cores that a job can use are its ceiling, so that the
+        policy gives the rest to others, and the policy's own last decision is the desired state.
 
-        While a job is tried with fewer cores, nothing is shown of what it reports: the policy would
-        take the trial for an effect of its limits.
+        During a trial with fewer cores the job's reports are hidden: the policy would take the
+        effect of the trial for one of its own limits.
         """
         known = {
             one.name: one
@@ -92,8 +90,7 @@ class CpuTrials:
     def held(
         self, limits: Mapping[str, Limits], shown: Snapshot
     ) -> tuple[dict[str, Limits], CpuTrials]:
-        """The limits within the ceilings, whether the policy heeds them or not; and what it wanted
-        is remembered."""
+        """The limits cut to the ceilings, and the state with what the policy wanted."""
         ceilings, held = self.ceilings, dict(limits)
         for job in shown.running:
             if job.name in ceilings:
@@ -112,7 +109,7 @@ NO_TRIALS = CpuTrials()
 
 
 def _as_had(job: JobView) -> JobView:
-    """On a full host a job that does not get its limit has what it uses: its speed is of that."""
+    """The job with its use as its limit, if on a full host it does not get its limit."""
     limit, used = job.actual.cpu_cores, job.usage.window_cores
     if limit is None or used is None or used >= _GETS_RATIO * limit:
         return job

@@ -1,4 +1,4 @@
-"""The policy `fair`: everybody's part by weight. It must not look at progress or usage."""
+"""The policy `fair`: shares by weight, whatever progress or usage."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dlsched.policies.fair_share import fair_shares
 
 @dataclass(frozen=True, slots=True)
 class FairParameters:
-    """There is nothing to choose."""
+    """It has no parameters."""
 
 
 class FairPolicy:
     """Capacity divided by weight, within each job's own floor and ceiling.
 
-    What a job with a low ceiling cannot take goes to the others. It knows no targets: the share
-    changes only when jobs come, go, or change their weight or bounds.
+    What a job with a low ceiling cannot take goes to the others. Targets do not count: shares only
+    change when jobs arrive, leave, or change their weight or bounds.
     """
 
     Parameters: ClassVar[type[FairParameters]] = FairParameters
@@ -33,7 +33,6 @@ class FairPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """The fair share of every running job."""
         capacity, of = snapshot.node.capacity_cores, snapshot.resource
         shares = fair_shares(snapshot.running, capacity)
         weights = {job.name: job.spec.weight for job in snapshot.running}

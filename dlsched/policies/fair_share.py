@@ -1,7 +1,5 @@
-"""Capacity divided by weight: the fair share that policies and guards fall back on.
-
-Owns water-filling. It must not look at progress or usage: a fair share is earned by being there.
-"""
+"""Weighted fair shares by water-filling, used by policies and guards. Progress and usage do not
+count."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from dlsched.model.state import JobView
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one job may get of a division: between floor and ceiling, by weight in between."""
+    """What one job may get in a division: by weight, between floor and ceiling."""
 
     weight: float
     floor_cores: float
@@ -23,12 +21,12 @@ class Claim:
 
 
 def fair_shares(jobs: Iterable[JobView], capacity_cores: float) -> dict[str, float]:
-    """What each of these jobs gets of the capacity by weight, in cores."""
+    """The fair share of each of these jobs, in cores."""
     return water_fill(capacity_cores, {job.name: claim(job, capacity_cores) for job in jobs})
 
 
 def claim(job: JobView, capacity_cores: float) -> Claim:
-    """A job's claim by its spec; without a ceiling it may have all of the capacity."""
+    """The claim in the job's spec; without a ceiling it may get the whole capacity."""
     bounds = job.spec.bounds
     ceiling = capacity_cores if bounds.ceiling_cores is None else bounds.ceiling_cores
     ceiling = max(min(ceiling, capacity_cores), bounds.floor_cores)
@@ -36,10 +34,10 @@ def claim(job: JobView, capacity_cores: float) -> Claim:
 
 
 def water_fill(capacity_cores: float, claims: Mapping[str, Claim]) -> dict[str, float]:
-    """Divide by weight like water: everybody at one level per weight, save who is at a bound.
+    """Weighted water-filling: all jobs get the same per weight, except those at a floor or ceiling.
 
-    The sum is the capacity where floors and ceilings allow it. Floors hold even when they do not
-    fit (admission keeps that from happening), ceilings even when capacity is left.
+    The sum is the capacity where floors and ceilings allow it. Floors hold even if they do not fit
+    (admission prevents that), ceilings even if capacity is left.
     """
 
     def at(level: float) -> dict[str, float]:
@@ -51,7 +49,7 @@ def water_fill(capacity_cores: float, claims: Mapping[str, Claim]) -> dict[str, 
     def total(level: float) -> float:
         return math.fsum(at(level).values())
 
-    # The total grows with the level and bends only where a job meets one of its bounds.
+    # The total is piecewise linear in the level, with bends where a job reaches a bound.
     bends = sorted(
         {0.0}
         | {one.floor_cores / one.weight for one in claims.values()}

@@ -1,7 +1,6 @@
-"""A policy that is asked for the node's cores and for the time of each GPU that jobs share.
+"""Calls one policy for the node's cores and again for the time of each GPU that jobs share.
 
-Owns how one policy divides both by the same rules. It must not prefer one job to another: the
-policy does. The registry wraps every policy in it whose class variable `per_device` is not False.
+The registry wraps every policy in this, unless its class variable `per_device` is False.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _CPU = ""
 _FORM: Literal["per device"] = "per device"
 _BEFORE = {"cores", "gpus", "responses", "wanted"}
 _DUE_S = 1e-6
-"""What is due within so little is due now: rounding must not cost a cycle."""
+"""Tolerance for due times: rounding must not cost a cycle."""
 
 Inner = TypeVar("Inner")
 Value = TypeVar("Value")
@@ -38,16 +37,13 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class Part(Generic[Inner]):
-    """What is remembered of one thing that is divided."""
+    """The state of one resource: the policy's memory and last answer, valid until it is due."""
 
     device: str
     """UUID of a GPU, or empty for the node's cores."""
     memory: Inner | None = None
-    """The policy's own."""
     due_s: float = 0.0
-    """When the policy wants to be asked about it again."""
     why: tuple[tuple[str, str], ...] = ()
-    """Its last reasons, by job: they hold until it is asked again, as what follows does."""
     weights: tuple[tuple[str, float], ...] = ()
     outlooks: tuple[tuple[str, tuple[Forecast, ...]], ...] = ()
 
@@ -60,19 +56,18 @@ class PerDeviceMemory(Generic[Inner]):
     gpus: tuple[Part[Inner], ...] = ()
     trials: CpuTrials = NO_TRIALS
     form: Literal["per device"] = _FORM
-    """Tells it from a memory of the policy alone, which is kept where no job has a GPU."""
+    """Distinguishes it from the policy's own memory, which is kept where no job has a GPU."""
 
 
 def memory_kind(policy: Policy, plain: object) -> Any:
-    """The type of what was remembered under that policy: its own, or `PerDeviceMemory` of it."""
+    """The type of that memory: the policy's own, or `PerDeviceMemory` of it."""
     kind: Any = policy.Memory
     wrapped = isinstance(plain, Mapping) and plain.get("form") == _FORM
     return PerDeviceMemory[kind] if wrapped else kind
 
 
 def in_present_form(plain: object) -> object:
-    """What was remembered, as it is written now: the version before had no `form`, and no part of
-    its own for trials."""
+    """A stored memory in the present form: the last version had no `form` and no `trials`."""
     if not isinstance(plain, Mapping) or plain.keys() != _BEFORE:
         return plain
     trials = {"responses": plain["responses"], "wanted": plain["wanted"]}
@@ -80,21 +75,21 @@ def in_present_form(plain: object) -> object:
 
 
 def per_device(policy: Policy) -> Policy:
-    """The policy, asked for shared GPUs too unless it divides cores alone."""
+    """The policy, wrapped for shared GPUs unless it divides cores only."""
     # mypy takes class variables of a protocol from classes only; the wrapper has its policy's.
     return cast("Policy", PerDevice(policy)) if divides_gpus(policy) else policy
 
 
 def places(snapshot: Snapshot) -> int:
-    """How many times jobs are remembered: each once, and once more for each GPU that it shares."""
+    """Number of job records in memory: one for each job, and one for each GPU that it shares."""
     return len(snapshot.jobs) + sum(len(job.gpus) for job in snapshot.jobs if shares_gpus(job))
 
 
 class PerDevice:
-    """A policy that is asked as ever where no job has a GPU, and else for each shared GPU too.
+    """A policy that also divides the time of shared GPUs; without GPU jobs it is the policy alone.
 
-    A job on several shared GPUs gets the least of its shares. Each resource is asked about when the
-    policy's own interval for it has passed; until then its last answer and its reasons hold.
+    A job on several shared GPUs gets the least of its shares. The policy is called for a resource
+    when its own interval for it has passed; until then its last answer and reasons hold.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -105,7 +100,7 @@ class PerDevice:
         self.holds_at_target = holds_at_target(policy)
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """Cores and shares of every running job; the memory is the policy's own without GPUs."""
+        """Cores and shares of every running job; without GPU jobs, the policy's own decision."""
         before = memory if isinstance(memory, PerDeviceMemory) else None
         before = before or PerDeviceMemory(Part(_CPU, memory))
         if not any(job.gpus for job in snapshot.jobs):
@@ -136,7 +131,7 @@ class PerDevice:
     def _ask(
         self, seen: Snapshot, part: Part[Any], *, anyway: bool = False
     ) -> tuple[Part[Any], Decision | None]:
-        """The policy about one thing that is divided; None where that is not due."""
+        """The policy's decision for one resource; None if it is not due."""
         if not anyway and not seen.wakes and seen.now_s < part.due_s - _DUE_S:
             return part, None
         decision = self.policy.decide(seen, part.memory)
@@ -152,7 +147,6 @@ class PerDevice:
 
 
 def _of_present(values: Iterable[tuple[str, Value]], snapshot: Snapshot) -> dict[str, Value]:
-    """The values of jobs that are still there, by job."""
     names = {job.name for job in snapshot.jobs}
     return {name: value for name, value in values if name in names}
 
@@ -160,8 +154,8 @@ def _of_present(values: Iterable[tuple[str, Value]], snapshot: Snapshot) -> dict
 def _outlooks(
     snapshot: Snapshot, cores: Part[Any], gpus: Sequence[Part[Any]]
 ) -> dict[str, tuple[Forecast, ...]]:
-    """The forecasts by cores; for the latency of a service on shared GPUs, that of the first GPU
-    on which its target is not met, without numbers of cores."""
+    """The forecasts by job, from the division of cores. For a service on shared GPUs it is that of
+    the first GPU on which its target is not met, without numbers of cores."""
     by_cores = _of_present(cores.outlooks, snapshot)
     by_gpu: dict[str, tuple[Forecast, ...]] = {}
     for part in gpus:
@@ -181,7 +175,7 @@ def _outlooks(
 
 
 def _gpu_nodes(snapshot: Snapshot) -> dict[str, Snapshot]:
-    """Each GPU that is shared and can be used, as a node of what others on it leave."""
+    """Each usable shared GPU as a node, whose capacity is what foreign processes leave."""
     nodes: dict[str, Snapshot] = {}
     shared = shared_gpus(snapshot)
     for gpu in snapshot.node.gpus:
@@ -194,7 +188,7 @@ def _gpu_nodes(snapshot: Snapshot) -> dict[str, Snapshot]:
 def _limits(
     snapshot: Snapshot, cores: Decision | None, shares: Sequence[Decision], wanted: Iterable[str]
 ) -> dict[str, Limits]:
-    """Cores and share of every job that has a new answer for either; the other stays as desired."""
+    """Limits of every job with a new answer for cores or share; the other is its desired one."""
     given = cores.limits if cores is not None else {}
     jobs = {job.name: job for job in snapshot.running}
     limits: dict[str, Limits] = {}
@@ -209,7 +203,7 @@ def _limits(
 
 
 def _least(values: Sequence[float]) -> float:
-    """The least; a number that no policy may answer is returned instead, to be refused."""
+    """The minimum; an invalid number is returned instead, so that it is refused."""
     wrong = [value for value in values if not 0 <= value < math.inf]
     return wrong[0] if wrong else min(values)
 
@@ -217,7 +211,7 @@ def _least(values: Sequence[float]) -> float:
 def _why(
     snapshot: Snapshot, cores: Part[Any], gpus: Sequence[Part[Any]], trials: CpuTrials
 ) -> dict[str, str]:
-    """A sentence for each job: about its cores, its CPU trials, and its shares of GPUs."""
+    """The reasons of each job in one sentence: for its cores, its CPU trials, its GPU shares."""
     of_trials = trials.reasons
     reasons = {part.device: dict(part.why) for part in (cores, *gpus)}
     why: dict[str, str] = {}
@@ -232,6 +226,6 @@ def _why(
 
 
 def _sentence(parts: Sequence[str]) -> str:
-    """The reasons in one sentence; a beginning that they share is said once."""
+    """The reasons in one sentence, a common beginning only once."""
     head, _, _ = parts[0].partition(": ")
     return "; ".join([parts[0], *(part.removeprefix(f"{head}: ") for part in parts[1:])])

@@ -1,7 +1,4 @@
-"""A GPU that jobs share, seen as a node of capacity 1: what divides cores can divide its time.
-
-Owns that view, and the GPU's name in a reason. It must not divide anything itself.
-"""
+"""The view of a shared GPU as a node of capacity 1, so that a policy can divide its time."""
 
 from __future__ import annotations
 
@@ -14,17 +11,15 @@ from dlsched.model.spec import Bounds, JobSpec, Limits
 from dlsched.model.state import GpuView, JobState, JobView, NodeView, Snapshot, Usage
 
 GRAIN_SHARE = 0.01
-"""Steps in which shares are kept: finer ones no job could follow."""
+"""Step of shares: no job could follow finer ones."""
 _LEAST_SHARE = 0.05
 _ROUNDING = 1e-9
-"""Promises are sums of decimal fractions."""
+"""Tolerance for sums of decimal fractions."""
 
 
 def shares_gpus(job: JobView) -> bool:
-    """Whether its part of its GPUs' time is decided: it has no one of them alone, and reads it.
-
-    One that came to share them does so until it starts anew, whatever its file asks for by now.
-    """
+    """Whether the job's share of GPU time is decided: it has no GPU alone, and reads its share. A
+    job that shares its GPUs does so until it starts again, even if its file has changed."""
     told = job.actual.gpu_share is not None
     return bool(job.gpus) and (told or job.spec.bounds.floor_share < 1) and not job.adopted
 
@@ -37,10 +32,8 @@ def shared_gpus(snapshot: Snapshot) -> tuple[str, ...]:
 def as_node(
     snapshot: Snapshot, uuid: str, capacity: float = 1.0, foreign: float | None = None
 ) -> Snapshot:
-    """The GPU as a node, and the jobs that share it with its time in the place of cores.
-
-    Where files that were changed ask for more than all of it, each job's floor is its part of it.
-    """
+    """The GPU as a node, and the jobs that share it with shares of its time in place of cores.
+    Where changed files promise more than the whole GPU, floors are scaled down to it."""
     facts = [gpu.fact for gpu in snapshot.node.gpus if gpu.uuid == uuid]
     jobs = [
         _seen_so(job, uuid)
@@ -66,7 +59,7 @@ def as_node(
 
 
 def foreign_share(gpu: GpuView, jobs: Iterable[JobView]) -> float | None:
-    """Part of its time that is used by others than the jobs that share it; None: not measured."""
+    """Fraction of GPU time used by processes other than the jobs that share it; None: unknown."""
     ours = {job.container_id for job in jobs if gpu.uuid in job.gpus and shares_gpus(job)}
     foreign = [one for one in gpu.fact.processes if one.container_id not in ours]
     if gpu.fact.busy_ratio is None or any(one.busy_ratio is None for one in foreign):
@@ -78,7 +71,7 @@ def foreign_share(gpu: GpuView, jobs: Iterable[JobView]) -> float | None:
 def starts_on(
     uuid: str, starts: Sequence[JobSpec], placements: Mapping[str, tuple[str, ...]]
 ) -> list[JobSpec]:
-    """The jobs about to start that will share that GPU, as they are on its `as_node`."""
+    """The jobs about to start that will share that GPU, in the form of `as_node`."""
     return [
         replace(spec, bounds=_bounds(spec.bounds))
         for spec in starts
@@ -87,7 +80,6 @@ def starts_on(
 
 
 def gpu_name(snapshot: Snapshot, uuid: str) -> str:
-    """What a person calls it."""
     fact = next((gpu.fact for gpu in snapshot.node.gpus if gpu.uuid == uuid), None)
     if fact is None:
         return uuid
@@ -95,10 +87,8 @@ def gpu_name(snapshot: Snapshot, uuid: str) -> str:
 
 
 def of_gpu(reason: str, name: str) -> str:
-    """The reason with the name of the GPU that it is about, unless it names it already.
-
-    A policy that knows cores alone writes of its time as of one core: that is said then.
-    """
+    """The reason with the GPU's name in front, unless it contains it. A policy that only knows
+    cores writes of GPU time as of one core; that is explained then."""
     if not reason or name in reason:
         return reason
     scale = " (1 core is all of its time)" if " core" in reason else ""
@@ -106,13 +96,13 @@ def of_gpu(reason: str, name: str) -> str:
 
 
 def in_steps(share: float, floor_share: float) -> float:
-    """In whole steps, rounded down so that sums still hold, but to what is promised."""
+    """The share in whole steps, rounded down so that sums still fit, at least the floor."""
     steps = math.floor(share / GRAIN_SHARE + 1e-6)
     return max(round(steps * GRAIN_SHARE, 2), floor_share)
 
 
 def same_share(a: float | None, b: float | None) -> bool:
-    """Equal but for rounding (None: not divided)."""
+    """Whether shares are equal up to rounding (None: not divided)."""
     if a is None or b is None:
         return a is b
     return abs(a - b) < GRAIN_SHARE / 100
@@ -120,10 +110,10 @@ def same_share(a: float | None, b: float | None) -> bool:
 
 def _seen_so(job: JobView, uuid: str) -> JobView:
     bounds, usage, actual = _bounds(job.spec.bounds), job.usage, job.actual.gpu_share
-    if uuid not in job.gpus:  # it is kept for it, while it moves
+    if uuid not in job.gpus:  # the GPU is reserved for the job while it moves
         job = replace(job, state=JobState.MOVING)
     if actual is None and not job.runs:
-        actual = bounds.floor_cores  # it holds what it is promised, not all
+        actual = bounds.floor_cores  # it holds its promised share, not the whole GPU
     return replace(
         job,
         spec=replace(job.spec, bounds=bounds),

@@ -1,4 +1,4 @@
-"""The policy `none`: observe only. It must not set a ceiling on anything."""
+"""The policy `none`: observe only."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dlsched.model.state import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class NoneParameters:
-    """There is nothing to choose."""
+    """It has no parameters."""
 
 
 class NonePolicy:
-    """Plain Docker: no ceiling for anyone, the kernel divides; measured and shown all the same.
+    """Plain Docker: no ceilings, the kernel divides; jobs are still measured and shown.
 
-    The baseline of every comparison. A ceiling that the job's own spec sets still holds: bounds
-    are the user's word, and the guards keep it.
+    The baseline of every comparison. A ceiling in a job's own spec still holds: guards enforce the
+    user's bounds.
     """
 
     Parameters: ClassVar[type[NoneParameters]] = NoneParameters
@@ -32,7 +32,6 @@ class NonePolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """No ceiling for any running job."""
         return Decision(
             limits={job.name: Limits() for job in snapshot.running},
             why={job.name: "plain Docker: no ceiling" for job in snapshot.running},

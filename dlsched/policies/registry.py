@@ -1,8 +1,7 @@
-"""Finds policies by name. It must not decide anything itself.
+"""Finds policies by name.
 
-A user's own policy joins as an entry point of the group `dlsched.policies`, or is named
-`module:Class`. Wherever a policy is named, its parameters may stand behind the name:
-`dqoes?gain=0.1&backoff=1`.
+A user's own policy is an entry point of the group `dlsched.policies`, or is named `module:Class`.
+Wherever a policy is named, parameters may follow the name: `dqoes?gain=0.1&backoff=1`.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ _GONE = {
     "dlsched.tiers": ("evaluations", "reaches"),
     "dlsched.units": ("render_cores", "render_seconds", "same_cores"),
 }
-"""What policies imported from modules that are no more, as it is imported now."""
+"""Modules that no longer exist, and the present imports of the names in them."""
 
 _RENAMED = {"Outlook": "Forecast", "OutlookKind": "ForecastKind", "pour": "water_fill"}
 
 
 def known() -> dict[str, str]:
-    """Every installed policy: its name, the first line of its docstring, and what it divides."""
+    """Every installed policy by name: the first line of its docstring, and what it divides."""
     return {point.name: _summary(point) for point in sorted(_points(), key=lambda p: p.name)}
 
 
 def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
-    """The policy of that name, or of `module:Class`, with these parameters and those in `spelled`.
+    """The policy of `spelled`, with its parameters and those of `options`.
 
-    `spelled` is `NAME` or `NAME?key=value&key=value`. Raises PolicyError in one line: an unknown
-    name tells the known ones, an unknown or ill-typed parameter tells the right ones.
+    `spelled` is `NAME` or `NAME?key=value&key=value`; NAME may be `module:Class`. Raises
+    PolicyError in one line, which lists the known names or parameters, or gives the right type.
     """
     name, written = split(spelled)
     cls = _find(name)
@@ -109,7 +108,7 @@ def _summary(point: EntryPoint) -> str:
 
 
 def _instead(error: ImportError | AttributeError) -> str:
-    """What to import instead, where it was one of our modules that lacks a name, or is none."""
+    """A hint on what to import instead, if a module or name of dlsched is missing; else empty."""
     if isinstance(error, ImportError):
         module = error.name or ""
         found = re.match(r"cannot import name '(\w+)'", str(error))

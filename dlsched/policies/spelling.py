@@ -1,7 +1,4 @@
-"""A policy with its parameters in one word: `NAME?key=value&key=value`.
-
-Owns the spelling. It must not know any policy: what a value means, the parameter's default tells.
-"""
+"""Parser of a policy with its parameters: `NAME?key=value&key=value`."""
 
 from __future__ import annotations
 
@@ -13,10 +10,8 @@ from dlsched.model.errors import PolicyError
 
 
 def split(spelled: str) -> tuple[str, Mapping[str, str]]:
-    """The name (or `module:Class`), and its parameters as they are written.
-
-    Raises PolicyError for what is no `key=value`, and for a key that comes twice.
-    """
+    """The name (or `module:Class`), and the values as text. Raises PolicyError for an item that is
+    not `key=value`, and for a repeated key."""
     name, asks, query = spelled.partition("?")
     written: dict[str, str] = {}
     for item in query.split("&") if asks else ():
@@ -32,10 +27,8 @@ def split(spelled: str) -> tuple[str, Mapping[str, str]]:
 
 
 def typed(words: str, default: object) -> object:
-    """The value of these words, of the kind of the parameter's default.
-
-    Raises ValueError naming the kind that was meant.
-    """
+    """The value of this text, of the type of the parameter's default. Raises ValueError, which
+    names the expected type."""
     if isinstance(default, bool):
         if words not in ("true", "false"):
             raise ValueError("must be true or false")
@@ -44,7 +37,7 @@ def typed(words: str, default: object) -> object:
         kind = type(default)
         value: float = math.nan
         with suppress(ValueError):
-            # A whole number can be larger than any that one can reckon with.
+            # An integer can be too large for a float.
             if math.isfinite(float(words)):
                 value = kind(words)
         if "_" in words or math.isnan(value):

@@ -1,1 +1,1 @@
-"""How a service's latency answers to CPU: `law` says how, `update` learns it."""
+"""Model of a service's latency over its CPU: `law` is the model, `update` learns it."""

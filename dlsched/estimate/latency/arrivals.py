@@ -1,12 +1,10 @@
-"""How many requests a second a service is asked for, and whether being slower makes it fewer.
+"""Estimate of a service's arrival rate, and of its dependence on latency.
 
-Requests that came in a look are those that were answered and those by which more are waiting. An
-open loop is asked as often however slow it is. In a closed loop of N clients, each of which thinks
-Z before it asks again, the time between requests is (Z + latency) / N: it grows with latency. So
-the line through (latency, time between requests) tells them apart: it is level for an open loop,
-and for a closed one it says how often it is asked at any latency.
-
-Owns that line. It must not know cores.
+The arrivals in a sample are the requests answered plus the growth of requests in flight. In an open
+loop the rate does not depend on latency. In a closed loop of N clients with think time Z, the time
+between requests is (Z + latency) / N, so it grows with latency. A straight line fitted to (latency,
+time between requests) shows which it is: for an open loop it is level, for a closed loop it
+predicts the rate at any latency.
 """
 
 from __future__ import annotations
@@ -17,22 +15,22 @@ from dataclasses import dataclass, replace
 from dlsched.estimate.tuning import CLEARLY, SIGMAS
 
 _REMEMBERED_S = 60.0
-"""Older looks fade: offered load changes within minutes. Half or twice as much: see `open-loop`."""
+"""Time constant of fading: offered load changes within minutes. For half and twice as much see the
+benchmark `open-loop`."""
 _STRETCH_S, _STRETCHES = 4.0, 3
-"""Offered load has changed when this many stretches in a row show it. A burst of 5 s fills at most
-two of them, and bursts must not change what a service is expected to be asked for."""
+"""Debounce: offered load has grown when so many stretches in a row show it. A burst of 5 s fills at
+most two of them, and must not change the expected rate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A few seconds of requests: how many came, in how long, and their summed mean latency."""
+    """Requests that arrived in a few seconds, and the sum of their samples' mean latencies."""
 
     requests: float = 0.0
     span_s: float = 0.0
     latency_s: float = 0.0
 
     def plus(self, other: Stretch) -> Stretch:
-        """Both together."""
         return Stretch(
             self.requests + other.requests,
             self.span_s + other.span_s,
@@ -45,7 +43,7 @@ _NOTHING = Stretch()
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What was seen, faded: sums over requests of their looks' mean latency and spacing."""
+    """Faded sums for the least squares: over requests, their sample's mean latency and spacing."""
 
     requests: float = 0.0
     span_s: float = 0.0
@@ -53,17 +51,17 @@ class Arrivals:
     latency_square: float = 0.0
     product: float = 0.0
     in_flight: int = 0
-    """At the end of the last look."""
+    """At the end of the last sample."""
     now: Stretch = _NOTHING
-    """The stretch that has begun."""
+    """The present, unfinished stretch."""
     more: Stretch = _NOTHING
-    """The last whole stretches, as far back as all show clearly more requests than remembered; not
-    the first of them, in which that began."""
+    """Sum of the last stretches in a row that all show clearly more requests than expected, without
+    the first, in which the growth began."""
     more_count: int = 0
-    """How many these are, with the first."""
+    """Number of these, including the first."""
 
     def after(self, answered: int, mean_s: float, elapsed_s: float, in_flight: int) -> Arrivals:
-        """What is known after a look: so many answers that took `mean_s` in the mean."""
+        """The estimate after a sample with `answered` requests of mean latency `mean_s`."""
         came = float(max(answered + in_flight - self.in_flight, 0))
         if elapsed_s <= 0.0:
             return self
@@ -82,8 +80,8 @@ class Arrivals:
         return found if found.now.span_s < _STRETCH_S else found._after_stretch()
 
     def _after_stretch(self) -> Arrivals:
-        """It, with the stretch that is over compared. Where offered load has grown, older looks are
-        forgotten at once; where it has shrunk, they fade: nobody waits for that."""
+        """The estimate at the end of a stretch. Where offered load has grown, older samples are
+        dropped immediately; where it has shrunk they fade, since that is not urgent."""
         if not self._is_more(self.now):
             return replace(self, now=_NOTHING, more=_NOTHING, more_count=0)
         more = self.more.plus(self.now) if self.more_count else _NOTHING
@@ -100,8 +98,8 @@ class Arrivals:
         )
 
     def _is_more(self, stretch: Stretch) -> bool:
-        """Whether clearly more requests came than remembered, and not since they took less time: a
-        closed loop asks more often while it is faster."""
+        """Whether clearly more requests arrived than expected, and not because latency fell: a
+        closed loop sends more requests when it is served faster."""
         expected = self.requests / self.span_s * stretch.span_s
         least = max(CLEARLY * expected, expected + 0.5 * SIGMAS * math.sqrt(expected))
         if stretch.requests <= least:
@@ -110,7 +108,7 @@ class Arrivals:
 
     @property
     def _per_client(self) -> float:
-        """Slope of the line: 1 / N; 0 where it is level, as far as is known."""
+        """Slope of the line, 1 / N; 0 if it is not significantly above 0 (open loop)."""
         if self.requests <= 0.0:
             return 0.0
         mean_s = self.latency_s / self.requests
@@ -119,12 +117,12 @@ class Arrivals:
             return 0.0
         slope = (self.product - self.span_s * mean_s) / spread
         error = self.span_s / self.requests / math.sqrt(spread)
-        # Clients that do not think at all make the steepest line that there can be.
+        # Upper bound: clients without think time.
         steepest = self.span_s / self.latency_s
         return min(slope, steepest) if slope > SIGMAS * error else 0.0
 
     def rate_per_s(self, latency_s: float) -> float:
-        """Requests a second that come while it takes so long; 0: none is known."""
+        """Arrivals a second at that latency; 0: unknown."""
         if self.span_s <= 0.0 or self.requests <= 0.0:
             return 0.0
         slope = self._per_client

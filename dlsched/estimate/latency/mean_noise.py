@@ -1,11 +1,9 @@
-"""What the mean of a look's requests varies by, learned from how looks that follow differ.
+"""Estimate of the noise of a sample's mean latency, from the differences of successive samples.
 
-Requests of a closed loop that share a quota's periods take turns: some wait for the next period and
-some do not, so they vary by much more than their mean does. With s the deviation of the logarithm
-of a look's mean, times the square root of its requests n, two looks that follow differ by s
-sqrt(1 / n + 1 / n') in the mean square; a law that slowly changes hardly adds to that.
-
-Owns that estimate. It must not know what the mean is held against.
+Requests of a closed loop alternate within a quota's periods: some wait for the next period, some do
+not, so single requests vary much more than their mean. Let s be the standard deviation of the
+logarithm of a sample's mean, times the square root of its requests n. Then two successive samples
+differ by s sqrt(1 / n + 1 / n') in root mean square; a slow change of the law adds little to that.
 """
 
 from __future__ import annotations
@@ -18,30 +16,30 @@ from dlsched.estimate.tuning import LOOK_WEIGHT, LOOKS, SIGMAS
 
 @dataclass(frozen=True, slots=True)
 class MeanNoise:
-    """The estimate, and the look before."""
+    """The estimate (`square` is s squared), and the previous sample."""
 
     square: float = 0.0
     looks: float = 0.0
     last_off: float = 0.0
-    """Logarithm of the last mean over what it should be."""
+    """Logarithm of the previous mean over its prediction."""
     last_count: int = 0
-    """Its requests; 0: it tells nothing of the next."""
+    """Requests of the previous sample; 0: it cannot be compared with the next."""
 
     def believed(self, variation: float) -> float:
-        """s, where requests vary by that part of their mean."""
+        """s; with few samples it is drawn to `variation`, that of independent requests."""
         told = min(LOOK_WEIGHT * self.looks, 1.0)
         return math.sqrt(told * self.square + (1.0 - told) * variation * variation)
 
     def after(self, off: float, count: int, believed: float) -> MeanNoise:
-        """It after a look at so many requests, off by so much, where that s is believed."""
+        """The estimate after a sample of `count` requests whose logarithm is `off`."""
         if not self.last_count:
             return MeanNoise(self.square, self.looks, off, count)
-        # A pause is no noise.
+        # Outliers are cut off: a pause is no noise.
         most = SIGMAS**2 * believed * believed
         drawn = (off - self.last_off) ** 2 / (1.0 / count + 1.0 / self.last_count)
         looks = min(self.looks, LOOKS) + 1.0
         return MeanNoise(self.square + (min(drawn, most) - self.square) / looks, looks, off, count)
 
     def interrupted(self) -> MeanNoise:
-        """It after a look that tells nothing of means."""
+        """The estimate after a sample that is not comparable."""
         return MeanNoise(self.square, self.looks) if self.last_count else self

@@ -1,4 +1,4 @@
-"""What one update of a service's latency model rests on."""
+"""The observation by which a service's latency model is updated."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from dlsched.model.facts import LatencySketch
 
 
 class Seen(NamedTuple):
-    """What was observed of a service between two of its reports."""
+    """Observation of a service between two of its reports."""
 
     sketch: LatencySketch
     """At least one request."""
     cpu_core_s: float | None
-    """CPU time used for them; None: unread, or other requests' reports are missing."""
+    """CPU time of these requests; None: unread, or some reports of requests are missing."""
     elapsed_s: float
     ceiling_cores: float | None
     """None: it had no ceiling."""
     throttled: bool
-    """The ceiling held it back all along."""
+    """The ceiling was binding all the time."""
     free: bool
-    """Neither the ceiling nor others held it back at any time."""
+    """Neither the ceiling nor other jobs slowed it down at any time."""
     steady: bool
-    """It was under that one ceiling all along, if perhaps held back by others."""
+    """One ceiling applied all the time; other jobs may have slowed it down."""
     in_flight: int
     used_cores: float | None = None
-    """Mean cores, where the CPU time of just these requests is not known."""
+    """Mean use, also where the CPU time of exactly these requests is unknown."""

@@ -1,4 +1,4 @@
-"""A quantile of latency over its mean."""
+"""The ratio of a latency quantile to the mean, learned by stochastic approximation (see `law`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LOG_GROWTH = math.log(GROWTH)
 def tail_step(
     sketch: LatencySketch, predicted_s: float, spread: float, tail_log: float, quantile: float
 ) -> float:
-    """By how much these requests alone would move the quantile's factor, as a logarithm."""
+    """The Robbins-Monro step of the quantile factor's logarithm, before the gain."""
     z, density = normal_quantile(quantile)
     log_s = math.log(predicted_s / UNIT_S) + z * spread - spread * spread / 2.0 + tail_log
     edge = log_s / LOG_GROWTH
@@ -29,7 +29,7 @@ def tail_step(
 
 @lru_cache(maxsize=64)
 def normal_quantile(quantile: float) -> tuple[float, float]:
-    """The standard normal's quantile, and its density there."""
+    """The quantile of the standard normal, and the density there."""
     normal = NormalDist()
     z = normal.inv_cdf(min(max(quantile, 1e-4), 1.0 - 1e-4))
     return z, normal.pdf(z)

@@ -1,4 +1,4 @@
-"""A service's latency model after a first and after each later report."""
+"""Updates a service's latency model (`law`) by each report."""
 
 from __future__ import annotations
 
@@ -27,32 +27,30 @@ _MOST_SPREAD = 3.0
 
 
 class Learning(NamedTuple):
-    """Parts of the model's updating that can be switched off, to see what they are worth."""
+    """Parts of the update that can be switched off for comparison (ablation)."""
 
     trim: bool = True
-    """Whether the waiting follows for ever, as an integral action."""
+    """Whether the wait follows measurements without end, as an integral action."""
     forgetting: bool = True
-    """Whether another load is noticed."""
+    """Whether a change of load is detected."""
 
 
 WHOLE = Learning()
 
 
 def first(seen: Seen) -> LatencyModel | None:
-    """The model after a first look; None: it tells nothing of work.
-
-    It says nothing of the law: whatever starts beside it, a full host is what is seen first.
-    """
+    """The model after the first observation (None: no CPU time or latency): only the work, not the
+    wait, since other jobs often start at the same time and the host is full."""
     mean_s = seen.sketch.mean_s
     if not mean_s or not seen.cpu_core_s:
         return None
-    # Of a closed loop of one client it is known how long its requests took together; the first
-    # line was perhaps begun late.
+    # In a closed loop of one client, latencies should sum to the elapsed time; a smaller sum means
+    # that the first report began late.
     late = seen.sketch.sum_s / seen.elapsed_s if seen.in_flight == 1 else 1.0
     late = late if MOSTLY <= late < 1.0 else 1.0
     return LatencyModel(
         work_core_s=max(late * seen.cpu_core_s / seen.sketch.count, LEAST_CORE_S),
-        # It may hold what a service computed at its start.
+        # Bounded, since the CPU time may include the start-up.
         requests=min(seen.sketch.count, FEW_REQUESTS),
         in_service_s=seen.sketch.sum_s,
         span_s=late * seen.elapsed_s,
@@ -64,7 +62,7 @@ def first(seen: Seen) -> LatencyModel | None:
 def updated(
     model: LatencyModel, seen: Seen, quantile: float | None, learning: Learning = WHOLE
 ) -> LatencyModel:
-    """The model after these reports."""
+    """The model after one more observation; `law` explains each step."""
     sketch, count = seen.sketch, seen.sketch.count
     mean_s = sketch.sum_s / count
     if mean_s <= 0.0:
@@ -73,9 +71,9 @@ def updated(
     mean_s /= said.claim_ratio
 
     noise = model.noise
-    # Requests that follow each other are alike: their mean varies by more than chance has.
+    # Successive requests are correlated: their mean varies more than that of independent ones.
     varies, remembered = CLEARLY * noise, remembered_requests(noise)
-    # Requests that it takes to believe in a wait as much as in none.
+    # Weight, in requests, of the prior that a request waits for nothing.
     prior = min(FEW_REQUESTS, (noise / LITTLE) ** 2)
     work, requests, loads, work_page, lag = _worked(model, seen, noise, remembered)
     fixed, settled, width = model.fixed_s, model.settled, model.widest_cores
@@ -141,7 +139,7 @@ def updated(
 
 
 def _work_core_s(seen: Seen) -> float | None:
-    """CPU work of a request by this look alone; None: unread."""
+    """CPU work of a request by this observation alone; None: unread."""
     if seen.cpu_core_s is not None:
         return seen.cpu_core_s / seen.sketch.count
     if seen.used_cores is None or seen.sketch.mean_s is None:
@@ -150,14 +148,14 @@ def _work_core_s(seen: Seen) -> float | None:
 
 
 class _Said(NamedTuple):
-    """What a service says of its requests in service, and what that says of its latencies."""
+    """Concurrency of a service by its reports, and how far its latencies agree with that."""
 
     in_service_s: float
     span_s: float
     clients: Clients
     claim_ratio: float
     sharing: float
-    """How many requests share a ceiling."""
+    """Number of requests that share a ceiling."""
 
 
 def _said(model: LatencyModel, seen: Seen) -> _Said:
@@ -179,7 +177,7 @@ def _said(model: LatencyModel, seen: Seen) -> _Said:
 def _worked(
     model: LatencyModel, seen: Seen, noise: float, remembered: float
 ) -> tuple[float, float, int, PageTest, Lag]:
-    """Work of a request, what that rests on, how often it has changed, Page's sum, and the lag."""
+    """Work of a request, the requests it rests on, count of loads, Page's sum, and the lag."""
     work, requests, loads = model.work_core_s, model.requests, model.loads
     page = PageTest(model.work_drift, model.work_drift_core_s, model.work_drift_requests)
     lag = model.lag
@@ -199,11 +197,11 @@ def _worked(
     else:
         lag = replace(lag, used_cores=None)
     observed = max(observed, LEAST_CORE_S)
-    # A request that began before the look, or ends after it, computes partly outside of it.
+    # A request that crosses either end of the sample computes partly outside of it.
     error = math.sqrt(square * (1.0 / count + 1.0 / requests) + EDGE / count**2 + unsure)
     off = math.log(observed / work) / (error + 0.5 * FINE)
     page = page.after(off, observed * count, count)
-    # A look of which little is sure neither adds much nor makes older ones fade much.
+    # A sample with a large error neither adds much nor makes older ones fade much.
     counts = count * square / (square + unsure * count)
     requests *= min(1.0, remembered / (requests + counts))
     work += (observed - work) * counts / (requests + counts)
@@ -211,14 +209,12 @@ def _worked(
 
 
 def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
-    """Whether a line came too late for this look, or two for the time of one.
-
-    The requests of one client follow each other: how long they took together tells.
-    """
+    """Whether a report came too late for this sample, or two came in it. The requests of one
+    client follow each other, so the sum of their latencies shows it."""
     usual_s, sum_s, count = model.in_service * seen.elapsed_s, seen.sketch.sum_s, seen.sketch.count
     if not model.is_one_client or seen.cpu_core_s is None or usual_s <= 0.0:
         return False
-    # One request more or less is in a look by chance.
+    # The number of requests in a sample varies by one by chance.
     if abs(sum_s - usual_s) <= CLEARLY * sum_s / count:
         return False
     off = math.log(max(sum_s / usual_s, LEAST_CORE_S))
@@ -226,7 +222,7 @@ def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
 
 
 def _spread(model: LatencyModel, sketch: LatencySketch) -> tuple[float, float]:
-    """Standard deviation of the logarithm of latency, and what it rests on."""
+    """Standard deviation of the logarithm of latency, and the requests it rests on."""
     spread, requests, count = model.spread, model.spread_requests, sketch.count
     if count <= 2 or not sketch.buckets:
         return spread, requests

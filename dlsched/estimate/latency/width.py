@@ -1,4 +1,4 @@
-"""The CPU that a request can use at once, and what it waits beside it."""
+"""Estimate of a request's parallelism, and of the time that it waits for other things than CPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dlsched.estimate.latency.observed import Seen
 from dlsched.estimate.tuning import CLEARLY, FINE, LITTLE
 
 _LEAST_CORES, LEAST_CORE_S = 1e-4, 1e-9
-"""No ceiling and no work of a request is reckoned with below these."""
+"""Lower bounds of ceilings and of the work of a request."""
 
 
 def effective_cores(ceiling: float | None, width: float | None) -> float | None:
@@ -26,7 +26,8 @@ def wait_and_width(
     width: float | None,
     remembered: float,
 ) -> tuple[float, float, float | None]:
-    """Waiting, what it rests on, and the width."""
+    """The wait, the requests it rests on, and the parallelism, by the formulas in `law`: the wait
+    where the ceiling binds, the parallelism where it does not."""
     count, ceiling = seen.sketch.count, seen.ceiling_cores
     gain = count / (count + settled + prior)
     held = effective_cores(ceiling, width)
@@ -37,7 +38,7 @@ def wait_and_width(
             held = max(ceiling, _LEAST_CORES)
         fixed += gain * (mean_s - law / held - fixed)
         return fixed, min(settled + count, remembered), width
-    # Busy all the time it uses what it can, and CPU time has less noise than latencies have.
+    # A busy service uses all that it can, and CPU time is less noisy than latency.
     used = law / mean_s
     if seen.in_flight == 1 and seen.cpu_core_s is not None and seen.elapsed_s > 0.0:
         used = seen.cpu_core_s / seen.elapsed_s

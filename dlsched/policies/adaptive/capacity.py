@@ -1,8 +1,4 @@
-"""How many cores the jobs can really have together, for the policy `adaptive`.
-
-Owns that belief and what it is drawn from: what jobs use and what others use on the host. It must
-not divide anything.
-"""
+"""Estimate of how many cores the jobs can really have together, for the policy `adaptive`."""
 
 from __future__ import annotations
 
@@ -16,21 +12,18 @@ from dlsched.model.state import Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What there is to divide."""
-
     cores: float
     saturated: bool = False
-    """Whether the host is full without its trainings, who make way for everybody: then a job may
-    get less than its ceiling says."""
+    """Whether the host is full even without its trainings, which yield to all other jobs: a job may
+    then get less than its ceiling."""
 
 
 def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
-    """What can be had, after what was believed before (None: nothing).
+    """The capacity now, given the last estimate (None: there is none).
 
-    While the host has idle CPU the node's capacity is believed in, step by step after a shortage.
-    Without any, jobs can have together what they use now and a little more, since that little must
-    be tried to be noticed, but not what the system itself uses. A use that cannot be read says
-    nothing.
+    While the host has idle CPU it is the node's capacity, regained step by step after a shortage.
+    On a full host it is the jobs' present use plus a tenth: CPU that becomes free is only noticed
+    when it is tried. CPU that the system itself uses is left out. Uses that cannot be read count 0.
     """
     node = snapshot.node
     used_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.jobs)
@@ -43,9 +36,9 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
         cores = min(cores, MARGIN * used_cores, node.cores - system_cores)
     elif before_cores is not None:
         idle_cores = max(node.cores - busy_cores, 0.0)
-        # Others may come back for the rest of what is idle.
+        # Other processes may take the rest of the idle CPU again.
         cores = min(cores, max(MARGIN * before_cores, used_cores + MOSTLY * idle_cores))
-    # What others use is never the same, and each change of it is one of everybody's ceilings.
+    # Dead band: foreign use always varies, and each change of capacity would change all ceilings.
     if before_cores is not None and abs(cores - before_cores) < FINE * before_cores:
         cores = min(before_cores, node.capacity_cores)
     floors_cores = math.fsum(job.spec.bounds.floor_cores for job in snapshot.jobs if job.runs)

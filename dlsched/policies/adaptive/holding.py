@@ -1,9 +1,8 @@
-"""Trainings held back while a service misses its target and weights do not help it.
+"""Holds trainings back while a service misses its target although its weight is higher.
 
-Weights compare containers under one parent control group only, and say nothing of caches, memory
-bandwidth and shared cores. So a service can miss its target beside trainings although it comes
-first. Owns when trainings are held for it, by how much, and when that ends. It must not divide
-cores between services, nor rank trainings.
+Weights only compare containers under one parent control group, and do not divide caches, memory
+bandwidth or shared cores. So a service can miss its target because of trainings. This module
+decides when trainings are held back, by how much, and when that ends.
 """
 
 from __future__ import annotations
@@ -20,57 +19,54 @@ from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.services.model import ServiceMemory
 
 _STEP_RATIO = 0.5
-"""Each further step leaves trainings this part of what they had."""
+"""Each further step leaves trainings this fraction of their cores."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lack:
-    """A service that misses a target which it should meet."""
+    """A service that misses a target for which it has room."""
 
     name: str
     adopted: bool
     latency_s: float
     target_s: float
     waits: bool = True
-    """Whether its waiting for CPU is part of that latency, or nobody knows."""
+    """Whether waiting for CPU contributes to that latency; also true where that is unknown."""
 
     @property
     def ratio(self) -> float:
-        """Latency over target."""
         return self.latency_s / self.target_s
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """How far trainings are held back, and what that has brought."""
+    """How far trainings are held back, and whether that has helped."""
 
     steps: int = 0
-    """0: not at all."""
     since_s: float = 0.0
-    """When the last step was taken."""
+    """Time of the last step."""
     ratio: float = 0.0
-    """Latency over target of the worst service then; 0: none lacked."""
+    """Latency over target of the worst service then; 0: none missed its target."""
     lacks: tuple[Lack, ...] = ()
-    """For whom: the worst of own and of adopted services."""
+    """The services it helps: the worst of our own and the worst of the adopted ones."""
     left_cores: float = 0.0
-    """What the services left to trainings when it began, all ceilings together."""
+    """Cores that services left to all trainings together when the hold began."""
     again_s: float = 0.0
-    """Not before then: it was in vain."""
+    """No new hold before this time, since the last one did not help."""
     unexplained_s: float | None = None
-    """Since when services lack that do not wait for CPU."""
+    """Since when services miss targets without waiting for CPU."""
     busiest_cores: float = 0.0
-    """The most that services used together in one look of the last window."""
+    """The most that services used together in one sample of the last window, at `busiest_s`."""
     busiest_s: float = 0.0
-    """When that was."""
 
     def after(self, services_cores: float, now_s: float, window_s: float) -> Hold:
-        """It, with what the services use now."""
+        """The hold with the peak use of the window updated by the services' present use."""
         if services_cores < self.busiest_cores and now_s - self.busiest_s < window_s:
             return self
         return replace(self, busiest_cores=services_cores, busiest_s=now_s)
 
     def explains(self, cores: float) -> bool:
-        """Whether services that miss their targets on so many cores were in each other's way."""
+        """Whether services were so busy on these cores that they slowed each other down."""
         return self.busiest_cores > ROOM_RATIO * cores
 
 
@@ -79,17 +75,16 @@ NOT_HELD = Hold()
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What holds trainings back; mappings are by job."""
+    """How each training is held back; mappings are by job, ceilings in cores."""
 
     ceilings: Mapping[str, float] = field(default_factory=dict)
-    """In cores."""
     behind: Collection[str] = ()
-    """Those that go to the kernel's idle class."""
+    """Trainings that go to the kernel's idle class."""
     why: Mapping[str, str] = field(default_factory=dict)
 
 
 def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[Lack]:
-    """The services that miss targets which there is room for, the worst first."""
+    """Services without a ceiling that miss a target for which there is room, the worst first."""
     memory = {one.name: one for one in known}
     found = []
     for job in serving:
@@ -108,7 +103,7 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
 
 
 def _waits(wait_ratio: float | None, in_flight: float) -> bool:
-    """Whether requests, so many at a time, wait for CPU for a part of latency that is felt."""
+    """Whether waiting for CPU is a noticeable part of latency with so many requests in flight."""
     return wait_ratio is None or wait_ratio > LITTLE * min(in_flight, 1.0)
 
 
@@ -120,8 +115,11 @@ def stepped(
     now_s: float,
     window_s: float,
 ) -> Hold:
-    """The hold after another look. `left_cores`: the node's without what its services use in the
-    mean; `window_s`: how far back the latencies reach."""
+    """The hold after this cycle: one step more, one step less, unchanged or released.
+
+    `left_cores`: the node's cores less the mean use of its services, with headroom. `window_s`: the
+    window over which latencies are measured; no step is judged before it has passed.
+    """
     ratio = max((one.ratio for one in lacks), default=0.0)
     worst = {one.adopted: one for one in (*hold.lacks, *reversed(lacks))}
     further = replace(
@@ -130,7 +128,8 @@ def stepped(
     if not hold.steps:
         if not lacks or not training:
             return replace(hold, unexplained_s=None)
-        # Caches and shared cores slow a service down that does not wait. So do its own pauses.
+        # A service that does not wait for CPU is slowed by caches and shared cores, or by pauses of
+        # its own: those pass, so the hold begins only if it lasts.
         if not any(one.waits for one in lacks):
             since_s = hold.unexplained_s
             if since_s is None or now_s - since_s < AGAIN_S:
@@ -150,17 +149,17 @@ def stepped(
         return replace(hold, steps=hold.steps - 1, since_s=now_s, ratio=0.0)
     if hold.ratio and MARGIN * ratio > hold.ratio:
         return let_go(hold, now_s)
-    # Behind all others there is no further step.
+    # Below the idle class there is no further step.
     return hold if all(_goes_behind(hold, job) for job in training) else further
 
 
 def _goes_behind(hold: Hold, job: JobView) -> bool:
-    """Whether the idle class is enough: it may be there, and that reaches all who lack."""
+    """Whether the idle class is enough: it may go there, under the parent of all these services."""
     return job.may_idle and all(one.adopted is job.adopted for one in hold.lacks)
 
 
 def let_go(hold: Hold, now_s: float | None = None) -> Hold:
-    """No training is held any more; since it was in vain `now_s`, not again soon."""
+    """No hold. With `now_s` the hold did not help, and none begins again for `AGAIN_S`."""
     again_s = 0.0 if now_s is None else now_s + AGAIN_S
     return Hold(again_s=again_s, busiest_cores=hold.busiest_cores, busiest_s=hold.busiest_s)
 
@@ -168,9 +167,9 @@ def let_go(hold: Hold, now_s: float | None = None) -> Hold:
 def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, float]) -> Held:
     """What that hold means for each training.
 
-    Those go to the idle class that may be there, if that reaches the services that lack: all under
-    one parent. Any other takes a ceiling: its part of what the services leave, but never less than
-    `least_cores`.
+    A training goes to the idle class if it may and all services that miss targets are under its
+    parent control group. Otherwise it gets a ceiling: its share by weight of what the services
+    leave, never less than `least_cores`.
     """
     if not hold.steps:
         return Held()
@@ -197,5 +196,5 @@ def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, floa
 
 
 def left_cores(free_cores: float, services_cores: float) -> float:
-    """What trainings may have together where services are to keep their mean use with headroom."""
+    """Cores for all trainings together when services keep their mean use with headroom."""
     return max(free_cores - services_cores / ROOM_RATIO, 0.0)

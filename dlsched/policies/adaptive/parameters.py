@@ -1,4 +1,4 @@
-"""What can be chosen about the policy `adaptive`. It must not decide anything."""
+"""Parameters of the policy `adaptive`."""
 
 from __future__ import annotations
 
@@ -10,65 +10,64 @@ MODES = ("slo", "band")
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveParameters:
-    """The mode, and the constants of both halves."""
+    """The mode, and the parameters for services and for trainings."""
 
     mode: str = "slo"
-    """`slo`: not slower than the target; `band`: within 10 % of it on either side, as the DQoES
-    paper counts, so that no job is faster than it has to be."""
+    """`slo`: latency at most the target; `band`: within 10 % of it on either side, as the DQoES
+    paper counts, so that no service is faster than necessary."""
     interval_s: float = 1.0
     """Seconds between decisions."""
     deliver_weight: float = 8.0
-    """What it is worth to bring a training to `deliver` sooner, against an equal gain at its end:
-    8, 2, 1 help the first tier most and hurt none; 16 delivers first at the end's expense."""
+    """Value of reaching `deliver`, relative to `finish_weight` and `end_weight`. 8, 2, 1 help the
+    first tier most and hurt none; 16 delivers sooner, but trainings end later."""
     finish_weight: float = 2.0
-    """The same for `finish`."""
+    """Value of reaching `finish`."""
     end_weight: float = 1.0
-    """The same for the end: above 0, or a job past its tiers would never go on."""
+    """Value of the end: above 0, or a job past its tiers would never continue."""
     guard_ratio: float = 0.9
-    """A training whose remaining critical path is above this part of all work left over all cores
-    goes first: else it would be left over, alone, at the end. 0: none does."""
+    """Longest path first: a training whose remaining critical path exceeds this fraction of (all
+    remaining work / all cores) goes first, else it would run alone at the end. 0: none does."""
     tiers_first: bool = False
-    """Whether trainings below their first tier go before those past it, and these before those past
-    both, whatever a core-second brings there: sooner delivered, at the expense of the ends."""
+    """Whether trainings below their first tier always precede those past it, and these those past
+    both, whatever the marginal value: deliveries come earlier, ends later."""
     explore_ratio: float = 0.25
-    """Part of the cores for trainings of which too little is known to rank them. 0: none."""
+    """Exploration: fraction of the cores for trainings with too few evaluations to be ranked."""
     explore_points: int = 5
-    """Evaluations from which on a training is known."""
+    """Evaluations after which a training can be ranked."""
     fits_most: int = 8
-    """Learning curves fitted in one decision, those that wait longest first: 0.5 ms each."""
+    """Most learning curves fitted in one decision (0.5 ms each), the longest waiting first."""
     averages_curves: bool = True
-    """Whether all shapes of a learning curve count as far as they fit, or the best one alone."""
+    """Whether a learning curve is the average over all shapes by likelihood, or the best shape."""
     heeds_total_steps: bool = True
-    """Whether a training's own word on how many steps it will take counts."""
+    """Whether the total number of steps that a training reports is used."""
     end_over_finish: float = 1.35
-    """Where no word counts, the end is taken for so many times the steps to `finish`."""
+    """Without a total, the end is assumed at so many times the steps to `finish`."""
     give_up_chance: float = 0.05
-    """A tier less likely to be reached before the end than this counts no more."""
+    """A tier with a smaller chance of being reached before the end is given up."""
     doubt_ratio: float = 0.9
-    """Belief, at the beginning, that a learning curve is of none of the shapes that are fitted:
-    real ones stand still or drop where the fit sees their end. It fades along the way."""
+    """Initial probability that a learning curve has none of the fitted shapes: real curves stall
+    or drop where the fit puts their end. It falls to 0 at the end."""
     blind_s: float = 120.0
-    """A training without a word for so long, while it has CPU, is served like one that never told
-    anything; a service keeps its ceiling so long, and then has none until it reports."""
+    """After so long without a report a training that has CPU is treated like one that never
+    reported; a service loses its ceiling until it reports again."""
     slo_aim: float = 0.85
-    """`slo`: where there is room, a service is held so far below its target: noise comes too."""
+    """`slo`: with enough CPU, a service aims at this fraction of its target, a margin for noise."""
     band_aim: float = 0.95
-    """`band`: the same for a mean: the middle of the band's fast half, so that it is not slower
-    than its target either."""
+    """`band`: the aim for a mean: the middle of the band's fast half, so that it also meets the
+    target."""
     band_aim_quantile: float = 0.99
-    """`band`: the same for a quantile, which is known too badly to be kept in half a band: its
-    middle on a logarithmic scale."""
+    """`band`: the aim for a quantile: the middle of the whole band on a logarithmic scale, since
+    estimates of a quantile are too inexact for half a band."""
     retry_s: float = 120.0
-    """What was tried in vain, more CPU for a service that did not get faster, is not tried again
-    for so long."""
+    """More CPU that did not make a service faster is not tried again for so long."""
     triages: bool = True
-    """Whether, when not all targets can be met, the cheapest per weight are; else all get less."""
+    """Whether an overloaded node meets the targets cheapest per weight; else all get less."""
     trims: bool = True
-    """Whether a service's model follows what is measured for ever, as an integral action."""
+    """Whether a service's model follows measurements without end, as an integral action."""
     forgets_loads: bool = True
-    """Whether another load of a service is noticed, and what was known of the last forgotten."""
+    """Whether a change of a service's load is detected, and the model of the old load forgotten."""
     reverts: bool = True
-    """Whether more CPU that did not bring what it should is taken back."""
+    """Whether more CPU that did not bring the expected speed-up is taken back."""
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:

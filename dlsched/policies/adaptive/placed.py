@@ -1,4 +1,4 @@
-"""What either half of the policy `adaptive` gives to its jobs. It must not decide anything."""
+"""The result of dividing a part of the node, for the policy `adaptive`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ Known = TypeVar("Known")
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[Known]):
-    """A part of the node, divided between jobs of one kind; mappings are by job."""
+    """A part of the node, divided among jobs of one kind; mappings are by job."""
 
     limits: Mapping[str, float | None] = field(default_factory=dict)
-    """Ceilings in cores; None: no other than the spec's."""
+    """Ceilings in cores; None: only the one of the job's spec."""
     uses: Mapping[str, float] = field(default_factory=dict)
-    """Mean cores that each is expected to use under its ceiling."""
+    """Mean cores that each job is expected to use under its ceiling."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Where jobs want more CPU than there is."""
+    """CPU under contention is divided in this proportion."""
     open_loops: Mapping[str, float] = field(default_factory=dict)
-    """Services whose requests may come by themselves, where weights divide: how many even shares
-    each of them weighs."""
+    """Weights, in equal shares, of services that may be open loops, where weights divide."""
     why: Mapping[str, str] = field(default_factory=dict)
     outlooks: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
     memory: tuple[Known, ...] = ()
-    """What is remembered, also of jobs that do not run now."""
+    """Also of jobs that do not run now."""

@@ -1,8 +1,4 @@
-"""The policy `adaptive`: latency targets first, training on what they leave, nothing left idle.
-
-Owns the order in which a node is divided. It must not know how a service answers to CPU
-(`divide_services`) nor what a training is worth (`divide_trainings`).
-"""
+"""The policy `adaptive`: latency targets first, trainings on the remaining CPU, work-conserving."""
 
 from __future__ import annotations
 
@@ -36,16 +32,16 @@ from dlsched.policies.adaptive.trainings.divide import TrainingMemory
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 
 _KEPT_RATIO = 0.1
-"""Minimum part of an even share for trainings and jobs without a target, whatever services need."""
+"""Fraction of an equal share kept for trainings and untargeted jobs, whatever services need."""
 _LEAST_WEIGHT = 1e-3
-"""In cores: the kernel knows no weight of nothing."""
+"""In cores: the kernel has no weight of zero."""
 _ROUNDING = 1e-6
-"""Of a step."""
+"""Tolerance for floating-point error, as a fraction of one step of a ceiling."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveMemory:
-    """What is known of every job, and what could be had together."""
+    """State from one decision to the next: job models, the capacity estimate, the hold."""
 
     services: tuple[ServiceMemory, ...] = ()
     trainings: tuple[TrainingMemory, ...] = ()
@@ -55,28 +51,26 @@ class AdaptiveMemory:
 
 @dataclass(frozen=True, slots=True)
 class Divided:
-    """A node, divided between three kinds of jobs."""
+    """A node, divided among services, trainings and jobs without a target (`rest`)."""
 
     capacity: Capacity
     free_cores: float
-    """What is not kept for jobs whose limits are not decided now."""
+    """Capacity less what is reserved for jobs whose limits are not decided now."""
     services: Placed[ServiceMemory]
     trainings: Placed[TrainingMemory]
     rest: Placed[None]
-    """Jobs without a target."""
     even_cores: float
-    """An even share of the node, for a job of weight 1."""
+    """Equal share of the node for a job of weight 1."""
 
 
 class AdaptivePolicy:
-    """Services are given what meets their targets, trainings what brings most of them to theirs.
+    """Gives services the CPU that meets their targets, trainings the CPU that reaches most tiers.
 
-    A model of each job is learned while it runs, from CPU time that the kernel counts and from
-    what the job reports: of a service, how latency answers to cores; of a training, how its
-    metric answers to steps. Services with a latency target are placed first; what they are
-    expected to leave unused goes to trainings by what a core-second brings there, and to jobs
-    without a target by weight. Ceilings may sum above the node: weights decide where jobs want
-    more than there is.
+    It learns a model of each job while the job runs, from the CPU time that the kernel counts and
+    from the job's reports: latency over cores for a service, metric over steps for a training.
+    Services with a latency target are placed first. What they are expected to leave unused goes to
+    trainings by the marginal value of a core-second, and to jobs without a target by weight.
+    Ceilings may sum above the node: under contention the weights decide.
     """
 
     Parameters: ClassVar[type[AdaptiveParameters]] = AdaptiveParameters
@@ -88,7 +82,7 @@ class AdaptivePolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """Every running job's part, and what is expected of its targets."""
+        """Limits and weights of every running job, and the forecasts for its targets."""
         rule = self.parameters
         before = memory if isinstance(memory, AdaptiveMemory) else AdaptiveMemory()
         parts = divided(snapshot, before, rule)
@@ -111,7 +105,7 @@ class AdaptivePolicy:
 
 
 def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters) -> Divided:
-    """Services first, then trainings and the jobs without a target on what those leave."""
+    """Divides the node: services first, then jobs without a target, then trainings on the rest."""
     jobs = sorted(snapshot.running, key=lambda job: job.name)
     serving = [job for job in jobs if isinstance(job.spec.target, LatencyTarget)]
     training = [job for job in jobs if isinstance(job.spec.target, AccuracyTarget)]
@@ -142,7 +136,7 @@ def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters
 
 
 def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, Held]:
-    """Trainings that are held back for services that miss their targets beside them."""
+    """The hold after this cycle, and the trainings it holds back for services that miss targets."""
     trainings = [job for job in snapshot.running if job.name in parts.trainings.uses]
     serving = [job for job in snapshot.running if job.name in parts.services.uses]
     used = math.fsum(job.usage.cpu_cores or 0.0 for job in serving)
@@ -168,7 +162,7 @@ def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, 
 
 
 def _starve(jobs: Sequence[JobView], even_cores: float) -> bool:
-    """Whether these jobs together have had less than their minimum part lately."""
+    """Whether these jobs together used less than their minimum share over the window."""
     shares = [even_cores * job.spec.weight for job in jobs]
     had_cores = [
         share if job.usage.window_cores is None else job.usage.window_cores
@@ -180,15 +174,16 @@ def _starve(jobs: Sequence[JobView], even_cores: float) -> bool:
 def _ceilings_alone(
     snapshot: Snapshot, parts: Divided, rule: AdaptiveParameters
 ) -> dict[str, float | None]:
-    """Ceilings that sum to what there is, where no weights divide: what is left goes to all.
+    """Ceilings that sum to the free cores, for a resource without weights (GPU time).
 
-    In `band` it does not go to services: they would leave their bands.
+    The remainder is shared among all jobs (water-filling). In `band` services get none of it: they
+    would become too fast and leave their bands.
     """
     serving = parts.services.uses
     uses = {**serving, **parts.trainings.uses, **parts.rest.uses}
     bounds = {job.name: claim(job, snapshot.node.capacity_cores) for job in snapshot.running}
     least = {name: max(uses[name], one.floor_cores) for name, one in bounds.items()}
-    # Whoever keeps ceilings rounds them down, and one step may be a service's target.
+    # The limit writer rounds ceilings down to a step, and one step can decide a service's target.
     grain = snapshot.node.grain_cores
     whole = {name: math.ceil(least[name] / grain - _ROUNDING) * grain for name in serving}
     if math.fsum({**least, **whole}.values()) <= parts.free_cores:
@@ -209,7 +204,7 @@ def _wanted_cores(
     known: Sequence[TrainingMemory],
     most_cores: float,
 ) -> float:
-    """What these jobs could use if nobody else were there, as far as it is known."""
+    """Cores these jobs could use on an empty node; one of unknown parallelism could use all."""
     usable = {one.name: one.usable_cores for one in known}
     wanted = [usable.get(job.name) for job in training]
     wanted += [untargeted.expected_cores(job, most_cores) for job in others]
@@ -217,24 +212,24 @@ def _wanted_cores(
 
 
 def _kept_cores(job: JobView) -> float:
-    """What a job has, or is about to have, whose limits are not decided now."""
+    """Cores reserved for a job that holds CPU, or is about to, but is not running now."""
     if job.runs or not job.state.holds:
         return 0.0
     return max(job.spec.bounds.floor_cores, job.usage.cpu_cores or 0.0)
 
 
 def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
-    """What the jobs weigh where they want more than there is; an even share is the unit.
+    """Weights of the jobs under contention, in cores: one equal share is `even_cores`.
 
-    A closed loop weighs by what it uses, and at least as an even share: so one whose target cannot
-    be met is not left to starve beside trainings. A request that comes by itself wants whole cores
-    for a moment, however little its service uses in the mean, so an open loop weighs so many even
-    shares as its `open_loops` says. Trainings, and jobs without a target, have their even shares
-    together, divided by marginal value, or more where they have had less than their minimum part.
+    A closed loop weighs by its use, at least an equal share, so that one that cannot meet its
+    target does not starve beside trainings. A request of an open loop wants whole cores for a
+    moment, however little its service uses on average: an open loop weighs `open_loops` equal
+    shares. Trainings have their equal shares as a group, divided by marginal value, and so have
+    jobs without a target, by weight; both get more after they fell below their minimum share.
     """
     own = {job.name: job.spec.weight for job in snapshot.running}
     each, services = parts.even_cores, parts.services
-    # A service waits for its next request most of the time, a training never does.
+    # A service waits for its next request most of the time, a training computes all the time.
     weights = _weighed(services.weights, AHEAD * math.fsum(services.uses.values()))
     for name, weight in weights.items():
         weights[name] = each * own[name] * services.open_loops.get(name, 1.0)
@@ -251,7 +246,7 @@ def _weights(parts: Divided, snapshot: Snapshot) -> dict[str, float]:
 
 
 def _weighed(weights: Mapping[str, float], whole: float) -> dict[str, float]:
-    """The weights in proportion, with that sum: so those of one kind can stand beside others."""
+    """The weights scaled to that sum, so that groups of jobs can be compared."""
     before = math.fsum(weights.values())
     if before <= 0:
         return {}

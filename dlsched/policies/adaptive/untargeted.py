@@ -1,7 +1,4 @@
-"""Jobs without a target under the policy `adaptive`: a fair share, and what nobody else uses.
-
-Owns their part. It must not look at progress: they were asked for none.
-"""
+"""Jobs without a target under the policy `adaptive`: a fair share, and idle CPU besides."""
 
 from __future__ import annotations
 
@@ -17,10 +14,7 @@ from dlsched.policies.adaptive.placed import Placed
 def place(
     jobs: Sequence[JobView], shares: Mapping[str, float], resource: Resource = CPU
 ) -> Placed[None]:
-    """No ceiling of ours: their weight is their share, so that they take what is idle besides.
-
-    `shares`, in cores, by job, are what is theirs whatever others could do with it.
-    """
+    """Gives each job no ceiling, and its fair share (`shares`, cores by job) as weight."""
     uses = {job.name: expected_cores(job, shares[job.name]) for job in jobs}
     whole = resource.amount(math.fsum(shares.values()), ".2f")
     return Placed(
@@ -36,7 +30,7 @@ def place(
 
 
 def expected_cores(job: JobView, share_cores: float) -> float:
-    """Mean cores that it will use of its share."""
+    """Mean cores that the job will use of its share: all of it while its limit binds."""
     used, limit = job.usage.cpu_cores, job.actual.cpu_cores
     if used is None or (job.usage.throttled_ratio or 0.0) > LITTLE:
         return share_cores

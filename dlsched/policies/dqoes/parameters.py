@@ -1,4 +1,4 @@
-"""What can be chosen about the policy `dqoes`. It must not decide anything."""
+"""Parameters of the policy `dqoes`."""
 
 from __future__ import annotations
 
@@ -8,51 +8,50 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class DqoesParameters:
-    """The published band, and one parameter for each thing mended."""
+    """The published band, and a parameter for each correction of the published rule."""
 
     alpha: float = 0.10
     """Half width of the satisfied band, as a ratio of the target: the paper's 10 %."""
     aim_ratio: float = 1.0
-    """Where in the band to aim, as a ratio of the target: 1 for the middle, two-sided; about 0.9
-    where only "not slower than" counts."""
+    """The aim as a ratio of the target: 1 is the middle of the band; about 0.9 where only "not
+    slower than" counts."""
     inner_ratio: float = 0.05
-    """Deviation that is left alone, as a ratio: inside the band, so that a job at the border is
-    nudged before noise carries it over."""
+    """Dead band, as a ratio of the aim: inside the band, so that a job is corrected before noise
+    carries it over the border."""
     gain: float = 0.7
-    """Power of measured over target that one step applies: closed-loop latency is about work over
-    limit, for which 1 is exact; below 1 forgives queues, whose latency answers more steeply."""
+    """Exponent of (measured / target) in one step. Closed-loop latency is about work / limit, for
+    which 1 is exact; below 1 allows for queues, whose latency responds more steeply."""
     starved_gain: float = 0.05
-    """Power by which a job that triage passed over may become cheaper: what it shows when starved
-    is the least that it needs, and believing that would let it in and out for ever."""
+    """Exponent by which the need of a job left out by triage may fall. A starved job shows the
+    least that it needs; to believe that would let it in and out for ever."""
     step_ratio: float = 2.0
-    """A step at most multiplies or divides by so much: one bad window must not move mountains."""
+    """Largest factor of one step, so that one bad window does not change a limit too far."""
     noise_sigmas: float = 2.0
-    """Part of a deviation that is taken for noise, in standard errors of the measured mean."""
+    """Deviation that counts as noise, in standard errors of the measured mean."""
     min_requests: int = 3
-    """Fewest requests under the present limit that say anything of a job's speed."""
+    """Fewest requests under the present limit by which speed is judged."""
     min_window_s: float = 1.0
-    """Shortest time under the present limit, in seconds: ten scheduling periods, since a quota
-    comes in slices of 100 ms."""
+    """Shortest time under the present limit, in seconds: ten periods of a quota, 100 ms each."""
     throttled_ratio: float = 0.1
-    """Part of the scheduling periods that hit the quota, from which it holds a job back."""
+    """Fraction of throttled scheduling periods from which the quota is binding."""
     binding_ratio: float = 0.6
-    """Part of its quota that a job uses while it serves, from which it may hold it back: queues
-    alone make it look like 0.6."""
+    """Fraction of its quota used while serving, from which the quota may be binding; queues alone
+    make it look like 0.6."""
     squeeze_ratio: float = 0.05
-    """How far inside the band's slow half jobs are packed when not all fit, as a ratio."""
+    """How far into the slow half of the band jobs are placed when not all fit, as a ratio."""
     keep_ratio: float = 0.8
-    """What the price of a job satisfied last time is multiplied by in triage, so that two jobs of
-    like price do not take turns."""
+    """Hysteresis of triage: factor on the price of a job that was satisfied last time, so that two
+    jobs of similar price do not alternate."""
     floor_ratio: float = 0.05
     """Lowest limit as a ratio of an equal share: enough to keep measuring."""
     retry_s: float = 120.0
-    """Seconds until a target that more CPU did not help is tried again."""
+    """Seconds until more CPU is tried again for a job that it did not help."""
     interval_s: float = 2.0
     """Seconds between decisions while any job is outside the band."""
     backoff: int = 4
-    """How many times its base the interval may grow while all are satisfied."""
+    """Largest factor on the interval while all jobs are satisfied."""
     saturated_ratio: float = 0.96
-    """Part of the host's cores in use from which ceilings that sum to capacity cannot be had."""
+    """Utilisation of the host from which ceilings that sum to capacity cannot all be used."""
 
     def __post_init__(self) -> None:
         for name in ("alpha", "inner_ratio", "squeeze_ratio"):

@@ -1,7 +1,4 @@
-"""The policy `dqoes`: DQoES as `published.dqoes` has it, with what freezes or winds up mended.
-
-Owns the mended rule and its triage. It must not judge measurements: `reading` does.
-"""
+"""The policy `dqoes`: DQoES (`published.dqoes`) corrected where it freezes or winds up."""
 
 from __future__ import annotations
 
@@ -20,69 +17,65 @@ from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
 from dlsched.policies.published.dqoes import Standing
 
 _LEAST_CORES = 1e-4
-"""So that a want can always be multiplied."""
+"""A need above 0 can always be multiplied."""
 
 
 @dataclass(frozen=True, slots=True)
 class DqoesJob:
-    """What is remembered of one job."""
+    """What the policy remembers of one job."""
 
     name: str
     target_s: float
     wanted_cores: float
-    """What would satisfy it: its limit, unless triage gave it less."""
+    """Cores that would satisfy it: its limit, unless triage gave it less."""
     kept: bool = True
-    """Whether the last decision gave it what it wants."""
+    """Whether the last decision gave it `wanted_cores`."""
     hopeless_until_s: float = 0.0
-    """Until when more CPU is held not to help it."""
+    """Until when more CPU is assumed not to help it."""
     clients: Clients | None = None
-    """Who sends its requests; None: unknown yet."""
     late_cores: float = 0.0
-    """The widest ceiling lately under which requests of an open loop began to queue up."""
+    """The largest recent ceiling under which an open loop began to queue."""
     late_until_s: float = 0.0
-    """Until when nothing is tried near it."""
+    """Until when no ceiling near `late_cores` is tried, a time of `late_wait_s` in all."""
     late_wait_s: float = 0.0
-    """How long that was, from the beginning."""
     is_late: bool = False
-    """Whether it was late when it last told enough."""
+    """Whether it was slower than its band at the last reading."""
 
     @property
     def is_open(self) -> bool:
-        """Whether requests may come whether or not it has answered, as far as is known."""
+        """Whether it is known not to be a closed loop of one client."""
         return self.clients is not None and not self.clients.are_one
 
 
 @dataclass(frozen=True, slots=True)
 class DqoesMemory:
-    """Every job's wants, the interval, and what the host lets us divide."""
-
     jobs: tuple[DqoesJob, ...]
     interval_s: float
     capacity_cores: float
 
 
 class DqoesPolicy:
-    """Jobs faster than their target give CPU, jobs slower take it, until all are in the band.
+    """Jobs faster than their target give CPU, slower jobs take it, until all are in the band.
 
-    The classes G, S, B and their meaning are DQoES's (arXiv 2010.12728, reconstructed in
-    `dqoes-published`). What differs, and why:
+    The classes G, S, B are those of DQoES (arXiv 2010.12728, reconstructed in `dqoes-published`).
+    The differences, and the defects of the published rule that they correct:
 
-    - q is relative to the target, and each job moves by its own error, `(p/o)^gain`, at most
-      `step_ratio`: in seconds, slow services take the whole step, and steps shrink as jobs join.
-    - B takes what is idle and does not wait for a G to give: published, an empty G freezes all.
-      What a job wants is remembered, and moves by its own error alone (`gain`).
-    - A step needs requests made wholly under the present limit, and moves by what noise does not
-      explain (`min_requests`, `min_window_s`, `noise_sigmas`): published, it winds up.
+    - Each job moves by its own relative error, `(p/o)^gain`, by at most `step_ratio`. In seconds,
+      slow services take the whole step, and steps shrink as jobs are added.
+    - B takes idle CPU and does not wait for a G to give: as published, an empty G freezes all. The
+      need of a job is remembered, and moves by its own error only (`gain`).
+    - A step needs requests made entirely under the present limit, and noise causes none
+      (`min_requests`, `min_window_s`, `noise_sigmas`): as published, it winds up.
     - The aim is the middle of the band, not its border (`aim_ratio`, `inner_ratio`).
-    - A quota that does not bind says nothing: the base is then what the job uses, as published
-      for G alone; a slow job that leaves its quota unused is not short of CPU (`retry_s`).
-    - When not all fit, the cheapest per weight are satisfied, the others share the rest, and the
-      hopeless get their floor (`squeeze_ratio`, `keep_ratio`, `starved_gain`): published, one
-      impossible target drains everybody.
-    - While the host is saturated by others, no more is divided than can be had
-      (`saturated_ratio`): published, the largest limit becomes a promise that nobody keeps.
-    - A ceiling under which requests of an open loop began to queue up is not come near again for
-      `retry_s`, and each time for twice as long: otherwise it would go to and fro for ever.
+    - Where the quota does not bind, the base is the job's use, as published for G only; a slow job
+      that leaves quota unused is not short of CPU (`retry_s`).
+    - When not all fit, the cheapest per weight are satisfied, the others share the rest, and
+      hopeless jobs get their floor (`squeeze_ratio`, `keep_ratio`, `starved_gain`): as published,
+      one impossible target drains all jobs.
+    - While other processes saturate the host, only the CPU that can be had is divided
+      (`saturated_ratio`): as published, the largest limit is not kept.
+    - A ceiling under which an open loop began to queue is avoided for `retry_s`, twice as long each
+      time: otherwise its limit would flap for ever.
     - The interval backs off only while all are satisfied (`interval_s`, `backoff`).
 
     Jobs without a latency target get their fair share, and what the others leave.
@@ -100,7 +93,7 @@ class DqoesPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """Every job's want from its own error, then triage, then what is left."""
+        """Updates the need of each job from its own error, packs them, and divides the rest."""
         rule = self.parameters
         before = memory if isinstance(memory, DqoesMemory) else None
         known = {job.name: job for job in before.jobs} if before else {}
@@ -155,7 +148,7 @@ class DqoesPolicy:
                 f"no latency target: {snapshot.resource.amount(limits[job.name])}, "
                 f"its fair share of {shares[job.name]:.3f} and what is idle"
             )
-        # A job that restarts or is paused comes back to what it was known to need.
+        # A job that restarts or was paused continues with its last need.
         names = sorted(job.name for job in snapshot.jobs if not job.runs)
         resting = [known[name] for name in names if name in known]
         interval_s = rule.interval_s
@@ -176,7 +169,7 @@ class DqoesPolicy:
         before: DqoesMemory | None,
         full: bool,
     ) -> float:
-        """What can really be had: less while others saturate the host, given back by and by."""
+        """The real capacity: reduced while others saturate the host, then regained in steps."""
         capacity = snapshot.node.capacity_cores
         if before is not None:
             capacity = min(capacity, (1.02 if full else 1.1) * before.capacity_cores)
@@ -188,7 +181,7 @@ class DqoesPolicy:
         return capacity
 
     def _first_want(self, reading: Reading, share_cores: float) -> float:
-        """A share like everybody's, or at once what was seen before the first decision."""
+        """The fair share, or immediately the need measured before the first decision."""
         if reading.base_cores <= 0:
             return share_cores
         seen = reading.base_cores * math.exp(reading.deviation)
@@ -203,7 +196,7 @@ class DqoesPolicy:
         snapshot: Snapshot,
         full: bool,
     ) -> DqoesJob:
-        """The limit that would satisfy the job, one step nearer: G gives, B takes, S stays."""
+        """The job with its need one step nearer to its target: G gives, B takes, S stays."""
         rule = self.parameters
         bounds = claim(job, snapshot.node.capacity_cores)
         if known.target_s != target_s:
@@ -230,7 +223,7 @@ class DqoesPolicy:
             if abs(pull) > reading.slack:
                 wanted *= math.exp(min(max(gain * pull, -step), step))
                 if pull < 0.0 and known.is_open and snapshot.now_s < known.late_until_s:
-                    # No lower than a step above what it was late with, where it is there.
+                    # Not below a step above the ceiling under which it was late.
                     least = min(rule.step_ratio * known.late_cores, known.wanted_cores)
                     wanted = max(wanted, least)
         wanted = min(max(wanted, bounds.floor_cores), bounds.ceiling_cores)
@@ -239,10 +232,10 @@ class DqoesPolicy:
     def _queued(
         self, job: JobView, reading: Reading, known: DqoesJob, now_s: float, full: bool
     ) -> DqoesJob:
-        """What is known of its clients, and of the ceiling that made an open loop queue up.
+        """The job with its clients, and the ceiling under which an open loop began to queue.
 
-        While a queue drains, it is late under wider ceilings too: the first one counts. On a full
-        host it may be late for what others take.
+        Only the first ceiling counts, since the job is late under larger ones too while its queue
+        drains. A full host does not count: there, other jobs may have made it late.
         """
         is_late = reading.standing is Standing.WORSE
         known = replace(known, clients=clients(job, reading, known.clients))
@@ -267,7 +260,7 @@ class DqoesPolicy:
         capacity: float,
         now_s: float,
     ) -> dict[str, float]:
-        """Limits within capacity: what they want, or the cheapest first when that is too much."""
+        """Limits that fit the capacity: the needs, or the cheapest needs first if not all fit."""
         rule = self.parameters
         least = rule.floor_ratio * capacity / max(len(jobs), 1)
         claims = {job.name: claim(job, capacity) for job in jobs}
@@ -275,7 +268,7 @@ class DqoesPolicy:
             name: min(max(one.floor_cores, least), one.ceiling_cores)
             for name, one in claims.items()
         }
-        # What was wanted before a spec changed may be beyond its new ceiling.
+        # A need from before a change of the spec may exceed its new ceiling.
         wanted = {
             name: min(max(want.wanted_cores, limits[name]), claims[name].ceiling_cores)
             for name, want in wants.items()
@@ -309,7 +302,7 @@ class DqoesPolicy:
 
 
 def _of_open_loop(want: DqoesJob, now_s: float) -> str:
-    """What to expect of a job whose requests may come by themselves."""
+    """A warning for a job that may be an open loop; else empty."""
     if not want.is_open:
         return ""
     queued = f", as they did under {want.late_cores:.3f}" if now_s < want.late_until_s else ""
@@ -321,6 +314,5 @@ def _of_open_loop(want: DqoesJob, now_s: float) -> str:
 
 
 def _cores(job: JobView) -> str:
-    """The limit in force, for a sentence."""
     limit = job.actual.cpu_cores
     return "no ceiling" if limit is None else f"{limit:.3f}"

@@ -1,7 +1,6 @@
-"""What one job's window says about its target, for the policy `dqoes`.
+"""Compares one job's measurements with its target, for the policy `dqoes`.
 
-Owns the judgement whether there is enough to judge by. It must not decide, nor use a measurement
-that was not made wholly under the limit that it judges.
+It only uses measurements made entirely under the limit that it judges.
 """
 
 from __future__ import annotations
@@ -19,41 +18,37 @@ from dlsched.policies.dqoes.parameters import DqoesParameters
 from dlsched.policies.published.dqoes import Standing, standing
 
 _QUANTILE_NOISE = 3.0
-"""A quantile's standard error over the mean's. Of a log-normal's p95 it is 2.1; of ten requests
-more. With 1.5 there were three times the updates, and one service less of ten was in its band."""
+"""Standard error of a quantile over that of the mean: 2.1 for p95 of a log-normal, more for ten
+requests. With 1.5 there were three times the updates, and one service in ten fewer in its band."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One job's measurements against its target; the defaults say nothing."""
+    """One job's measurements relative to its target; by default there are none."""
 
     text: str
     standing: Standing | None = None
     base_cores: float = 0.0
-    """What the measured latency was reached with: the limit, or the usage where that is less."""
+    """Cores behind the measured latency: the limit, or the usage where that is less."""
     deviation: float = 0.0
     """Logarithm of measured over aim: above 0 is slow."""
     slack: float = 0.0
-    """Deviation that is left alone: noise, or near enough."""
+    """Dead band of the deviation."""
     binds: bool = False
-    """Whether the limit holds the job back."""
     requests: int = 0
     in_service: float = 0.0
-    """Requests in service at once, in the mean."""
 
     @property
     def is_denied(self) -> bool:
-        """Late, and not for its limit."""
+        """Whether the job is slower than its band, but not because of its limit."""
         return self.standing is Standing.WORSE and not self.binds
 
 
 def read(
     job: JobView, target: LatencyTarget, snapshot: Snapshot, rule: DqoesParameters, *, full: bool
 ) -> Reading:
-    """What the requests made wholly under the present limit say, if they are enough.
-
-    `full`: the host has no idle CPU left.
-    """
+    """The reading from requests made entirely under the present limit, empty if they are too few.
+    `full`: the host has no idle CPU left."""
     window = job.progress.window
     aim_s = rule.aim_ratio * target.seconds
     since = [at for at in (job.started_at_s, job.changed_at_s) if at is not None]
@@ -61,7 +56,7 @@ def read(
     if since:
         elapsed_s = min(max(snapshot.now_s - max(since), 0.0), snapshot.window_s)
     p = measured_s(window, target.quantile) or 0.0
-    # A request unanswered for that long counts as if it were answered now: hung is slow.
+    # The oldest unanswered request counts as if it were answered now: a hung service is slow.
     hung_s = min(job.progress.oldest_s, elapsed_s)
     p = max(p, (window.sum_s + hung_s) / (window.count + 1), 1e-6)
     needed = rule.min_requests
@@ -73,11 +68,11 @@ def read(
 
     limit, used = job.actual.cpu_cores, job.usage.window_cores
     throttled = (job.usage.throttled_ratio or 0.0) > rule.throttled_ratio
-    # Cores while it serves, by Little's law: mean use over the part of time with a request in.
+    # Cores while it serves, by Little's law: mean use over the fraction of time with a request.
     in_service = (window.sum_s + p) / max(elapsed_s, 1e-9)
     serving = None if used is None else used / min(max(in_service, 0.01), 1.0)
     if serving is None:
-        serving = limit  # unread: taken to use all that it may
+        serving = limit  # unread: assumed to use its whole limit
     if serving is None:
         return Reading("neither limit nor usage is known")
     # On a full host a job that gets less than its limit has lost it to others.
@@ -102,10 +97,10 @@ def read(
 
 
 def clients(job: JobView, reading: Reading, before: Clients | None) -> Clients | None:
-    """Who sends the job's requests, as far as its reports have told; None: they have not."""
+    """The evidence on the job's clients after this reading; None: no reading yet."""
     if reading.standing is None:
         return before
-    # Many reporters tell none in flight, ever: then Little's law says how many there are.
+    # Many reporters never report requests in flight: Little's law gives their number then.
     in_flight = job.progress.in_flight or round(reading.in_service)
     periods = job.usage.throttled_ratio
     held = reading.binds if periods is None else periods > MOSTLY

@@ -1,1 +1,1 @@
-"""Policies as their papers print them."""
+"""Policies from papers, implemented as published."""

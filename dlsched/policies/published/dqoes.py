@@ -1,7 +1,6 @@
 """The policy `dqoes-published`: the rule as published, weaknesses included.
 
-Owns the classes G, S and B that `dqoes` shares. It must not be mended: it is what others are
-measured against.
+It is a baseline: it must not be improved.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from dlsched.policies.fair_share import claim, fair_shares
 
 
 class Standing(StrEnum):
-    """How a job stands to its target."""
+    """A job's class: faster than its band (G), within it (S), slower (B)."""
 
     BETTER = "G"
     SATISFIED = "S"
@@ -28,22 +27,22 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DqoesPublishedParameters:
-    """The published constants, and the two questions that the text leaves open."""
+    """The published constants, and two choices that the paper leaves open."""
 
     alpha: float = 0.10
     """Half width of the satisfied band, as a ratio of the target: the paper's 10 %."""
     beta: float = 0.10
-    """How much of its usage or limit one step may move, as a ratio: the paper's 10 %."""
+    """Largest change in one step, as a ratio of usage or limit: the paper's 10 %."""
     reading: str = "own"
-    """What a job in B grows by: `own`, a part of its own limit; `pool`, a part of G's usage."""
+    """A job in B grows by a fraction of its own limit (`own`) or of G's usage (`pool`)."""
     floor_ratio: float = 0.5
-    """Lowest limit as a ratio of an equal share N/n: 0.5 is the paper's N/(2n); 0.05 the other
-    floor that this project compares."""
+    """Lowest limit as a ratio of an equal share N/n: 0.5 is the paper's N/(2n); this project also
+    compares 0.05."""
     interval_s: float = 2.0
-    """Seconds between decisions after a change for the worse, an arrival or an exit. The text gives
-    none; this is the mended rule's, so that both get as many steps."""
+    """Seconds between decisions after a change for the worse, an arrival or an exit. The paper
+    gives none; this is that of `dqoes`, so that both get the same number of steps."""
     backoff: int = 8
-    """How many times its base the interval may grow while nothing gets worse; 1: never."""
+    """Largest factor on the interval while nothing gets worse; 1: no backoff."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < 1:
@@ -62,26 +61,25 @@ class DqoesPublishedParameters:
 
 @dataclass(frozen=True, slots=True)
 class DqoesPublishedMemory:
-    """What the rule carries from one decision to the next."""
-
     limits: tuple[tuple[str, float], ...]
-    """L of every job, in cores: kept here, since steps below the dead-band must add up."""
+    """L of every job, in cores: kept here, since steps smaller than the dead band must add up."""
     interval_s: float
     missed_s: float
-    """Sum of |q| over G and B at that decision: what "worse" is measured by."""
+    """Sum of |q| over G and B at that decision; "worse" means that it grew."""
 
 
 class DqoesPublishedPolicy:
-    """Jobs faster than their target give CPU, jobs slower take it, a tenth at a time.
+    """Jobs faster than their target give CPU, slower jobs take it, a tenth at a time.
 
     DQoES (arXiv 2010.12728), reconstructed: the structure is recalled, the factors are this
-    project's reading. With target o and measured p, q = o - p in seconds: G where q > alpha o,
-    B where q < -alpha o, else S. G: L = R (1 - beta q/Q_G), R its usage. B: L = L (1 + beta q/Q_B)
-    (`own`), or L + beta R_G q/Q_B (`pool`). S: unchanged. Then within [floor, N].
+    project's reading. With target o and measured latency p, q = o - p in seconds: class G where
+    q > alpha o, B where q < -alpha o, else S. G: L = R (1 - beta q/Q_G), R its usage.
+    B: L = L (1 + beta q/Q_B) (`own`), or L + beta R_G q/Q_B (`pool`). S: unchanged. Then L is
+    limited to [floor, N]. Q_G and Q_B are the sums of q over G and B.
 
-    Ours, where the text is silent: L starts at N/n; p is measured since the limit last changed, or
-    over the last window while nothing has finished since; a job without any request counts as S;
-    one without a latency target keeps its fair share; worse means that |q| over G and B grew.
+    Our choices, where the paper is silent: L starts at N/n; p is measured since the last change of
+    the limit, or over the last window while nothing has finished since; a job without any request
+    counts as S; one without a latency target keeps its fair share.
     """
 
     Parameters: ClassVar[type[DqoesPublishedParameters]] = DqoesPublishedParameters
@@ -93,7 +91,7 @@ class DqoesPublishedPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """One step of the rule, and the interval of the adaptive listener."""
+        """One step of the rule, and the paper's adaptive interval (its "adaptive listener")."""
         rule = self.parameters
         jobs = sorted(snapshot.running, key=lambda job: job.name)
         capacity = snapshot.node.capacity_cores
@@ -161,7 +159,7 @@ def standing(target_s: float, q_s: float, alpha: float) -> Standing:
 
 
 def _q(job: JobView) -> float:
-    """Target less measured latency, in seconds; 0 where there is nothing to compare."""
+    """Target less measured latency, in seconds; 0 without a target."""
     target = job.spec.target
     if not isinstance(target, LatencyTarget):
         return 0.0
@@ -169,6 +167,6 @@ def _q(job: JobView) -> float:
     if p is None:
         p = measured_s(job.progress.recent, target.quantile)
     if p is None:
-        # Nothing finished at all: an unanswered request is at least as slow as it is old.
+        # No request finished at all: an unanswered one is at least as slow as it is old.
         return min(target.seconds - job.progress.oldest_s, 0.0)
     return target.seconds - p

@@ -1,7 +1,4 @@
-"""The policy `flowcon`: the rule as published, weaknesses included.
-
-Owns the lists New, Watching and Completing. It must not know targets: growth is all that it sees.
-"""
+"""The policy `flowcon`: the rule as published, weaknesses included. It uses growth, not targets."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from dlsched.policies.fair_share import claim, fair_shares
 
 
 class FlowConList(StrEnum):
-    """Where a job stands between growing and converged."""
+    """The list of a job, from growing to converged."""
 
     NEW = "new"
     WATCHING = "watching"
@@ -34,14 +31,14 @@ _NEXT = {
 
 @dataclass(frozen=True, slots=True)
 class FlowConParameters:
-    """The published constants; beta is 1 + 1/n and nothing to choose."""
+    """The published constants; beta is 1 + 1/n and no parameter."""
 
     alpha: float = 0.03
-    """Growth efficiency from which a job still grows, in normalised loss a second on the whole
+    """Growth efficiency from which a job still grows, in normalised loss per second on the whole
     node: the authors' value."""
     interval_s: float = 30.0
-    """Seconds between passes, and length of the two windows that growth is measured over: the
-    authors' value. 256 reports of a job are kept: at one a second, at most 120."""
+    """Seconds between passes, and length of the two windows for growth: the authors' value. 256
+    reports of a job are kept, so with one report a second it can be at most 120."""
 
     def __post_init__(self) -> None:
         if not 0 < self.alpha < math.inf:
@@ -52,7 +49,7 @@ class FlowConParameters:
 
 @dataclass(frozen=True, slots=True)
 class FlowConJob:
-    """What is remembered of one start of a job."""
+    """What the policy remembers of one start of a job."""
 
     name: str
     container_id: str | None
@@ -60,12 +57,12 @@ class FlowConJob:
     stands: FlowConList = FlowConList.NEW
     metric: str = ""
     largest: float = 0.0
-    """Largest loss seen, in the metric's unit."""
+    """Largest loss so far, in the metric's unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlowConMemory:
-    """The lists, and how far the period has backed off."""
+    """The lists, and the period after backoff."""
 
     jobs: tuple[FlowConJob, ...]
     period_s: float
@@ -74,24 +71,24 @@ class FlowConMemory:
 class FlowConPolicy:
     """Jobs whose loss still falls get CPU by growth efficiency, converged ones a small limit.
 
-    When all have converged, all limits are lifted and the policy looks less often. FlowCon
+    When all have converged, all limits are lifted and the period backs off. FlowCon
     (doi 10.1145/3337821.3337868), algorithm from the authors' code: E is the mean loss over an
-    interval, as a ratio of the largest seen; P = |E_i - E_(i-1)| / interval; R the part of the
-    node used; G = P/R, 0 without data; S the sum of G; N the capacity; n the jobs.
+    interval, as a ratio of the largest so far; P = |E_i - E_(i-1)| / interval; R the fraction of
+    the node used; G = P/R, 0 without data; S the sum of G; N the capacity; n the number of jobs.
 
     1. G < alpha: New -> Watching -> Completing, which stays; G >= alpha: back to New.
     2. All were Completing before this pass: every limit is lifted.
     3. Else, unless S = 0: Watching unchanged; Completing max(G/S, 1/(n+1)) N; New G/S N.
     4. All Completing after a pass: the period doubles, the windows stay. An arrival or an exit:
-       a pass at once, and back to the base period.
+       a pass immediately, and back to the base period.
 
     Where we differ: limits are not truncated to whole cores (there, `--cpus 0` set none). A job
-    whose first report is not an interval old cannot be judged: it stays on its list, so one that
-    has not reported yet is never taken for converged; while it is New it has its fair share
-    whenever others are limited. So has a job with a latency target, which is on no list.
+    whose first report is younger than an interval stays on its list, so one that has not reported
+    yet is never considered converged; while it is New it has its fair share whenever others are
+    limited. So has a job with a latency target, which is on no list.
 
-    Known weaknesses, kept: |dE| counts divergence and noise as progress; G rewards being starved;
-    falling silent, and reports rarer than the interval, count as no growth; arrivals in a row move
+    Known weaknesses, kept: |dE| counts divergence and noise as progress; G rewards starvation;
+    silence, and reports rarer than the interval, count as no growth; several arrivals in a row move
     a job down its lists on the same data; what a job cannot use of its limit is wasted; limits may
     sum above the node; weights count for fair shares only.
     """
@@ -104,7 +101,6 @@ class FlowConPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """One pass over the lists."""
         rule = self.parameters
         capacity = snapshot.node.capacity_cores
         before = memory if isinstance(memory, FlowConMemory) else None
@@ -160,7 +156,7 @@ class FlowConPolicy:
         )
 
     def _growth(self, job: JobView, losses: tuple[Point, ...], snapshot: Snapshot) -> float | None:
-        """G; None for a job that there is nothing to judge by yet."""
+        """G; None for a job whose first report is younger than an interval, or of unread usage."""
         interval_s = self.parameters.interval_s
         used = usage_ratio(job, snapshot.node.capacity_cores)
         found = levels(losses, snapshot.now_s, interval_s)
@@ -172,11 +168,8 @@ class FlowConPolicy:
 
 
 def _read(job: JobView, known: FlowConJob) -> tuple[FlowConJob, tuple[Point, ...]]:
-    """Its losses as ratios of the largest seen, and that one remembered.
-
-    Of a job that reports no `loss`, its target's metric or its `accuracy` is used, as 1 less the
-    value where higher is better.
-    """
+    """The job with its largest loss, and its losses as ratios of that. Without a reported `loss`
+    its target's metric or `accuracy` is used: 1 - value where higher is better."""
     target = job.spec.target
     wanted = target.metric if isinstance(target, AccuracyTarget) else "accuracy"
     lower_is_better = isinstance(target, AccuracyTarget) and target.finish < target.deliver
@@ -195,7 +188,7 @@ def _read(job: JobView, known: FlowConJob) -> tuple[FlowConJob, tuple[Point, ...
 
 
 def _known(job: JobView, before: FlowConMemory | None) -> FlowConJob:
-    """What is remembered of this start; a job that was started again is New."""
+    """The memory of this start of the job; a job that was started again is New."""
     fresh = FlowConJob(job.name, job.container_id, job.starts)
     for one in before.jobs if before else ():
         if (one.name, one.container_id, one.starts) == (job.name, job.container_id, job.starts):
@@ -204,7 +197,7 @@ def _known(job: JobView, before: FlowConMemory | None) -> FlowConJob:
 
 
 def _resting(snapshot: Snapshot, before: FlowConMemory | None) -> list[FlowConJob]:
-    """Jobs that do not run now: one that was paused comes back to its list."""
+    """The jobs that do not run now, so that a paused one returns to its list."""
     names = {job.name for job in snapshot.jobs if not job.runs}
     return [one for one in (before.jobs if before else ()) if one.name in names]
 

@@ -1,10 +1,10 @@
-"""Services with a latency target: the inference half of the policy `adaptive`.
+"""Divides cores among services with a latency target: the inference half of the policy `adaptive`.
 
-Owns what each of them gets: ceilings, weights, and the reasons. It must not learn (that is
-`model`) nor choose who is left out (`select`).
+It sets ceilings, weights and reasons; `model` learns what a service needs, `select` chooses which
+services are left out when not all fit.
 
-Expected *uses* sum within the cores to divide, ceilings may sum above them: a service that waits a
-part of its time does not use its ceiling then.
+Expected *uses* sum to at most the cores to divide. Ceilings may sum above them, since a service
+does not use its ceiling while it waits.
 """
 
 from __future__ import annotations
@@ -57,13 +57,11 @@ from dlsched.policies.adaptive.untargeted import expected_cores
 __all__ = ["ServiceMemory", "place"]
 
 _DRAINED_S = 30.0
-"""What waits in a queue is to be answered within so long, beside what comes."""
+"""Time in which a queue is to be drained, beside the requests that arrive."""
 
 
 @dataclass(slots=True)
 class _Placing:
-    """Placed, as it comes about."""
-
     limits: dict[str, float | None] = field(default_factory=dict)
     uses: dict[str, float] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
@@ -93,11 +91,11 @@ def place(
     saturated: bool = False,
     wanted_cores: float = 0.0,
 ) -> Placed[ServiceMemory]:
-    """What these running jobs with a latency target get of so many cores.
+    """Divides `capacity_cores` among these running jobs with a latency target.
 
-    It must be asked in every cycle: what a job reports in between is lost to it. `node_cores` is
-    the node without what is promised to others (None: `capacity_cores`). `saturated`: the host has
-    no idle CPU. `wanted_cores` is what others could use: in `slo` ceilings leave it to them.
+    It must be called in every cycle, else it misses reports. `node_cores` is the node less what is
+    promised to other jobs (None: `capacity_cores`). `saturated`: the host has no idle CPU.
+    `wanted_cores`: what other jobs could use; in `slo`, ceilings leave it to them.
     """
     before = {one.name: one for one in known}
     # Weights can do without ceilings; a GPU's time has no weights.
@@ -117,7 +115,7 @@ def place(
         if why is not None:
             untrusted[name] = why
     views = {job.spec.name: job for job in jobs}
-    # Floors may be more than even shares, and more than there is.
+    # Floors may exceed equal shares, and their sum may exceed the capacity.
     floors = [views[name].spec.bounds.floor_cores for name in untrusted]
     above = [cores for cores in floors if cores > even]
     each = min(even, max(capacity_cores - math.fsum(above), 0.0) / max(count - len(above), 1))
@@ -141,7 +139,8 @@ def place(
 
     triage = triaged(needs, max(room, 0.0), floor, rule)
     if free and triage.short:
-        # Queues are long then, and those of the others are to end before another comes in.
+        # Under overload queues are long: those of the chosen services must drain before another
+        # service is admitted.
         queued = [_queued(need, views[need.name], memory[need.name]) for need in needs]
         triage = triaged(queued, max(room, 0.0), floor, rule, LITTLE)
     whole = node_cores or capacity_cores
@@ -161,7 +160,7 @@ def place(
         one = memory[job.spec.name]
         band, resource = rule.mode == "band", snapshot.resource
         told = hopeless_outlook(one, job, now_s, band=band, resource=resource)
-        # A closed loop would take whole cores from the others, and never be quick enough.
+        # A hopeless closed loop would take whole cores from the others and still miss its target.
         weight = even if free and one.may_be_open else floor
         placing.give(job.spec.name, None, floor, max(weight, 1e-6), told)
 
@@ -192,10 +191,10 @@ def _need(
     free: bool,
     fitted: bool,
 ) -> Need:
-    """What it has to use to meet its target, just so and well."""
+    """The mean cores that just meet its target, and those that meet it with a margin."""
     least_cores, best_cores = least.use_cores, best.use_cores
     if free and one.may_be_open:
-        # Their queues do not end where all that is promised is used.
+        # The queue of an open loop does not drain at full utilisation.
         least_cores = best_cores = one.asked_cores / (FULL_RATIO if fitted else 1.0 / MARGIN)
     starved = free and one.may_be_open and job.progress.in_flight > 0
     quiet = now_s - one.at_s > max(QUIET_S, job.progress.missing_s)
@@ -207,7 +206,8 @@ def _need(
 
 
 def _queued(need: Need, job: JobView, one: ServiceMemory) -> Need:
-    """It, with what an open loop's queue costs: who is behind stays there, who is met goes on."""
+    """The need plus the cores that drain an open loop's queue in time. This is hysteresis: a
+    service with a queue stays left out, one without stays chosen."""
     if not one.may_be_open:
         return need
     cores = job.progress.in_flight * _model(one).work_core_s / _DRAINED_S
@@ -223,11 +223,11 @@ def _open_loops(
     even_cores: float,
     room_cores: float,
 ) -> dict[str, float]:
-    """`Placed.open_loops`: the weights of those that may be open loops, in even shares.
+    """`Placed.open_loops`: the weights of services that may be open loops, in equal shares.
 
-    They come ahead of trainings, of jobs without a target, and of services for which there is no
-    room. One that cannot meet its target weighs as under plain Docker, unless it is small or all
-    services have room: then it takes little from anybody, whatever it weighs.
+    They precede trainings, jobs without a target, and services that do not fit. One that cannot
+    meet its target weighs one equal share, as under plain Docker, unless it is small or all
+    services fit: then it takes little from the others at any weight.
     """
     ahead = dict.fromkeys(placing.limits, AHEAD)
     ahead |= {need.name: AHEAD * memory[need.name].urgency for need in triage.met}
@@ -253,7 +253,6 @@ def _kept(
     *,
     free: bool,
 ) -> list[ServiceMemory]:
-    """What is remembered of the jobs that were placed."""
     met = {need.name for need in triage.met}
     return [
         _after(one, views[name], placing.limits[name], name in met, rule, free=free)
@@ -267,8 +266,8 @@ def _fit(
     cores: float,
     others_cores: float = 0.0,
 ) -> bool:
-    """Whether what these services need, and others want, fits the cores; where some have ceilings,
-    with a margin."""
+    """Whether the services' needs and `others_cores` fit the cores; with a margin (hysteresis)
+    while any of them has a ceiling."""
     free = all(views[need.name].actual.cpu_cores is None for need in met)
     needed = math.fsum([need.best_cores for need in met]) + others_cores
     return needed * (1.0 if free else MARGIN) <= cores
@@ -277,12 +276,12 @@ def _fit(
 def _give_untrusted(
     placing: _Placing, job: JobView, why: str, now_s: float, even_cores: float, most_cores: float
 ) -> float:
-    """A service of which nothing is known that a ceiling could rest on: it has none, and an even
-    share's weight. Returns what it is expected to use."""
+    """No ceiling and the weight of an equal share, for a service without a model that supports a
+    ceiling. Returns the cores it is expected to use."""
     target = job.spec.target
     assert isinstance(target, LatencyTarget)
     begins = job.started_at_s is not None and now_s - job.started_at_s <= QUIET_S
-    # A service that is asked for nothing must not keep CPU from the others.
+    # No CPU is reserved for a service without requests.
     use = most_cores if begins else expected_cores(job, most_cores)
     use = max(use, job.spec.bounds.floor_cores)
     told = unknown_outlook(target.seconds, target.quantile, f"{why}, it has no ceiling")
@@ -305,17 +304,17 @@ def _give_met(
     fits: bool,
     resource: Resource,
 ) -> None:
-    """What meets the targets. `free`: weights divide, `fits`: the services fit the node.
+    """Places the services whose targets fit. `free`: weights divide; `fits`: they fit the node.
 
-    Where weights divide, only closed loops of one client have ceilings. Any other service may be
-    an open loop, whose queue grows without bound below its mean need. And where the services fit
-    the node, those loops have ceilings only while others want what they would take.
+    Where weights divide, only closed loops of one client have ceilings: any other service may be an
+    open loop, whose queue grows without bound below its mean need. Where the services fit the node,
+    closed loops too have ceilings only while other jobs want the CPU that they would take.
     """
     band, part = rule.mode == "band", triage.part
     loops = [need for need in triage.met if not memory[need.name].may_be_open]
     best = math.fsum([need.best_cores for need in triage.met])
     others = best - math.fsum([need.best_cores for need in loops]) + wanted_cores
-    # Closed loops of one client would use all that there is.
+    # Without a ceiling, closed loops of one client use all CPU that they can get.
     taken = not fits or not _fit(loops, views, capacity_cores / CLEARLY, others)
     more = 1.0
     if not band and not triage.short and triage.met:
@@ -338,10 +337,10 @@ def _give_met(
             else:
                 limit *= 1.0 + part
             steady = more > 1.0 and (job.actual.cpu_cores or 0.0) >= one.best.ceiling_cores
-            # Each change costs an engine call; what is known is not exact either.
+            # Dead band: each change costs an engine call, and the model is not exact either.
             near = CLEARLY - 1.0 if steady else LITTLE if part >= 1.0 else FINE
             limit = _held(limit, job, near)
-        # A request of an open loop wants a whole core for a moment, whatever the mean use.
+        # A request of an open loop wants a whole core for a moment, whatever its mean use.
         weight = use if loop or not free else max(use, even_cores)
         if not fits:
             weight *= AHEAD
@@ -350,7 +349,6 @@ def _give_met(
 
 
 def _model(one: ServiceMemory) -> LatencyModel:
-    """Of a service that is known."""
     assert one.model is not None
     return one.model
 
@@ -367,7 +365,7 @@ def _give_short(
     free: bool,
     resource: Resource,
 ) -> None:
-    """What is left, to those whose targets do not fit: in `band`, no more than meets them."""
+    """Shares the rest among services whose targets do not fit; in `band`, at most their need."""
     floor = FINE * even_cores
     count = max(len(triage.short), 1)
     spare = max(triage.left_cores - wanted_cores, 0.0) / count
@@ -383,13 +381,13 @@ def _give_short(
         told = crowded_outlook(one.target_s, one.quantile, needed, lacks, resource)
         use, weight = min(floor + spare, even_cores, need.best_cores), floor
         if free and one.may_be_open:
-            # Its queue grows while others compute: it precedes trainings and jobs without a target.
+            # Its queue grows meanwhile: it precedes trainings and jobs without a target.
             use, weight = min(floor + triage.left_cores / count, need.best_cores), even_cores
         placing.give(need.name, limit, use, max(weight, 1e-6), told)
 
 
 def _held(cores: float, job: JobView, ratio: float) -> float:
-    """The ceiling in force, where that is near enough: each change costs an engine call."""
+    """The applied ceiling if it is within the dead band `ratio`: a change costs an engine call."""
     actual = job.actual.cpu_cores
     near = actual is not None and abs(cores - actual) <= ratio * actual
     return actual if near and actual is not None else cores
@@ -404,7 +402,7 @@ def _after(
     *,
     free: bool,
 ) -> ServiceMemory:
-    """Its memory after the decision; the same object where nothing changes."""
+    """The memory after the decision; the same object where nothing changes."""
     kept = met or not one.can_be_placed(free=free)
     trial = one.trial
     if trial is None and met and rule.reverts:

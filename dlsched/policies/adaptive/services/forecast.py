@@ -1,7 +1,4 @@
-"""What the policy `adaptive` tells of a service: a reason, and what its target can expect.
-
-Owns the words, kept while their numbers stay the same. It must not decide.
-"""
+"""Forecast of a service's latency target and the reason in text, cached by rounded numbers."""
 
 from __future__ import annotations
 
@@ -19,8 +16,8 @@ from dlsched.report.buckets import bucket_value_s
 _SHORTEST_S, _LONGEST_S = 0.1, 3600.0
 _KEPT = 8192
 _HUNG = 10
-"""A service without an answer, while one is waited for so many times as long as usual, hangs; not
-before the second, since whoever starts or is moved pauses too."""
+"""A service hangs if it answers nothing while its oldest request is so many times its typical
+latency old, and at least `QUIET_S`, since a service that starts or is moved pauses too."""
 _HANGS = f"its oldest request waits over {_HUNG} times as long, and none is answered: it hangs"
 
 
@@ -34,7 +31,7 @@ def met_outlook(
     band: bool,
     resource: Resource = CPU,
 ) -> tuple[str, Forecast]:
-    """Of a service that is given what meets its target: that ceiling, for that mean use."""
+    """For a service that has the CPU to meet its target: the ceiling and the mean use it needs."""
     model, target_s = one.model, one.target_s
     assert model is not None
     measured_s = measured(one, job.progress)
@@ -47,7 +44,7 @@ def met_outlook(
     samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
-    # From the last change on; where that did not do, from now on.
+    # Counted from the last change of limits; if that time has passed, from now.
     since_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0)
     at_s = since_s + in_s if since_s + in_s > now_s else now_s + in_s
     told = (target_s, one.quantile, _three(measured_s), given, needs, round(at_s), in_s)
@@ -57,7 +54,7 @@ def met_outlook(
 def hopeless_outlook(
     one: ServiceMemory, job: JobView, now_s: float, *, band: bool, resource: Resource = CPU
 ) -> tuple[str, Forecast]:
-    """Of a service whose target nothing meets, as it is known; unless it is seen to be met."""
+    """For a service whose target cannot be met by its model; unknown if measured to be met."""
     target_s = one.target_s
     if _hangs(job.progress, max(one.best_s or 0.0, target_s)):
         return unknown_outlook(target_s, one.quantile, _HANGS)
@@ -78,8 +75,8 @@ def _keeps(latency_s: float, target_s: float, *, band: bool) -> bool:
 
 
 def measured(one: ServiceMemory, progress: Progress) -> float:
-    """What its target is held against, in seconds: of the requests under the present limits, if
-    those are enough, else by the model of late."""
+    """The latency compared with its target, in seconds: of the requests under the present limits
+    if they are enough, else the model's recent one."""
     model, window, quantile = one.model, progress.window, one.quantile
     assert model is not None
     if window.count < FEW_REQUESTS or (
@@ -88,7 +85,7 @@ def measured(one: ServiceMemory, progress: Progress) -> float:
         return model.measured_s * model.factor(quantile)
     if quantile is None:
         return window.sum_s / window.count / model.claim_ratio
-    # From the slowest down: few buckets hold a tail.
+    # From the slowest bucket down: the tail is in few buckets.
     beyond = window.count * (1.0 - quantile) * (1.0 + 1e-12)
     for index, count in reversed(window.buckets):
         beyond -= count
@@ -150,7 +147,7 @@ def crowded_outlook(
     lacks: tuple[tuple[str, float], ...],
     resource: Resource = CPU,
 ) -> tuple[str, Forecast]:
-    """Of a service whose target does not fit beside the others'."""
+    """For a service left out of the chosen set; `lacks`: the jobs that could give it cores."""
     givers = " and ".join(f"{name} gave {cores:g}" for name, cores in lacks)
     why = f"{_target(asked, quantile)} needs {resource.amount(needs, 'g')}, "
     if givers:
@@ -164,7 +161,7 @@ def crowded_outlook(
 def impossible_outlook(
     asked: float, quantile: float | None, best: float, tried: bool, resource: Resource = CPU
 ) -> tuple[str, Forecast]:
-    """Of a service whose target nothing here meets."""
+    """For a service whose target cannot be met on this node."""
     more = resource.name
     how = f"more {more} was tried in vain" if tried else f"with all the {more} that it can use"
     if best > asked and _s(best) != _s(asked):
@@ -179,7 +176,6 @@ def impossible_outlook(
 
 @lru_cache(maxsize=_KEPT)
 def unknown_outlook(asked: float, quantile: float | None, reason: str) -> tuple[str, Forecast]:
-    """Of a service of which too little is known."""
     why = f"{_target(asked, quantile)}: {reason}"
     return why, Forecast(ForecastKind.UNKNOWN, "latency", why=why)
 
@@ -198,7 +194,7 @@ def _s(seconds: float) -> str:
 
 
 def _three(value: float) -> float:
-    """Three digits: what is told does not change with every request."""
+    """Rounded to three digits, so that the text does not change with every request."""
     if not 1e-9 < value < 1e9:
         return value
     digits = 2 - math.floor(math.log10(value))

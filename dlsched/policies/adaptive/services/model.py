@@ -1,8 +1,4 @@
-"""What the policy `adaptive` knows of one service, and how it learns.
-
-Owns which of a job's facts count, what would meet its target, and whether more CPU brought what
-was expected of it. It must not compare jobs: triage does.
-"""
+"""The state of the policy `adaptive` for one service: model, CPU need, and trial of more CPU."""
 
 from __future__ import annotations
 
@@ -31,40 +27,38 @@ from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
 BAND_RATIO = 0.1
-"""`band`: so far a latency may lie from its target, as the DQoES paper has it."""
+"""`band`: the half width of the band around the target, from the DQoES paper."""
 _KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
-"""From so many in so long on a ceiling may be derived from what was seen."""
+"""Requests and seconds of observation needed before a ceiling may be derived from the model."""
 _DISBELIEVED = "its reports are not believed"
 _SLACKS, _URGENT = (3.0, 2.0), 4.0
-"""Targets, as multiples of what a request takes alone, below each of which a service is so many
-times as urgent."""
+"""Urgency is multiplied by `_URGENT` for each of these thresholds that the slack is below."""
 _CONTRADICTED = 2.0
-"""Beyond so many times what is possible, reports are not believed; up to that it is lines that come
-late, and what else a service computes."""
+"""Reports beyond so many times what is possible are not believed. Smaller excesses come from late
+reports and from other work of the service."""
 _CLAIMED = 3.0
-"""Latencies of one client that add up to more than so many times the time are none: a batch
-counted as requests, a wrong unit. Up to that, time over requests is believed instead."""
+"""Latencies of one client that sum to more than so many times the elapsed time are no latencies: a
+batch counted as requests, or a wrong unit. Up to that, elapsed time / requests is used instead."""
 _LEAST_CORES = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """More CPU than before, and what it is expected to bring."""
+    """A trial of more CPU: mean latency before it, and the one expected."""
 
     from_cores: float
     before_s: float
     expected_s: float
-    """Mean latencies, before and after."""
     loads: int
-    """`LatencyModel.loads` then: under another load it shows nothing."""
+    """`LatencyModel.loads` at its start: after a change of load the trial is void."""
     requests: int = 0
     sum_s: float = 0.0
-    """Of the requests since."""
+    """Sum of the latencies of these requests since the trial began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Reports that cannot be true."""
+    """Why reports cannot be true, and since when."""
 
     since_s: float
     why: str
@@ -72,51 +66,50 @@ class Doubt:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """What a ceiling gives, and what that takes."""
+    """A ceiling and the mean use under it."""
 
     ceiling_cores: float
     use_cores: float
-    """Mean use under it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceMemory:
-    """What is remembered of one job."""
+    """What the policy remembers of one service."""
 
     name: str
     target_s: float
     quantile: float | None
     at_s: float
-    """When it last told of requests, or was first seen."""
+    """When it last reported requests, or first appeared."""
     attained_core_s: float
-    """What it had used by then."""
+    """CPU time that it had used by then."""
     starts: int = 0
     model: LatencyModel | None = None
     least: Want | None = None
-    """What just meets the target; None: unknown, or nothing does."""
+    """The CPU that just meets the target; None: unknown, or the target cannot be met."""
     best: Want | None = None
-    """What meets it well, or is all that it can use."""
+    """The CPU that meets it with a margin, or all that the service can use."""
     best_s: float | None = None
-    """The latency that it reaches at most; None: unknown."""
+    """The lowest latency that it can reach; None: unknown."""
     hopeless: bool = False
-    """Nothing on this node meets its target."""
+    """Whether no amount of CPU on this node meets its target."""
     useless_until_s: float = 0.0
-    """Until when more CPU is held not to help it, since that was tried."""
+    """Until when more CPU is assumed not to help, since a trial showed that."""
     trial: Trial | None = None
     kept: bool = True
-    """Whether the last decision met its target."""
+    """Whether the last decision gave it the CPU for its target."""
     unqueued_s: float | None = None
-    """The least mean latency of a look whose requests hardly met each other, under this load."""
+    """The lowest mean latency of a sample whose requests hardly overlapped, under this load."""
     arrivals: Arrivals = NONE_SEEN
     urgency: float = 1.0
-    """Weight beside other services that meet their targets: much where little slack is left, once
-    it has come near its target."""
+    """Weight relative to other services that meet their targets; large if it came near its target
+    and has little slack."""
     doubt: Doubt | None = None
-    """Since the last report that was believed."""
+    """Set while its latest reports are not believed."""
 
     @property
     def is_asked(self) -> bool:
-        """Whether it may be an open loop, and enough is known to say what its requests need."""
+        """Whether it may be an open loop, with enough arrivals to estimate its need."""
         return (
             self.may_be_open
             and self.model is not None
@@ -124,14 +117,14 @@ class ServiceMemory:
         )
 
     def can_be_placed(self, *, free: bool) -> bool:
-        """Whether enough is known to say what it needs; `free`: weights divide, not ceilings."""
+        """Whether its need can be estimated; `free`: weights divide, not ceilings."""
         if not free:
             return self.is_known
         return self.arrivals.span_s >= SETTLED_S and (self.is_known or self.is_asked)
 
     @property
     def asked_cores(self) -> float:
-        """Cores that its requests need while it meets its target, if it may be an open loop."""
+        """Mean cores that the requests of an open loop need while the target is met."""
         if self.model is None:
             return 0.0
         mean_s = self.target_s / self.model.factor(self.quantile)
@@ -139,7 +132,7 @@ class ServiceMemory:
 
     @property
     def is_near_target(self) -> bool:
-        """Whether it lately had little to spare of a target that can be met."""
+        """Whether its recent latency is close to, or above, a target that can be met."""
         if self.model is None or self.hopeless:
             return False
         lately_s = self.model.measured_s * self.model.factor(self.quantile)
@@ -147,12 +140,12 @@ class ServiceMemory:
 
     @property
     def may_be_open(self) -> bool:
-        """Whether its requests may come by themselves, as far as is known."""
+        """Whether it is not known to be a closed loop of one client."""
         return self.model is None or not self.model.is_one_client
 
     @property
     def is_known(self) -> bool:
-        """Whether enough is known to give it a ceiling."""
+        """Whether the model rests on enough requests to derive a ceiling."""
         model = self.model
         if model is None or model.requests < _KNOWN_REQUESTS:
             return False
@@ -168,13 +161,13 @@ def learned(
     *,
     saturated: bool,
 ) -> ServiceMemory:
-    """What is known of it now; the same object where it told nothing."""
+    """The memory after this cycle's reports; the same object if there are none."""
     now_s, fresh = snapshot.now_s, job.progress.fresh
     if known is None or known.starts != job.starts:
-        # Another start computes at its beginning what no request does.
+        # A container that starts again spends CPU that belongs to no request.
         model = None if known is None else known.model
         if known is not None and model is not None and known.useless_until_s:
-            model = replace(model, widest_cores=None)  # what was tried in vain, was so before
+            model = replace(model, widest_cores=None)  # the failed trial was before this start
         if model is not None:
             model = replace(model, lag=replace(model.lag, used_cores=None))
         begun = ServiceMemory(
@@ -245,7 +238,7 @@ def learned(
 def distrust(
     one: ServiceMemory, job: JobView, now_s: float, rule: AdaptiveParameters, *, is_known: bool
 ) -> str | None:
-    """Why no ceiling may rest on what is known of it; None: one may."""
+    """Why the service must not get a ceiling from its model; None: it may."""
     progress, model, doubt = job.progress, one.model, one.doubt
     told_s = max(progress.as_of_s or 0.0, job.started_at_s or 0.0)
     if progress.every_s > rule.blind_s:
@@ -264,7 +257,7 @@ def distrust(
 def _contradiction(
     job: JobView, known: ServiceMemory, seen: Seen, snapshot: Snapshot
 ) -> str | None:
-    """What cannot be true of these reports; None: nothing."""
+    """Why these reports cannot be true; None: they may be."""
     sketch, cores = seen.sketch, snapshot.node.cores
     mean_s = sketch.sum_s / sketch.count
     if job.started_at_s is not None:
@@ -281,10 +274,10 @@ def _contradiction(
 
 
 def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> Seen:
-    """What it told since it last did, and whether it was under one ceiling all the time."""
+    """The observation since its last report, and whether one ceiling applied all the time."""
     fresh, usage, ceiling = job.progress.fresh, job.usage, job.actual.cpu_cores
     if ceiling is not None:
-        ceiling = max(ceiling, _LEAST_CORES)  # it is divided by, whatever a kernel says
+        ceiling = max(ceiling, _LEAST_CORES)  # it is a divisor, and a kernel may report 0
     elapsed_s = now_s - known.at_s
     mean_s = fresh.sum_s / fresh.count
     used = usage.cpu_cores
@@ -304,7 +297,7 @@ def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> 
         or (cpu_core_s or 0.0) <= 0.0
     ):
         cpu_core_s = None
-    # A request that began under another ceiling tells nothing of this one; nor is its line new.
+    # Requests that began under another ceiling say nothing about this one, and reports lag.
     lag_s = 0.0 if known.model is None else known.model.lag.seconds
     since_s = known.at_s + LOOK_WEIGHT * elapsed_s - lag_s
     mixed = job.changed_at_s is not None and job.changed_at_s + mean_s > since_s
@@ -324,7 +317,7 @@ def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> 
 def _with_wants(
     known: ServiceMemory, job: JobView, snapshot: Snapshot, rule: AdaptiveParameters
 ) -> ServiceMemory:
-    """What would meet its target by the model, just so and well; or that nothing would."""
+    """Computes `least` and `best` by the model, or marks the service as hopeless."""
     model = known.model
     if model is None:
         return known
@@ -343,9 +336,9 @@ def _with_wants(
     widest = room if width is None or room < width else width
     best_s = _reached_s(model, widest, quantile)
     if rule.mode == "slo" and known.may_be_open:
-        # A queue says nothing of what its requests take alone.
+        # Measured latency of an open loop includes queueing: use that of requests alone instead.
         best_s = 0.0 if known.unqueued_s is None else known.unqueued_s * model.factor(quantile)
-    # Given up for good reason alone, and not taken up again by chance.
+    # Hysteresis: noise alone neither makes a service hopeless nor ends that.
     slack = 1.0 + FINE + (0.0 if known.hopeless else SIGMAS * error)
     if best_s > slack * most_s:
         hopeless, least, best = True, None, None
@@ -353,7 +346,7 @@ def _with_wants(
         hopeless = False
         least = _want(model, most_s, quantile, widest, bounds.floor_cores)
         best = _want(model, aim_s, quantile, widest, bounds.floor_cores)
-        if not snapshot.node.weighs:  # nobody else can use what it leaves of its part
+        if not snapshot.node.weighs:  # what it leaves unused of its ceiling is lost
             least, best = (replace(one, use_cores=one.ceiling_cores) for one in (least, best))
     return ServiceMemory(
         known.name,
@@ -378,12 +371,11 @@ def _with_wants(
 
 
 def urged(one: ServiceMemory) -> ServiceMemory:
-    """It, with an urgency by its slack once it has come near its target; until then all weigh
-    the same. It grows alone, until another load or target: what a request takes alone is seen now
-    and then, and each change of it would be an update.
+    """Sets the urgency by the slack once a service has come near its target; before, it is 1.
 
-    Slack is the target as a multiple of what a request takes where nothing is in its way: as far as
-    that was seen, else of its work.
+    Slack is the target over the latency of a request that meets no other, or over its CPU work if
+    that was never measured. Urgency only grows until the load or the target changes: unqueued
+    latency is measured now and then, and each change of urgency would change limits.
     """
     model = one.model
     if model is None or not (one.urgency > 1.0 or one.is_near_target):
@@ -395,11 +387,11 @@ def urged(one: ServiceMemory) -> ServiceMemory:
 
 
 def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float | None:
-    """`ServiceMemory.unqueued_s` after that look."""
+    """`ServiceMemory.unqueued_s` after this observation."""
     before_s = known.unqueued_s
     if before_s is not None and known.model is not None and known.model.loads != model.loads:
         before_s *= model.work_core_s / known.model.work_core_s
-    # On a full host others are in its way, however few its requests are.
+    # On a full host other jobs delay its requests, however few they are.
     if not 0.0 < seen.sketch.sum_s <= MOSTLY * seen.elapsed_s or not seen.free:
         return before_s
     mean_s = seen.sketch.sum_s / seen.sketch.count
@@ -407,7 +399,6 @@ def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float 
 
 
 def _reached_s(model: LatencyModel, cores: float, quantile: float | None) -> float:
-    """The latency under that ceiling."""
     mean_s = model.mean_s(cores)
     assert mean_s is not None  # it has a ceiling
     return mean_s * model.factor(quantile)
@@ -416,13 +407,13 @@ def _reached_s(model: LatencyModel, cores: float, quantile: float | None) -> flo
 def _want(
     model: LatencyModel, latency_s: float, quantile: float | None, widest: float, floor: float
 ) -> Want:
-    """The ceiling that brings that latency, as far as there is one."""
+    """The ceiling that brings that latency, limited to what the service can use."""
     cores = model.ceiling_for(latency_s, quantile)
     if cores is None or cores > widest:
         cores, latency_s = MARGIN * widest, _reached_s(model, widest, quantile)
     if cores < floor:
         cores, latency_s = floor, _reached_s(model, min(floor, widest), quantile)
-    # No quota gives more than its ceiling: latencies that say so are not what they claim.
+    # Use cannot exceed the ceiling; a model that says so rests on wrong latencies.
     return Want(cores, min(model.use_at(latency_s, quantile), cores))
 
 
@@ -430,7 +421,7 @@ def _want(
 
 
 def begun_trial(known: ServiceMemory, job: JobView, ceiling_cores: float | None) -> Trial | None:
-    """A trial of that ceiling, where it is much more than what held the job back until now."""
+    """A trial of that ceiling, if the present one binds and the new one is clearly higher."""
     model, actual = known.model, job.actual.cpu_cores
     if model is None or actual is None or not (job.usage.throttled_ratio or 0.0) > THROTTLED_RATIO:
         return None
@@ -450,7 +441,11 @@ def _tried(
     now_s: float,
     rule: AdaptiveParameters,
 ) -> tuple[Trial | None, LatencyModel, float]:
-    """The trial after these requests, the model that it taught, and until when it is believed."""
+    """The trial after these requests (None: it is over), the model, and `useless_until_s`.
+
+    It fails if the mean latency fell by less than half of the expected logarithm, over enough
+    requests to tell that from noise.
+    """
     if model.loads != trial.loads or not rule.reverts:
         return None, model, useless_until_s
     requests = trial.requests + seen.sketch.count
@@ -461,7 +456,7 @@ def _tried(
         return replace(trial, requests=requests, sum_s=sum_s), model, useless_until_s
     if sum_s <= 0.0 or math.log(trial.before_s * requests / sum_s) >= MOSTLY * expected:
         return None, model, useless_until_s
-    # Whatever it waits for, it is not CPU: it is no wider than it was.
+    # It does not wait for CPU: its parallelism is at most what it had before the trial.
     fixed_s = sum_s / requests - model.law_core_s / trial.from_cores
     model = replace(model, widest_cores=trial.from_cores, fixed_s=fixed_s)
     return None, model, now_s + rule.retry_s

@@ -1,7 +1,4 @@
-"""Who of the services is satisfied when not all can be, for the policy `adaptive`.
-
-Owns that choice and the room it leaves. It must not know how a need was found out.
-"""
+"""Chooses the services that meet their targets when not all can, for the policy `adaptive`."""
 
 from __future__ import annotations
 
@@ -13,11 +10,11 @@ from dlsched.estimate.tuning import CLEARLY, FINE
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
 _UNTOLD_CORES = 5e-4
-"""Less than the last digit that is told."""
+"""Half of the last digit that is reported."""
 
 
 class Need(NamedTuple):
-    """Mean cores that satisfy a service, just so and well."""
+    """Mean cores that just meet a service's target, and that meet it with a margin."""
 
     name: str
     weight: float
@@ -27,18 +24,17 @@ class Need(NamedTuple):
 
     @property
     def price(self) -> float:
-        """Cores per weight."""
         return self.least_cores / self.weight
 
 
 class Triage(NamedTuple):
-    """Who is satisfied, who is not, and what is left of the room."""
+    """The services chosen to meet their targets, the ones left out, and the cores left over."""
 
     met: list[Need]
     short: list[Need]
     part: float
-    """How far everybody who is satisfied gets on the way from least to best; below 0: nobody was
-    left out, and so much is missing for the least, as a part of it."""
+    """Position of the chosen services between least (0) and best (1). Below 0: none is left out,
+    and each gets that fraction less than its least."""
     left_cores: float
 
 
@@ -49,10 +45,11 @@ def triaged(
     rule: AdaptiveParameters,
     edge_ratio: float = FINE,
 ) -> Triage:
-    """The most weight satisfied in that room, the cheapest per weight first.
+    """The set of the most total weight that fits, filled greedily, cheapest per weight first.
 
-    Who is left out has `floor_cores` of the room for itself, and comes in again once it leaves
-    `edge_ratio` of the room.
+    A service left out keeps `floor_cores`. Hysteresis: it is admitted again only if `edge_ratio` of
+    the room stays free, and services that meet their target count at 0.8 of their cost, so that the
+    chosen set does not flap. A set without that advantage wins only if it has more weight.
     """
     least = math.fsum([need.least_cores for need in needs])
     edge = edge_ratio * room_cores
@@ -73,10 +70,8 @@ def triaged(
 def _packed(
     ordered: Sequence[Need], room_cores: float, floor_cores: float, edge_cores: float = 0.0
 ) -> tuple[list[Need], list[Need]]:
-    """Those that fit, first come first served, when each that does not leaves room for a floor.
-
-    Who was left out fits only if it leaves `edge_cores`.
-    """
+    """Splits `ordered` into the services that fit and the rest, each of which keeps a floor. One
+    that was left out before fits only if it leaves `edge_cores` free."""
     left = room_cores - floor_cores * len(ordered)
     met: list[Need] = []
     short: list[Need] = []
@@ -101,15 +96,11 @@ def _weight(needs: Iterable[Need]) -> float:
 
 
 def largest_first(met: Iterable[Need]) -> list[Need]:
-    """Those that could give most come first."""
     return sorted(met, key=lambda one: (-one.least_cores, one.name))
 
 
 def fewest_givers(missing_cores: float, largest: Iterable[Need]) -> tuple[tuple[str, float], ...]:
-    """The fewest satisfied services that could give so many cores, and how many each.
-
-    None where all of them together could not.
-    """
+    """The fewest chosen services that could give the missing cores, and how many each."""
     givers: list[tuple[str, float]] = []
     for need in largest:
         if missing_cores < _UNTOLD_CORES:

@@ -1,7 +1,6 @@
-"""Trainings, for the policy `adaptive`: cores go where the next tier is cheapest.
+"""Divides cores among trainings, for the policy `adaptive`: first where the next tier is cheapest.
 
-Owns the division of cores among trainings. It must not read reports (`model`),
-nor compute what a training is worth (`value`).
+`model` reads the reports of trainings, `value` computes the marginal value of a core-second.
 """
 
 from __future__ import annotations
@@ -24,22 +23,21 @@ from dlsched.policies.adaptive.trainings.value import Usual, Worth, worth
 __all__ = ["TrainingMemory", "place"]
 
 _OUTLOOK_S, _OUTLOOK_JOB_S = 5.0, 0.05
-"""Outlooks are made anew so often, or where jobs are many, once in so long for each of them."""
+"""Period of the forecasts: the first, or the second for each job if that is longer."""
 _LEAST_WEIGHT = 1e-3
 _UNASKED_CORES = Bounds().floor_cores
-"""Whoever asks for no floor has this one, and no promise of more than to live."""
+"""The default floor, only enough to stay alive: it promises nothing."""
 _STEEPNESS = 3.0
-"""A core given last weighs less than one given first by the exponential of this, at most: as far as
-it brings less."""
+"""The last core given weighs up to exp(this) times less than the first, if it brings less."""
 _START_CORES = 1.0
-"""What a training can use before it has told anything, unless it uses more or asks for more: it
-loads, on one thread as a rule."""
+"""Parallelism assumed before the first report, unless the job uses or asks for more: it is loading,
+usually on one thread."""
 _SPARE_RATIO = 0.7
-"""Whoever comes behind those who could use this part of the capacity, beside what is given, is held
-to its floor. Those who come first leave a fifth idle, where their threads wait for each other, but
-one behind them gets at no more than half of that."""
+"""A training is held to its floor if those before it could use, beyond what they are given, this
+fraction of the capacity. They leave a fifth of it idle, where their threads wait for each other, of
+which one behind them gets at most half."""
 _TURN_CORE_S = 5.0
-"""Newcomers of whom nothing is known take turns of so much: else they would every second."""
+"""Length of a turn in the round robin among new trainings; without it they switch every second."""
 
 
 def place(
@@ -49,7 +47,7 @@ def place(
     capacity_cores: float,
     rule: AdaptiveParameters,
 ) -> Placed[TrainingMemory]:
-    """Cores to these jobs, in the order of what a core-second brings to their targets."""
+    """Divides `capacity_cores` among these jobs, ordered by the marginal value of a core-second."""
     now_s = snapshot.now_s
     before = {one.name: one for one in known}
     pressed = _pressed(snapshot)
@@ -102,7 +100,7 @@ def place(
 
 
 def _pressed(snapshot: Snapshot) -> bool:
-    """Whether others on the host take CPU that a training would use, so that its use says less."""
+    """Whether foreign load fills the host: a training's use then understates its parallelism."""
     node = snapshot.node
     foreign_cores = node.foreign_cores or 0.0
     used_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.running)
@@ -111,7 +109,7 @@ def _pressed(snapshot: Snapshot) -> bool:
 
 
 def _stale(job: JobView, memory: TrainingMemory, now_s: float, jobs: int) -> bool:
-    """Whether what was told of that job no longer holds, or is old."""
+    """Whether the job's forecast is older than its period, or sooner if a tier was reached."""
     if memory.told_s is None:
         return True
     age_s, period_s = now_s - memory.told_s, max(_OUTLOOK_S, jobs * _OUTLOOK_JOB_S)
@@ -123,7 +121,7 @@ def _stale(job: JobView, memory: TrainingMemory, now_s: float, jobs: int) -> boo
 def _fit(
     jobs: Sequence[JobView], memories: dict[str, TrainingMemory], rule: AdaptiveParameters
 ) -> None:
-    """The curves with news are fitted again, at most so many, those that wait longest first."""
+    """Fits the curves with new evaluations, at most `fits_most`, the longest waiting first."""
     due = [
         (due_s, job.name, job) for job in jobs if (due_s := memories[job.name].due_s) is not None
     ]
@@ -132,7 +130,7 @@ def _fit(
 
 
 def _wide(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float:
-    """How many cores it can use at once: all that it may, unless it was seen to use less."""
+    """The job's parallelism in cores: all that it may use, unless it was measured to use less."""
     bounds, used_cores, start_cores = job.spec.bounds, job.usage.cpu_cores, None
     if memory.read_s is None and used_cores is not None:
         start_cores = max(_START_CORES, MARGIN * used_cores, bounds.floor_cores)
@@ -148,7 +146,7 @@ def _order(
     capacity_cores: float,
     rule: AdaptiveParameters,
 ) -> list[str]:
-    """The most urgent first: risky deadlines, long ones, then what a core-second brings most."""
+    """The names in order: deadlines at risk, longest paths, then marginal value (hysteresis)."""
     whole_core_s = _whole_core_s(worths.values())
     longest_s = rule.guard_ratio * whole_core_s / max(capacity_cores, 1e-9)
 
@@ -157,7 +155,7 @@ def _order(
         path_s = one.end_core_s / max(wides[job.name], 1e-9)
         if one.risks_deadline:
             return (0.0, -one.index, job.name)
-        # Who can use all cores is never left over: whatever comes before, it fills the rest.
+        # A training that can use all cores fills whatever is left, so it never runs alone.
         narrow = wides[job.name] < FULL_RATIO * capacity_cores
         open_ended = one.tiers_done < 2 or not rule.tiers_first
         if rule.guard_ratio and one.known and narrow and open_ended and path_s > longest_s:
@@ -169,7 +167,7 @@ def _order(
 
 
 def _whole_core_s(worths: Collection[Worth]) -> float:
-    """Work left in all; of who is not known yet, as much as the known ones have in the mean."""
+    """Remaining work of all; one that cannot be ranked is assumed to have the average work."""
     known = [one for one in worths if one.known]
     whole = math.fsum(one.end_core_s for one in known)
     if not known:
@@ -188,7 +186,7 @@ def _given(
     capacity_cores: float,
     rule: AdaptiveParameters,
 ) -> dict[str, float]:
-    """Floors; a part for those not known yet, by least service first; the rest in order."""
+    """Cores by job: floors, then exploration by least attained service, then the rest in order."""
     unknown = sorted(
         (name for name in order if not worths[name].known and not worths[name].silent),
         key=lambda name: (worths[name].attained_core_s // _TURN_CORE_S, name),
@@ -216,8 +214,8 @@ def _held(
     wides: Mapping[str, float],
     capacity_cores: float,
 ) -> frozenset[str]:
-    """Who is held to its floor: in the kernel's idle class all weigh the same, and without it what
-    the first ones leave idle would go to all behind them alike."""
+    """The trainings whose ceiling is their floor. All weigh the same in the kernel's idle class:
+    without this, the others would share equally what the first ones leave idle."""
     idle = {job.name: job for job in jobs if job.may_idle}
     spare, held = _SPARE_RATIO * capacity_cores, set()
     for name in order:
@@ -237,21 +235,20 @@ def _weights(
     worths: Mapping[str, Worth],
     capacity_cores: float,
 ) -> dict[str, float]:
-    """What is given, the less per core the further behind in order and the less it is worth beside
-    the first; who is first outweighs all others, may take more than it was known to be able to use,
-    and so shows that it can.
+    """Weights by the cores given: lower per core further down the order and for less value.
 
-    Of those for whom nothing is left each weighs little against the one before: it takes what stays
-    idle, and no more. Whoever asks for a floor has that part of all weights, wherever it stands.
+    The first outweighs all others, so that it can use more than its known parallelism and thereby
+    show it. Each training that gets nothing weighs little against the one before it and only takes
+    idle CPU. One with a promised floor has that fraction of all weights at any place in the order.
     """
     weights, following, before = {}, FINE * capacity_cores, 0.0
     for name in order:
         if name == order[0]:
             weight = AHEAD * given[name]
         elif given[name] > floors[name]:
-            # Who is still to become known is not put back further by those before it.
+            # Exploration is not slowed down by the trainings before it in order.
             behind = min(before / capacity_cores, 1.0) if worths[name].known else 0.0
-            # Nor who is worth nearly as much as the first: that order may well be wrong.
+            # Nor is one of nearly the first's value: their order may well be wrong.
             behind *= 1.0 - min(worths[name].index / worths[order[0]].index, 1.0)
             weight = MARGIN * given[name] * math.exp(-_STEEPNESS * behind)
         else:

@@ -1,8 +1,4 @@
-"""When trainings will reach their tiers, for the policy `adaptive`, if all goes on as decided.
-
-Owns the forecast and what is said of each tier. It must not decide who is served: it follows the
-order and the worths that the policy decided by.
-"""
+"""Forecast of when trainings reach their tiers: a simulation of the policy from its last order."""
 
 from __future__ import annotations
 
@@ -26,30 +22,31 @@ Tier = Literal["deliver", "finish", "end"]
 TIERS: tuple[Tier, ...] = ("deliver", "finish", "end")
 
 _NEARLY_NEVER = 0.01
-"""Chance below which a tier is impossible. What is doubted of the curve counts, so that the run is
-all but over then: curves rise late, where the learning rate drops."""
+"""Chance below which a tier is impossible. It includes the doubt about the curve's shape, so the
+run is nearly over then: curves still rise late, where the learning rate drops."""
 _OWN_SPREAD = 2.0
-"""A curve's own interval, as fitted, counts so many times: real ones are of no fitted shape."""
+"""Factor on a curve's fitted interval, since real curves have none of the fitted shapes."""
 _LEAST_CORES = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What is left of one training, in core-seconds, tier by tier, and how wide it runs."""
+    """The remaining work of one training by tier, and its parallelism."""
 
     name: str
     cores: float
     left_core_s: tuple[float | None, float | None, float]
-    """To deliver, finish and end; None: reached, or given up."""
+    """Core-seconds to deliver, finish and end; None: reached, or given up."""
 
 
 def forecast(
     ways: Sequence[Way], capacity_cores: float, values: Sequence[float]
 ) -> dict[str, list[float | None]]:
-    """In how many seconds each reaches what is left of its tiers, served by the policy's index.
+    """Seconds until each training reaches its remaining tiers, by job.
 
-    `ways` are in the present order, which holds until a training reaches its next tier: then it
-    falls in line by what that leaves. The first in line get all that they can use at any moment.
+    An event simulation: at any moment the first in the queue get all that they can use. `ways` are
+    in the present order. A training that reaches a tier is queued again by its remaining value per
+    work; `values` are the weights of the three tiers.
     """
     found: dict[str, list[float | None]] = {way.name: [None, None, None] for way in ways}
     left = {way.name: 0.0 for way in ways}  # to its next tier
@@ -99,7 +96,7 @@ def forecast(
             done[name] += rate * step_s
             if left[name] <= 1e-9 * max(done[name], 1.0):
                 there.add(name)
-        # Whoever got there is among those first in line.
+        # Only a running training can reach its tier, and those are first in the queue.
         arrived = [entry for entry in line[: len(running)] if entry[2] in there]
         line[: len(running)] = [entry for entry in line[: len(running)] if entry[2] not in there]
         for _, place, name in arrived:
@@ -120,7 +117,7 @@ def outlooks(
     rule: AdaptiveParameters,
     resource: Resource = CPU,
 ) -> dict[str, tuple[Forecast, ...]]:
-    """What can be expected of each job's tiers and of its end."""
+    """Forecasts of each job's tiers and of its end, by job."""
     values = (rule.deliver_weight, rule.finish_weight, rule.end_weight)
     ways = [
         Way(
@@ -184,7 +181,7 @@ def _of_job(
             continue
         reach = getattr(known.learnt, tier)
         chance, level = worth.chances[place], known.learnt.level
-        # Where nothing tells the end, the fit looks far beyond what was seen: it may say never.
+        # Without a known end the fit extrapolates far beyond the data, and may say never.
         never = heeded_steps(known, rule) is None and reach.chance < rule.give_up_chance
         if left is None or chance < MOSTLY or never:
             kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
@@ -203,7 +200,7 @@ def _of_job(
         told.append(outlook)
     if worth.known and steps is not None and in_s[2] is not None:
         end_s = in_s[2]
-        # Whoever it waits for may take up to twice as long, or nothing.
+        # The jobs that it waits for may take up to twice as long, or nothing.
         spread_s = max(end_s - worth.end_core_s / cores, 0.0)
         why = f"{resource.work(worth.end_core_s)} are left to the end"
         if known.told_steps is None or not rule.heeds_total_steps:
@@ -237,14 +234,14 @@ def _expected(
     cores: float,
     resource: Resource,
 ) -> Forecast:
-    """With the interval from that of its steps, at the pace of the forecast, and of its waiting."""
+    """The forecast; its interval combines that of the steps, at the forecast's pace, and waits."""
     pace = left_core_s / max(in_s, 1e-9)
     below, above = (
         _OWN_SPREAD * max(off * step_core_s, 0.0)
         for off in (reach.steps - reach.low_steps, reach.high_steps - reach.steps)
     )
     low, high = max(left_core_s - below, 0.0), left_core_s + above
-    # Whoever it waits for may take up to twice as long, or nothing.
+    # The jobs that it waits for may take up to twice as long, or nothing.
     wait_s = max(in_s - left_core_s / cores, 0.0)
     least_s = low / cores
     earliest_s = max(in_s - max(left_core_s - low, 0.0) / pace - wait_s, least_s)
@@ -268,7 +265,7 @@ def _in_time(
     given: Mapping[str, float],
     now_s: float,
 ) -> Forecast:
-    """The same, unless its deadline is before that."""
+    """The forecast, or why the job misses its deadline if that is earlier."""
     due_s = deadline_at_s(job)
     if due_s is None or now_s + in_s <= due_s:
         return outlook
@@ -276,7 +273,7 @@ def _in_time(
     needs = left_core_s / there_s if there_s > 0 else math.inf
     late_s = now_s + in_s - due_s
     if needs > cores:
-        # What is left is known too badly to rule it out before that.
+        # The remaining work is too uncertain to exclude it before the deadline has passed.
         kind = ForecastKind.UNLIKELY if there_s > 0 else ForecastKind.IMPOSSIBLE
         when = f"is in {there_s:.0f} s" if there_s > 0 else "has passed"
         return Forecast(

@@ -1,8 +1,4 @@
-"""What the policy `adaptive` remembers of a training, and how that follows from what is seen.
-
-Owns the reading of reports, of the CPU time that a step takes, and of how many cores a training
-can use at once. It must not compare trainings, nor fit curves more often than it is told to.
-"""
+"""The state of the policy `adaptive` for a training: evaluations, CPU time a step, parallelism."""
 
 from __future__ import annotations
 
@@ -19,61 +15,56 @@ from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
 _LEAST_CORES = 0.05
 _SEEN_FLOORS = 2.0
-"""Who is given no more than so many times its floor waits: that shows nothing."""
+"""A training given less than so many times its floor waits for CPU: its use is no parallelism."""
 _PACED_POINTS = 5
 _DIGITS = 6
 _MOST_STEPS = 1e12
-"""Nobody makes more: who tells of more has told nothing."""
+"""A reported total above this is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingMemory:
-    """One training's evaluations, their fit, and what its steps take."""
+    """One training's evaluations, their fit, and the CPU time of its steps."""
 
     name: str
     container_id: str | None = None
     target: tuple[str, float, float] = ("", 0.0, 0.0)
-    """Its metric, and the values to deliver and to finish at."""
+    """Its metric, and the values of `deliver` and `finish`."""
     points: tuple[Point, ...] = ()
-    """Its evaluations since the last attempt began, thinned."""
+    """The evaluations of the present attempt, thinned."""
     read_s: float | None = None
-    """Up to when its reports are read; None: it told nothing yet."""
+    """Time of the last report that was read; None: there was none yet."""
     step: float = 0.0
-    """The latest that it told."""
+    """The last reported step."""
     told_steps: float | None = None
-    """How many it will take in all, by its own word."""
+    """The total number of steps, as the training reports it."""
     step_core_s: float | None = None
-    """CPU time of a step."""
     paced: bool = False
-    """Whether that was measured from one word to the next, without what its start took."""
+    """Whether `step_core_s` excludes the start-up: it was measured between two reports."""
     mark_step: float | None = None
-    """Where the steps that are counted next begin."""
+    """The step at which the present measurement of `step_core_s` began."""
     mark_core_s: float = 0.0
     """Its attained service then."""
     usable_cores: float | None = None
-    """What it can use at once, as far as it was seen; None: it was not seen to use less than it
-    was given."""
+    """Its parallelism in cores; None: it was not observed to use less than it was given."""
     given_cores: float | None = None
-    """What was meant for it by the last decision; None: nothing was decided yet."""
+    """Cores that the last decision meant for it; None: there was none yet."""
     first: bool = False
-    """Whether it was among those served first."""
     due_s: float | None = None
     """Since when it has evaluations that are not fitted."""
     learnt: Learnt | None = None
     outlooks: tuple[Forecast, ...] = ()
     told_s: float | None = None
-    """When its outlooks were made."""
+    """When its forecasts were made."""
     late: bool = False
-    """Whether it goes first because of its deadline."""
+    """Whether it goes first for its deadline."""
 
 
 def followed(
     job: JobView, was: TrainingMemory | None, now_s: float, pressed: bool = False
 ) -> TrainingMemory:
-    """After one more look at that job. The same object where there is no news.
-
-    `pressed`: others on the host take CPU that it would use.
-    """
+    """The memory after this cycle; the same object where nothing changed. `pressed`: foreign
+    processes on the host take CPU that the training would use."""
     target = job.spec.target
     assert isinstance(target, AccuracyTarget)
     asked = (target.metric, target.deliver, target.finish)
@@ -85,12 +76,12 @@ def followed(
 
 
 def heeded_steps(known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
-    """How many steps it will take by its own word, where that counts."""
+    """The total number of steps that the training reports, where the policy uses that."""
     return known.told_steps if rule.heeds_total_steps else None
 
 
 def fitted(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> TrainingMemory:
-    """With its curve as the evaluations so far tell it."""
+    """The memory with its learning curve fitted to all evaluations so far."""
     told = heeded_steps(known, rule)
     end = told if told is not None else math.inf
     found = learnt(
@@ -108,7 +99,7 @@ def fitted(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> Tra
 
 
 def _last_short(job: JobView, known: TrainingMemory, tier: float) -> float:
-    """The step of the latest evaluation that did not reach that tier; 0: each did."""
+    """The step of the latest evaluation that did not reach that tier; 0: all did."""
     target = job.spec.target
     assert isinstance(target, AccuracyTarget)
     return max(
@@ -117,7 +108,7 @@ def _last_short(job: JobView, known: TrainingMemory, tier: float) -> float:
 
 
 _HORIZON = 50.0
-"""Where nobody tells the end, a tier further than so many times the steps so far is never."""
+"""Without a known end, a tier further than so many times the steps so far counts as never."""
 
 
 def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
@@ -136,7 +127,7 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
         if sample.step is None:
             continue
         if sample.step < step:
-            # A new attempt, from a checkpoint: what lay before that step stays true.
+            # A new attempt from a checkpoint: evaluations before that step stay valid.
             points = [point for point in points if point[0] < sample.step]
             anew = True
         step, last = float(sample.step), sample
@@ -148,7 +139,7 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
         points=thinned(points),
         read_s=samples[-1].received_s,
         step=step,
-        told_steps=told if told is None or told >= step else None,  # what it said was wrong
+        told_steps=told if told is None or told >= step else None,  # the reported total was wrong
         due_s=was.due_s if not evaluated or was.due_s is not None else now_s,
     )
     if last is None:
@@ -159,20 +150,20 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
 
 
 def _paced(job: JobView, known: TrainingMemory, ago_s: float) -> TrainingMemory:
-    """With what a step takes, from the service attained since the last mark."""
+    """The memory with the CPU time of a step, from the service attained since the last mark."""
     since_core_s = ago_s * (job.usage.cpu_cores or 0.0) if 0.0 < ago_s <= SETTLED_S else 0.0
     core_s = max(job.attained_core_s - since_core_s, 0.0)
     mark, mark_core_s = known.mark_step, known.mark_core_s
     if mark is None:
         began = known.step_core_s is None and job.starts <= 1 and known.step > 0
-        # At its first word it has made these steps, whatever its start took.
+        # At its first report all CPU time counts for these steps, the start-up included.
         first = core_s / known.step if began else known.step_core_s
         return replace(
             known,
             mark_step=known.step,
             mark_core_s=core_s,
             step_core_s=first,
-            # Of so many evaluations its start is a small part.
+            # After so many evaluations the start-up is a small part of it.
             paced=known.paced or (began and len(known.points) >= _PACED_POINTS),
         )
     made = known.step - mark
@@ -186,9 +177,9 @@ def _paced(job: JobView, known: TrainingMemory, ago_s: float) -> TrainingMemory:
 
 
 def _usable(job: JobView, known: TrainingMemory, pressed: bool) -> TrainingMemory:
-    """With what it can use at once: what it used where all that it can use was meant for it."""
+    """The memory with its parallelism: its use while it was given all that it can use."""
     used, given, usable = job.usage.cpu_cores, known.given_cores, known.usable_cores
-    # Until its second word its use is still that of its start, on one thread as a rule.
+    # Until the second report its use is that of the start-up, usually on one thread.
     if used is None or not given or not known.paced:
         return known
     room, floor = MARGIN * given, _SEEN_FLOORS * job.spec.bounds.floor_cores

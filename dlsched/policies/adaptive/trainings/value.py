@@ -1,11 +1,8 @@
-"""What a training is worth, for the policy `adaptive`: value reached a core-second.
+"""The marginal value of a core-second for a training: value of its tiers over the work to them.
 
-Owns the index and what it is drawn from. It must not divide cores, nor put trainings in order.
-
-Of a newcomer nothing is known but the others: it is taken to need as much to its first tier as they
-do in the mean. So whoever began earlier is nearer, until it is well past that, and is not put back
-by each one that arrives, as it would be by least attained service, whose newcomers need little by
-assumption.
+Until a job's own curve can be fitted, we assume that it needs the average work of the others to its
+first tier. So an earlier job has less work left, until it is well past the average, and new
+arrivals do not overtake it. With least attained service they would, as if they needed little.
 """
 
 from __future__ import annotations
@@ -25,55 +22,54 @@ from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.trainings.model import TrainingMemory, heeded_steps
 
 _PRIOR_DELIVER, _PRIOR_FINISH = 1 / 3, 2 / 3
-"""Where tiers lie on the way, before evaluations tell."""
+"""Tiers as fractions of all steps, before evaluations can be fitted."""
 
 _LEAST_RATIO = 0.01
-"""A tier that should have been reached already is taken to be so much of the way off."""
+"""An overdue tier is assumed to be this fraction of all steps away."""
 _LEAST_CORE_S = 1e-9
-"""A step that took no CPU time was told by a liar: what is left must be above zero all the same."""
+"""Least CPU time of a step: keeps remaining work positive where reports are wrong."""
 _LEAST_OF_DONE = 0.005
-"""However near it says it is, so much of what it had is left: who lies is not first for ever."""
+"""Remaining work is at least this fraction of attained service, so that a job with wrong reports
+does not stay first for ever."""
 _OTHERS_RATIO = 0.3
-"""Where no shape may fit, the others tell so much of where the first tier is, and half the way to
-the end the rest."""
+"""Where no shape may fit, the first tier is placed by the other jobs to this fraction, and for the
+rest in the middle of the remaining steps."""
 _PAST_RATIO = 0.5
-"""Of one that is past what is usual, so much of what it had is still left."""
+"""A job past the average work has this fraction of its attained service left."""
 _FAR = 3.0
-"""What is so many times what is usual counts as no more."""
+"""Outliers: a job's work counts as at most so many times the median."""
 _SILENT_EVALUATIONS = 8
-"""After the CPU time of so many evaluations without one a training is silent."""
+"""A training is silent after the CPU time of so many evaluations without a report."""
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What is left of one training, and what a core-second brings there."""
+    """Marginal value of a core-second of one training (`index`), and its work left to the end."""
 
     index: float
     end_core_s: float
-    """Work left to the end."""
     attained_core_s: float
     known: bool
-    """Whether enough is known to rank it."""
+    """Whether there are enough evaluations to rank it."""
     risks_deadline: bool
     why: str
     tiers_core_s: tuple[float | None, float | None] = (None, None)
     """Work left to each tier; None: reached, or given up."""
     chances: tuple[float, float] = (1.0, 1.0)
-    """That each tier is reached before the end, also where no shape fits the curve."""
+    """Probability that each tier is reached before the end, doubt about the shape included."""
     tiers_done: int = 0
-    """How many of its two tiers it has behind it: reached, or given up."""
+    """How many of its two tiers are reached or given up."""
     silent: bool = False
-    """Whether it tells nothing, so that more CPU would not make it known."""
+    """Whether it does not report, so that exploration would not help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """The work of trainings from their start to their first tier, as far as it is known."""
+    """Work of trainings from their start to their first tier, where it can be estimated."""
 
     known_core_s: Mapping[str, float]
-    """By job, cut off where it is far from what is usual."""
+    """By job; outliers are cut off."""
     whole_core_s: float
-    """The sum of all."""
 
     @classmethod
     def of(
@@ -82,18 +78,18 @@ class Usual:
         memories: Mapping[str, TrainingMemory],
         rule: AdaptiveParameters,
     ) -> Usual:
-        """What these jobs took, and are expected to take."""
+        """The work that these jobs took, or are expected to take, to their first tier."""
         found = ((job.name, _deliver_core_s(job, memories[job.name], rule)) for job in jobs)
         known = {name: core_s for name, core_s in found if core_s is not None}
         if not known:
             return NOTHING_USUAL
-        # One that tells nonsense must not decide for everybody.
+        # One job with wrong reports must not change the average of all.
         most_core_s = _FAR * statistics.median_low(known.values())
         known = {name: min(core_s, most_core_s) for name, core_s in known.items()}
         return cls(known, math.fsum(known.values()))
 
     def beside(self, name: str) -> float | None:
-        """The mean of all others; None: of none it is known."""
+        """The average of all other jobs; None: it is known of none."""
         own_core_s = self.known_core_s.get(name)
         others = len(self.known_core_s) - (own_core_s is not None)
         return max(self.whole_core_s - (own_core_s or 0.0), 0.0) / others if others else None
@@ -107,7 +103,7 @@ def _deliver_core_s(job: JobView, known: TrainingMemory, rule: AdaptiveParameter
     if step_core_s is None or not known.paced:
         return None
     if reached is not None:
-        # What it attained since may be of several attempts.
+        # Not from attained service, which may include several attempts.
         core_s = 0.0 if reached.step is None else step_core_s * reached.step
     else:
         tiers = _tiers(known, rule) if _is_known(known, rule) else None
@@ -122,14 +118,14 @@ def _is_known(known: TrainingMemory, rule: AdaptiveParameters) -> bool:
 
 
 class _Tiers(NamedTuple):
-    """At which steps both tiers are, and how likely they are reached."""
+    """The steps of both tiers, and the probabilities that they are reached."""
 
     steps: tuple[float, float]
     chances: tuple[float, float]
 
 
 def _tiers(known: TrainingMemory, rule: AdaptiveParameters) -> _Tiers | None:
-    """Where the tiers are; None: nothing tells."""
+    """The tiers by the fitted curve, else by the reported total; None: neither is there."""
     learnt, told = known.learnt, heeded_steps(known, rule)
     if learnt is not None:
         deliver, finish = learnt.deliver, learnt.finish
@@ -140,10 +136,8 @@ def _tiers(known: TrainingMemory, rule: AdaptiveParameters) -> _Tiers | None:
 
 
 def _left_core_s(attained_core_s: float, usual_core_s: float) -> float:
-    """Work to the first tier of one of whom it is known only what it had.
-
-    Up to what is usual; then the more the further it is past that, as with heavy tails.
-    """
+    """Assumed work left to the first tier when only attained service is known: the rest of the
+    average; past that it grows with attained service, as for a heavy tail."""
     return max(usual_core_s - attained_core_s, _PAST_RATIO * attained_core_s, 1.0)
 
 
@@ -155,9 +149,9 @@ def worth(
     usual: Usual = NOTHING_USUAL,
     resource: Resource = CPU,
 ) -> Worth:
-    """What it is worth to serve that job now, among others of whom `usual` is known."""
+    """The marginal value of a core-second for that job; `usual`: the work of the others."""
     if _silent(job, known, now_s, rule):
-        # Whoever tells nothing has no tier to be brought to: the more it had, the later it comes.
+        # A silent job has no tier that could be reached: the more it attained, the later it comes.
         left_core_s = max(job.attained_core_s, 1.0)
         index = job.spec.weight * rule.end_weight / left_core_s
         why = f"silent, after {resource.work(job.attained_core_s)}"
@@ -175,7 +169,7 @@ def _newcomers(
     usual_core_s: float | None,
     resource: Resource,
 ) -> Worth:
-    # As with heavy tails: what is left is about as much as what was done.
+    # Heavy tail: the remaining work is about the work done so far.
     left_core_s = max(job.attained_core_s, 1.0)
     index = (rule.deliver_weight + rule.finish_weight + rule.end_weight) / left_core_s
     why = f"{len(known.points)} evaluations, too few to rank it"
@@ -197,13 +191,20 @@ def _ranked(
     usual_core_s: float | None,
     resource: Resource,
 ) -> Worth:
+    """The marginal value of a job with a fitted curve or a reported total.
+
+    Its index is the largest ratio, over its open tiers and the end, of the value collected up to
+    there (weight x chance) to the work left. Each tier counts twice: by the fit alone, and with the
+    doubt that no shape fits, in which case it lies in the middle of the rest, or nearer where the
+    other jobs suggest that.
+    """
     open_tiers = (job.tiers.delivered is None, job.tiers.finished is None)
     told = heeded_steps(known, rule)
     end = told if told is not None else rule.end_over_finish * tiers.steps[1]
     end = max(end, known.step + 1.0)
     sure = 1.0
     if known.learnt is not None:
-        # No shape may fit: then a tier is as likely to be anywhere on the rest of the way.
+        # No shape may fit: then a tier is uniformly distributed over the remaining steps.
         sure -= rule.doubt_ratio * (1.0 - known.step / end)
     least = max(_LEAST_RATIO * end, 1.0)
     step_core_s = max(step_core_s, _LEAST_CORE_S)
@@ -230,7 +231,7 @@ def _ranked(
         left.append(left_core_s)
         value += weights[tier] * chance
         fitted_value += weights[tier] * sure * tiers.chances[tier]
-        # What it brings as far as the fit says, and what it brings in the long run.
+        # Value over work by the fit alone, and with the doubt about its shape included.
         index = max(index, fitted_value / left_core_s, value / most_core_s)
         parts.append(f"{resource.work(left_core_s)} to {known.target[1 + tier]:g}")
     end_core_s = max(step_core_s * (end - known.step), least_core_s)
@@ -250,7 +251,7 @@ def _ranked(
 
 
 def deadline_at_s(job: JobView) -> float | None:
-    """When it should have reached `deliver`; None: it has no deadline, or did not start."""
+    """The time by which it should reach `deliver`; None: no deadline, or not started."""
     target = job.spec.target
     if not isinstance(target, AccuracyTarget) or target.deadline_s is None:
         return None
@@ -258,10 +259,8 @@ def deadline_at_s(job: JobView) -> float | None:
 
 
 def _late(job: JobView, known: TrainingMemory) -> bool:
-    """Whether it will miss its deadline unless it goes first; then it would not.
-
-    Who was sent first for that stays there: else it would be late again.
-    """
+    """Whether it misses its deadline unless it goes first. Hysteresis: one that goes first for that
+    stays first, else it would be late again."""
     if job.tiers.delivered is not None or deadline_at_s(job) is None:
         return False
     kinds = {one.kind for one in known.outlooks if one.tier == "deliver"}
@@ -269,7 +268,7 @@ def _late(job: JobView, known: TrainingMemory) -> bool:
 
 
 def _silent(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptiveParameters) -> bool:
-    """Whether it should have told something long ago, by the time and the CPU that it had."""
+    """Whether a report is long overdue, both by time and by the CPU time attained since."""
     told_s = job.progress.as_of_s
     since_s = job.started_at_s or 0.0 if told_s is None else told_s
     if now_s - since_s <= rule.blind_s:
@@ -278,6 +277,6 @@ def _silent(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptivePar
     usual_core_s = rule.blind_s
     if known.step_core_s is not None and evaluations:
         usual_core_s = known.step_core_s * known.step / evaluations
-    # Who is held back has no word to say, however long that is, also after a restart of the agent.
+    # A job that is held back cannot report, for any time, also after a restart of the agent.
     silent = 1.0 if job.blind is not None else _SILENT_EVALUATIONS
     return job.attained_core_s - known.mark_core_s > silent * usual_core_s

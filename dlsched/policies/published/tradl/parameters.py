@@ -1,4 +1,4 @@
-"""What can be chosen about the policy `tradl`. It must not decide anything."""
+"""Parameters of the policy `tradl`."""
 
 from __future__ import annotations
 
@@ -8,34 +8,32 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class TradlParameters:
-    """The published structure's constants, and what the text leaves open."""
+    """The published constants, and choices that the paper leaves open."""
 
     weights: str = "growth"
-    """What jobs below their first tier share by: `growth`, growth efficiency; `closest`, one over
-    the time to the tier at the present pace."""
+    """Weights of jobs below their first tier: growth efficiency (`growth`), or one over the time to
+    the tier at the present pace (`closest`)."""
     settled_ratio: float = 1.0
-    """Limit of jobs at their first tier and beyond, as a ratio of N/(n+1). That much for each lets
-    n jobs cut the last one's time by (n-1)/2n at most; less shortens it further, at the cost of
-    those that wait for their second tier."""
+    """Limit of jobs at or past their first tier, as a ratio of N/(n+1). With 1, n jobs can cut the
+    last one's time by at most (n-1)/2n; less cuts it further, at the cost of the second tiers."""
     interval_s: float = 10.0
-    """Seconds between decisions while a job is below its first tier: how late a reached tier is
-    noticed."""
+    """Seconds between decisions while a job is below its first tier: the delay until a reached tier
+    is noticed."""
     window_s: float = 30.0
-    """Length in seconds of the two windows that growth is measured over: FlowCon's interval."""
+    """Length in seconds of the two windows for growth: FlowCon's interval."""
     least_ratio: float = 0.1
-    """Least limit below the first tier, as a ratio of an equal share: enough to go on reporting,
-    or its growth could never be seen again."""
+    """Lowest limit below the first tier, as a ratio of an equal share: a job without CPU cannot
+    report, so its growth could never be measured again."""
     headroom_ratio: float = 1.25
-    """A job that leaves its limit unused may have so many times what it uses, the rest goes to
-    others: a trainer cannot use more cores than it has threads."""
+    """A job that leaves its limit unused gets at most this factor times its use, and others get the
+    rest: a training cannot use more cores than it has threads."""
     patience_s: float = 300.0
-    """Give-up rule: least seconds, at an equal share of CPU or pro rata, without a step towards
-    the first tier until a job counts as unable to reach it."""
+    """Give-up rule: least seconds without a step towards the first tier, at an equal share of CPU
+    (less counts pro rata), until the tier counts as out of reach."""
     step_ratio: float = 0.05
-    """Give-up rule: part of what is missing to the first tier that must be closed to count as a
-    step."""
+    """Give-up rule: a step closes this fraction of what is missing to the first tier."""
     backoff: int = 8
-    """How many times its base the interval may grow while no job is below its first tier."""
+    """Largest factor on the interval while no job is below its first tier."""
 
     def __post_init__(self) -> None:
         if self.weights not in {"growth", "closest"}:

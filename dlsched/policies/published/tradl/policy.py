@@ -1,7 +1,4 @@
-"""The policy `tradl`: models are brought to where they can be delivered first.
-
-Owns the division of CPU by class. It must not judge evaluations: `tiers` does, for every policy.
-"""
+"""The policy `tradl`: trainings are brought to their first, deliverable tier first."""
 
 from __future__ import annotations
 
@@ -26,43 +23,40 @@ from dlsched.policies.published.tradl.standing import (
 )
 
 _BINDING_RATIO = 0.9
-"""Part of its limit that a job uses, from which it could use more."""
+"""Fraction of its limit in use from which a job could use more."""
 
 
 @dataclass(frozen=True, slots=True)
 class TradlMemory:
-    """What is known of every job, how far the interval has backed off, and the time."""
-
     jobs: tuple[TradlJob, ...]
     interval_s: float
     decided_at_s: float
 
 
 class TradlPolicy:
-    """Jobs below their first tier share nearly all CPU, the others train on at a small limit.
+    """Jobs below their first tier share nearly all CPU, the others continue at a small limit.
 
     TRADL (doi 10.1109/HPEC.2019.8916403), reconstructed: two tiers, `deliver` and `finish`, are
     the paper's; the rules are this project's reading. N is the capacity less the fair shares of
     jobs without such a target, n the number of jobs with one.
 
-    - U, below the first tier: shares what D and F leave, by growth efficiency (`growth`) or by one
-      over the time to the tier at the present pace (`closest`), times the job's weight. A job not
-      measured yet weighs as much as the mean: it is never taken for converged.
-    - D, between the tiers, and F, past the second or without a hope of the first: N/(n+1), or
+    - U, below the first tier: these share what D and F leave, by growth efficiency (`growth`) or by
+      one over the time to the tier at the present pace (`closest`), times the job's weight. A job
+      not measured yet has the mean weight: it is never considered converged.
+    - D, between the tiers, and F, past the second or unable to reach the first: N/(n+1), or
       `settled_ratio` of it, and what U cannot use (`headroom_ratio`).
-    - A tier counts as reached after a number of evaluations in a row (the setting
-      `tier_evaluations`), and for good. A metric whose `finish` is below its `deliver` is better
-      when lower.
-    - Give-up rule: a job in U that has made no step towards its first tier for `patience_s`, and
-      for longer than all its steps so far took, is in F until its next step. That time counts by
-      the CPU on offer, so waiting for others is not held against it, but hanging is.
+    - A tier is reached after a number of evaluations in a row (the setting `tier_evaluations`), and
+      stays reached. Lower is better for a metric whose `finish` is below its `deliver`.
+    - Give-up rule: a job in U without a step towards its first tier for `patience_s`, and for
+      longer than all its steps so far took, is in F until its next step. That time counts in
+      proportion to the CPU offered, so a job may wait for others, but not hang.
     - U empty: all limits are lifted, and the interval doubles, at most `backoff` times its base.
 
     Jobs with a latency target or none keep their fair share while others are limited.
 
-    Known weaknesses: a slow starter waits at `least_ratio` of an equal share; noise in few
-    evaluations moves limits; D and F hold back although their models may be nearly finished, so
-    time to the second tier and mean completion grow.
+    Known weaknesses: a job that starts slowly waits at `least_ratio` of an equal share; noise in
+    few evaluations moves limits; D and F are held back although they may be nearly finished, so
+    time to the second tier and mean completion time grow.
     """
 
     Parameters: ClassVar[type[TradlParameters]] = TradlParameters
@@ -73,7 +67,7 @@ class TradlPolicy:
         self.parameters = parameters
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
-        """Every job's class from its evaluations, then the division."""
+        """Classifies every job by its evaluations, then divides the CPU."""
         rule = self.parameters
         before = memory if isinstance(memory, TradlMemory) else None
         jobs = sorted(snapshot.running, key=lambda job: job.name)
@@ -133,7 +127,7 @@ class TradlPolicy:
         weights: Mapping[str, float],
         pool: float,
     ) -> dict[str, float]:
-        """D and F their small limit, U the rest by weight, D and F what U cannot use."""
+        """D and F get their small limit, U the rest by weight, D and F also what U cannot use."""
         rule, count = self.parameters, len(under) + len(settled)
         bounds = {job.name: claim(job, pool) for job in (*under, *settled)}
         limits = {
@@ -161,7 +155,7 @@ class TradlPolicy:
         return limits | water_fill(held + left, for_settled)
 
     def _usable(self, job: JobView) -> float:
-        """How much of a limit this job could use, in cores, as far as can be seen."""
+        """Cores that this job can use; infinite unless it leaves its limit unused."""
         limit, used = job.actual.cpu_cores, job.usage.window_cores
         if limit is None or used is None or used >= _BINDING_RATIO * limit:
             return math.inf
@@ -171,7 +165,7 @@ class TradlPolicy:
 def _told(
     job: JobView, known: TradlJob | None, weight: float | None, now_s: float, *, first: bool
 ) -> str:
-    """Where it stands, in words."""
+    """The beginning of the reason: the job's class and its progress."""
     if known is None:
         return "no accuracy target, fair share: "
     tiers, tier = job.tiers, f"{known.metric} {known.deliver:g}"
@@ -193,7 +187,7 @@ def _told(
 def _offered_s(
     job: JobView, snapshot: Snapshot, before: TradlMemory | None, equal_cores: float
 ) -> float:
-    """Seconds since the last decision, pro rata where less than an equal share was on offer."""
+    """Seconds since the last decision, pro rata where less than an equal share was offered."""
     if before is None or all(one.name != job.name for one in before.jobs):
         return 0.0
     passed_s = max(snapshot.now_s - before.decided_at_s, 0.0)

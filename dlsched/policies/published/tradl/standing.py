@@ -1,7 +1,6 @@
-"""Where one job stands between its two tiers, for the policy `tradl`.
+"""The class of a job by its two tiers, and the give-up rule, for the policy `tradl`.
 
-Owns when a job counts as unable to get to its first tier. Whether it is there is the job's own
-fact (`JobView.tiers`). It must not divide CPU.
+Whether a tier is reached is a fact of the job (`JobView.tiers`), not decided here.
 """
 
 from __future__ import annotations
@@ -16,12 +15,10 @@ from dlsched.model.state import JobView, Snapshot, Tiers
 from dlsched.policies.published.tradl.parameters import TradlParameters
 
 _NEAREST = 0.01
-"""Part of the way at which a job counts as next to its tier: time to it must not be zero."""
+"""Least remaining fraction of the way to the tier, so that the time to it is never zero."""
 
 
 class TradlClass(StrEnum):
-    """How a job stands to its target."""
-
     UNDER = "U"
     DELIVERABLE = "D"
     FINISHED = "F"
@@ -29,7 +26,7 @@ class TradlClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TradlJob:
-    """What is remembered of one job in one container, for one target."""
+    """What the policy remembers of one job in one container, for one target."""
 
     name: str
     container_id: str | None
@@ -37,25 +34,23 @@ class TradlJob:
     deliver: float
     finish: float
     delivered: bool = False
-    """Whether it had reached its first tier at the last decision."""
     missing: float | None = None
-    """What was missing to the first tier at its last step, in the metric's unit."""
+    """Distance to the first tier at its last step, in the metric's unit; `largest` so far."""
     largest: float = 0.0
-    """The most that was ever missing, in the metric's unit."""
     tried_s: float = 0.0
-    """Time below the first tier: seconds at an equal share on offer, less of it counts pro rata."""
+    """Seconds below the first tier with an equal share offered (less counts pro rata);
+    `stepped_s` of them until its last step."""
     stepped_s: float = 0.0
-    """`tried_s` at its last step."""
 
 
 def known_job(job: JobView, target: AccuracyTarget, before: tuple[TradlJob, ...]) -> TradlJob:
-    """What is remembered; nothing after a new container or another target."""
+    """The memory of the job; a fresh one after a new container or another target."""
     fresh = TradlJob(job.name, job.container_id, target.metric, target.deliver, target.finish)
     return next((one for one in before if _identity(one) == _identity(fresh)), fresh)
 
 
 def updated(job: JobView, known: TradlJob, offered_s: float, rule: TradlParameters) -> TradlJob:
-    """What its evaluations tell beside what is known, after so long with CPU on offer."""
+    """The memory after this decision's evaluations, `offered_s` after the last one."""
     lack = [missing(known, value) for _, value in points(job, known.metric)]
     known = replace(known, delivered=job.tiers.delivered is not None)
     if not known.delivered:
@@ -71,7 +66,7 @@ def updated(job: JobView, known: TradlJob, offered_s: float, rule: TradlParamete
 
 
 def missing(job: TradlJob, value: float) -> float:
-    """How far this value is from the first tier, in the metric's unit; below 0: beyond it."""
+    """Distance of this value to the first tier, in the metric's unit; below 0: past it."""
     return value - job.deliver if job.finish < job.deliver else job.deliver - value
 
 
@@ -80,16 +75,13 @@ def _identity(job: TradlJob) -> tuple[str, str | None, str, float, float]:
 
 
 def gave_up(job: TradlJob, rule: TradlParameters) -> bool:
-    """Whether it has gone without a step for longer than the patience, and than all its steps took.
-
-    Whatever it may be (stuck, hung, silent), a job that does not get nearer must not hold priority
-    for ever. The next step brings it back.
-    """
+    """Whether it made no step for longer than the patience, and than all its steps so far took. A
+    job that is stuck, hung or silent must not hold priority for ever. The next step ends this."""
     return job.tried_s - job.stepped_s > max(rule.patience_s, job.stepped_s)
 
 
 def standing(tiers: Tiers, job: TradlJob, rule: TradlParameters) -> TradlClass:
-    """Its class: below its first tier, between its tiers, or past the second or without a hope."""
+    """The class: U below the first tier, D between the tiers, F past the second or given up."""
     if tiers.finished is not None:
         return TradlClass.FINISHED
     if tiers.delivered is not None:
@@ -98,10 +90,10 @@ def standing(tiers: Tiers, job: TradlJob, rule: TradlParameters) -> TradlClass:
 
 
 def pull(job: JobView, known: TradlJob, snapshot: Snapshot, rule: TradlParameters) -> float | None:
-    """Its claim among the jobs below their tiers, by the rule chosen; None: not measured yet.
+    """The job's claim among those below their tiers, by `weights`; None: not measured yet.
 
-    Progress is what became less of the way to the first tier, as a ratio of the most that was ever
-    missing, so that metrics of any unit compare. Going backwards is no progress.
+    Progress is the decrease of the distance to the first tier, as a ratio of the largest distance
+    so far, so that metrics of any unit can be compared. An increase counts as 0.
     """
     lack = [(at_s, missing(known, value)) for at_s, value in points(job, known.metric)]
     means: Levels | None = levels(lack, snapshot.now_s, rule.window_s)
@@ -116,10 +108,8 @@ def pull(job: JobView, known: TradlJob, snapshot: Snapshot, rule: TradlParameter
 
 
 def relative(pulls: dict[str, float | None]) -> dict[str, float]:
-    """Pulls as weights with a mean of about 1; a job not measured yet weighs as much as the mean.
-
-    Where nothing can be told apart all weigh the same.
-    """
+    """Claims as weights with a mean of about 1, also for jobs not measured yet. All weigh the same
+    where no job makes progress."""
     measured = [one for one in pulls.values() if one is not None]
     mean = math.fsum(measured) / len(measured) if measured else 0.0
     if mean <= 0:
