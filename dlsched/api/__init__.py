@@ -1,7 +1,6 @@
-"""HTTP with JSON on unix sockets, for `ps`, `why`, `stop` and the like.
+"""HTTP with JSON on unix sockets, for `ps`, `why`, `stop` and other commands.
 
-`schema` says what is answered, `status` fills it, `routes` says what can be asked, `access` by
-whom, `log_stream` streams logs, `sockets` are where the daemon listens, `server` answers, and
-`client` asks. None of them decides or measures: they read the last CycleReport, and hand requests
-to the StatusSource.
+`schema` defines the answers, `status` fills them, `routes` defines the requests, `access` who may
+send them, `log_stream` streams logs, `sockets` opens addresses, `server` answers, `client` asks.
+The API reads the last CycleReport and hands requests to the StatusSource.
 """

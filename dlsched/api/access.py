@@ -1,7 +1,5 @@
-"""Which caller may request what, by the address of the request, and the line of each refusal.
-
-The kernel has let the caller connect; on a unix socket it gives the caller's uid.
-"""
+"""Which caller may request what, by the address of the request, and the line of each refusal. On a
+unix socket, the kernel provides the caller's uid."""
 
 from __future__ import annotations
 
@@ -23,12 +21,12 @@ class Caller:
     """The caller of a request, as its socket identifies it."""
 
     address: str
-    """The address of the request: a socket's path, or a loopback address."""
+    """The address that received the request: a socket's path, or a loopback address."""
     elsewhere: str
-    """Where other requests are accepted, and from which group."""
+    """The address that accepts other requests, and its group."""
     may_change: bool = False
     uid: int | None = None
-    """The caller's; None: unknown, by TCP from this host."""
+    """None: unknown, as over TCP."""
 
     def may_read_logs(self, owner: int | None) -> bool:
         """Whether this caller may read a job's output, which may hold secrets."""
@@ -36,22 +34,19 @@ class Caller:
 
 
 def caller_of(request: Request) -> Caller:
-    """The caller of the request."""
     caller: Caller = request.state.caller
     return caller
 
 
 def refusal(caller: Caller, what: str) -> str:
-    """One line that says which address accepts the request."""
+    """One line that names the address which accepts the request."""
     return f"{what} is not for {caller.address}: ask on {caller.elsewhere}"
 
 
 class Gate:
-    """ASGI middleware: only the control socket changes anything; TCP needs a loopback host name.
-
-    A page in a browser can resolve its own name to this host's address and read as if it were
-    local (DNS rebinding), so any other Host is refused.
-    """
+    """ASGI middleware: only the control socket changes anything; TCP needs a loopback host name, as
+    a web page can resolve its own name to this host's address (DNS rebinding) and read as if
+    local."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

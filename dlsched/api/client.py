@@ -1,8 +1,7 @@
-"""What the command line asks the daemon, over its unix sockets.
+"""The command line's client of the daemon, over its unix sockets.
 
-Owns the requests, which socket each goes to, and the one-line errors when no daemon answers. It
-speaks HTTP itself: `ps` spends most of its time on imports, and those of an HTTP client, even the
-standard library's, take a third of what it may take in all.
+It speaks HTTP itself: `ps` spends most of its time on imports, and those of an HTTP client, even
+the standard library's, take a third of what it may take in all.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME, Explanat
 from dlsched.model.errors import DaemonUnavailable, DlschedError
 
 RELEASE_S = 90.0
-"""The daemon waits for the engine before it says what became of each container."""
+"""The daemon waits for the engine before it reports on each container."""
 
 ANSWER_S = 10.0
-"""How long an answer may take; a log that is followed may be silent for ever."""
+"""Timeout of an answer. A log that is followed may be silent forever."""
 
 _LINE_BYTES = 1 << 16
 
@@ -50,56 +49,54 @@ class Daemon:
         return self._reading.ask("GET", "/v1/about")
 
     def status(self) -> Status:
-        """`jobs` as the types of the schema; raises SchemaMismatch."""
+        """`jobs`, parsed; raises SchemaMismatch."""
         return read(Status, self.jobs())
 
     def explain(self, job: str, limit: int) -> Explanation:
-        """`why` as the types of the schema; raises SchemaMismatch."""
+        """`why`, parsed; raises SchemaMismatch."""
         return read(Explanation, self.why(job, limit))
 
     def jobs(self) -> dict[str, Any]:
-        """The node, the engine, every job and every rejected file: the JSON as it came."""
+        """Node, engine, jobs and rejected files, as JSON."""
         return self._reading.ask("GET", "/v1/jobs")
 
     def why(self, job: str, limit: int) -> dict[str, Any]:
-        """The job's row, its last changes, and the last cycle's outcome: the JSON as it came."""
+        """The job's row, its last changes, and the last cycle's outcome, as JSON."""
         return self._reading.ask("GET", f"{_path(job, 'why')}?limit={limit}")
 
     def stop(self, job: str) -> None:
-        """Ask that the job be stopped, and stay stopped."""
+        """Request that the job is stopped, and stays stopped."""
         self._control.ask("POST", _path(job, "stop"))
 
     def start(self, job: str) -> None:
-        """Lift a recorded stop."""
+        """Remove the record of a stop or an end, so that the job may start."""
         self._control.ask("POST", _path(job, "start"))
 
     def release(self) -> dict[str, Any]:
-        """Have all limits given back; what became of each container."""
+        """Request that all limits are given back; returns the result for each container."""
         return self._control.ask("POST", "/v1/release", read_s=RELEASE_S)
 
     def resume(self) -> None:
-        """Let the daemon set limits again."""
+        """Request that the daemon sets limits again."""
         self._control.ask("POST", "/v1/resume")
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
-        """The job's output as it comes; with `follow` until the container ends.
-
-        Over the control socket where that is open to us: it may read every job's.
-        """
+        """The job's output as it is written; with `follow` until the container ends. Uses the
+        control socket if this process may, as that serves every job's output."""
         line = self._control if self._control.is_open else self._status
         path = f"{_path(job, 'logs')}?tail={tail}&follow={int(follow)}"
         yield from line.stream("GET", path, read_s=None if follow else ANSWER_S)
 
     @property
     def _reading(self) -> _Endpoint:
-        """The status socket, unless only the control socket is open to us."""
+        """The status socket, or the control socket if only that is open to this process."""
         if not self._status.is_open and self._control.is_open:
             return self._control
         return self._status
 
 
 class _Endpoint:
-    """One socket of the daemon, a connection for each request, and the errors."""
+    """One of the daemon's sockets, with a new connection for each request."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -110,7 +107,7 @@ class _Endpoint:
         return os.access(self.path, os.W_OK, effective_ids=True)
 
     def ask(self, method: str, path: str, read_s: float = ANSWER_S) -> dict[str, Any]:
-        """The answer's JSON, each part of which may take `read_s`."""
+        """The answer's JSON. `read_s` is the timeout of each part."""
         content = b"".join(self.stream(method, path, read_s))
         try:
             return cast("dict[str, Any]", json.loads(content))
@@ -118,7 +115,7 @@ class _Endpoint:
             raise DaemonUnavailable(f"{self.path} does not answer in JSON: {error}") from error
 
     def stream(self, method: str, path: str, read_s: float | None) -> Iterator[bytes]:
-        """The answer in parts; each may take `read_s`, None: for ever."""
+        """The answer in parts, each with a timeout of `read_s`; None: no timeout."""
         length = "Content-Length: 0\r\n" if method == "POST" else ""
         request = f"{method} {path} HTTP/1.1\r\nHost: dlsched\r\nConnection: close\r\n{length}\r\n"
         with self._reaching(), socket.socket(socket.AF_UNIX) as connection:
@@ -155,7 +152,6 @@ class _NoHttp(ValueError):
 
 
 def _head(answer: BinaryIO) -> tuple[int, dict[str, str]]:
-    """The answer's status and headers."""
     words = _line(answer).split(" ")
     if not words[0].startswith("HTTP/1.") or not words[1:2] or not words[1].isdigit():
         raise _NoHttp("it does not speak HTTP")
@@ -167,7 +163,7 @@ def _head(answer: BinaryIO) -> tuple[int, dict[str, str]]:
 
 
 def _body(answer: BinaryIO, headers: dict[str, str]) -> Iterator[bytes]:
-    """The answer's body in parts: chunked, or as long as its header says."""
+    """The body in parts: chunked, or of the length in its header."""
     if "chunked" not in headers.get("transfer-encoding", ""):
         yield _exactly(answer, int(headers.get("content-length", "0")))
         return
@@ -191,7 +187,7 @@ def _exactly(answer: BinaryIO, size: int) -> bytes:
 
 
 def _remedy(path: Path) -> str:
-    """How to be let in, by the socket file's group and mode."""
+    """How to get access, by the socket file's group and mode."""
     try:
         status = path.stat()
         group = grp.getgrgid(status.st_gid).gr_name

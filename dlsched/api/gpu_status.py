@@ -1,7 +1,5 @@
-"""Fills the status schema's GPUs from a snapshot: each device, and what bounds each job on its own.
-
-Owns which bounds are enforced and which are advisory.
-"""
+"""Fills the status schema's GPUs from a snapshot: each device, and each bound on a job's GPUs,
+enforced or advisory."""
 
 from __future__ import annotations
 
@@ -32,7 +30,7 @@ def gpu_rows(snapshot: Snapshot) -> tuple[GpuStatus, ...]:
 
 
 def gpu_of(job: JobView) -> JobGpuStatus | None:
-    """What a job asks of GPUs and has of them; None: nothing."""
+    """A job's requested and assigned GPUs; None: it has neither."""
     container, bounds = job.spec.container, job.spec.bounds
     if not container.gpus and not job.gpus:
         return None
@@ -93,6 +91,6 @@ def _row(gpu: GpuView, on_it: list[JobView], holders: list[JobView]) -> GpuStatu
 
 
 def _share(job: JobView) -> float:
-    """The share that it was last given, else the one that it is promised."""
+    """The last share set, else the guaranteed one."""
     given = job.actual.gpu_share
     return job.spec.bounds.floor_share if given is None else given

@@ -1,4 +1,4 @@
-"""The JSON Schema of the status. Apart from the rest, since pydantic takes long to import."""
+"""The JSON Schema of the status. A module of its own, since pydantic takes long to import."""
 
 from __future__ import annotations
 

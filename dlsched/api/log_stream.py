@@ -1,4 +1,4 @@
-"""Streams a job's log to a caller, and owns the threads that read it."""
+"""Streams a job's log to a caller, with a thread for each log."""
 
 from __future__ import annotations
 
@@ -14,11 +14,8 @@ from dlsched.model.errors import DlschedError, EngineUnavailable
 
 
 class LogReading:
-    """A log that a daemon thread of its own reads.
-
-    The next line may never come. A worker thread of the event loop would then delay the end of the
-    program; a daemon thread does not.
-    """
+    """A log, read by a daemon thread. The next line may never come: a worker thread of the event
+    loop would then delay the end of the program, a daemon thread does not."""
 
     _CHUNKS_AHEAD = 64
 
@@ -34,16 +31,16 @@ class LogReading:
         self._ended = False
 
     def start(self, open_log: Callable[[], Iterator[bytes]]) -> None:
-        """Begin to read the log that `open_log` opens."""
+        """Start reading the log that `open_log` opens."""
         threading.Thread(target=self._pump, args=(open_log,), name="api-log", daemon=True).start()
 
     async def first(self, timeout_s: float) -> None:
-        """Wait so long for the first chunk; raises what the reader raised."""
+        """Wait at most this long for the first chunk; raises what the reader raised."""
         with contextlib.suppress(asyncio.TimeoutError):
             self._first = await asyncio.wait_for(self._next(), timeout_s)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """The chunks, until the log ends or the caller is gone."""
+        """The chunks, until the log ends or the caller disconnects."""
         try:
             if self._first is not None:
                 yield self._first
@@ -52,11 +49,10 @@ class LogReading:
                 if chunk is not None:
                     yield chunk
         except DlschedError as error:
-            # The status is sent already, so the log itself says why it ends here.
+            # The status is already sent, so the log itself says why it ends here.
             yield f"\ndlsched: {error}\n".encode()
 
     def close(self) -> None:
-        """Stop reading."""
         self._gone.set()
         self._room.release()
         close = getattr(self._source, "close", None)
@@ -94,7 +90,7 @@ class LogReading:
 
 
 class LogResponse(StreamingResponse):
-    """Closes its reading however the answer ends, even if it never began."""
+    """A response that closes its reading however it ends, even if it never began."""
 
     def __init__(self, reading: LogReading) -> None:
         super().__init__(reading.chunks(), media_type="text/plain; charset=utf-8")

@@ -1,8 +1,5 @@
-"""Reads an answer's JSON into the types of `schema`, and writes them as JSON.
-
-Keys that the schema lacks are ignored, since a newer daemon may add some; one that is missing is an
-error with its place.
-"""
+"""Parses an answer's JSON into the types of `schema`, and writes them as JSON. Unknown keys are
+ignored, as a newer daemon may add some; a missing key is an error with its path."""
 
 from __future__ import annotations
 
@@ -19,15 +16,15 @@ from dlsched.model.errors import DlschedError
 T = TypeVar("T")
 _Reader = Callable[[Any], Any]
 _CARRIED = frozenset((str, int, bool, types.NoneType))
-"""What JSON carries as it is; looked up first, since a status of 1,000 jobs has 60,000 values."""
+"""Types that JSON has. Checked first, since a status of 1,000 jobs has 60,000 values."""
 
 
 class SchemaMismatch(DlschedError):
-    """The daemon answers by another status schema than this program reads."""
+    """The daemon's status schema is not the one that this program reads."""
 
 
 class _Misfit(Exception):
-    """A value that does not fit, with the keys that lead to it, innermost first."""
+    """A value of a wrong type, with the keys that lead to it, innermost first."""
 
     def __init__(self, what: str, *keys: str) -> None:
         self.what, self.keys = what, list(keys)
@@ -35,10 +32,7 @@ class _Misfit(Exception):
 
 
 def read(kind: type[T], answer: Mapping[str, Any]) -> T:
-    """The answer as that type, whose `schema_version` must be ours.
-
-    Raises SchemaMismatch with one line.
-    """
+    """The parsed answer, which must have our `schema_version`. Raises SchemaMismatch."""
     found = answer.get("schema_version")
     if found != SCHEMA_VERSION:
         has = "no version" if found is None else f"version {found!r:.20}"
@@ -57,7 +51,7 @@ def read(kind: type[T], answer: Mapping[str, Any]) -> T:
 
 
 def read_part(kind: type[T], value: Mapping[str, Any]) -> T:
-    """The same for a part of an answer, which has no version; raises ValueError."""
+    """A parsed part of an answer, which has no version; raises ValueError."""
     try:
         result: T = _reader(cast(Any, kind))(value)
     except _Misfit as misfit:
@@ -66,7 +60,7 @@ def read_part(kind: type[T], value: Mapping[str, Any]) -> T:
 
 
 def as_json(value: object) -> Any:
-    """A value of the schema as JSON can carry it; a number that is not finite becomes text."""
+    """A value of the schema as JSON values; a number that is not finite becomes text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, tuple | list):
@@ -110,7 +104,7 @@ def _plain(kind: type) -> _Reader:
 
 
 def _union(kinds: tuple[Any, ...]) -> _Reader:
-    """Null or one other type, or objects that differ by the word in their `kind`."""
+    """Null or one other type, or objects that differ by the value of `kind`."""
     others = [kind for kind in kinds if kind is not types.NoneType]
     if len(others) == 1:
         read_other = _reader(others[0])

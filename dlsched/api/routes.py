@@ -1,7 +1,4 @@
-"""The API's paths, answers and errors.
-
-It reads the last CycleReport and hands requests to the StatusSource. It never waits for the loop.
-"""
+"""The API's paths, answers and errors. Requests never wait for the loop."""
 
 from __future__ import annotations
 
@@ -32,14 +29,14 @@ from dlsched.model.state import JobView
 from dlsched.policies import registry
 
 FOLLOWERS_MAX = 32
-"""Logs read at the same time at each address; each takes a thread, for as long as it is read."""
+"""Limit of logs read concurrently at each address. Each takes a thread while it is read."""
 
 FIRST_CHUNK_S = 1.0
-"""How long to wait for a log's reader to fail before the answer begins."""
+"""Maximum wait for an error of the log's reader before the answer begins."""
 
 
 class StatusSource(Protocol):
-    """What the API reads from the daemon and requests of it, from any thread."""
+    """The daemon as the API needs it: readings and requests, from any thread."""
 
     def last_report(self) -> CycleReport | None:
         """The last complete cycle; None before the first."""
@@ -54,7 +51,7 @@ class StatusSource(Protocol):
         ...
 
     def stop(self, job: str) -> None:
-        """Record that the job is to be stopped; raises KeyError for an unknown job."""
+        """Record that the job must be stopped; raises KeyError for an unknown job."""
         ...
 
     def start(self, job: str) -> None:
@@ -62,7 +59,7 @@ class StatusSource(Protocol):
         ...
 
     def release(self) -> Sequence[Mapping[str, object]]:
-        """Give all limits back and set no more; what became of each container."""
+        """Give all limits back and set no more; returns the result for each container."""
         ...
 
     def resume(self) -> None:
@@ -79,14 +76,14 @@ class StatusSource(Protocol):
 
 
 class _AsciiJson(JSONResponse):
-    """ASCII alone, since a file's name may hold bytes that are no text."""
+    """Escapes to ASCII, since a file's name may have bytes that are not text."""
 
     def render(self, content: Any) -> bytes:
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
 def build_app(source: StatusSource) -> Starlette:
-    """The API over that source. Every error is `{"error": "one line"}`."""
+    """The API for that source. Every error is `{"error": "one line"}`."""
     routes = _Routes(source)
     app = Starlette(
         middleware=[Middleware(Gate)],
@@ -109,7 +106,7 @@ def build_app(source: StatusSource) -> Starlette:
             Exception: _fail,
         },
     )
-    # An unknown path is an error, and not a redirect to the host of the Host header.
+    # An unknown path is an error, not a redirect to the host in the Host header.
     app.router.redirect_slashes = False
     return app
 
@@ -216,7 +213,7 @@ class _Routes:
 
 def _count(request: Request, key: str, *, default: int, low: int, high: int) -> int:
     text = request.query_params.get(key, str(default))
-    # Digits alone: int() would also take signs, spaces and underscores.
+    # Digits only: int() would also accept signs, spaces and underscores.
     if text.isascii() and text.isdigit() and len(text) < 10 and low <= int(text) <= high:
         return int(text)
     detail = f"{key} is {text[:20]!r}, must be a whole number from {low} to {high}"

@@ -102,10 +102,10 @@ class ForecastStatus(_Value):
     """The best that this node can reach: seconds of latency, or a value of the metric."""
     lacks: tuple[GiverStatus, ...]
     givers: str
-    """`lacks` in words."""
+    """`lacks` as text."""
     why: str
     text: str
-    """In a few words, for a column."""
+    """A short text, for a column."""
     sentence: str
 
 

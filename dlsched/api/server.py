@@ -1,8 +1,5 @@
-"""The thread that answers the API on every address.
-
-Owns the connections: how many, for how long, and from which caller. One thread serves all requests,
-so that no caller can delay a cycle.
-"""
+"""The thread that answers the API on all addresses. One thread serves all requests, so that no
+caller can delay a cycle. Connections are limited in number and time."""
 
 from __future__ import annotations
 
@@ -29,23 +26,23 @@ from dlsched.model.errors import DlschedError
 log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 128
-"""At each address; each holds one of the daemon's descriptors, even without a request."""
+"""Limit at each address. Each connection takes a descriptor, even without a request."""
 
 ASK_WITHIN_S = 10.0
-"""A connection without a request for so long is closed."""
+"""A connection without a request for this long is closed."""
 
 AGAIN_S = 5.0
-"""Between two attempts to make the sockets again."""
+"""Time between two attempts to create the sockets again."""
 
 _UCRED = struct.Struct("iII")
 """pid, uid and gid of a unix socket's peer, from the kernel."""
 
 
 class _Protocol(H11Protocol):
-    """HTTP that knows the caller, and closes idle connections and those above the limit."""
+    """HTTP that identifies the caller, and closes idle or surplus connections."""
 
     def __init__(self, caller: Callable[[socket.socket], Caller], *args: Any, **more: Any) -> None:
-        """`caller` gives the caller of a connection."""
+        """`caller` identifies the caller of a connection."""
         super().__init__(*args, **more)
         self._caller = caller
         self._patience: asyncio.TimerHandle | None = None
@@ -54,7 +51,7 @@ class _Protocol(H11Protocol):
         super().connection_made(transport)
         caller = self._caller(transport.get_extra_info("socket"))
         self.app_state = {"caller": caller}
-        # Counted by address, so that a crowd at one does not close another.
+        # Counted by address, so that many callers at one do not close another.
         beside = [cast(_Protocol, one).app_state["caller"].address for one in self.connections]
         if beside.count(caller.address) > CONNECTIONS_MAX:
             transport.abort()
@@ -63,22 +60,22 @@ class _Protocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        # Else each of many short connections would be kept until its timer ends.
+        # Else many short connections would each stay in memory until their timer ends.
         if self._patience is not None:
             self._patience.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP; in the middle of an answer only close."""
+        """Refuse what is not HTTP; in the middle of an answer, only close."""
         if self.conn.our_state is h11.IDLE:
             super().send_400_response(msg)
             return
-        # The unfinished answer finds its caller gone, and logs nothing.
+        # The unfinished answer then has no caller, and logs nothing.
         self.cycle.disconnected = True
         self.cycle.message_event.set()
         self.transport.close()
 
     def _hang_up(self) -> None:
-        if cast("object | None", self.cycle) is None:  # nothing was asked yet
+        if cast("object | None", self.cycle) is None:  # no request yet
             self.transport.close()
 
 
@@ -93,8 +90,8 @@ class ApiServer:
         control_group: str | None = None,
         listen: tuple[str, int] | None = None,
     ) -> None:
-        """A group may connect beside this user; None: no other user. `listen`: a loopback
-        address and port, for reading too."""
+        """A group may connect besides this user; None: only this user. `listen`: a loopback address
+        and port, also for reading."""
         self._status = UnixSocket(run_dir / STATUS_SOCKET_NAME, status_group)
         self._control = UnixSocket(run_dir / CONTROL_SOCKET_NAME, control_group)
         self._listen = listen
@@ -108,7 +105,7 @@ class ApiServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            # Malformed requests log below that level: they must not fill a disk.
+            # Malformed requests are logged below that level, so that they cannot fill a disk.
             log_level="error",
             access_log=False,
             server_header=False,
@@ -117,30 +114,25 @@ class ApiServer:
         self._server = uvicorn.Server(self._config)
         self._ending = threading.Event()
         self.trouble: str | None = None
-        """Why the API does not answer, in one line; None: it does."""
+        """Why the API does not answer, in one line; None: it answers."""
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
 
     @property
     def status_path(self) -> Path:
-        """The socket for reading."""
         return self._status.path
 
     @property
     def control_path(self) -> Path:
-        """The socket for changing."""
         return self._control.path
 
     def start(self) -> None:
-        """Answer from now on.
-
-        Raises AlreadyRunning if another daemon answers there, SocketUnusable if a socket cannot be
-        made.
-        """
+        """Start answering. Raises AlreadyRunning if another daemon answers there, SocketUnusable if
+        a socket cannot be created."""
         self._listen_again()
         self._thread.start()
 
     def keep(self) -> None:
-        """Have removed sockets made again; does not wait."""
+        """Have removed sockets created again, without waiting."""
         if not (self._status.present and self._control.present):
             self._server.should_exit = True
 

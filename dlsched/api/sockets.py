@@ -1,4 +1,4 @@
-"""Where the API listens: two unix sockets and, if the settings say so, a loopback port."""
+"""The API's addresses: two unix sockets and, if configured, a loopback port."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dlsched.model.errors import AlreadyRunning, DlschedError
 log = logging.getLogger(__name__)
 
 SOCKET_PATH_MAX = 107
-"""Bytes in the path of a unix socket: the kernel's field holds 108 with its closing zero."""
+"""Maximum bytes of a unix socket's path: the kernel's field has 108, with a final zero."""
 
 _BACKLOG = 128
 
 
 class SocketUnusable(DlschedError):
-    """The API cannot listen on an address of the settings."""
+    """The API cannot listen on a configured address."""
 
 
 class UnixSocket:
     """One listening unix socket, mode 0660 under its group."""
 
     def __init__(self, path: Path, group: str | None) -> None:
-        """`group` may connect beside this user; None: no other user."""
+        """`group` may connect besides this user; None: only this user."""
         self.path = path
         self._group = group
         self._inode: int | None = None
@@ -88,12 +88,12 @@ def open_tcp(address: str, port: int) -> socket.socket:
 
 
 def render_address(address: str, port: int) -> str:
-    """As in a URL."""
+    """The address as in a URL."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _clear(path: Path) -> None:
-    """Remove a socket that a daemon left when it was killed, and nothing else."""
+    """Remove the socket of a killed daemon, and only that."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:

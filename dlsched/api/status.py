@@ -1,8 +1,5 @@
-"""Fills the status schema from a CycleReport.
-
-Owns the words and figures of a job's row, and what counts as satisfied. It reads nothing but the
-report: no clock, no files, no engine.
-"""
+"""Fills the status schema from a CycleReport, and from nothing else: no clock, no files, no engine.
+Defines when a target counts as satisfied."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ from dlsched.model.state import JobView, Reached, Snapshot
 from dlsched.model.units import render_seconds
 
 BAND_RATIO = 0.10
-"""Half width of the satisfied band, as a ratio of the target."""
+"""Half width of the satisfied band, relative to the target."""
 
 
 def node_status(report: CycleReport) -> Status:
@@ -93,9 +90,8 @@ def _node(snapshot: Snapshot) -> NodeStatus:
 
 
 def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) -> JobStatus:
-    """One job's row. `outlooks` are the policy's last forecasts of its targets; they are left out
-    of a job that holds nothing.
-    """
+    """One job's row. `outlooks` are the policy's last forecasts; a job that holds nothing has
+    none."""
     progress, usage, bounds, target = job.progress, job.usage, job.spec.bounds, job.spec.target
     recent = progress.recent
     latency_s, ratio = _latency(job)
@@ -157,9 +153,7 @@ def explanation(
 
 
 def job_now(name: str, report: CycleReport) -> NowStatus:
-    """What the last cycle did about a job: the decision, the guard's note, the outcomes, and what
-    the shadow policy would have given it.
-    """
+    """The last cycle's decision, guard note and outcomes for a job, and its shadow's result."""
     decision, shadow = report.decision, report.shadow
     return NowStatus(
         why=None if decision is None else decision.why.get(name),
@@ -193,11 +187,9 @@ def _limits(limits: Limits | None) -> LimitsStatus | None:
 
 
 def plain(value: object) -> Any:
-    """Any value of the model as JSON can carry it.
-
-    A number that is not finite becomes text. An environment's values become `***`, and digests,
-    which could confirm a guess, are left out: both may reveal secrets.
-    """
+    """Any value of the model as JSON values; a number that is not finite becomes text. Secrets are
+    left out: environment values become `***`, and digests, which could confirm a guess, are
+    empty."""
     if isinstance(value, JobSpec):
         value = dataclasses.replace(value, digest="", container_digest="")
     if isinstance(value, ContainerSpec):
@@ -233,7 +225,7 @@ def _target(target: Target | None) -> LatencyTargetStatus | AccuracyTargetStatus
 
 
 def _tiers(job: JobView, now_s: float) -> TiersStatus | None:
-    """The tiers of its accuracy target that the job has reached; None: it has no such target."""
+    """The reached tiers of the job's accuracy target; None: it has no such target."""
     target = job.spec.target
     if not isinstance(target, AccuracyTarget):
         return None
@@ -252,7 +244,7 @@ def _tiers(job: JobView, now_s: float) -> TiersStatus | None:
 
 
 def _forecast(outlook: Forecast, now_s: float) -> ForecastStatus:
-    """Times are seconds from now; 0: at any moment, or before now for a target that is met."""
+    """Times are seconds from now; 0: at any moment, or already met."""
 
     def ahead_s(at_s: float | None) -> float | None:
         return None if at_s is None else max(at_s - now_s, 0.0)
@@ -274,7 +266,7 @@ def _forecast(outlook: Forecast, now_s: float) -> ForecastStatus:
 
 
 def _latency(job: JobView) -> tuple[float | None, float | None]:
-    """The job's latency in seconds, and its ratio to the target; None: not known."""
+    """The job's latency in seconds, and its ratio to the target; None: unknown."""
     recent, target = job.progress.recent, job.spec.target
     if isinstance(target, AccuracyTarget):
         return None, None

@@ -1,4 +1,4 @@
-"""Whether a running node suits a job: what it cannot give, and what speaks against the target."""
+"""Whether a running node suits a job: what it lacks, and doubts about the target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dlsched.model.units import render_bytes, render_cores, render_seconds, show
 
 
 def lacks(spec: JobSpec, node: NodeStatus) -> Iterator[tuple[Place, str]]:
-    """Where the job asks for what the node never has: the key's path, and what is wrong."""
+    """Requests that exceed the node's size: the key's path, and the problem."""
     floor_cores, memory_bytes = spec.bounds.floor_cores, spec.container.memory_bytes or 0
     if floor_cores > node.capacity_cores:
         has = render_cores(node.capacity_cores)
@@ -59,10 +59,8 @@ def _counted(gpus: list[GpuStatus]) -> str:
 
 
 def doubts(spec: JobSpec, jobs: Iterable[JobStatus]) -> Iterator[str]:
-    """What speaks against the job's target, by the forecasts for the running job of that name.
-
-    Nothing where its target is of another kind.
-    """
+    """Doubts about the job's target, from forecasts for the running job of that name. None if that
+    has another kind of target."""
     job = next((job for job in jobs if job.name == spec.name), None)
     for forecast in () if job is None else job.outlook:
         before = None if job is None else job.target
@@ -76,7 +74,7 @@ def doubts(spec: JobSpec, jobs: Iterable[JobStatus]) -> Iterator[str]:
 def _latency_doubts(
     spec: JobSpec, target: LatencyTarget, before: LatencyTargetStatus, forecast: ForecastStatus
 ) -> Iterator[str]:
-    """Of the same quantile; `needs_cores` counts for that latency or a shorter one."""
+    """For the same quantile. `needs_cores` holds for that latency and shorter ones."""
     if before.quantile != target.quantile:
         return
     best_s, needs_cores = forecast.best, forecast.needs_cores

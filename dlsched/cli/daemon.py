@@ -1,4 +1,4 @@
-"""The command that is the daemon: run. It imports little, since the daemon has to fit in 80 MiB."""
+"""The command `run`, the daemon. It imports little, since the daemon must fit in 80 MiB."""
 
 from __future__ import annotations
 

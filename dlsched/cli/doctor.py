@@ -1,7 +1,5 @@
-"""The command that checks the installation: doctor. It repairs nothing.
-
-Settings, daemon and journal are checked here, engine and host by `runtime`.
-"""
+"""The command `doctor`, which checks the installation and repairs nothing. Engine and host are
+checked by `runtime`, the rest here."""
 
 from __future__ import annotations
 
@@ -150,7 +148,7 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
     if not seen.devices:
         return
     if works:
-        with suppress(DlschedError):  # an engine that is gone by now was reported above
+        with suppress(DlschedError):  # an unreachable engine was reported above
             info = engine.info()
             marks = ({INSTANCE: settings.instance}, {ENABLE: "true"})
             ours = {one["Id"] for labels in marks for one in engine.containers(labels)}
@@ -177,7 +175,7 @@ def _watch(folder: Path) -> Finding:
 
 
 def _daemon(settings: Settings) -> Iterator[Finding]:
-    """Whether a daemon answers; one that holds the lock without answering is out of order."""
+    """Whether a daemon answers. One that holds the lock without answering is a failure."""
     from dlsched.store.jobs import lock_state_dir
 
     try:

@@ -1,4 +1,4 @@
-"""What `ps` and `why` show of forecasts."""
+"""Forecasts in `ps` and `why`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dlsched.api.schema import ForecastStatus, JobStatus
 from dlsched.cli.layout import Cell, Page
 
 FORECAST_COLUMNS = 20
-"""At most so wide is the column."""
+"""Maximum width of the column."""
 
 _STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlikely": "yellow"}
 
 
 def forecast_cell(job: JobStatus) -> Cell:
-    """The forecast of the next target that is not met yet; a blind job has none."""
+    """The forecast of the next target that is not met; a blind job has none."""
     forecast = _next(job)
     if job.blind is not None:
         return Cell("blind", "yellow")
@@ -22,7 +22,7 @@ def forecast_cell(job: JobStatus) -> Cell:
 
 
 def expectation(job: JobStatus, *, shown: bool) -> str | None:
-    """What the reason adds to the column, if that is shown: which jobs would have to give cores."""
+    """The jobs that would have to give cores, else the forecast if it has no column."""
     forecast = _next(job)
     if forecast is None or forecast.kind == "met":
         return None
@@ -32,7 +32,7 @@ def expectation(job: JobStatus, *, shown: bool) -> str | None:
 
 
 def print_forecasts(job: JobStatus, page: Page) -> None:
-    """A line for each target; for a blind job, what was expected before it became blind."""
+    """Print a line for each target. For a blind job, it is the forecast from before."""
     for forecast in job.outlook:
         past = " before" if job.blind and forecast.kind != "unknown" else ""
         style = "dim" if past else _style(forecast)

@@ -1,4 +1,4 @@
-"""What `ps` and `why` show of GPUs: the table of devices, and what bounds a job on its own."""
+"""GPUs in `ps` and `why`: the table of devices, and the bounds on a job's GPUs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dlsched.cli.layout import Cell, Column, Page
 from dlsched.model.units import render_bytes
 
 WIDE_COLUMNS = 110
-"""From this width on a GPU's model has a column."""
+"""The minimum page width that has a column for the GPU's model."""
 
 SHORT_CHARACTERS = 12
-"""How much of a UUID is shown: enough for `docker` and `nvidia-smi` to find a host's GPU."""
+"""Number of characters of a UUID, enough for `docker` and `nvidia-smi` to find a host's GPU."""
 
 
 def show_gpus(gpus: Sequence[GpuStatus], page: Page) -> None:
-    """The table of GPUs; nothing where there is none."""
+    """Print the table of GPUs, if there are any."""
     if not gpus:
         return
     wide = page.width >= WIDE_COLUMNS
@@ -43,7 +43,6 @@ def show_gpus(gpus: Sequence[GpuStatus], page: Page) -> None:
 
 
 def short(uuid: str) -> str:
-    """The beginning of a UUID."""
     return uuid[:SHORT_CHARACTERS]
 
 
@@ -61,7 +60,7 @@ def _busy(gpu: GpuStatus) -> Cell:
 
 
 def _users(gpu: GpuStatus) -> str:
-    """The jobs on it, each with its share, and everything else that keeps it from other jobs."""
+    """The jobs on it with their shares, and everything else that blocks it for other jobs."""
     words = [f"{job.name} {_percent(job.share)}" for job in gpu.jobs]
     words += [f"kept for {name}" for name in gpu.kept_for]
     if gpu.reserved:
@@ -78,7 +77,7 @@ def _users(gpu: GpuStatus) -> str:
 
 
 def in_short(gpu: JobGpuStatus | None) -> str | None:
-    """What bounds the job on its GPUs, in one line; None: it has none now."""
+    """The bounds on the job's GPUs in one line; None: it has no GPU now."""
     if gpu is None or not gpu.bounds:
         return None
     enforced = ", ".join(f"{what} ({one.by})" for what, one in gpu.bounds.items() if one.enforced)
@@ -92,7 +91,7 @@ def in_short(gpu: JobGpuStatus | None) -> str | None:
 
 
 def in_full(gpu: JobGpuStatus | None) -> Iterator[tuple[str, str]]:
-    """All of it, as a label and its words a line."""
+    """All bounds, as pairs of label and text."""
     if gpu is None:
         return
     yield "gpus", _holding(gpu)
@@ -123,7 +122,7 @@ def _share(gpu: JobGpuStatus) -> str:
 
 
 def share_change(change: ChangeStatus) -> str:
-    """The share of GPUs' time that a change gave; empty: it gave no other one."""
+    """The new share of GPU time in a change; empty: the share did not change."""
     before, after = change.before_share, change.after_share
     if after == before or after is None:
         return ""

@@ -147,7 +147,7 @@ def _running(settings: Settings) -> tuple[Path, Status | None]:
 
 
 def _lift(job: str, settings: Settings) -> None:
-    """Through the daemon, which acts immediately; without one in the records for its next start."""
+    """Through the daemon, immediately; without one, in the records for its next start."""
     from dlsched.api.client import Refused
     from dlsched.store.jobs import ended_records
 
@@ -156,14 +156,14 @@ def _lift(job: str, settings: Settings) -> None:
     except DaemonUnavailable:
         ended_records(settings.state_dir).lift(job)
     except Refused as error:
-        if error.status != 404:  # a job that the daemon has not seen yet starts by itself
+        if error.status != 404:  # a job that the daemon does not know yet starts by itself
             raise
 
 
 def _checked(
     file: Path, status: Status | None
 ) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
-    """The job or its problems, and what speaks against its targets."""
+    """The job or its problems, and doubts about its target."""
     from dlsched.config.job import env_file_reader, parse_spec
 
     beside = env_file_reader(file.parent)

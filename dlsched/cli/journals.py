@@ -1,4 +1,4 @@
-"""What commands on a journal share: the journal's argument, and the range of cycles."""
+"""Shared by commands on a journal: its argument, and the range of cycles."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ last = click.option("--to", "last", metavar="WHEN", help="Last cycle, by number 
 
 
 def file(journal: Path) -> Path:
-    """The journal's file, given by its path or that of its directory."""
+    """The journal's file, from its path or its directory's."""
     from dlsched.store.journal.schema import JOURNAL_NAME
 
     if not journal.is_dir():
@@ -32,7 +32,7 @@ def file(journal: Path) -> Path:
 
 
 def within(reader: JournalReader, first: str | None, last: str | None) -> tuple[int, int]:
-    """Numbers of the first and the last cycle, as `--from` and `--to` give them."""
+    """Numbers of the first and last cycle, from `--from` and `--to`."""
     from dlsched.simulation.replay import first_cycle_from, last_cycle_until
 
     begin, end = 0, _LAST
@@ -58,5 +58,5 @@ def _moment(when: str, option: str) -> int | datetime:
 
 
 def in_words(kept: range) -> str:
-    """A range of cycles in words."""
+    """A range of cycles as text."""
     return f"cycles {kept.start} to {kept.stop - 1}" if kept else "none"

@@ -1,6 +1,6 @@
-"""Tables and wrapped lines at the terminal's width, in colour where it has any.
+"""Tables and wrapped lines at the terminal's width, in colour if supported.
 
-Nothing from a container or a file can steer the terminal or add a line. Standard library only: a
+Text from containers and files cannot steer the terminal or add a line. Standard library only: a
 library for tables takes as long to import as `ps` takes in all.
 """
 
@@ -18,17 +18,16 @@ import click
 from dlsched.cli.output import one_line
 
 PIPED_COLUMNS = 120
-"""Width where there is no terminal to ask."""
+"""Width without a terminal."""
 
 GAP = "  "
-"""Between two columns of a table."""
 
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Words of a table, on one line and safe to print, and their style such as `bold red`."""
+    """Text in a table, on one line and safe to print, with a style such as `bold red`."""
 
     words: str
     style: str = ""
@@ -38,7 +37,7 @@ class Cell:
 
 
 class Column(NamedTuple):
-    """How wide a column may be; in one that folds, long words go on in the next line."""
+    """Minimum and maximum width of a column. With `fold`, long text continues on the next line."""
 
     header: str
     least: int = 0
@@ -48,7 +47,7 @@ class Column(NamedTuple):
 
 
 class Page:
-    """Standard output, as wide as COLUMNS or the terminal says. Honours NO_COLOR, FORCE_COLOR."""
+    """Standard output, as wide as COLUMNS or the terminal. Honours NO_COLOR, FORCE_COLOR."""
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty()
@@ -59,7 +58,7 @@ class Page:
         )
 
     def line(self, words: str, style: str = "", indent: int = 0) -> None:
-        """Print the words, wrapped with that indent."""
+        """Print text, wrapped and indented."""
         for part in wrapped(one_line(words), self.width - indent):
             self._print(" " * indent + self._styled(part, style))
 
@@ -68,12 +67,12 @@ class Page:
         self.line(f"{label}: {words}", style, 2)
 
     def room(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
-        """How many columns of the width such a table leaves; negative: it does not fit."""
+        """The width that such a table leaves free; negative: it does not fit."""
         widths = _widths(columns, rows)
         return self.width - sum(widths) - len(GAP) * (len(widths) - 1)
 
     def table(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> None:
-        """Print a header and the rows; the last column gives way where they do not fit."""
+        """Print a header and rows. The last column shrinks if they do not fit."""
         widths = _widths(columns, rows)
         widths[-1] = max(1, widths[-1] + min(0, self.room(columns, rows)))
         header = [Cell(column.header, "bold") for column in columns]
@@ -104,19 +103,19 @@ class Page:
 
 
 def columns_of(words: str) -> int:
-    """How many columns of a terminal the words take."""
+    """The number of terminal columns of a text."""
     if words.isascii():
         return len(words)
     return sum(_character_columns(one) for one in words)
 
 
 def cropped(words: str, width: int) -> str:
-    """The words, cut off with an ellipsis where they are wider."""
+    """The text, cut off with an ellipsis if it is wider."""
     return words if columns_of(words) <= width else _beginning(words, max(width - 1, 0)) + "…"
 
 
 def wrapped(words: str, width: int) -> Iterator[str]:
-    """The words in lines of at most that width, broken at spaces where there are any."""
+    """The text in lines of at most that width, broken at spaces if possible."""
     width = max(width, 2)
     while columns_of(words) > width:
         fits = _beginning(words, width)

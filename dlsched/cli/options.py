@@ -1,7 +1,5 @@
-"""Options that commands share, and the settings and the daemon that they lead to.
-
-A flag goes before the environment, that before the settings file, that before the default.
-"""
+"""Shared options, with the settings and the daemon that they select. A flag takes precedence over
+the environment, that over the settings file, that over the default."""
 
 from __future__ import annotations
 
@@ -47,7 +45,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="The same as --outp
 
 
 def output(command: F) -> F:
-    """The options by which a command prints JSON."""
+    """Options of a command that can print JSON."""
 
     @wraps(command)
     def with_json(*args: Any, as_json: bool, **given: Any) -> Any:
@@ -57,22 +55,20 @@ def output(command: F) -> F:
 
 
 def asking(command: F) -> F:
-    """The options of every command that asks the daemon."""
+    """Options of a command that asks the daemon."""
     return config(run_dir(command))
 
 
 def settings(file: Path | None, flags: Mapping[str, object] | None = None) -> Settings:
-    """The settings with these flags, by dotted name; None there: not given.
-
-    Raises SettingsError with every problem.
-    """
+    """The settings with these flags, by dotted name; a flag of None is not given. Raises
+    SettingsError with every problem."""
     from dlsched.config.settings import load_settings
 
     return load_settings(file, os.environ, flags or {})
 
 
 def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
-    """The daemon that these options lead to."""
+    """The daemon that these options select."""
     from dlsched.api.client import Daemon
 
     # With --run-dir the operator's settings need not be readable.
@@ -80,7 +76,7 @@ def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
 
 
 def _run_dir(file: Path | None) -> Path:
-    """The setting, without the checks of all others where the file states it plainly."""
+    """The setting `run_dir`, without checks of other settings if the file has it as plain text."""
     from dlsched.config.settings_file import plain_run_dir
 
     return plain_run_dir(file) or settings(file).run_dir

@@ -40,19 +40,19 @@ def print_text(text: str) -> None:
 
 
 def print_json(value: object) -> None:
-    """Print JSON on stdout; it escapes what a terminal would obey."""
+    """Print JSON on stdout, with control characters escaped."""
     click.echo(json.dumps(value, indent=2))
 
 
 class LogText:
-    """Turns a log's bytes, in pieces of any size, into text that is safe to print."""
+    """Turns a log's bytes, in chunks of any size, into text that is safe to print."""
 
     def __init__(self) -> None:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._held = ""
 
     def feed(self, chunk: bytes, *, last: bool = False) -> str:
-        """What can be printed now; an end that may be half a control sequence is held back."""
+        """The text that can be printed now. A possible half of a control sequence is held back."""
         text = self._held + self._decode(chunk, last)
         half = max(text.rfind("\x1b", -64), len(text) - 1 if text.endswith("\r") else -1)
         whole = _SEQUENCE.match(text, half) if half >= 0 else None

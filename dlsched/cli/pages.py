@@ -1,7 +1,5 @@
-"""What `ps` looks like: the table of jobs, alarms, rejected files, and one line about the node.
-
-Colour never stands alone: a word says the same.
-"""
+"""The page of `ps`: the table of jobs, alarms, rejected files, and one line about the node. A text
+always says the same as a colour."""
 
 from __future__ import annotations
 
@@ -15,13 +13,13 @@ from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
 from dlsched.model.units import render_cores, render_seconds
 
 SILENT_S = 30.0
-"""A service without a report for so long is worth a word."""
+"""A service without a report for this long gets a remark."""
 
 REASON_COLUMNS = 32
-"""With less room a reason gets a line of its own below the table."""
+"""With less room, reasons are printed below the table."""
 
 METRIC_COLUMNS = 12
-"""A longer name of a metric is cut off: the values beside it matter more."""
+"""Maximum width of a metric's name. The values beside it matter more."""
 
 _STATE_STYLE = {
     "running": "green",
@@ -36,15 +34,15 @@ _STATE_STYLE = {
 }
 
 _OVER = ("stopping", "stopped", "finished")
-"""The targets of jobs in these states are no longer counted."""
+"""Jobs in these states are not counted in the last line."""
 
 
 class _Layout(NamedTuple):
-    """What the table shows at some width."""
+    """The columns of the table at some width."""
 
     name_columns: int
     whole_target: bool
-    """Whether the quantile or metric stands beside the measured value."""
+    """Whether the quantile or metric is shown with the measured value."""
     forecast: bool
 
 
@@ -56,11 +54,11 @@ _LAYOUTS = (
     _Layout(14, whole_target=False, forecast=False),
     _Layout(10, whole_target=False, forecast=False),
 )
-"""The first one that fits is taken."""
+"""The first one that fits is used."""
 
 
 def show_jobs(status: Status, page: Page) -> None:
-    """The page of `ps`."""
+    """Print the page of `ps`."""
     if status.jobs:
         _show_table(status.jobs, page)
     else:
@@ -117,7 +115,7 @@ def _row(job: JobStatus, layout: _Layout) -> list[Cell]:
 
 
 def measured_against_target(job: JobStatus, *, whole: bool = True) -> str:
-    """`p95 42.6 ms / 50 ms`, `accuracy 0.87 / 0.9` (the next value to reach); `-`: neither."""
+    """`p95 42.6 ms / 50 ms`, or `accuracy 0.87 / 0.9` (the next value to reach); `-`: neither."""
     target = job.target
     if isinstance(target, AccuracyTargetStatus):
         reached = job.tiers is not None and job.tiers.delivered is not None
@@ -185,12 +183,11 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
 
 
 def blindness(job: JobStatus) -> str | None:
-    """Why the job's progress is unknown, if so."""
     return None if job.blind is None else f"blind: {job.blind}"
 
 
 def _missing_reports(job: JobStatus) -> str | None:
-    """Why a service's latency is not known well, if so; one without requests may be silent."""
+    """Why a service's latency is uncertain, if so. A service without requests may be silent."""
     age_s = job.sidecar.age_s
     if age_s is None:
         return "no report yet"
@@ -202,7 +199,7 @@ def _missing_reports(job: JobStatus) -> str | None:
 
 
 def delivered(job: JobStatus) -> str:
-    """Since when a training has been good enough to deliver, and by what; empty: it is not yet."""
+    """Since when a training can be delivered, and its evaluation; empty: it cannot yet."""
     if job.tiers is None or job.tiers.delivered is None:
         return ""
     tier = job.tiers.delivered

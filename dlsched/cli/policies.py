@@ -1,4 +1,4 @@
-"""The command that lists policies, with their parameters."""
+"""The command `policies`, which lists policies and their parameters."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def _parameters(name: str) -> list[dict[str, Any]]:
 
 
 def _field_docstrings(cls: type[Any]) -> dict[str, str]:
-    """The docstring below each field, which Python itself does not keep."""
+    """The docstrings below fields, which Python does not keep at run time."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
     except (OSError, SyntaxError):
-        return {}  # without the source there are still names and defaults
+        return {}  # without the source, names and defaults remain
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     return {
         field.target.id: " ".join(text.value.value.split())

@@ -1,8 +1,5 @@
-"""The group of all commands: how one is found, what an unknown one is answered, how failures end.
-
-Each command's module is imported when it is asked for, since imports are most of the time that a
-short command takes.
-"""
+"""The group of all commands: lookup, hints for unknown commands, and how failures end. A command's
+module is imported on use, as imports take most of a short command's time."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ _MODULES = {
 }
 
 _SUGGESTED = ("check", "help", "logs", "policies", "ps", "replay", "schema", "version", "why")
-"""A mistyped command may be answered with these, since none of them changes anything."""
+"""Suggestions for a mistyped command. None of them changes anything."""
 
 _PS = "`dlsched ps` lists jobs"
 _WHY = "`dlsched why JOB` explains a job, `dlsched why JOB --json` prints all of it"
@@ -60,18 +57,17 @@ _ELSEWHERE = {
     "start": f"a job starts when its file comes into the watch folder; {_PS}",
     "up": f"a job starts when its file comes into the watch folder; {_PS}",
 }
-"""Commands of other programs, and what does the same here."""
+"""Commands of other programs, with their counterparts here."""
 
 
 class Program(click.Group):
-    """Ends every failure in one line (a wrong file: one a problem) and its exit code."""
+    """Ends failures with one line (an invalid file: one per problem) and the exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Every command by name."""
         return sorted({*_MODULES, *super().list_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name; its module is imported now."""
+        """The command of that name. Imports its module."""
         if cmd_name not in self.commands and cmd_name in _MODULES:
             module = import_module(f"dlsched.cli.{_MODULES[cmd_name]}")
             self.add_command(getattr(module, cmd_name))
@@ -80,7 +76,7 @@ class Program(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command and its arguments, with the options that stood before it."""
+        """The command and its arguments, including options given before it."""
         word = args[0]
         if self.get_command(ctx, word) is None and not word.startswith("-"):
             raise click.UsageError(f"no command {word[:40]!r}; {hint(word)}", ctx)
@@ -96,7 +92,7 @@ class Program(click.Group):
         return name, command, rest
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
+        """Run the command, and turn exceptions into lines and exit codes."""
         try:
             return super().invoke(ctx)
         except FileError as error:
@@ -120,7 +116,7 @@ class Program(click.Group):
 
 
 def hint(word: str) -> str:
-    """What to type instead of an unknown command; never one that changes anything."""
+    """A suggestion for an unknown command; never one that changes anything."""
     known = _ELSEWHERE.get(word.lower())
     if known is not None:
         return known

@@ -1,4 +1,4 @@
-"""The command that gives every container its own limits back: release."""
+"""The command `release`, which gives every container its own limits back."""
 
 from __future__ import annotations
 
@@ -67,10 +67,8 @@ def release(
 
 
 def _released(settings: Settings, *, ask: bool) -> Sequence[dict[str, Any]] | None:
-    """What became of each container; released by the daemon that holds the lock, else here.
-
-    None: a daemon runs, and `ask` is false.
-    """
+    """The result for each container. The daemon that holds the lock releases, else this process.
+    None: a daemon runs, and `ask` is false."""
     from dlsched.store.jobs import lock_state_dir
 
     if not settings.state_dir.is_dir():

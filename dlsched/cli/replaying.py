@@ -1,4 +1,4 @@
-"""The command that puts recorded cycles before a policy: replay."""
+"""The command `replay`, which asks a policy about recorded cycles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command that runs traces: simulate."""
+"""The command `simulate`, which runs traces."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def simulate(
 
 
 def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
-    """The function that draws; loaded before the runs, which may take long."""
+    """The function that draws. It is imported before the runs, which may take long."""
     if file.suffix not in _PICTURES:
         hint = f"{file.name!r} does not end in {', '.join(_PICTURES)}"
         raise click.BadParameter(hint, param_hint="--plot")
@@ -106,7 +106,7 @@ def _as_json(run: RunResult) -> dict[str, Any]:
 
 
 def _metrics_table(rows: Sequence[Row]) -> str:
-    """A line a metric and policy: means over the seeds."""
+    """The table of metrics and policies, as means over the seeds."""
     groups: dict[tuple[str, str], list[Row]] = {}
     for metric in dict.fromkeys(row.metric for row in rows):
         for row in rows:
@@ -115,7 +115,7 @@ def _metrics_table(rows: Sequence[Row]) -> str:
     seeds = len({row.seed for row in rows})
     lines = [("metric", "policy", "value", "of optimum", "of plain")]
     for (metric, policy), group in groups.items():
-        # A run whose trainings did not all end has no makespan.
+        # A run in which some training did not end has no makespan.
         lacks = [None] * (seeds - len(group))
         value, of_optimum, of_plain = (
             _mean([*(getattr(row, of) for row in group), *lacks])
@@ -126,7 +126,7 @@ def _metrics_table(rows: Sequence[Row]) -> str:
 
 
 def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
-    """A line a job: means over the seeds under the policy that was asked for."""
+    """The table of jobs, as means over the seeds, for the requested policy."""
     own = [run for run in runs if run.policy == policy]
     lines = [("job", "kind", "tier 1 s", "tier 2 s", "completion s", "satisfied", "met")]
     for jobs in zip(*(run.jobs for run in own), strict=True):
@@ -137,7 +137,7 @@ def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> str:
-    """The mean, where every seed has a value."""
+    """The mean, if every seed has a value."""
     known = [value for value in values if value is not None]
     return _number(statistics.fmean(known)) if known and len(known) == len(values) else "-"
 
@@ -147,7 +147,7 @@ def _number(value: float) -> str:
 
 
 def _aligned(lines: Sequence[Sequence[str]], words: int) -> str:
-    """Columns under each other: the first `words` to the left, numbers to the right."""
+    """Aligned columns: the first `words` to the left, numbers to the right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(

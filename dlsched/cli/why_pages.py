@@ -1,4 +1,4 @@
-"""What `why` looks like: a job's state, its history, what it waits for, and its forecasts."""
+"""The page of `why`: a job's state, its history, what it waits for, and its forecasts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from dlsched.cli.pages import blindness, delivered, result
 from dlsched.model.units import render_seconds
 
 _Row = tuple[str, str, int]
-"""Words, style and indent."""
+"""Text, style and indent."""
 
 
 def show_why(name: str, answer: Explanation, page: Page) -> None:
-    """The page of `why`; changes and events come oldest first."""
+    """Print the page of `why`. Changes and events are printed oldest first."""
     job, now = answer.job, answer.now
     if job is None:
         page.line(f"{name}: no longer there; this is its history", "bold")
@@ -29,7 +29,7 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
         page.line(_headline(job), "bold")
         for label, words in in_full(job.gpu):
             page.note(label, words)
-    # What happened to the job in a cycle comes before what was done about it.
+    # A job's event in a cycle is printed before the actions of that cycle.
     history = [(event.cycle, _event(event)) for event in reversed(answer.events)]
     history += [(change.cycle, _change(change)) for change in reversed(answer.changes)]
     if not history:
@@ -86,7 +86,7 @@ def _event(event: EventStatus) -> list[_Row]:
 
 
 def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
-    """Why the job is as it is now; what a forecast says already is left out."""
+    """Why the job is in its present state, without what a forecast already says."""
     blind = None if job.blind and job.blind in (now.guard or "") else blindness(job)
     in_forecast = any(forecast.why == now.why for forecast in job.outlook)
     lines = [one for one in (job.reason, None if in_forecast else now.why, blind) if one]
@@ -105,7 +105,7 @@ def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
 
 
 def _would(shadow: ShadowStatus) -> str:
-    """What the shadow policy would give, and why; nothing of it is done."""
+    """The limits that the shadow policy would set, and why. None of it is applied."""
     limits, words = shadow.limits, []
     if limits is not None:
         because = f" because {shadow.why}" if shadow.why else ""

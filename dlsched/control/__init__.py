@@ -1,1 +1,1 @@
-"""One cycle: from facts to decisions to actions. Pure but for the logger."""
+"""One control cycle: facts, decision, guards, plan, actions. Pure except for the logger."""

@@ -1,8 +1,5 @@
-"""Who may start: a queue by weight and age, bounded by job count, memory, floors and GPUs.
-
-Owns the admission rule, for the node and for each owner. It must not start anything, and must not
-look at latency or progress: when a job may end is told to it.
-"""
+"""Admission: a queue by weight and age, bounded by job count, memory, floors and GPUs. The rule
+holds for the node and for each owner. Forecasts of when jobs end are passed in."""
 
 from __future__ import annotations
 
@@ -15,29 +12,28 @@ from dlsched.model.spec import JobSpec, OwnerCeilings
 from dlsched.model.state import NodeView
 
 HEAD_START_S = 600.0
-"""A job of twice the weight counts as if it had come so much earlier."""
+"""Head start in the queue for each doubling of the weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a job may start now, and on which GPUs; if not, why, and what it keeps."""
+    """Whether a job may start now and on which GPUs; if not, why, and which GPUs it reserves."""
 
     admitted: bool
     reason: str | None = None
     gpus: tuple[str, ...] = ()
-    """UUIDs of the GPUs that it gets."""
+    """UUIDs of the assigned GPUs."""
     kept: tuple[str, ...] = ()
-    """UUIDs of the GPUs that are kept for it, since it is the first that waits for them."""
+    """UUIDs of the GPUs reserved for it, as it is the first that waits for them."""
     wait_s: float | None = None
-    """How long it waits for GPUs at the least; None: nothing tells."""
+    """Minimum wait for GPUs; None: no estimate."""
 
 
 def rank_s(weight: float, arrived_s: float) -> float:
-    """Where a job stands in the queue: the least is the first.
+    """The queue position of a job; lower starts earlier.
 
-    It is when the job arrived, less a head start of 10 minutes for each doubling of its weight. So
-    equal weights queue in order of arrival, and whatever the weights, only what comes soon after a
-    job can pass it: it starves behind no stream of heavier ones.
+    It is the arrival time, less a head start of 10 minutes for each doubling of the weight. Only
+    jobs that arrive soon after a job can pass it, so no stream of heavier jobs can starve it.
     """
     return arrived_s - HEAD_START_S * math.log2(weight)
 
@@ -50,16 +46,14 @@ def admit(
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None,
     gpus: GpuQueue | None = None,
 ) -> dict[str, Verdict]:
-    """A verdict for each job in `queue`, which is in order of `rank_s`.
+    """A verdict for each job in `queue`, which is in order of `rank_s`; `present` jobs hold
+    resources.
 
-    `present` are the jobs that hold their resources already. The first that does not fit holds back
-    all behind it, so that a stream of small jobs starves no large one; a job that cannot fit even
-    on an empty node is told so and holds back nobody. One of an owner with ceilings holds back that
-    owner's alone, and one that its owner's ceilings keep out nobody else's: nobody stops the others
-    by asking for much. A job without `memory` counts as 0 bytes.
-
-    One that waits for GPUs alone holds back nobody either, but keeps the GPUs that it will get: see
-    `gpus.queue`. None there: of a node whose GPUs nobody holds.
+    The first job that does not fit blocks all jobs behind it, so that small jobs cannot starve a
+    large one. A job that could not fit even on an empty node blocks none. A job whose owner has
+    ceilings blocks only that owner's jobs, so asking for much never stops others. A job that waits
+    only for GPUs blocks none, but reserves the GPUs that it will get: see `gpus.queue`. A job
+    without `memory` counts as 0 bytes. Without `gpus`, all GPUs of the node are free.
     """
     gpus = gpus or GpuQueue(node)
     here = list(present)
@@ -111,7 +105,7 @@ def admit(
 
 
 def _above(spec: JobSpec, present: Sequence[JobSpec], ceilings: OwnerCeilings) -> str | None:
-    """Why the job does not fit beside what its owner's others hold; None: it does."""
+    """Why the job exceeds its owner's ceilings beside the owner's other jobs; None: it fits."""
     others = [one for one in present if one.owner == spec.owner]
     whose = f"uid {spec.owner}"
     if len(others) >= ceilings.jobs:

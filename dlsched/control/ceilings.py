@@ -1,8 +1,5 @@
-"""The ceilings that the kernel holds, what fits beside them, and which actions go together.
-
-Owns the sum of ceilings while a plan is carried out. It must not act, nor change the plan's order:
-an action that depends on another waits for its outcome.
-"""
+"""Applied CPU ceilings, the room beside them, and which actions can run as a batch. A plan's order
+is kept: an action that depends on another waits for its outcome."""
 
 from __future__ import annotations
 
@@ -20,10 +17,8 @@ _HOLDS_CEILING = frozenset(
 
 
 def applied_ceilings(snapshot: Snapshot) -> dict[str, float]:
-    """By job, the ceiling that the kernel holds or is about to; no ceiling counts as all capacity.
-
-    A job whose image is still being pulled holds none: its limits are decided when it starts.
-    """
+    """Ceiling by job, as applied or about to be; no ceiling counts as all capacity. A job whose
+    image is still being pulled is left out: its limits are decided when it starts."""
     capacity = snapshot.node.capacity_cores
     return {
         job.name: capacity if job.actual.cpu_cores is None else job.actual.cpu_cores
@@ -37,10 +32,8 @@ def owner_rooms(
     starts: Sequence[JobSpec],
     ceilings_of: Callable[[int | None], OwnerCeilings | None],
 ) -> dict[int | None, float]:
-    """By owner with a ceiling of cores, what that owner's running jobs may have together.
-
-    Room is kept for the owner's containers that do not run yet, and for the floors of `starts`.
-    """
+    """By owner with a ceiling of cores, the maximum sum for that owner's running jobs. Room is
+    reserved for the owner's containers that do not run yet, and for the floors of `starts`."""
     owners = {job.spec.owner for job in snapshot.jobs} | {spec.owner for spec in starts}
     bounded = {owner: ceilings_of(owner) for owner in owners}
     applied = applied_ceilings(snapshot) if any(bounded.values()) else {}
@@ -57,7 +50,7 @@ def owner_rooms(
 
 
 class CeilingBudget:
-    """The applied ceiling of each job; under a policy that reserves, their sum fits in capacity."""
+    """Applied ceilings by job. Under a policy that reserves, their sum stays within capacity."""
 
     def __init__(
         self, ceilings: Mapping[str, float], capacity_cores: float, *, reserves: bool
@@ -68,10 +61,8 @@ class CeilingBudget:
         self._sum = math.fsum(self._ceilings.values())
 
     def why_not(self, action: Action, promised_cores: float = 0.0) -> str | None:
-        """Why an action does not fit beside the applied ceilings; None: it does.
-
-        A shrink that failed still counts in full, so the growth that depends on it does not fit.
-        """
+        """Why an action does not fit beside the applied ceilings; None: it fits. After a failed
+        shrink the job's old ceiling still counts, so growth that depends on it does not fit."""
         if not self._reserves or not isinstance(action, Start | Resize):
             return None  # a move keeps the applied limits
         wanted, has = action.limits.cpu_cores, self._ceilings.get(action.job, 0.0)
@@ -83,11 +74,10 @@ class CeilingBudget:
         return f"ceilings would sum to {total:.2f} of {self._capacity_cores:.2f} cores"
 
     def next_batch(self, actions: Sequence[Action]) -> Sequence[Action]:
-        """The first action and those after it that may be carried out together with it; empty: the
-        first must be withheld.
+        """The first action with those that can run together with it; empty: it must be withheld.
 
-        Changes of limits go together, one for each job, either all shrinks or all growths. A growth
-        is assumed to succeed: if it fails, the others fit all the more.
+        Resizes run together, at most one for each job, either all shrinks or all growths. Growths
+        are assumed to succeed: if one fails, the others fit all the more.
         """
         promised_cores, jobs = 0.0, set[str]()
         first = actions[0]
@@ -107,7 +97,7 @@ class CeilingBudget:
         return actions
 
     def take(self, outcome: Outcome) -> None:
-        """Account for an outcome; a change that is only begun may still leave the old ceiling."""
+        """Record an outcome. A change that is only begun counts as the larger of both ceilings."""
         action = outcome.action
         if outcome.status not in ("done", "begun") or not isinstance(action, Start | Resize):
             return

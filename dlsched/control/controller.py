@@ -1,4 +1,4 @@
-"""The cycle: observe, update, decide, guard, plan, execute, keep, report."""
+"""The control cycle: scan, observe, update, decide, guard, plan, execute, keep, report."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Controller:
-    """Runs cycles. Only the loop's thread calls it; other threads read `last_report`."""
+    """Runs cycles, in the loop's thread only. Other threads may read `last_report`."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Controller:
         self._ask_shadow = timed("shadow", self._shadowed)
 
     def run_once(self) -> CycleReport:
-        """One cycle; every value is passed whole to those who need it."""
+        """Run one cycle. Every value is passed on whole."""
         self._phases.begin()
         now_s = self._clock.now_s()
         desired = self._scan(now_s)
@@ -66,13 +66,13 @@ class Controller:
         hooks = self._records.keep(state)
         self._ledger.applied(outcomes, self._clock.now_s())
         self._advance(now_s)
-        shadow = self._ask_shadow(state)  # last: no limit of this cycle waits for it
+        shadow = self._ask_shadow(state)  # last, so that it delays no limit of this cycle
         return self._publish(state, answer, approved, outcomes, hooks, shadow)
 
     def use(
         self, policy: NamedPolicy, options: GuardOptions, shadow: NamedPolicy | None = None
     ) -> None:
-        """Other policies or guards from the next cycle on; past failures are forgiven."""
+        """Switch policies or guard options from the next cycle on; failure counts are reset."""
         self._decider.use(policy)
         self._options = options
         if shadow is None:
@@ -83,7 +83,7 @@ class Controller:
             self._shadow.use(shadow)
 
     def _approve(self, state: State, answer: Answer) -> Approved:
-        """The guards apply in every cycle, also when the policy was not asked."""
+        """Apply the guards. They run in every cycle, also when the policy was not asked."""
         approved = guard(state, answer, self._options)
         if answer.decision is not None:
             self._ledger.decided(approved.limits)
@@ -99,7 +99,7 @@ class Controller:
         return outcomes
 
     def _shadowed(self, state: State) -> Shadow | None:
-        """What the shadow would have done; it gets nothing that it could act with."""
+        """The shadow's hypothetical result. It gets no port that it could act with."""
         if self._shadow is None:
             return None
         shadow, answer = self._shadow.ask(state, self._options)
@@ -161,11 +161,10 @@ class _Phases:
         self.seconds: dict[str, float] = {}
 
     def begin(self) -> None:
-        """A cycle begins."""
         self.seconds, self._last_s = {}, self._clock.cpu_s()
 
     def timed(self, phase: str, call: Callable[P, T]) -> Callable[P, T]:
-        """The same call; what passed since the one before it, and in it, belongs to `phase`."""
+        """The same call; CPU time since the last measured call ended counts as `phase`."""
 
         def measured(*args: P.args, **kwargs: P.kwargs) -> T:
             result = call(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What the log says of each cycle: only what is new. No other module of the core logs."""
+"""Log lines of each cycle, only for changes. No other module of the core logs."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ log = logging.getLogger(__name__)
 
 
 class CycleLog:
-    """Remembers what was logged, so that only changes are."""
+    """Remembers what was logged, so that only changes are logged."""
 
     def __init__(self) -> None:
         self._failing: dict[tuple[str, str], str] = {}
-        """By kind of action and job, how it failed last."""
+        """By kind of action and job, the last failure."""
         self._alarms: Mapping[tuple[str, AlarmKey], Alarm] = {}
         self._standings: Mapping[str, Standings] = {}
 
@@ -34,7 +34,7 @@ class CycleLog:
         log.log(level, "%s (%d in a row)", failure.text, failure.in_a_row, exc_info=failure.error)
 
     def outcomes(self, outcomes: Sequence[Outcome], snapshot: Snapshot) -> None:
-        """Log what was done; a failure that repeats is logged once, what is withheld as an info."""
+        """Log the outcomes: a repeated failure once, withheld actions as info."""
         names = {job.name for job in snapshot.jobs}
         self._failing = {key: why for key, why in self._failing.items() if key[1] in names}
         for outcome in outcomes:
@@ -50,7 +50,7 @@ class CycleLog:
             log.log(level, "%s %s: %s %s", kind, action.job, outcome.status, outcome.detail)
 
     def report(self, report: CycleReport) -> None:
-        """Log the alarms that began or ended, and the targets whose forecast changed."""
+        """Log alarms that began or ended, and targets whose forecast changed."""
         alarms = {(alarm.source, alarm.key): alarm for alarm in report.raised}
         for which, alarm in alarms.items():
             if which not in self._alarms:
@@ -63,7 +63,7 @@ class CycleLog:
 
 
 def _log_turns(report: CycleReport, before: Mapping[str, Standings]) -> dict[str, Standings]:
-    """Log the targets that went out of reach or came back; returns how all of them stand."""
+    """Log targets that went out of reach or came back; returns the new states."""
     after: dict[str, Standings] = {}
     for name, outlooks in report.outlooks.items():
         after[name], turns = turned(outlooks, before.get(name, ()), report.snapshot.now_s)

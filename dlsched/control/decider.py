@@ -1,7 +1,5 @@
-"""Asks a policy: when it is due, with which memory, and what applies when it fails.
-
-The acting policy, a shadow and a replay are all asked here. Logging is left to the caller.
-"""
+"""Asks a policy when it is due, keeps its memory, and handles its failures. Used for the acting
+policy, a shadow and replays. The caller logs."""
 
 from __future__ import annotations
 
@@ -19,23 +17,21 @@ from dlsched.policies.gpu_node import places
 from dlsched.policies.protocol import Policy, heeds_progress
 
 ASKS_PER_MEASURE = 30
-"""The size of a memory is checked once in so many asks, and whenever jobs come or go: encoding all
-of it takes as long as a decision."""
+"""The size of a memory is checked once in this many asks, and when jobs come or go, since encoding
+it takes as long as a decision."""
 
 FAILURES_UNTIL_PLAIN = 3
-"""After so many failures in a row the policy is no longer asked, and ceilings are given back."""
+"""After this many failures in a row the policy is no longer asked, and ceilings are given back."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPolicy:
-    """A policy and the name that the operator gave for it."""
-
     name: str
     policy: Policy
 
 
 CheckMemory = Callable[[object, int], None]
-"""Raises PolicyError for a memory that cannot be kept, or is too large for so many jobs."""
+"""Raises PolicyError if a memory cannot be stored, or is too large for this number of jobs."""
 
 
 def unchecked(memory: object, jobs: int) -> None:
@@ -43,7 +39,7 @@ def unchecked(memory: object, jobs: int) -> None:
 
 
 class Decider:
-    """One policy and its memory; `ask` may be called in every cycle, and never raises."""
+    """One policy with its memory. `ask` may be called in every cycle and never raises."""
 
     def __init__(
         self,
@@ -56,26 +52,20 @@ class Decider:
         self._memory = memory
         self._ask_at_s = 0.0
         self._unmeasured = ASKS_PER_MEASURE
-        """Asks since the size of its memory was last checked."""
+        """Asks since the last check of its memory's size."""
         self._failure: Failure | None = None
         self._why: Mapping[str, str] = {}
         self._weights: Mapping[str, float] = {}
         self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}
         self.asks = 0
-        """How often the policy was asked."""
         self.failures = 0
-        """How often it failed."""
 
     @property
     def name(self) -> str:
-        """The policy's name."""
         return self._named.name
 
     def use(self, named: NamedPolicy) -> None:
-        """Use another policy from now on.
-
-        Past failures are forgiven; the memory is kept where the name stays the same.
-        """
+        """Switch policies and reset failure counts. Memory stays if the name is the same."""
         if named.name != self.name:
             self._memory = None
             self._weights, self._forecasts = {}, {}
@@ -84,7 +74,7 @@ class Decider:
         self._ask_at_s, self._failure = 0.0, None
 
     def ask(self, snapshot: Snapshot) -> Answer:
-        """The policy's answer; it has a decision if the policy was due and did not fail."""
+        """The policy's answer, with a decision if the policy was due and did not fail."""
         if self._failure is not None:
             self._failure = replace(self._failure, error=None)
         decision = self._decision(snapshot)
@@ -114,7 +104,7 @@ class Decider:
             refuse_nonsense(decision, {job.name for job in snapshot.jobs})
             self._measure(decision.memory, snapshot)
             why = dict(decision.why)
-        except Exception as error:  # noqa: BLE001  a policy is anybody's code: limits stay
+        except Exception as error:  # noqa: BLE001  a policy is arbitrary code: limits stay
             self._fail(error)
             return None
         self._failure = None
@@ -138,11 +128,9 @@ class Decider:
 
 
 class ShadowDecider:
-    """A policy asked beside the acting one: what it would decide next, from the real state.
-
-    Measurements and applied limits are those of the acting policy; only `desired` is the shadow's
-    own last decision. So it shows single decisions, not the history that they would have led to.
-    """
+    """A policy asked beside the acting one, from the real state. Measurements and applied limits
+    come from the acting policy; only `desired` is the shadow's own last decision. So it shows
+    single decisions, not the history that they would cause."""
 
     def __init__(
         self,
@@ -154,14 +142,14 @@ class ShadowDecider:
         self._desired: Mapping[str, Limits] = {}
 
     def use(self, named: NamedPolicy) -> None:
-        """Use another policy from now on."""
+        """Switch to another policy."""
         if named.name != self.decider.name:
             self._desired = {}
         self.decider.use(named)
 
     def ask(self, state: State, options: GuardOptions) -> tuple[Shadow, Answer]:
-        """What it would have done in this cycle under the same guards, and its answer."""
-        # A container that stopped starts again under limits that no policy has decided.
+        """Its hypothetical result in this cycle under the same guards, and its answer."""
+        # A container that restarts has limits that no policy has decided.
         running = {job.name for job in state.snapshot.running}
         self._desired = {name: own for name, own in self._desired.items() if name in running}
         jobs = tuple(

@@ -1,4 +1,4 @@
-"""Carries out a plan: in its order, changes of limits together where none depends on another."""
+"""Executes a plan in its order; independent changes of limits run as a batch."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from dlsched.model.decision import Answer
 def execute(
     actions: Sequence[Action], state: State, answer: Answer, runtime: Runtime
 ) -> tuple[Outcome, ...]:
-    """One outcome for each action; growth that does not fit beside applied ceilings is withheld.
-
-    While the runtime is held all are withheld, and reported only in cycles with a decision.
-    """
+    """One outcome for each action. Growth that does not fit beside applied ceilings is withheld.
+    While the runtime is held, all are withheld, and reported only in cycles with a decision."""
     if (why := runtime.held) is not None:
         reported = actions if answer.decision is not None else ()
         return tuple(Outcome(action, "withheld", why) for action in reported)

@@ -1,8 +1,6 @@
-"""The rules that every decision must satisfy, for one resource: cores, or one GPU's time.
-
-Applies, in this order: an even share for blind jobs, bounds, owners' ceilings, capacity, dead-band
-and cool-down. It must not round to the engine's grain, nor prefer one job to another.
-"""
+"""Rules that every decision must satisfy, for one resource: cores, or one GPU's time. In this
+order: an equal share for blind jobs, bounds, owners' ceilings, capacity, dead-band and cool-down.
+No rule prefers one job to another."""
 
 from __future__ import annotations
 
@@ -21,14 +19,14 @@ from dlsched.policies.fair_share import fair_shares
 
 @dataclass(frozen=True, slots=True)
 class GuardOptions:
-    """The operator's settings that apply to every policy's decisions."""
+    """The operator's settings for all policies' decisions."""
 
     dead_band_ratio: float = 0.02
     cooldown_s: float = 0.0
     burst_ratio: float = 0.0
-    """How much of its ceiling a job with a latency target may save up and use beyond it."""
+    """Fraction of its ceiling that a job with a latency target may save up and use beyond it."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
-    """What one owner's jobs may have together; None: no bound."""
+    """Limits on the sum over one owner's jobs; None: no limit."""
     gpus: PlacementOptions = field(default_factory=PlacementOptions)
 
 
@@ -42,17 +40,15 @@ def steadied(
     heeds_progress: bool,
     starts: Sequence[JobSpec],
 ) -> dict[str, float | None]:
-    """What each running job may have, not rounded; `notes` gets by job what was changed, and why.
-
-    Jobs that are not in `decided` keep what was desired last.
-    """
+    """The allowed amount for each running job, not rounded. `notes` gets what changed and why, by
+    job. Jobs that are not in `decided` keep their last desired limit."""
     running = {job.name: job for job in snapshot.running}
     cores: dict[str, float | None] = {}
     shares = _blind_shares(snapshot) if heeds_progress else {}
     for name, job in running.items():
         wanted = decided.get(name, job.desired.cpu_cores)
         cores[name] = shares[name] if name in shares else _within_bounds(job, wanted)
-        # No ceiling is none but the spec's, which is no change.
+        # A decision without ceiling gets the spec's ceiling, which is not a change.
         given = name in decided and name not in shares and wanted is not None
         if given and not same_cores(cores[name], wanted):
             becomes = _amount(cores[name], snapshot.resource)
@@ -89,7 +85,7 @@ def steadied(
 
 
 def _blind_shares(snapshot: Snapshot) -> dict[str, float]:
-    """The shares of blind jobs: capacity divided by weight, within their bounds."""
+    """Equal shares of blind jobs: capacity divided by weight, within their bounds."""
     running = snapshot.running
     blind = {job.name for job in running if job.blind is not None}
     if not blind:
@@ -106,7 +102,7 @@ def _within_bounds(job: JobView, cores: float | None) -> float | None:
 
 
 def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:
-    """Cores held by containers that do not run yet, and the floors of `starts`."""
+    """Cores held by containers that do not run yet, plus the floors of `starts`."""
     applied = applied_ceilings(snapshot)
     running = {job.name for job in snapshot.running}
     begun = {spec.name for spec in starts}
@@ -122,7 +118,7 @@ def _fitted(
     notes: dict[str, str],
     resource: Resource,
 ) -> dict[str, float | None]:
-    """Scale what is above the floors so that the sum fits."""
+    """Scale the amounts above the floors so that the sum fits."""
     asked = {name: capacity if value is None else value for name, value in cores.items()}
     total = sum(asked.values())
     if total <= capacity:
@@ -147,7 +143,7 @@ def _kept(
     options: GuardOptions,
     notes: dict[str, str],
 ) -> dict[str, float | None]:
-    """The applied limits where the dead-band or the cool-down keeps them, else those asked for."""
+    """The applied limits where dead-band or cool-down keeps them, else those asked for."""
     kept = dict(cores)
     for name, job in running.items():
         why = _why_kept(snapshot, job, cores[name], options)
@@ -165,15 +161,12 @@ def _beside_kept(
     notes: dict[str, str],
     resource: Resource,
 ) -> dict[str, float | None]:
-    """Fit growth into the room that the kept limits leave.
-
-    Where that is not enough (a start needs room, or capacity shrank), nothing is kept: a dead-band
-    must not hold a job back for ever.
-    """
+    """Fit growth into the room beside the kept limits. If that is not enough (a start needs room,
+    or capacity shrank), nothing is kept, as a dead-band must not hold a job back forever."""
     if room_cores == math.inf:
         return dict(kept)
     after = {name: value or 0.0 for name, value in kept.items()}
-    before = {  # what a new floor asks for beyond its limit is no growth to be cut
+    before = {  # what a new floor adds to a limit does not count as growth to cut
         name: max(job.actual.cpu_cores or 0.0, min(after[name], job.spec.bounds.floor_cores))
         for name, job in running.items()
     }
@@ -206,7 +199,7 @@ def _beside_kept(
 def _why_kept(
     snapshot: Snapshot, job: JobView, cores: float | None, options: GuardOptions
 ) -> str | None:
-    """Why the applied limit is kept; None: it is not."""
+    """Why the applied limit is kept; None: it changes."""
     actual = job.actual.cpu_cores
     if cores is None or actual is None:
         return None

@@ -1,8 +1,5 @@
-"""The guards: rules that the decisions of every policy must satisfy.
-
-An even share for blind jobs, bounds, owners' ceilings, capacity, dead-band and cool-down, in that
-order; then the moves that may be made. They must not prefer one job to another.
-"""
+"""Guards: the rules that every policy's decisions must satisfy. First limits, by `guard_rules`,
+then moves. No guard prefers one job to another."""
 
 from __future__ import annotations
 
@@ -32,21 +29,21 @@ __all__ = ["Approved", "GuardOptions", "guard", "guard_limits", "refuse_nonsense
 
 _TIERS = ("latency", "deliver", "finish", "end")
 _MOST = 1e9
-"""More cores than any node has; sums of such numbers stay finite."""
+"""More cores than any node has. Sums of values up to this stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
 class Approved:
-    """The limits and moves that may be carried out, and by job what a guard changed, and why."""
+    """Limits and moves to apply, and by job what a guard changed and why."""
 
     limits: Mapping[str, Limits] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """By job, the UUIDs of the GPUs that it moves to, and why."""
+    """By job, UUIDs of its new GPUs, and the reason."""
 
 
 def guard(state: State, answer: Answer, options: GuardOptions) -> Approved:
-    """What of the answer may be carried out; in cycles without a decision the guards apply too."""
+    """The approved part of an answer. Guards also apply in cycles without a decision."""
     approved = guard_limits(state, answer, options)
     moves = moving(state, answer.decision or Decision(), options.gpus)
     notes = {**moves.notes, **approved.notes}
@@ -54,12 +51,12 @@ def guard(state: State, answer: Answer, options: GuardOptions) -> Approved:
 
 
 def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approved:
-    """The decision's limits within bounds and capacity, with dead-band and cool-down applied.
+    """Approved limits: within bounds and capacity, after dead-band and cool-down.
 
-    Where the policy heeds progress, a blind job gets an even share by weight instead. A job that
-    the decision leaves out keeps what was desired last. Under a policy that reserves, room is kept
-    for containers that do not run yet and for `state.starts`. A GPU's time is held within capacity
-    under any policy. `refuse_nonsense` has to come before.
+    If the policy depends on progress, a blind job gets an equal share by weight instead. A job
+    without a decision keeps its last desired limit. A policy that reserves leaves room for
+    containers that do not run yet and for `state.starts`. GPU time stays within capacity under any
+    policy. Call `refuse_nonsense` first.
     """
     snapshot, decision = state.snapshot, answer.decision or Decision()
     running = {job.name: job for job in snapshot.running}
@@ -90,10 +87,8 @@ def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approve
 def _gpu_shares(
     state: State, answer: Answer, options: GuardOptions, notes: dict[str, str]
 ) -> dict[str, float]:
-    """Shares of the jobs that have a GPU in common with others, by the same guards as cores.
-
-    A job on several GPUs gets the least that any of them allows. Whole GPUs are not divided.
-    """
+    """Shares of GPU time for jobs on shared GPUs, by the same guards as cores. A job on several
+    GPUs gets the smallest share that any of them allows. Exclusive GPUs are not divided."""
     snapshot, decision = state.snapshot, answer.decision or Decision()
     decided = {name: limits.gpu_share for name, limits in decision.limits.items()}
     steady = replace(options, ceilings_of=lambda _: None)
@@ -122,7 +117,7 @@ def _gpu_shares(
 
 
 def refuse_nonsense(decision: Decision, names: set[str]) -> None:
-    """Raise PolicyError for an answer that is not allowed: NaN, negative, huge, an unknown job."""
+    """Raise PolicyError for an invalid answer: NaN, negative or huge numbers, unknown jobs."""
     if not (math.isfinite(decision.next_s) and decision.next_s >= 0):
         raise PolicyError(f"decided next_s {decision.next_s!r}; must be 0 or more seconds")
     for name, reason in decision.why.items():
@@ -155,7 +150,7 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
 
 
 def _is_plain(outlook: object) -> bool:
-    """Whether it is a forecast that can be shown and kept: its numbers are finite."""
+    """Whether it is a forecast with finite numbers only, which can be shown and stored."""
     if not isinstance(outlook, Forecast) or not isinstance(outlook.why, str):
         return False
     one = outlook

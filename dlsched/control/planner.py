@@ -1,8 +1,7 @@
-"""From approved limits to ordered actions: the difference to what is applied.
+"""Planner: turns approved limits into ordered actions, by their difference to the applied state.
 
-Owns CPU shares, the idle class, bursts, the first limits of a start, and the order of actions:
-shrinks come before growths, so that the sum of ceilings stays within capacity also between two
-actions. It must not change a limit: that is for the policy and the guards.
+Shrinks come before growths, so that the sum of ceilings stays within capacity between any two
+actions. No limit is changed here: that is for the policy and the guards.
 """
 
 from __future__ import annotations
@@ -28,26 +27,23 @@ DEFAULT_SHARES = 1024
 
 _LEAST_SHARES, _MOST_SHARES = 2, 262144
 _SHARES_BAND_RATIO = 0.25
-"""Shares change together with a limit, and by themselves only when they are off by so much."""
+"""Shares change together with a limit; alone only if they differ by more than this."""
 _SCALE_RATIO = 2.0
-"""The scale of shares may differ from the ideal one by this factor, either way."""
+"""The scale of shares may be off the ideal one by this factor, either way."""
 _SAME_SCALE = 0.05
-"""Weights whose shares are so near the scale have not changed: small shares are rounded."""
+"""Weights whose shares are this close to the scale are unchanged, as small shares are rounded."""
 _IDLE_RATIO, _BACK_RATIO = 0.01, 0.02
-"""Hysteresis: a training below the first part of the heaviest weight enters the idle class, and
-leaves it from the second on. Weights alone would hardly keep it behind: to the kernel any running
-thread makes a CPU busy, and it does not move a heavier waiting thread there."""
+"""Hysteresis: a training enters the idle class below the first fraction of the heaviest weight, and
+leaves it above the second. Low weights alone hardly keep it behind: any running thread makes a CPU
+busy to the kernel, which then does not move a heavier waiting thread there."""
 
 
 def plan(
     state: State, answer: Answer, approved: Approved, options: GuardOptions
 ) -> tuple[Action, ...]:
-    """What has to be done, in order: removals, shrinks, growths, moves, starts.
-
-    A job that moves keeps its applied limits, but for what is not left of the other GPUs' time.
-    Weights are relative: a job without one weighs as much as its ceiling. The lightest trainings,
-    and those without a weight, enter the idle class where they may.
-    """
+    """All actions in order: removals, shrinks, growths, moves, starts. A moving job keeps its
+    applied limits, except for GPU time that is not free at its destination. The trainings with the
+    lowest weights enter the idle class if allowed."""
     reserves = answer.rules.reserves
     shares = _shares(state, answer, approved)
     resizes = _resizes(state, answer, approved, options, shares)
@@ -67,7 +63,7 @@ def plan(
         for spec in state.starts
     ]
     removals = state.removals
-    if reserves:  # lifting its limit would take room that is promised to others
+    if reserves:  # lifting a limit would use room that is reserved for others
         removals = tuple(replace(removal, lift=None) for removal in removals)
     return (*removals, *resizes, *_moves(state, approved, shares), *starts)
 
@@ -79,14 +75,14 @@ def _resizes(
     options: GuardOptions,
     shares: Mapping[str, int],
 ) -> list[Resize]:
-    """The changes of running jobs, in no particular order."""
+    """Changes of running jobs, unordered."""
     weights, running = answer.weights, state.snapshot.running
     heaviest = max((weights.get(job.name, 0.0) for job in running if _trains(job)), default=0.0)
     resizes: list[Resize] = []
     for job in running:
         wanted = approved.limits.get(job.name)
         if wanted is None or job.container_id is None or job.reason is not None:
-            continue  # a reason on a running job names an operation under way
+            continue  # a reason on a running job names a running operation
         if job.name in approved.moves:
             continue
         share = shares[job.name]
@@ -115,16 +111,14 @@ def _resizes(
             ceiling_cores=job.spec.bounds.ceiling_cores,
         )
         if answer.rules.reserves and job.cpu_idle and not idle and resize.grows:
-            resizes.append(replace(resize, limits=job.actual))  # its weight waits for no room
+            resizes.append(replace(resize, limits=job.actual))  # its weight needs no room
         resizes += [resize] if same or paced else _one_way(resize)
     return resizes
 
 
 def _one_way(resize: Resize) -> list[Resize]:
-    """Split a change that shrinks one resource and grows the other: all shrinks come first.
-
-    A smaller share is a change by itself. A larger one waits for the next cycle.
-    """
+    """Split a change that shrinks one resource and grows the other, as all shrinks come first. A
+    smaller share becomes a change of its own. A larger one waits for the next cycle."""
     before, after = resize.before, resize.limits
     share = replace(resize, limits=replace(before, gpu_share=after.gpu_share))
     if share.grows == resize.grows:
@@ -164,7 +158,7 @@ def _has_lost_gpu(job: JobView, snapshot: Snapshot) -> bool:
 
 
 def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:
-    """What it may use beyond its ceiling after saving it up; None: what it came with."""
+    """CPU time that it may save up and use beyond its ceiling; None: its original burst."""
     wanted = ratio > 0 and isinstance(job.spec.target, LatencyTarget)
     if not wanted or job.burst_cores is None or limits.cpu_cores is None:
         return None
@@ -172,7 +166,6 @@ def _burst(job: JobView, limits: Limits, ratio: float) -> float | None:
 
 
 def _idle(job: JobView, weight: float | None, heaviest: float) -> bool:
-    """Whether it belongs in the idle class."""
     if weight is None or not job.may_idle:
         return False
     return weight <= (_BACK_RATIO if job.cpu_idle else _IDLE_RATIO) * heaviest
@@ -184,7 +177,7 @@ def _trains(job: JobView) -> bool:
 
 
 def _shares_differ(now: int, wanted: int) -> bool:
-    """Whether shares are off by so much that they are worth a call of their own."""
+    """Whether shares differ enough for a call of their own."""
     return abs(now - wanted) > _SHARES_BAND_RATIO * wanted
 
 
@@ -195,12 +188,10 @@ def _first_limits(
     owners: Mapping[int | None, float],
     reserves: bool,
 ) -> Limits:
-    """The limits of a new container until the policy sees it run.
-
-    Its ceiling, so that it starts quickly, or an even part of what its owner's other jobs leave of
-    their common ceiling. Under a policy that reserves, an even part of what all others leave, since
-    the sum of ceilings must fit from the first moment on.
-    """
+    """A new container's limits until the policy first decides on it: its ceiling, for a quick
+    start, or an equal part of what the owner's other jobs leave of their common ceiling. Under a
+    policy that reserves, an equal part of what all others leave, as the sum of ceilings must
+    fit."""
     snapshot, limits = state.snapshot, approved.limits
     ceiling = spec.bounds.ceiling_cores
     if spec.owner in owners:
@@ -223,10 +214,8 @@ def _first_limits(
 
 
 def _first_share(state: State, approved: Approved, spec: JobSpec) -> float | None:
-    """The share of its GPUs' time that a new container starts with; None: they are its alone.
-
-    An even part of what the others leave on its fullest GPU, but at least what it is promised.
-    """
+    """A new container's share of its GPUs' time; None: it has them exclusively. An equal part of
+    what others leave on its fullest GPU, but at least its floor."""
     gpus, bounds = state.placements.get(spec.name, ()), spec.bounds
     if not gpus or bounds.floor_share >= 1:
         return None
@@ -243,11 +232,11 @@ def _first_share(state: State, approved: Approved, spec: JobSpec) -> float | Non
 
 
 def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
-    """CPU shares by ceiling, with the engine's default about as their mean, or by weight.
+    """CPU shares by weight or, without weights, by ceiling with the engine's default as mean.
 
-    With weights the engine's default is the median of the jobs that do not train, so that most of
-    them compare with other containers as they did without dlsched. The scale is kept while it is
-    near and most weights stay: one weight that changes does not change all shares.
+    With weights, the engine's default is the median of all jobs but trainings, so that most of them
+    compare with foreign containers as without dlsched. The scale stays while it is close and most
+    weights are unchanged, so one changed weight does not change all shares.
     """
     snapshot, decided = state.snapshot, answer.weights
     capacity = snapshot.node.capacity_cores

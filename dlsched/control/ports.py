@@ -1,4 +1,4 @@
-"""The ports of the cycle: time, an engine, job files and durable records."""
+"""The ports of the cycle: clock, engine, job files and durable records."""
 
 from __future__ import annotations
 
@@ -16,31 +16,29 @@ from dlsched.model.state import Ended
 
 
 class Runtime(Protocol):
-    """What the controller needs of an engine.
-
-    Every method returns within about a second, even when the engine hangs. Slow operations (pull,
-    create, stop with grace) are *begun*; later observations show how they go on.
-    """
+    """The controller's interface to an engine. Every method returns within about a second, even if
+    the engine hangs. Slow operations (pull, create, stop with grace) are *begun*, and later
+    observations show their progress."""
 
     @property
     def held(self) -> str | None:
-        """Why nothing may be changed now; None: changes are made."""
+        """Why no change may be made now; None: changes are allowed."""
         ...
 
     def observe(self, now_s: float) -> Observation:
-        """All facts at `now_s`; reads only, and never raises: what cannot be read is None."""
+        """All facts at `now_s`. Reads only and never raises: an unreadable value is None."""
         ...
 
     def advance(self, now_s: float) -> None:
-        """Go on with operations that were begun earlier, from the facts observed last."""
+        """Continue operations that have begun, based on the last observation."""
         ...
 
     def apply(self, action: Action, now_s: float) -> Outcome:
-        """Carry out one action; idempotent; a failure is an outcome, not an exception."""
+        """Execute one action. Idempotent; a failure is an outcome, not an exception."""
         ...
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
-        """Change the limits of several jobs, in any order or together: none depends on another."""
+        """Change the limits of several jobs, which do not depend on each other, in any order."""
         ...
 
 
@@ -53,14 +51,14 @@ class LogSource(Protocol):
 
 
 Wake = Callable[[str], None]
-"""What a watching thread calls with the reason; it must do nothing else."""
+"""Called by watching threads with the reason. It must only wake the loop."""
 
 
 class Clock(Protocol):
-    """Monotonic seconds, wall time for display, and a sleep that can be woken."""
+    """Monotonic seconds, wall time for display, and a sleep that can be interrupted."""
 
     def now_s(self) -> float:
-        """Monotonic seconds; they never go back, not even when the agent restarts."""
+        """Monotonic seconds, which never go back, not even over a restart of the agent."""
         ...
 
     def wall_time(self) -> str:
@@ -68,50 +66,47 @@ class Clock(Protocol):
         ...
 
     def sleep_until(self, until_s: float) -> bool:
-        """Wait until that time or a wake; True when it was a wake."""
+        """Wait until that time or a wake; True if it was a wake."""
         ...
 
     def wake(self) -> None:
-        """End the current or the next sleep immediately; safe in threads and signal handlers."""
+        """End the current or next sleep immediately. Safe in threads and signal handlers."""
         ...
 
     def cpu_s(self) -> float:
-        """CPU seconds of this thread, to report what the loop costs."""
+        """CPU seconds of this thread, for the loop's cost."""
         ...
 
 
 class DesiredSource(Protocol):
-    """Where the desired state comes from: the watch folder, or a trace."""
+    """Source of the desired state: the watch folder, or a trace."""
 
     def scan(self, now_s: float) -> Desired:
-        """What the job files ask for now."""
+        """The desired state now."""
         ...
 
 
 class CycleRecords(Protocol):
-    """The durable records of ended and delivered jobs."""
+    """Durable records of ended and delivered jobs."""
 
     def ended(self) -> Mapping[str, Ended]:
-        """The record of every ended job, by name."""
+        """All records of ended jobs, by name."""
         ...
 
     def keep(self, state: State) -> tuple[HookRun, ...]:
-        """Make durable what ended, what was lifted and what was delivered; never raises.
-
-        Returns the runs of the operator's command that ended since the last call.
-        """
+        """Write records of jobs that ended or delivered, and remove lifted ones; never raises.
+        Returns the runs of the operator's command that ended since the last call."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Everything outside the cycle that it reads from or acts on."""
+    """Everything outside the cycle that it reads or acts on."""
 
     runtime: Runtime
     clock: Clock
     inbox: DesiredSource
     records: CycleRecords
     publish: Callable[[CycleReport], None] = lambda _: None
-    """Receives every report."""
     alarms: Callable[[], Sequence[Alarm]] = tuple
-    """What is wrong outside the cycle."""
+    """Alarms from outside the cycle."""

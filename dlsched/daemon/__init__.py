@@ -1,1 +1,1 @@
-"""The process: wiring, loop, signals, systemd, hooks, giving back."""
+"""The daemon's process: wiring, loop, signals, systemd, delivery hook, and giving limits back."""

@@ -1,8 +1,7 @@
-"""The agent: wires the adapters to the controller and keeps the loop going.
+"""The agent: connects the adapters to the controller and runs the loop.
 
-Owns start, signals, reload and end. It must not decide, measure or speak to the engine itself.
-One thread runs the loop; the API, the journal and the watchers have their own and only read the
-last report, or wake the loop.
+Handles start, signals, reload and shutdown. One thread runs the loop. The API, the journal and the
+watchers have threads of their own, which only read the last report or wake the loop.
 """
 
 from __future__ import annotations
@@ -58,21 +57,21 @@ from dlsched.store.memory import memory_size_check, recalled
 log = logging.getLogger(__name__)
 
 _LEAST_GAP_S = 0.02
-"""The shortest time between two cycles, however many events wake the loop."""
+"""Minimum time between two cycles, however many events wake the loop."""
 
 Reload = Callable[[], Settings]
 
 
 class NotDurable(DlschedError):
-    """A command cannot be recorded, so it would be forgotten at the next start."""
+    """A command cannot be recorded, so it would be lost at the next start."""
 
 
 class NotOurs(DlschedError):
-    """A job that this agent must leave as it is now."""
+    """A job that this agent must not change now."""
 
 
 class Agent:
-    """Everything that lives as long as the daemon. Also what the API may know and ask for."""
+    """Everything that lives as long as the daemon. It is also the API's view of the daemon."""
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class Agent:
         clock: Clock | None = None,
         runtime: Callable[[DockerOptions, Clock, Wake], DockerRuntime] = DockerRuntime,
     ) -> None:
-        """`clock` None: the system's, from where the journal ended."""
+        """`clock` None: the system's, continuing from the journal's last time."""
         self._settings = settings
         self._dry_run = dry_run
         self._stopping = self._reloading = False
@@ -143,8 +142,8 @@ class Agent:
         )
 
     def run(self, reload: Reload | None) -> None:
-        """Run cycle after cycle, each a period after the last, or immediately on a wake."""
-        # Ignored, as a parent may leave it, it hides how the operator's command ended.
+        """Run cycles: one each period, or immediately on a wake."""
+        # A SIGCHLD that a parent left ignored would hide how the operator's command ended.
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._runtime.check_engine()
         signal.signal(signal.SIGTERM, self._on_stop)
@@ -174,7 +173,7 @@ class Agent:
         self._notify.stopping()
 
     def cycle(self) -> CycleReport:
-        """One cycle, with all that goes with it."""
+        """Run one cycle, with the release, API and systemd steps around it."""
         self._see_to_release()
         report = self._controller.run_once()
         self._api.keep()
@@ -183,7 +182,7 @@ class Agent:
         return report
 
     def close(self) -> None:
-        """Give everything back, leave containers running, and complete the journal."""
+        """Give limits back, leave containers running, and complete the journal."""
         self._release.close()
         self._api.stop()
         self._watch.stop()
@@ -196,10 +195,8 @@ class Agent:
         log.info("ended; containers run on%s", "" if self._dry_run else " under their own limits")
 
     def _sleep(self, began_s: float, due_s: float) -> None:
-        """Sleep until it is due or something happens; a burst of events counts as one.
-
-        The watchdog is fed meanwhile: it is for cycles that do not end.
-        """
+        """Sleep until the cycle is due or a wake; a burst of events counts as one wake. The
+        watchdog is fed meanwhile, as it is for cycles that hang."""
         until_s = began_s
         while not self._stopping and until_s < due_s:
             self._notify.alive()
@@ -210,7 +207,7 @@ class Agent:
                 return
 
     def _see_to_release(self) -> None:
-        """Give everything back where that was requested, and hold the runtime until a resume."""
+        """Give everything back if requested, and hold the runtime until a resume."""
         if self._dry_run:
             return
         if self._controller.last_report is not None:
@@ -220,7 +217,7 @@ class Agent:
         self._runtime.hold(self._release.why)
 
     def _ceilings(self) -> dict[str, float | None]:
-        """The ceiling that each job's container runs on with, where its file is known."""
+        """Ceilings in the specs, by job, except for jobs whose file cannot be read."""
         return {
             job.name: job.spec.bounds.ceiling_cores
             for job in self._jobs()
@@ -260,7 +257,7 @@ class Agent:
         self._clock.wake()
 
     def _reload(self, reload: Reload | None) -> None:
-        """Take new settings into force where they can change while running; else keep the old."""
+        """Apply new settings that can change at run time. On an error the old ones stay."""
         if not self._dry_run:
             with suppress(OSError):  # the alarm stays, and says that nothing is changed
                 self._release.resume()
@@ -285,7 +282,7 @@ class Agent:
         log.info("settings read again: %s", who_decides(settings))
 
     def last_report(self) -> CycleReport | None:
-        """The last whole cycle."""
+        """The last completed cycle."""
         return self._controller.last_report
 
     def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
@@ -294,12 +291,12 @@ class Agent:
             return [asdict(change) for change in reader.last_changes(job, limit)]
 
     def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        """What else became of the job, newest first."""
+        """The job's other events, newest first."""
         with JournalReader(self._journal_path) as reader:
             return [asdict(event) for event in reader.events(job, limit)]
 
     def stop(self, job: str) -> None:
-        """Record that the job shall not run. Raises KeyError, NotOurs, NotDurable."""
+        """Record that the job must not run. Raises KeyError, NotOurs, NotDurable."""
         view = self._ours(job)
         if view.state is JobState.UNMANAGED:
             raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
@@ -318,7 +315,7 @@ class Agent:
         self._wake(f"stop {job}")
 
     def start(self, job: str) -> None:
-        """Lift what ended the job. Raises KeyError, NotOurs, NotDurable."""
+        """Remove the record of the job's end. Raises KeyError, NotOurs, NotDurable."""
         self._ours(job)
         try:
             self._ended.lift(job)
@@ -327,24 +324,23 @@ class Agent:
         self._wake(f"start {job}")
 
     def release(self) -> Sequence[Mapping[str, object]]:
-        """Give everything back, then change nothing more. Raises NotOurs, NotReleased."""
+        """Give everything back, then change nothing. Raises NotOurs, NotReleased."""
         if self._dry_run:
             raise NotOurs("this daemon is a dry run: it has changed nothing")
         return [asdict(back) for back in self._release.ask()]
 
     def resume(self) -> None:
-        """Work again. Raises NotDurable."""
+        """End a release. Raises NotDurable."""
         try:
             self._release.resume()
         except OSError as error:
             raise NotDurable(f"nothing is resumed: {error}") from error
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
-        """The job's output."""
         return self._runtime.logs(job, tail, follow)
 
     def about(self) -> Mapping[str, object]:
-        """What this agent is."""
+        """The agent's version, instance and main settings."""
         return {
             "version": __version__,
             "instance": self._settings.instance,
@@ -356,7 +352,7 @@ class Agent:
         }
 
     def _ours(self, job: str) -> JobView:
-        """The job, if it is this agent's to stop and to start. Raises KeyError, NotOurs."""
+        """The job, if this agent may stop and start it. Raises KeyError, NotOurs."""
         view = next((view for view in self._jobs() if view.name == job), None)
         if view is None:
             raise KeyError(job)
@@ -372,7 +368,7 @@ class Agent:
 
 
 def _in_one_line(report: CycleReport) -> str:
-    """For `systemctl status`."""
+    """The status line for `systemctl status`."""
     jobs = report.snapshot.jobs
     running = sum(job.state is JobState.RUNNING for job in jobs)
     engine = "" if report.engine_ok else ", the engine does not answer"

@@ -1,7 +1,7 @@
-"""Deliveries: the durable record, the log, the job's own allotment, and the operator's command.
+"""Deliveries: durable record, log line, the job's own allotment, and the operator's command.
 
-Owns what of these is still to be done. It must not judge when a tier is reached (`tiers` does), nor
-stop the loop: a failure here is an alarm, and the job runs on.
+Tracks which of these are still due. `tiers` decides when a tier is reached. A failure here is an
+alarm; the job and the loop continue.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ Allot = Callable[[str, bool], None]
 
 
 class Deliveries:
-    """What is still to be done for each delivery; used by the loop's thread alone."""
+    """The pending steps of each delivery. Only the loop's thread uses it."""
 
     def __init__(self, records: Records[Delivered], hook: Hook, allot: Allot) -> None:
         self._records = records
         self._hook = hook
         self._allot = allot
         self._allotted: dict[str, tuple[str, bool]] = {}
-        """By job, its container and what was last written to its allotment."""
+        """By job, its container and the last value written to its allotment."""
         self._offered: dict[str, Delivered] = {}
-        """Those that the hook has, or could not run for."""
+        """Deliveries that the hook has taken, or could not run for."""
         self._failed: dict[str, str] = {}
         self._unwritten: Alarm | None = None
-        """Why records are not on the disk as they are in memory."""
+        """An alarm while records on disk are older than in memory."""
         self._unlifted: dict[str, str] = {}
-        """Jobs whose record no longer counts, but is still on the disk, and why."""
+        """By job, why a record that no longer counts is still on disk."""
         self._unallotted: Alarm | None = None
 
     def keep(self, state: State, wall_time: str) -> tuple[HookRun, ...]:
-        """Record and announce deliveries; returns the runs of the hook that ended."""
+        """Record and announce deliveries; returns the hook's runs that ended."""
         for name in (*self._unlifted, *state.undelivered):
             self._void(name)
         for delivery in state.delivered:
@@ -58,7 +58,7 @@ class Deliveries:
         return runs
 
     def alarms(self) -> Sequence[Alarm]:
-        """What could not be kept, announced or passed on."""
+        """Deliveries that could not be stored, announced or passed on."""
         hooks = [
             Alarm(name, AlarmKey.DELIVER_HOOK_FAILED, f"deliver_hook failed for {name}: {why}")
             for name, why in self._failed.items()
@@ -70,17 +70,15 @@ class Deliveries:
         return [*self._records.alarms, *hooks, *(alarm for alarm in others if alarm is not None)]
 
     def use(self, hook: DeliverHook) -> None:
-        """Use another hook from now on, also for what the old one could not run for.
-
-        Past failures are forgiven. Raises SettingsError, and keeps the old one.
-        """
+        """Switch to another hook, also for deliveries that the old one failed to run for. Failures
+        are reset. Raises SettingsError, and keeps the old hook."""
         self._hook.use(hook)
         for name in self._failed:
             self._offered.pop(name, None)
         self._failed.clear()
 
     def close(self) -> None:
-        """End the hook; the next agent does what is left."""
+        """End the hook. The next agent does what is left."""
         self._hook.close()
         self._settle(self._hook.ended())
 
@@ -106,11 +104,11 @@ class Deliveries:
 
     def _record(self, delivery: Delivered) -> None:
         self._unlifted.pop(delivery.name, None)
-        with suppress(OSError):  # a full disk: it counts in memory, and is written later
+        with suppress(OSError):  # a full disk: it is valid in memory, and written later
             self._records.record(delivery)
 
     def _write_again(self) -> None:
-        """In every cycle, until the disk takes all of them."""
+        """Write pending records, in every cycle until the disk accepts all."""
         try:
             self._records.write_again()
             self._unwritten = None
@@ -121,7 +119,7 @@ class Deliveries:
     # ------------------------------------------------------------------ the operator's command
 
     def _offer(self) -> None:
-        """Offer each once, in order of delivery; one that a full queue refuses is offered again."""
+        """Offer each delivery once, in order. What the hook's full queue refuses waits."""
         owed = [
             one
             for name, one in self._records.all().items()
@@ -179,7 +177,6 @@ def _first(delivery: Delivered) -> str:
 
 
 def _same(one: Delivered, other: Delivered | None) -> bool:
-    """Whether both are the same delivery."""
     return (
         other is not None
         and one.container_id == other.container_id

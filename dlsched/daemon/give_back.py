@@ -1,7 +1,7 @@
-"""Everything given back while the agent runs, and left so until it is resumed.
+"""Release: everything is given back while the agent runs, and stays so until a resume.
 
-Owns that state, which outlasts the agent as the file `released` in the state directory, and passes
-the request from another thread to the loop. It must not give anything back itself.
+The state survives restarts as the file `released` in the state directory. Requests pass from other
+threads to the loop, whose callback gives limits back.
 """
 
 from __future__ import annotations
@@ -19,18 +19,17 @@ from dlsched.store.atomic import remove, write_whole
 FILE = "released"
 
 WITHIN_S = 60.0
-"""The loop begins within a cycle, and waits for the engine no longer than its timeout."""
+"""The loop begins within a cycle, and waits for the engine at most its timeout."""
 
 
 class NotReleased(DlschedError):
-    """Nothing was given back, or not all of it in time; the text says why."""
+    """Nothing was given back, or not all in time; the text says why."""
 
 
 class Release:
-    """Whether everything is given back. `ask` and `resume` may be called from any thread."""
+    """The release state. `ask` and `resume` may be called from any thread."""
 
     def __init__(self, state_dir: Path, clock: Clock, wake: Wake) -> None:
-        """Continue in the state that an earlier agent left."""
         self._file = state_dir / FILE
         self._clock = clock
         self._wake = wake
@@ -40,14 +39,14 @@ class Release:
 
     @property
     def why(self) -> str | None:
-        """Why nothing is changed; None: it may be."""
+        """Why nothing may be changed; None: changes are allowed."""
         if not self._released:
             return None
         text = "released: nothing is changed until SIGHUP or `dlsched release --resume`"
         return text if self._undurable is None else f"{text}, or a restart ({self._undurable})"
 
     def ask(self) -> Sequence[GivenBack]:
-        """Have everything given back, and wait for it. Raises NotReleased."""
+        """Request that everything is given back, and wait for it. Raises NotReleased."""
         answer: Future[Sequence[GivenBack]] = Future()
         self._asked.put(answer)
         self._wake("release")
@@ -57,13 +56,13 @@ class Release:
             raise NotReleased(f"not everything was given back within {WITHIN_S:g} s") from None
 
     def resume(self) -> None:
-        """Let the agent work again. Raises OSError when that cannot be made durable."""
+        """End the release. Raises OSError if that cannot be made durable."""
         remove(self._file)
         self._released = False
         self._wake("resume")
 
     def answer(self, give_back: Callable[[], Sequence[GivenBack]]) -> None:
-        """Answer every request, in the loop; `give_back` does not raise."""
+        """Answer all requests, in the loop. `give_back` does not raise."""
         while (asked := self._next()) is not None:
             self._released = True
             try:
@@ -74,7 +73,7 @@ class Release:
             asked.set_result(give_back())
 
     def close(self) -> None:
-        """Answer requests that still wait: the agent ends."""
+        """Refuse pending requests, as the agent ends."""
         while (asked := self._next()) is not None:
             asked.set_exception(NotReleased("the daemon is ending, and gives everything back"))
 

@@ -1,7 +1,7 @@
-"""The operator's command for a job that can be delivered, run as an unprivileged user.
+"""The operator's command for deliverable jobs, run as an unprivileged user.
 
-Owns the queue, one thread, the process and all that it starts. It must not slow or stop the loop:
-it is offered words, and asked what became of them. Which words are owed is `deliveries`' business.
+Has a queue, one thread, and the process with all its children. It never slows the loop: deliveries
+are offered, and results are collected later. `deliveries` decides what is due.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from dlsched.report.lines import PATH_CHARACTERS
 log = logging.getLogger(__name__)
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-"""What the command finds programs in, whatever the agent's own is."""
+"""The command's PATH, whatever the agent's own is."""
 
 OUTPUT_BYTES = 4096
-"""So much of its output is logged; it may write more."""
+"""Number of bytes of its output that are logged; it may write more."""
 
 QUEUE_MOST = 64
-"""More words than that wait with whoever offers them."""
+"""Maximum length of the queue. Further deliveries are offered again later."""
 
 _CHUNK_BYTES = 1 << 16
-"""What a pipe holds."""
+"""Capacity of a pipe."""
 _KILLED_WITHIN_S = 5.0
 _UMASK = 0o077
 
 
 class Hook:
-    """Runs the command once for each word offered, one after the other, off the caller's thread."""
+    """Runs the command once for each delivery, one at a time, in a thread of its own."""
 
     def __init__(self, options: DeliverHook, wake: Callable[[str], None] = lambda _: None) -> None:
         """`wake` is called from the hook's thread when a run has ended. Raises SettingsError."""
@@ -58,15 +58,15 @@ class Hook:
 
     @property
     def wanted(self) -> bool:
-        """Whether there is a command at all."""
+        """Whether a command is configured."""
         return self._options.command is not None
 
     def use(self, options: DeliverHook) -> None:
-        """Another command from the next run on. Raises SettingsError, and keeps the old one."""
+        """Switch commands from the next run on. Raises SettingsError, and keeps the old one."""
         self._options = _possible(options)
 
     def offer(self, word: Delivered) -> bool:
-        """Take it into the queue; False: not now, as the queue is full."""
+        """Add a delivery to the queue; False if the queue is full or no thread can start."""
         if self._thread is None:
             thread = threading.Thread(target=self._work, name="hook", daemon=True)
             try:
@@ -82,14 +82,14 @@ class Hook:
         return True
 
     def ended(self) -> tuple[HookRun, ...]:
-        """What ended since it was last asked."""
+        """Runs that ended since the last call."""
         with self._changed:
             runs = tuple(self._ended)
             self._ended.clear()
         return runs
 
     def close(self) -> None:
-        """Kill what runs, with its process group, and run nothing more; again does nothing."""
+        """Kill the running command with its process group, and run no more. Idempotent."""
         with self._changed:
             if self._closing:
                 return
@@ -110,7 +110,7 @@ class Hook:
                 word, options = self._queue.popleft(), self._options
             try:
                 run = _run(options, word, self._stop)
-            except Exception as error:  # noqa: BLE001  the thread outlives whatever goes wrong
+            except Exception as error:  # noqa: BLE001  the thread must survive any error
                 run = _told(HookRun(word, "unstarted", f"{type(error).__name__}: {error}"), b"")
             with self._changed:
                 self._ended.append(run)
@@ -118,10 +118,10 @@ class Hook:
 
 
 def environment(word: Delivered) -> dict[str, str]:
-    """All that the command finds in its environment.
+    """The command's whole environment.
 
-    What a container said of its checkpoint is left out when it could forge lines or steer a
-    terminal, and is never more than a word: the path lies in the container, not on the host.
+    A checkpoint path that a container reported is left out if it could forge lines or steer a
+    terminal. It is only text: the path is inside the container, not on the host.
     """
     told = {
         "PATH": PATH,
@@ -166,7 +166,7 @@ def _run(options: DeliverHook, word: Delivered, stop: int) -> HookRun:
     try:
         output, verdict = _followed(child, began_s + options.timeout_s, stop)
     finally:
-        # Its process is not waited for yet, so its group's number cannot be anybody else's.
+        # The process is not reaped yet, so its group's number cannot be reused.
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
         child.stdout.close()  # type: ignore[union-attr]
@@ -208,7 +208,7 @@ def _started(command: Sequence[str], name: str, word: Delivered) -> subprocess.P
 
 
 def _followed(child: subprocess.Popen[bytes], end_s: float, stop: int) -> tuple[bytes, str]:
-    """Its first output, and how it came to its end: by itself, `late`, or `stopped`."""
+    """Its first output, and how it ended: `ended` by itself, `late`, or `stopped`."""
     assert child.stdout is not None
     output, pipe, process = b"", child.stdout.fileno(), os.pidfd_open(child.pid)
     os.set_blocking(pipe, False)
@@ -221,7 +221,7 @@ def _followed(child: subprocess.Popen[bytes], end_s: float, stop: int) -> tuple[
                 if stop in ready:
                     return output, "stopped"
                 if pipe in ready:
-                    # More than is kept is read as well: a full pipe would hold it up.
+                    # Output beyond the kept part is read too, as a full pipe would block it.
                     chunk = os.read(pipe, _CHUNK_BYTES)
                     output += chunk[: OUTPUT_BYTES - len(output)]
                     if not chunk:

@@ -1,7 +1,4 @@
-"""Logs on stderr: one line an event, as text or JSON, with levels that systemd's journal reads.
-
-Owns the format. It must not decide what is worth logging.
-"""
+"""Logs on stderr: one line per event, as text or JSON, with levels for systemd's journal."""
 
 from __future__ import annotations
 
@@ -41,7 +38,7 @@ class _Text(_Line):
 
 
 class _Systemd(_Line):
-    """The journal stamps the time itself and reads the level from the prefix."""
+    """The journal adds the time and reads the level from the prefix."""
 
     def format(self, record: logging.LogRecord) -> str:
         return f"<{_PRIORITY.get(record.levelno, 6)}>{self._message(record)}"
@@ -60,7 +57,6 @@ class _Json(_Line):
 
 
 def set_up(level: str, style: Literal["text", "json"]) -> None:
-    """Log to stderr from now on."""
     handler = logging.StreamHandler(sys.stderr)
     if style == "json":
         handler.setFormatter(_Json())

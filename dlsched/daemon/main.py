@@ -1,4 +1,4 @@
-"""The daemon's process: what is set up once around an agent."""
+"""The daemon's process: set-up around one agent."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from dlsched.daemon.agent import Agent, Reload
 from dlsched.store.jobs import lock_state_dir
 
 _OBJECTS_PER_SWEEP = 50_000
-"""So many more than before, and unreachable circles of objects are looked for."""
+"""Number of new objects that starts the cyclic garbage collector."""
 
 
 def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = None) -> int:
-    """Run the daemon until SIGTERM or SIGINT; returns the exit code.
-
-    `reload` reads the settings again on SIGHUP. Raises AlreadyRunning when another agent of the
-    instance holds the state directory, PolicyError or EngineUnavailable when it cannot begin.
-    """
+    """Run the daemon until SIGTERM or SIGINT; returns the exit code. `reload` reads the settings
+    again on SIGHUP. Raises AlreadyRunning if another agent of the instance holds the state
+    directory, PolicyError or EngineUnavailable if it cannot start."""
     logs.set_up(settings.log.level, settings.log.format)
-    # A watchdog ends what hangs with SIGABRT: the log then shows where it hung.
+    # A watchdog ends a hung daemon with SIGABRT; the log then shows where it hung.
     faulthandler.enable()
-    # A container takes ten descriptors: the usual 1024 would be spent by a hundred of them.
+    # A container takes ten descriptors, so a hundred containers would use up the default 1024.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Hardly anything here refers to itself, and each job has many small objects: to look through
-    # them for circles in every cycle is a tenth of the loop's time.
+    # Hardly any object here is in a reference cycle, and each job has many small objects. Searching
+    # them in every control cycle takes a tenth of the loop's time.
     gc.set_threshold(_OBJECTS_PER_SWEEP)
     with lock_state_dir(settings.state_dir, settings.instance):
         agent = Agent(settings, dry_run=dry_run)

@@ -1,4 +1,4 @@
-"""The durable records that a cycle leaves: ended jobs, and deliveries."""
+"""Durable records written in a cycle: ended jobs, and deliveries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class JobRecords:
-    """Records of ended and delivered jobs; implements the cycle's port of that name."""
+    """Records of ended and delivered jobs; implements the port `CycleRecords`."""
 
     def __init__(
         self, ended: Records[Ended], deliveries: Deliveries, wall_time: Callable[[], str]
@@ -28,14 +28,11 @@ class JobRecords:
         self._unwritten: tuple[Alarm, ...] = ()
 
     def ended(self) -> Mapping[str, Ended]:
-        """The record of every ended job, by name."""
         return self._ended.all()
 
     def keep(self, state: State) -> tuple[HookRun, ...]:
-        """Make ends and deliveries durable; returns the runs of the operator's command that ended.
-
-        What a full disk refuses counts in memory, and is written in a later cycle.
-        """
+        """Write ends and deliveries; returns the runs of the operator's command that ended. On a
+        full disk, records count in memory and are written in a later cycle."""
         try:
             for name in state.lifts:
                 self._ended.lift(name)
@@ -50,20 +47,18 @@ class JobRecords:
         return self._deliveries.keep(state, self._wall_time())
 
     def alarms(self) -> tuple[Alarm, ...]:
-        """What could not be read, written or delivered."""
+        """Records that could not be read or written, and deliveries that failed."""
         return (*self._ended.alarms, *self._unwritten, *self._deliveries.alarms())
 
 
 class ReadOnlyRecords:
-    """The same records for a dry run, which writes none of them."""
+    """The same records for a dry run, which writes none."""
 
     def __init__(self, records: JobRecords) -> None:
         self._records = records
 
     def ended(self) -> Mapping[str, Ended]:
-        """The record of every ended job, by name."""
         return self._records.ended()
 
     def keep(self, state: State) -> tuple[HookRun, ...]:  # noqa: ARG002 - a dry run keeps nothing
-        """Keep nothing."""
         return ()

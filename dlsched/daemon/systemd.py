@@ -1,8 +1,5 @@
-"""What systemd is told of the daemon: ready, reloading, alive, stopping, and one line of status.
-
-Owns the datagrams to NOTIFY_SOCKET. It must not know what alive means: only who runs the loop does,
-so nothing here has a thread or a timer.
-"""
+"""Notifications to systemd: ready, reloading, alive, stopping, and a status line. Sends datagrams
+to NOTIFY_SOCKET. It has no thread or timer, as only the loop knows that it is alive."""
 
 from __future__ import annotations
 
@@ -18,52 +15,52 @@ log = logging.getLogger(__name__)
 NAME = "NOTIFY_SOCKET"
 
 FEEDS = 3
-"""The watchdog is fed so many times as often as it asks for: one that is lost costs nothing."""
+"""The watchdog is fed this many times in its interval, so that one lost datagram does no harm."""
 
 HEARD_WITHIN_S = 0.5
-"""Who does not read for so long is not told: the loop has other things to do."""
+"""Send timeout: a receiver that does not read must not delay the loop."""
 
 
 class Notify:
-    """Speaks to whoever started the daemon; to nobody where there is no NOTIFY_SOCKET."""
+    """Sends notifications to the process that started the daemon, if NOTIFY_SOCKET is set."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
-        """`environ` as systemd sets it: NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID."""
+        """`environ` is as systemd sets it: NOTIFY_SOCKET, WATCHDOG_USEC, WATCHDOG_PID."""
         path = environ.get(NAME, "")
         self._address = f"\0{path[1:]}" if path.startswith("@") else path
         self._ready = self._unheard = False
         self._status = ""
         self.feed_s = _feed_s(environ) if path else math.inf
-        """`alive` has to be told at least so often; infinite: nobody waits for it."""
+        """Maximum time between calls of `alive`; infinite: there is no watchdog."""
 
     def ready(self) -> None:
-        """The daemon does its work; told at the start, and when a reload is over."""
+        """Report that the daemon works, at the start and after a reload."""
         if not self._ready:
             self._ready = self._tell("READY=1")
 
     def reloading(self) -> None:
-        """The settings are being read again; `ready` ends it."""
+        """Report that settings are being read again. `ready` ends this."""
         self._ready = False
         self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def alive(self) -> None:
-        """The loop goes round; without a watchdog nothing is told."""
+        """Report that the loop runs, if there is a watchdog."""
         if self.feed_s < math.inf:
             self._tell("WATCHDOG=1")
 
     def stopping(self) -> None:
-        """The daemon ends on purpose."""
+        """Report that the daemon ends deliberately."""
         self._tell("STOPPING=1")
 
     def status(self, line: str) -> None:
-        """One line for `systemctl status`; told when it changed."""
+        """Set the line for `systemctl status`. Sent only when it changes."""
         # A line break would begin another message.
         words = " ".join(line.split())
         if words != self._status and self._tell(f"STATUS={words}"):
             self._status = words
 
     def _tell(self, *lines: str) -> bool:
-        """False when nobody took it; said once."""
+        """False if the send failed, which is logged once."""
         if not self._address:
             return False
         try:

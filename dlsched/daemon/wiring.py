@@ -1,8 +1,5 @@
-"""From settings to the options of policies, engine, ledger and guards, and to users' restrictions.
-
-The same at a start and at a reload; also knows which settings need a restart. It must not start or
-keep anything.
-"""
+"""Options for policies, engine, ledger and guards from the settings, and users' restrictions. Used
+at start and at reload."""
 
 from __future__ import annotations
 
@@ -37,11 +34,11 @@ _AT_START = (
     "listen",
 )
 _GPUS_AT_START = ("injection", "device_folder")
-"""Settings that a reload cannot change; the other settings of GPUs it can."""
+"""Settings that a reload cannot change. Other settings of GPUs it can."""
 
 
 def reloaded(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
-    """The settings with all changes that need no restart, and the names of those that do."""
+    """The new settings, where changes that need a restart are undone, and the names of those."""
     kept = _changed(old, new, _AT_START)
     kept_gpus = _changed(old.gpus, new.gpus, _GPUS_AT_START)
     settings = replace(new, **kept, gpus=replace(new.gpus, **kept_gpus))
@@ -54,7 +51,7 @@ def _changed(old: object, new: object, names: tuple[str, ...]) -> dict[str, Any]
 
 
 def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
-    """The acting policy, and the shadow where there is one. Raises PolicyError."""
+    """The acting policy, and the shadow if there is one. Raises PolicyError."""
     acting = NamedPolicy(settings.policy, load(settings.policy, settings.policy_options))
     if settings.shadow is None:
         return acting, None
@@ -68,7 +65,7 @@ def who_decides(settings: Settings) -> str:
 
 
 def engine_options(settings: Settings) -> DockerOptions:
-    """How these settings reach the engine."""
+    """Options of the Docker adapter."""
     return DockerOptions(
         instance=settings.instance,
         state_dir=settings.state_dir,
@@ -82,12 +79,12 @@ def engine_options(settings: Settings) -> DockerOptions:
 
 
 def gpu_options(settings: Settings) -> GpuOptions:
-    """How GPUs reach containers."""
+    """Options for giving GPUs to containers."""
     return GpuOptions(settings.gpus.injection, settings.gpus.device_folder)
 
 
 def ledger_options(settings: Settings) -> LedgerOptions:
-    """What shapes a snapshot."""
+    """Options of the ledger."""
     capacity = settings.capacity
     if capacity == "cores":
         capacity = float(physical_cores())
@@ -106,7 +103,7 @@ def ledger_options(settings: Settings) -> LedgerOptions:
 
 
 def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
-    """The restrictions of a user's container; None: it is the operator's."""
+    """Restrictions of a user's container; None: it is the operator's."""
     if spec.owner is None or is_operator(spec.owner):
         return None
     rules = resolve(settings.tenants).rules_of(spec.owner) or Rules()
@@ -114,7 +111,7 @@ def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
 
 
 def placement_options(settings: Settings) -> PlacementOptions:
-    """The rules for every job's GPUs."""
+    """Options for placing jobs on GPUs."""
     return PlacementOptions(
         prefer=settings.gpus.prefer,
         reserved=frozenset(settings.gpus.reserved),
@@ -125,7 +122,7 @@ def placement_options(settings: Settings) -> PlacementOptions:
 
 
 def guard_options(settings: Settings) -> GuardOptions:
-    """The guards' options, the same for every policy."""
+    """Options of the guards."""
     return GuardOptions(
         settings.dead_band_ratio,
         settings.cooldown_s,

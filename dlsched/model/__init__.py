@@ -1,1 +1,1 @@
-"""The nouns that every layer speaks: asked, measured, decided, done. Frozen values and no more."""
+"""Frozen values that all layers share: what is asked, measured, decided and done."""

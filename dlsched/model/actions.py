@@ -1,4 +1,4 @@
-"""What is done to containers, and what became of it."""
+"""Actions on containers, and their outcomes."""
 
 from __future__ import annotations
 
@@ -16,20 +16,19 @@ class Start:
     limits: Limits
     cpu_shares: int
     source: str = ""
-    """The job file, written into the container's labels."""
+    """The job file. It is written into the container's labels."""
     gpus: tuple[str, ...] = ()
     """UUIDs of the GPUs that it gets."""
 
     @property
     def job(self) -> str:
-        """The job's name."""
         return self.spec.name
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """Move a running job to other GPUs: it saves itself, is stopped, and continues in a new
-    container of the same name, mounts and identity; it goes back to the old one on failure."""
+    """Move a running job to other GPUs: save a checkpoint, stop, and continue in a new container
+    with the same name, mounts and identity. On failure the job goes back to the old container."""
 
     container_id: str
     start: Start
@@ -37,11 +36,11 @@ class Move:
     checkpoint: Checkpoint
     why: str
     saved_before: bool = False
-    """It lost a GPU, and has saved itself before: without an answer it continues from there."""
+    """True where the job lost a GPU and has saved a checkpoint before. If it does not acknowledge
+    the new request, it continues from the saved one."""
 
     @property
     def job(self) -> str:
-        """The job's name."""
         return self.start.job
 
 
@@ -56,15 +55,15 @@ class Resize:
     cpu_shares: int
     why: str
     burst_cores: float | None = None
-    """What it may use beyond its ceiling after saving it up; None: what it came with."""
+    """CPU time that it may save up and use beyond its ceiling; None: its original burst."""
     cpu_idle: bool = False
-    """Whether it enters the kernel's idle class: it runs only where nothing else wants to."""
+    """Whether it enters the kernel's idle class, where it runs only on otherwise idle CPU."""
     ceiling_cores: float | None = None
-    """Of its spec: what a container of ours goes back to when everything is given back."""
+    """The ceiling in its spec. A container that dlsched created gets it back on release."""
 
     @property
     def grows(self) -> bool:
-        """Whether it raises the ceiling, or where that stays, the share of GPUs' time."""
+        """Whether it raises the CPU ceiling or, if that stays, the share of GPU time."""
         if self.only_tells:
             share = self.before.gpu_share
             return share is not None and (self.limits.gpu_share or 0.0) > share
@@ -73,20 +72,20 @@ class Resize:
 
     @property
     def only_tells(self) -> bool:
-        """Whether only the share of GPUs' time changes, which the job itself has to learn."""
+        """Whether only the share of GPU time changes, of which the job itself must be notified."""
         before, after = self.before, self.limits
         return before.cpu_cores == after.cpu_cores and before.gpu_share != after.gpu_share
 
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Stop a container as its spec says (signal, grace) and remove it."""
+    """Stop a container with its spec's signal and grace period, then remove it."""
 
     job: str
     container_id: str
     stop: Stop
     lift: Limits | None
-    """Applied first, since a job ends faster without its limit; None: limits stay."""
+    """Set before the stop, since a job ends faster without its ceiling; None: limits stay."""
     why: str
 
 
@@ -95,7 +94,7 @@ Action = Start | Resize | Move | Remove
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one action; what is `begun` shows in later observations."""
+    """The result of one action. The end of a `begun` one appears in later observations."""
 
     action: Action
     status: Literal["done", "begun", "failed", "withheld"]

@@ -1,7 +1,5 @@
-"""What an operator is alerted to: every key, what it means, and what to do about it.
-
-Keys stay the same from version to version. Log, status and the troubleshooting page use them.
-"""
+"""Alarms for the operator: each key with its meaning and a remedy. Keys are stable across versions.
+The log, the status and the troubleshooting page use them."""
 
 from __future__ import annotations
 
@@ -165,7 +163,7 @@ class Alarm:
     """One thing that is wrong now."""
 
     source: str
-    """What it is about: a job, a container, a GPU's UUID, a file, or a part such as `engine`."""
+    """The subject: a job, a container, a GPU's UUID, a file, or a component such as `engine`."""
     key: AlarmKey
     text: str
     """The whole line that people read."""

@@ -1,4 +1,4 @@
-"""The report of one cycle: what journal, API, pages and tests read."""
+"""The report of one cycle, read by journal, API, pages and tests."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from dlsched.model.state import Delivered, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """What a shadow policy would have done in this cycle; nothing of it is carried out."""
+    """What a shadow policy would have done in this cycle. Nothing of it is applied."""
 
     policy: str
     decision: Decision | None = None
     """None: it was not asked in this cycle, or failed."""
     limits: Mapping[str, Limits] = field(default_factory=dict)
-    """Its last decision after the guards, from the state that the acting policy led to."""
+    """Its last decision after the guards, based on the state that the acting policy produced."""
     why: Mapping[str, str] = field(default_factory=dict)
-    """The reasons of its last decision, by job."""
     guarded: Mapping[str, str] = field(default_factory=dict)
     """What a guard changed, by job, in one sentence."""
     trouble: str | None = None
-    """How it failed, since its last decision or for good."""
+    """How it failed since its last decision, or for good."""
 
 
 @dataclass(frozen=True, slots=True)
 class HookRun:
-    """What became of the operator's command for one delivery."""
+    """The result of the operator's command for one delivery."""
 
     delivered: Delivered
     status: Literal["done", "failed", "unstarted", "aborted"]
-    """`unstarted` and `aborted` (by the agent's end) are tried again by the next agent."""
+    """The next agent tries `unstarted` and `aborted` (by the agent's end) again."""
     detail: str
 
 
 @dataclass(frozen=True, slots=True)
 class CycleReport:
-    """One cycle, whole: what journal, API, pages and tests all read."""
+    """Everything that happened in one cycle."""
 
     snapshot: Snapshot
     policy: str
@@ -58,23 +57,22 @@ class CycleReport:
     alarms: tuple[str, ...] = ()
     """The texts of `raised`."""
     raised: tuple[Alarm, ...] = ()
-    """What is wrong now, with keys. Not in the journal, which keeps the texts."""
+    """Current alarms with keys. The journal keeps only their texts."""
     engine_ok: bool = True
     wall_time: str = ""
     """RFC 3339 UTC, for display only."""
     phase_s: Mapping[str, float] = field(default_factory=dict)
-    """CPU time of the loop by phase."""
+    """CPU time of the daemon's loop, by phase."""
     shadow: Shadow | None = None
-    """The shadow policy's part, where there is one."""
     hooks: tuple[HookRun, ...] = ()
     """Runs of the operator's command that ended since the cycle before."""
     outlooks: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
-    """Of the policy's last decision: what can be expected of each job's targets."""
+    """Forecasts for each job's targets, from the policy's last decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class RejectedFile:
-    """A job file that is not used, and every reason why."""
+    """A rejected job file, with every reason."""
 
     file: str
     job: str | None

@@ -1,4 +1,4 @@
-"""What a policy answers."""
+"""A policy's answer."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from dlsched.model.forecast import Forecast
 from dlsched.model.spec import Limits
 
 PolicyMemory = object
-"""A policy's memory: a frozen dataclass of plain values, or None at the start."""
+"""A policy's memory: a frozen dataclass of plain values; None at the start."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a policy wants, with a sentence why for each job; jobs that it leaves out stay as is."""
+    """Limits that a policy wants, and why. Jobs that it leaves out keep theirs."""
 
     limits: Mapping[str, Limits] = field(default_factory=dict)
-    """`cpu_cores` are amounts of `Snapshot.resource`: of a GPU's time, parts of 1."""
+    """`cpu_cores` are amounts of `Snapshot.resource`: cores, or a fraction of one GPU's time."""
     why: Mapping[str, str] = field(default_factory=dict)
     memory: PolicyMemory | None = None
     next_s: float = 0.0
-    """When to be asked again; 0: at the next cycle. A wake asks at once."""
+    """Seconds until the next question; 0: next cycle. A wake asks immediately."""
     gpus: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """UUIDs of the GPUs that a job should be on. Only one that declares `checkpoint` is moved."""
+    """UUIDs of each job's new GPUs. Only jobs that declare a `checkpoint` are moved."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Relative weights where jobs want more CPU than there is; one left out weighs as its ceiling,
-    and a training with 0 runs on idle CPU alone where the kernel has a class for it. They hold
-    until the policy is asked again."""
+    """Relative CPU weights, used while jobs want more CPU than there is. A job without one gets a
+    weight equal to its ceiling. A training with 0 runs only on idle CPU, where the kernel has an
+    idle class. Valid until the policy is asked again."""
     outlooks: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
-    """What can be expected of each job's targets; they hold until the policy is asked again."""
+    """Forecasts for each job's targets, valid until the policy is asked again."""
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyRules:
-    """How the decisions of one policy are treated."""
+    """How the decider and the guards treat one policy's decisions."""
 
     reserves: bool = False
-    """Whether the sum of ceilings is held within capacity."""
+    """Whether the sum of ceilings must stay within capacity."""
     heeds_progress: bool = True
-    """Whether a blind job gets an even share by weight instead of what is decided for it."""
+    """Whether a blind job (no progress known) gets an equal share instead of its decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,23 @@ class Failure:
     text: str
     in_a_row: int = 1
     final: bool = False
-    """Whether it is no longer asked, and plain Docker is decided instead."""
+    """Whether it is no longer asked. Jobs then run as under plain Docker."""
     error: Exception | None = None
-    """What it raised in this cycle; None: it failed in an earlier one."""
+    """The exception raised in this cycle; None: it failed in an earlier one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one cycle knows of a policy: its decision, and what its last one still says."""
+    """One cycle's view of a policy: its decision, and what still holds of its last one. Without a
+    new decision, `why`, `weights` and `forecasts` are those of the last one."""
 
     policy: str = ""
     decision: Decision | None = None
     """None: the policy was not asked in this cycle, or failed."""
     why: Mapping[str, str] = field(default_factory=dict)
-    """The reasons of its last decision, by job."""
     weights: Mapping[str, float] = field(default_factory=dict)
-    """Those of its last decision."""
     forecasts: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
-    """Those of its last decision; none while it fails."""
+    """Empty while the policy fails."""
     rules: PolicyRules = field(default_factory=PolicyRules)
     failure: Failure | None = None
-    """None: it answered when it was last asked."""
+    """None: its last answer was valid."""

@@ -1,8 +1,5 @@
-"""One exception tree, split by whose fault it is (each class says what it ends in).
-
-Owns the exceptions that cross a module's border. It must not format reports or decide exit codes:
-`cli` maps the classes to exit codes 1, 2 and 3.
-"""
+"""The exceptions that cross module borders, grouped by who has to act. They carry data only. `cli`
+maps the classes to exit codes 1, 2 and 3."""
 
 from __future__ import annotations
 
@@ -11,10 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a file that a person wrote: where, what, and the bound that it broke.
-
-    Line 0 means that `file` is no file with lines: a variable, an option, a file not readable.
-    """
+    """One problem in a user's file: position, what is wrong, and the violated bound. Line 0 means
+    that there is no line to name: a variable, an option, or an unreadable file."""
 
     file: str
     line: int
@@ -29,11 +24,11 @@ class Problem:
 
 
 class DlschedError(Exception):
-    """Everything that dlsched raises on purpose."""
+    """Base of all errors that dlsched raises deliberately."""
 
 
 class FileError(DlschedError):
-    """A file that a person wrote is wrong; carries all problems at once, never only the first."""
+    """A user's file is invalid. The error carries all problems, not only the first."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         self.problems = problems
@@ -41,19 +36,19 @@ class FileError(DlschedError):
 
 
 class SpecError(FileError):
-    """A job file is wrong: the job that runs under its old spec keeps running."""
+    """A job file is invalid. The job keeps running under its old spec."""
 
 
 class SettingsError(FileError):
-    """The operator's settings are wrong: exit 2 at start, old settings stay on SIGHUP."""
+    """The operator's settings are invalid: exit 2 at start; on SIGHUP the old settings stay."""
 
 
 class PolicyError(DlschedError):
-    """A policy cannot be loaded, or answered something that no policy may answer."""
+    """A policy cannot be loaded, or its answer is not valid."""
 
 
 class EngineUnavailable(DlschedError):
-    """The container engine does not answer: the cycle is skipped, containers run on."""
+    """The container engine does not answer. The cycle is skipped; containers keep running."""
 
 
 class DaemonUnavailable(DlschedError):
@@ -61,4 +56,4 @@ class DaemonUnavailable(DlschedError):
 
 
 class AlreadyRunning(DlschedError):
-    """Another agent of the same instance holds the state directory."""
+    """Another agent of this instance holds the state directory."""

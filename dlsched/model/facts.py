@@ -1,9 +1,6 @@
-"""What the runtime finds: containers, GPUs and the node, as the engine and the kernel tell them.
-
-Owns the facts of one observation. It must not do anything: no I/O, no clock, no Docker, no
-arithmetic beyond what a type needs to describe itself. Units are in the names: `_s` seconds,
-`_bytes`, `_cores`, `_core_s`, `_ratio` 0 to 1. `None` means unread or unbounded, never zero.
-"""
+"""Facts of one observation: containers, GPUs and node, as engine, kernel and driver report them.
+Units are in the names: `_s` seconds, `_bytes`, `_cores`, `_core_s`, `_ratio` 0 to 1. `None` means
+unread or unbounded, never zero."""
 
 from __future__ import annotations
 
@@ -17,11 +14,9 @@ from dlsched.model.spec import JobSpec, Limits, Stop
 
 @dataclass(frozen=True, slots=True)
 class LatencySketch:
-    """Latencies as counts in logarithmic buckets; `estimate.sketch` merges and reads it.
-
-    Bucket i counts seconds in (g^(i-1), g^i] x 1e-6 with g = 1.01/0.99, so that any quantile is
-    read within 1 % of its value.
-    """
+    """A latency distribution as counts in logarithmic buckets; see `estimate.sketch`. Bucket i
+    counts latencies in (g^(i-1), g^i] x 1e-6 seconds with g = 1.01/0.99, so any quantile has a
+    relative error of at most 1 %."""
 
     count: int = 0
     sum_s: float = 0.0
@@ -31,13 +26,13 @@ class LatencySketch:
 
     @property
     def mean_s(self) -> float | None:
-        """Mean latency in seconds; None without a request."""
+        """Mean latency; None without a request."""
         return self.sum_s / self.count if self.count else None
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One training report: the step, and every metric that came with it."""
+    """One training report: the step and its metrics."""
 
     received_s: float
     step: int | None
@@ -46,14 +41,14 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAck:
-    """A job's word that it has saved itself at that step, and where."""
+    """A job's acknowledgement of a checkpoint: its step, and its path."""
 
     step: int
     path: str
 
 
 class ComputeMode(StrEnum):
-    """Who may use a GPU at the same time, as its driver is set."""
+    """The driver's setting of who may use a GPU at the same time."""
 
     DEFAULT = "default"
     EXCLUSIVE = "exclusive-process"
@@ -65,52 +60,52 @@ class GpuProcess:
     """One process that uses a GPU."""
 
     pid: int
-    """On the host."""
+    """The process ID on the host."""
     container_id: str | None = None
-    """None: it is in no container."""
+    """None: the process is in no container."""
     memory_bytes: int | None = None
     busy_ratio: float | None = None
-    """Part of the GPU's time that it used since the reading before."""
+    """Fraction of the GPU's time that it used since the previous reading."""
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFact:
-    """One GPU, or one MIG instance of a GPU that is divided so, as the driver tells it now."""
+    """One GPU, or one MIG instance of a partitioned GPU, as the driver reports it."""
 
     uuid: str
     index: int
-    """The driver's order; of an instance, its GPU's."""
+    """Position in the driver's order. A MIG instance has its GPU's index."""
     model: str
-    """Product name."""
+    """The product name."""
     memory_bytes: int
     memory_used_bytes: int | None = None
     busy_ratio: float | None = None
-    """Part of the last sampling period in which it computed. None on MIG: unknown is not idle."""
+    """Fraction of the last sampling period in which it computed; None: unknown, as on MIG."""
     compute_mode: ComputeMode = ComputeMode.DEFAULT
     part_of: str | None = None
-    """The UUID of the GPU that a MIG instance is part of."""
+    """The parent GPU's UUID, for a MIG instance."""
     numa_node: int | None = None
     nodes: tuple[str, ...] = ()
-    """Its device nodes on the host, such as /dev/nvidia0."""
+    """Device nodes on the host, such as /dev/nvidia0."""
     processes: tuple[GpuProcess, ...] = ()
     trouble: str | None = None
-    """Why it cannot be used now, in one line; None: it can."""
+    """Why it cannot be used now, in one line; None: it can be used."""
 
 
 class GpuAccess(StrEnum):
-    """How GPUs reached a container. It tells whether a CPU update can take them away again."""
+    """How a container got its GPUs. This decides whether a CPU update can take them away."""
 
     CDI = "cdi"
     RUNTIME = "runtime"
     """The nvidia runtime in its CDI mode."""
     NODES = "nodes"
-    """Device nodes named one by one."""
+    """Device nodes listed one by one."""
     LEGACY = "legacy"
-    """A hook behind the engine's back: an update through the engine loses them."""
+    """A hook that the engine does not know of, so an update through the engine removes the GPUs."""
 
 
 class ContainerState(StrEnum):
-    """A container's state in the engine's words."""
+    """A container's state, with the engine's names."""
 
     CREATED = "created"
     RUNNING = "running"
@@ -122,7 +117,7 @@ class ContainerState(StrEnum):
 
 
 class OperationKind(StrEnum):
-    """What a runtime does to a container."""
+    """The kind of a running operation on a container."""
 
     STOPPING = "stopping"
     REMOVING = "removing"
@@ -131,12 +126,12 @@ class OperationKind(StrEnum):
     MOVING = "moving"
     """Its job moves to other GPUs."""
     REFUSED = "refused"
-    """Nothing: its limits cannot be changed, and are left as they are."""
+    """Not an operation: its limits cannot be changed, so they stay."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What a runtime is doing to a container, and what people read of it."""
+    """An operation that the runtime performs on a container, with a text for people."""
 
     kind: OperationKind
     text: str
@@ -147,75 +142,74 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class ContainerFact:
-    """One container of this instance as it is now."""
+    """One container of this instance, as observed."""
 
     job: str
     container_id: str
     state: ContainerState
     container_digest: str
     digest: str
-    """`JobSpec.digest` at the time of creation."""
+    """`JobSpec.digest` at creation."""
     adopted: JobSpec | None = None
-    """What its labels ask for, if somebody else started it: only its limits are ours to change."""
+    """The spec in its labels, if someone else started it. Then only its limits may be changed."""
     source: str = ""
-    """The job file that it was made from."""
+    """The job file that it was created from."""
     stop: Stop = Stop()
-    """As written into the container, for when its job file is gone."""
+    """Stored in its labels, for when the job file is gone."""
     started_at_s: float | None = None
-    """When the agent first saw this start (monotonic)."""
+    """When the agent first observed this start (monotonic)."""
     starts: int = 1
-    """How often it was started, Docker's own restarts included."""
+    """Number of starts, including Docker's restarts."""
     exit_code: int | None = None
     oom_killed: bool = False
     error: str | None = None
     actual: Limits = Limits()
-    """Read back from the kernel; the share of GPUs' time as it was last told to the job."""
+    """Read back from the kernel. The share of GPU time is the one last sent to the job."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of the GPUs that it was made with."""
+    """UUIDs of the GPUs that it was created with."""
     gpu_access: GpuAccess | None = None
-    """None: it has no GPU."""
     gpu_enforced: tuple[tuple[str, str], ...] = ()
-    """By what is bounded (`devices`, `time`, `memory`, `cpu`), what enforces it, in a few words;
-    what is left out is advisory."""
+    """For each limited resource (`devices`, `time`, `memory`, `cpu`), a short text on what enforces
+    the limit. A resource without an entry has only an advisory limit."""
     gpus_kept: tuple[str, ...] = ()
-    """UUIDs of those beside `gpus` that it goes to, or may have to go back to, while it moves."""
+    """UUIDs beyond `gpus` that a move reserves for it: where it goes, or may return to."""
     origin: str | None = None
-    """The container that its work began in, before it was moved to other GPUs; None: this one."""
+    """The first container of its work, if it was moved to other GPUs since; None: this one."""
     gpu_lost: str | None = None
-    """How this start of it lost its GPUs, in one line; None: it did not, as far as is known."""
+    """How it lost GPUs since this start, in one line; None: no loss is known."""
     cpu_shares: int | None = None
-    """Read back from the kernel; on cgroup v2 shares that its weight stands for. None: it has no
+    """Read back from the kernel; on cgroup v2 the shares that match its weight. None: it has no
     weight, as in the idle class."""
     cpu_idle: bool | None = None
-    """Whether it is in the kernel's idle class, read back; None where it cannot be put there."""
+    """Whether it is in the kernel's idle class, as read back; None: it cannot be put there."""
     burst_cores: float | None = None
-    """Read back from the kernel; None where it cannot be set."""
+    """Read back from the kernel; None: it cannot be set."""
     usage_core_s: float | None = None
-    """CPU time of this start, in core-seconds, as the kernel counts it."""
+    """CPU time since this start, in core-seconds, from the kernel."""
     periods: int | None = None
     throttled_periods: int | None = None
     memory_bytes: int | None = None
     cpu_wait_ratio: float | None = None
-    """Part of the time in which its threads wait for a CPU, over the last ten seconds or so."""
+    """Fraction of about the last ten seconds in which its threads waited for a CPU."""
     reports: tuple[Report, ...] = ()
-    """Sidecar lines that arrived since the observation before."""
+    """Sidecar lines received since the previous observation."""
     bad_lines: int = 0
-    """Sidecar lines refused so far, for this start."""
+    """Number of sidecar lines refused since this start."""
     sidecar_trouble: str | None = None
     has_source: bool = True
-    """Whether there is anything that its progress can be read from."""
+    """Whether it has a source of progress."""
     operation: Operation | None = None
-    """What the runtime is doing to it now; None: nothing."""
+    """The operation that runs on it now; None: none."""
 
     @property
     def life(self) -> str:
-        """What one container is known by, and all that its job is moved through."""
+        """An identity that survives moves: the ID of the first container."""
         return self.origin or self.container_id
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One valid sidecar line, or what another source of progress told at once."""
+    """One valid sidecar line, or one reading of another progress source."""
 
     received_s: float
     writer: str = ""
@@ -225,27 +219,27 @@ class Report:
     sample: Sample | None = None
     checkpoint: CheckpointAck | None = None
     gpu_ratio: float | None = None
-    """Part of its GPUs' time that it used, by its own word."""
+    """Fraction of its GPUs' time that it used, as it reports."""
     span_s: float = 1.0
-    """What it tells of ended within so long before it was received."""
+    """Length of the time that it covers. Its requests ended at most so long before `received_s`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """What `Runtime.apply` began for a job that has no container yet, or why it failed."""
+    """Progress of what `Runtime.apply` began for a job without a container, or why that failed."""
 
     job: str
     stage: Literal["pulling", "pulled", "starting", "failed"]
-    """`pulled` waits to be started again, under limits of that moment."""
+    """`pulled` is started by a new action, with the limits of that moment."""
     detail: str
     digest: str
-    """`JobSpec.digest` that it was begun for: a failure holds only against that spec."""
+    """`JobSpec.digest` of the attempt. A failure counts only against that spec."""
     retryable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """All facts of one moment. Unreadable is None, and never an exception for one job."""
+    """All facts of one moment. An unreadable value is None; one job never raises for all."""
 
     now_s: float
     engine_ok: bool
@@ -253,23 +247,23 @@ class Observation:
     containers: tuple[ContainerFact, ...] = ()
     begun: tuple[Begun, ...] = ()
     listing_age_s: float = 0.0
-    """How old the engine's listing is: events are hints, a listing is the truth."""
+    """Age of the engine's listing. Events are hints; only a listing is authoritative."""
     left_alone: tuple[Alarm, ...] = ()
-    """Containers whose labels ask for us in vain, each with the reason."""
+    """Containers with invalid dlsched labels, each with the reason."""
     host_busy_core_s: float | None = None
-    """CPU time of everything on the host since boot, in core-seconds."""
+    """CPU time of all processes on the host since boot, in core-seconds."""
     node: NodeFact | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFact:
-    """What the host has, before any reserve."""
+    """The host's resources, before any reserve."""
 
     cores: float
     memory_bytes: int
     grain_cores: float = 0.001
-    """Steps in which the engine keeps a CPU ceiling."""
+    """Step size of CPU ceilings in the engine."""
     gpus: tuple[GpuFact, ...] = ()
     """In the driver's order."""
     gpu_trouble: str | None = None
-    """Why GPUs cannot be seen, or not all of them; None: all is told, or there is no driver."""
+    """Why GPUs cannot be observed, or only some; None: all are listed, or there is no driver."""

@@ -1,8 +1,5 @@
-"""What can be expected of a target, in words, and when a turn of it is worth a word.
-
-Owns both, alike for pages, API, journal and log. It must not reckon an outlook: policies do. Times
-are told as from now on; one that has passed is due at any moment.
-"""
+"""Forecasts for targets as text, and which changes of them are worth a log line. Policies compute
+the forecasts. Times are relative to now; a time that has passed is due at any moment."""
 
 from __future__ import annotations
 
@@ -15,54 +12,52 @@ from dlsched.model.units import render_cores, render_seconds
 
 
 class ForecastKind(StrEnum):
-    """What can be said of a target."""
+    """What is known about reaching a target."""
 
     MET = "met"
     EXPECTED = "expected"
-    """It will be met at a time that can be told."""
+    """It will be met at a known time."""
     CROWDED = "crowded"
-    """Not beside these others; with less for some of them it would be."""
+    """It cannot be met beside these other jobs, but could be if some of them got less."""
     IMPOSSIBLE = "impossible"
-    """Not on this node, whoever else is on it."""
+    """It cannot be met on this node, even alone."""
     UNLIKELY = "unlikely"
-    """Not expected, but nothing rules it out."""
+    """Not expected, but not ruled out."""
     UNKNOWN = "unknown"
-    """There is not enough to tell by yet."""
+    """There is not enough data yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What can be expected of one target of one job, if all goes on as it is decided now.
-
-    Times are on the agent's clock (monotonic), so that they stay true while nothing is decided.
-    """
+    """The forecast for one target of a job, if current decisions stay. Times are on the agent's
+    monotonic clock, so they stay true between decisions."""
 
     kind: ForecastKind
     tier: Literal["latency", "deliver", "finish", "end"]
-    """Which of its targets: that of its latency, a tier of its accuracy, or its last step."""
+    """The target: a latency, a tier of an accuracy, or the last step."""
     at_s: float | None = None
-    """When it is expected, or was met; None: that cannot be told, or it is met all the time."""
+    """When it is expected or was met; None: unknown, or it is met continuously. `earliest_s` to
+    `latest_s` is the 80 % interval."""
     earliest_s: float | None = None
-    """The 80 % interval of `at_s`."""
     latest_s: float | None = None
     needs_cores: float | None = None
-    """Mean cores that would meet it; None: unknown, or none would."""
+    """Mean cores that would meet it; None: unknown, or no number would."""
     best: float | None = None
-    """What the node can bring it to at best: seconds of latency, or a value of its metric."""
+    """The best that the node can reach: seconds of latency, or a value of the metric."""
     lacks: tuple[tuple[str, float], ...] = ()
-    """CROWDED: jobs that would have to give it cores, and how many each, fewest jobs first."""
+    """For CROWDED: the jobs that would have to give it cores, and how many; fewest jobs first."""
     why: str = ""
-    """In one sentence, with the numbers."""
+    """The reason in one sentence, with numbers."""
 
 
 TURN_S = 60.0
-"""A turn has to stand for so long before it is told: an outlook at the edge tells nothing."""
+"""Debounce: a change is reported after it has lasted this long, as forecasts near a limit flap."""
 
 SOON_S = 1.0
-"""Nearer than that it is due at any moment: nobody reads faster."""
+"""Times closer than this read "any moment": no reader is faster."""
 
 NAMED = 3
-"""So many of those who would have to give are named; of the others their number is told."""
+"""Number of jobs named in a list; the rest is only counted."""
 
 Word = Literal["possible", "crowded", "impossible"]
 
@@ -76,11 +71,11 @@ _OUT_OF_REACH = (ForecastKind.CROWDED, ForecastKind.IMPOSSIBLE)
 _UNITS = (("s", 1.0, 180.0), ("min", 60.0, 90 * 60.0), ("h", 3600.0, 36 * 3600.0))
 _DAY_S = 86_400.0
 _DAYS = 1000
-"""Further off nobody can tell, whatever a job says that it will take."""
+"""Upper bound of shown times. Beyond it no forecast is reliable, whatever a job reports."""
 
 
 def in_short(outlook: Forecast, now_s: float) -> str:
-    """For a column: `met`, `in 4 min (3-6)`, `lacks 1.2 cores`, `at best 64 ms`, `?`."""
+    """Text for a column: `met`, `in 4 min (3-6)`, `lacks 1.2 cores`, `at best 64 ms`, `?`."""
     ends = "ends " if outlook.tier == "end" else ""
     match outlook.kind:
         case ForecastKind.MET:
@@ -99,16 +94,15 @@ def in_short(outlook: Forecast, now_s: float) -> str:
 
 
 def in_full(outlook: Forecast, now_s: float) -> str:
-    """In one sentence: what, when or with what, and the policy's own words on it.
-
-    What those tell is not told twice.
-    """
+    """One sentence: the kind, the time or the cores, and the policy's reason, without
+    repetition."""
     because = f": {outlook.why}" if outlook.why else ""
     return _sentence(outlook, now_s) + because
 
 
 def givers(outlook: Forecast) -> str:
-    """What it lacks and who would have to give: `1.2 cores more: from vgg-2`; empty: nobody."""
+    """The missing cores and the jobs that would have to give them, such as `1.2 cores more: from
+    vgg-2`; empty if there are none."""
     lacking = sum(cores for _, cores in outlook.lacks)
     names = [name for name, _ in outlook.lacks[:NAMED]]
     return f"{render_cores(lacking)} more: from {_listed(outlook, names)}" if names else ""
@@ -161,7 +155,7 @@ def _expected(outlook: Forecast, now_s: float) -> str:
 
 
 def _about(outlook: Forecast, now_s: float) -> str:
-    """Roughly when, with the interval in the same unit."""
+    """The approximate time, with its interval in the same unit."""
     if outlook.at_s is None:
         return "expected"
     in_s = outlook.at_s - now_s
@@ -191,13 +185,12 @@ def _best(outlook: Forecast) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What was last told of one target, and what is said of it now."""
+    """The last reported forecast of one target, and the current one."""
 
     tier: str
     told: Word = "possible"
     now: Word = "possible"
     since_s: float = 0.0
-    """Since when that is said."""
 
 
 Standings = tuple[Standing, ...]
@@ -206,10 +199,8 @@ Standings = tuple[Standing, ...]
 def turned(
     outlooks: Sequence[Forecast], before: Standings, now_s: float
 ) -> tuple[Standings, tuple[tuple[Word, Forecast], ...]]:
-    """How one job's targets stand, and the turns to be told now: each once, and none that flaps.
-
-    What is unknown, or not expected but not ruled out either, turns nothing.
-    """
+    """The new states of one job's targets, and the changes to report now, without flapping. UNKNOWN
+    and UNLIKELY change nothing."""
     if not before and not any(one.kind in _OUT_OF_REACH for one in outlooks):
         return before, ()
     known = {one.tier: one for one in before}
@@ -229,6 +220,6 @@ def turned(
 
 
 def recalled(outlooks: Sequence[Forecast], now_s: float) -> Standings:
-    """How a job's targets stood when it was last looked at, all taken as told."""
+    """States from a job's earlier forecasts, all taken as already reported."""
     words = ((one.tier, _WORDS.get(one.kind)) for one in outlooks)
     return tuple(Standing(tier, word, word, now_s) for tier, word in words if word is not None)

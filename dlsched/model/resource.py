@@ -1,4 +1,4 @@
-"""What a snapshot divides: the node's CPU or one GPU's time, its unit, and how amounts read."""
+"""The resource that a snapshot divides: the node's CPU, or one GPU's time; with unit and texts."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class Cpu:
     time: ClassVar[str] = "CPU time"
 
     def amount(self, value: float, digits: str = ".3f") -> str:
-        """So much of it: `0.500 cores`."""
+        """Text of an amount: `0.500 cores`."""
         return f"{value:{digits}} cores"
 
     def work(self, value_s: float) -> str:
-        """So much of it over time: `12 core-s`."""
+        """Text of an amount over time: `12 core-s`."""
         return f"{value_s:.0f} core-s"
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTime:
-    """The time of one GPU. Amounts are parts of it, from 0 to 1."""
+    """The time of one GPU. Amounts are fractions from 0 to 1."""
 
     uuid: str
     gpu: str
-    """What people call it: `GPU 0`."""
+    """Its name for people: `GPU 0`."""
     kind: Literal["gpu"] = "gpu"
 
     @property
@@ -39,15 +39,14 @@ class GpuTime:
 
     @property
     def time(self) -> str:
-        """As `name`: a GPU has nothing else to divide."""
         return self.name
 
     def amount(self, value: float, digits: str = ".3f") -> str:
-        """So much of it: `0.500 of GPU 0's time`."""
+        """Text of an amount: `0.500 of GPU 0's time`."""
         return f"{value:{digits}} of {self.gpu}'s time"
 
     def work(self, value_s: float) -> str:
-        """So much of it over time: `12 s of GPU 0's time`."""
+        """Text of an amount over time: `12 s of GPU 0's time`."""
         return f"{value_s:.0f} s of {self.gpu}'s time"
 
 

@@ -1,4 +1,4 @@
-"""What users ask for: a job, its container, its target and its bounds."""
+"""What users ask for: a job with its container, target and bounds."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 from dlsched.model.units import CORES_MIN
 
 NOT_IN_DIGEST = {"digest": False}
-"""Metadata of a field that changes no digest: digests on disk are older than it is."""
+"""Metadata of fields outside digests, as digests on disk were computed without them."""
 
 NAME = r"[a-z0-9][a-z0-9_.-]{1,62}"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What can be changed on a running job."""
+    """Limits that can be changed on a running job."""
 
     cpu_cores: float | None = None
     """Ceiling in cores; None: no ceiling."""
@@ -26,15 +26,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Floor and ceiling that the spec sets to whatever a policy decides."""
+    """Floor and ceiling from the spec, which hold for any policy."""
 
     floor_cores: float = CORES_MIN
     ceiling_cores: float | None = None
     floor_share: float = 1.0
-    """Share of each of its GPUs' time that it is promised; 1: they are its alone."""
+    """Guaranteed share of each of its GPUs' time; 1: exclusive GPUs."""
     ceiling_share: float = 1.0
     promised: bool = field(default=False, metadata=NOT_IN_DIGEST)
-    """Whether the user asks for the floor (`cpus.min`), be it as small as the default."""
+    """Whether the user set a floor (`cpus.min`), even one equal to the default."""
 
     def __post_init__(self) -> None:
         if self.floor_cores > CORES_MIN:
@@ -43,14 +43,14 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class LatencyTarget:
-    """Answer within `seconds`: in the mean (`quantile` None), or for that part of requests."""
+    """Target latency in `seconds`: the mean (`quantile` None), or a quantile."""
 
     seconds: float
     quantile: float | None = None
 
 
 class Tier(StrEnum):
-    """The two values of an accuracy target, in order."""
+    """The two values of an accuracy target, in the order in which they are reached."""
 
     DELIVER = "deliver"
     FINISH = "finish"
@@ -58,7 +58,7 @@ class Tier(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AccuracyTarget:
-    """Deliver at one value of a metric, finish at a second (below the first: lower is better)."""
+    """Deliver at one value of a metric, finish at a second: a lower one if lower is better."""
 
     metric: str
     deliver: float
@@ -66,7 +66,7 @@ class AccuracyTarget:
     deadline_s: float | None = None
 
     def value_of(self, tier: Tier) -> float:
-        """The value of the metric at which that tier is reached."""
+        """The metric's value at which `tier` is reached."""
         return self.deliver if tier is Tier.DELIVER else self.finish
 
 
@@ -75,7 +75,7 @@ Target = LatencyTarget | AccuracyTarget
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """How a job wants to be ended: this signal, and so long to comply before SIGKILL."""
+    """How to stop a job: a signal, and the grace period before SIGKILL."""
 
     signal: str = "SIGTERM"
     grace_s: float = 10.0
@@ -83,7 +83,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """How a job is told to save itself, how long that may take, and where it saves."""
+    """How to make a job save a checkpoint: signal, timeout, and where it saves."""
 
     signal: str
     timeout_s: float
@@ -92,16 +92,16 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Docker's own restart policy, which works while the agent is down."""
+    """Docker's restart policy. It also works while the agent is down."""
 
     name: Literal["no", "always", "unless-stopped", "on-failure"] = "no"
     max_retries: int = 0
-    """Only with on-failure; 0: for ever."""
+    """Only with on-failure; 0: unlimited."""
 
 
 @dataclass(frozen=True, slots=True)
 class Healthcheck:
-    """Compose's healthcheck: the command and its times; None: the engine's default."""
+    """Compose's healthcheck: command and times; None: the engine's default."""
 
     test: tuple[str, ...]
     interval_s: float | None = None
@@ -112,7 +112,7 @@ class Healthcheck:
 
 @dataclass(frozen=True, slots=True)
 class Ulimit:
-    """A resource limit of the container's processes."""
+    """A ulimit of the container's processes."""
 
     name: str
     soft: int
@@ -121,7 +121,7 @@ class Ulimit:
 
 @dataclass(frozen=True, slots=True)
 class Logging:
-    """The engine's log driver and its options; the default keeps three files of 10 MiB."""
+    """The engine's log driver and its options; default: three files of 10 MiB."""
 
     driver: str = "json-file"
     options: tuple[tuple[str, str], ...] = (("max-file", "3"), ("max-size", "10m"))
@@ -129,21 +129,21 @@ class Logging:
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """What the container is made from. A change of any of it needs a new container."""
+    """What the container is created from. Any change needs a new container."""
 
     image: str
     command: tuple[str, ...] | None = None
     entrypoint: tuple[str, ...] | None = None
     environment: tuple[tuple[str, str], ...] = ()
     volumes: tuple[str, ...] = ()
-    """As Compose's short form, `source:target[:mode]`."""
+    """Compose's short form, `source:target[:mode]`."""
     restart: Restart = Restart()
     memory_bytes: int | None = None
     gpus: int = 0
     gpu_memory_bytes: int | None = None
-    """On each of its GPUs; None: all of it, or as large a part as it has of their time."""
+    """Memory on each of its GPUs; None: all, or the same fraction as its share of their time."""
     gpu_model: str | None = None
-    """What its GPUs' product name must contain, whatever the case; None: any will do."""
+    """Text that its GPUs' product name must contain, ignoring case; None: any GPU."""
     ports: tuple[str, ...] = ()
     network: str | None = None
     user: str | None = None
@@ -161,13 +161,13 @@ class ContainerSpec:
 
     @property
     def discreet(self) -> ContainerSpec:
-        """For whatever is told or kept: without the environment's values, which may be secrets."""
+        """A copy to show or store: the environment's values, which may be secrets, are masked."""
         return replace(self, environment=tuple((name, "***") for name, _ in self.environment))
 
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """One job file, or an adopted container's labels, parsed: what it is, and what may change."""
+    """A parsed job file, or an adopted container's labels."""
 
     name: str
     container: ContainerSpec
@@ -177,19 +177,19 @@ class JobSpec:
     stop: Stop = Stop()
     checkpoint: Checkpoint | None = None
     container_digest: str = ""
-    """Of `container` alone: another one means recreate."""
+    """Digest of `container` alone. A different one means: recreate the container."""
     digest: str = ""
-    """Of everything but `owner`: another one means that the user changed the file."""
+    """Digest of everything but `owner`. A different one means that the user changed the file."""
     owner: int | None = None
-    """uid that owns the job file; None: the job is from no file."""
+    """uid of the job file's owner; None: the job has no file."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerCeilings:
-    """What the jobs of one owner may have together."""
+    """Limits for all jobs of one owner together."""
 
     jobs: int
     cpu_cores: float | None = None
-    """What their CPU limits may add up to; None: all of capacity."""
+    """Maximum sum of their CPU limits; None: all of capacity."""
     memory_bytes: int | None = None
     gpus: int = 0

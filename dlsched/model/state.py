@@ -1,4 +1,4 @@
-"""What is known of jobs and node at one moment: what a policy sees, and what is kept of a job."""
+"""State of jobs and node at one moment, as a policy gets it, and durable records of jobs."""
 
 from __future__ import annotations
 
@@ -11,48 +11,47 @@ from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
 
 OFTEN_S = 1.0
-"""The shortest time between two reports that is told apart."""
+"""Resolution of the time between reports: shorter gaps count as this."""
 MISSING_GAPS = 2.5
-"""Usual gaps between reports: one that comes late leaves two between a pair of cycles."""
+"""Reports are missing after this many typical gaps; one late report alone may leave two."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a job's sidecar told, stamped with the agent's own receive time."""
+    """A job's reported progress, stamped with the agent's receive time."""
 
     fresh: LatencySketch = LatencySketch()
-    """What arrived since the cycle before."""
+    """Latencies received since the previous cycle."""
     window: LatencySketch = LatencySketch()
-    """What was measured wholly under the present limits, at most `Snapshot.window_s` back."""
+    """Latencies measured entirely under the present limits, at most `Snapshot.window_s` back."""
     recent: LatencySketch = LatencySketch()
-    """What arrived in the last `Snapshot.window_s`, whatever the limits were."""
+    """Latencies received in the last `Snapshot.window_s`, under any limits."""
     in_flight: int = 0
     oldest_s: float = 0.0
-    """Age of the oldest request not yet answered: a hung service is slow, not silent."""
+    """Age of the oldest unanswered request. A service that hangs counts as slow, not as silent."""
     samples: tuple[Sample, ...] = ()
-    """Training reports, oldest first, bounded."""
+    """Training reports, oldest first; their number is bounded."""
     as_of_s: float | None = None
     """When the last valid line was received; None: never."""
     bad_lines: int = 0
     checkpoint: CheckpointAck | None = None
     checkpoint_at_s: float | None = None
-    """When `checkpoint` was received."""
     gpu_ratio: float | None = None
-    """Part of its GPUs' time that it used lately, by its own word; None: it is not paced."""
+    """Recent fraction of its GPUs' time that it used, as it reports; None: it is not paced."""
     trouble: str | None = None
     """Why the sidecar cannot be read, in one line."""
     every_s: float = OFTEN_S
-    """Usual seconds between two reports of requests, at least `OFTEN_S`."""
+    """Typical seconds between two reports of requests, at least `OFTEN_S`."""
 
     @property
     def missing_s(self) -> float:
-        """After a longer silence, reports of requests are missing."""
+        """Length of a silence after which reports of requests are missing."""
         return MISSING_GAPS * self.every_s
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The evaluation with which a tier of an accuracy target was reached."""
+    """The evaluation that reached a tier of an accuracy target."""
 
     at_s: float
     """When it was received (monotonic)."""
@@ -62,7 +61,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Tiers:
-    """Which tiers of its accuracy target a container has reached, for good."""
+    """The tiers of its accuracy target that a container has reached. They are never lost again."""
 
     delivered: Reached | None = None
     finished: Reached | None = None
@@ -70,28 +69,28 @@ class Tiers:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a container uses, as the kernel counts it. Each may be None: unread is not zero."""
+    """A container's use of resources, from kernel and driver. None means unread, not zero."""
 
     cpu_cores: float | None = None
-    """Mean since the cycle before."""
+    """Mean since the previous cycle."""
     window_cores: float | None = None
     """Mean over the same time as `Progress.window`."""
     memory_bytes: int | None = None
     throttled_ratio: float | None = None
-    """Part of the scheduling periods since the cycle before that hit the quota."""
+    """Fraction of the scheduling periods since the previous cycle that hit the quota."""
     cpu_wait_ratio: float | None = None
-    """Part of the last ten seconds or so in which its threads waited for a CPU."""
+    """Fraction of about the last ten seconds in which its threads waited for a CPU."""
     gpu_ratio: float | None = None
-    """Part of its GPUs' time that it used since the cycle before, in the mean over them."""
+    """Used fraction of its GPUs' time since the previous cycle, as a mean over them."""
     gpu_window_ratio: float | None = None
-    """The same over the time of `Progress.window`."""
+    """The same mean over the time of `Progress.window`."""
     gpu_memory_bytes: int | None = None
-    """On all of its GPUs together."""
+    """Sum over all of its GPUs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A durable word that a job ended, kept as long as its spec has this digest."""
+    """Durable record of a job's end, valid while its spec has this digest."""
 
     name: str
     digest: str
@@ -104,24 +103,24 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A durable word that a job can be delivered, as long as container and target are these."""
+    """Durable record that a job can be delivered, valid for this container and target."""
 
     name: str
     container_id: str
-    """`ContainerFact.life`: a move to other GPUs changes nothing of what was delivered."""
+    """`ContainerFact.life`, so the record survives moves to other GPUs."""
     metric: str
     deliver: float
     finish: float
     tiers: Tiers
     checkpoint: CheckpointAck | None = None
-    """What it had acknowledged by then: the container's words."""
+    """The container's last acknowledged checkpoint at that time."""
     wall_time: str = ""
     told: bool = False
-    """Whether the operator's command has run, or none was wanted."""
+    """Whether the operator's command has run, or none was configured."""
 
 
 class JobState(StrEnum):
-    """A job's lifecycle; the table of transitions is at the head of `control.ledger.lifecycle`."""
+    """A job's lifecycle. `control.ledger.lifecycle` begins with the table of transitions."""
 
     WAITING = "waiting"
     PULLING = "pulling"
@@ -130,72 +129,65 @@ class JobState(StrEnum):
     RESTARTING = "restarting"
     PAUSED = "paused"
     MOVING = "moving"
-    """To other GPUs: it saves itself, is stopped, and goes on in a new container."""
+    """Moving to other GPUs: it saves a checkpoint, stops, and continues in a new container."""
     STOPPING = "stopping"
     STOPPED = "stopped"
     FINISHED = "finished"
     FAILED = "failed"
     UNMANAGED = "unmanaged"
-    """Ours, but its file cannot be read: left exactly as it is."""
+    """Its file cannot be read, so its container is left exactly as it is."""
 
     @property
     def holds(self) -> bool:
-        """Whether a job in this state holds its floor, its memory and its ceiling."""
+        """Whether a job in this state occupies its floor, its memory and its ceiling."""
         return self not in (self.WAITING, self.STOPPED, self.FINISHED, self.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """All that is known of one job at one moment."""
+    """Everything known about one job now. Fields shared with `ContainerFact` mean the same."""
 
     spec: JobSpec
     state: JobState
     reason: str | None = None
-    """Why it is in that state, where that is not plain."""
+    """Why it is in this state, where that is not obvious."""
     adopted: bool = False
-    """Whether somebody else started its container, and will end it."""
+    """Whether someone else started its container, and ends it."""
     blind: str | None = None
-    """Why nothing is known of its progress, although it has a target; None: it is known."""
+    """Why its progress is unknown although it has a target; None: it is known."""
     container_id: str | None = None
     gpus: tuple[str, ...] = ()
-    """UUIDs of the GPUs that it holds."""
     gpus_kept: tuple[str, ...] = ()
-    """As `ContainerFact.gpus_kept`: kept for it, so nobody else's."""
+    """`ContainerFact.gpus_kept`: reserved for it, so no other job gets them."""
     gpu_access: GpuAccess | None = None
     gpu_enforced: tuple[tuple[str, str], ...] = ()
-    """As `ContainerFact.gpu_enforced`."""
     gpu_lost: str | None = None
-    """As `ContainerFact.gpu_lost`."""
     desired: Limits = Limits()
-    """The last decision, after the guards."""
+    """The limits last decided, after the guards."""
     actual: Limits = Limits()
     cpu_shares: int | None = None
-    """As `ContainerFact.cpu_shares`."""
     cpu_idle: bool = False
-    """Whether it is in the kernel's idle class."""
     can_idle: bool = False
-    """Whether it can be put there, and the operator wants such jobs there."""
+    """Whether it can be put there and the operator allows it."""
     burst_cores: float | None = None
-    """Read back from the kernel; None where it cannot be set."""
     usage: Usage = Usage()
     progress: Progress = Progress()
     attained_core_s: float = 0.0
-    """Attained service: CPU time over all its starts."""
+    """Attained service: CPU time over all starts."""
     started_at_s: float | None = None
     changed_at_s: float | None = None
     """When its limits were last changed."""
     starts: int = 0
     tiers: Tiers = Tiers()
-    """Of its accuracy target, whatever the policy."""
+    """Reached tiers of its accuracy target, under any policy."""
 
     @property
     def name(self) -> str:
-        """The job's name."""
         return self.spec.name
 
     @property
     def may_idle(self) -> bool:
-        """Whether it may go to the idle class: a training on CPUs that was promised no part."""
+        """Whether it may use the idle class: a training on CPUs without a guaranteed floor."""
         return (
             self.can_idle
             and isinstance(self.spec.target, AccuracyTarget)
@@ -205,52 +197,49 @@ class JobView:
 
     @property
     def runs(self) -> bool:
-        """Whether limits have a meaning for it now."""
+        """Whether limits apply to it now."""
         return self.state is JobState.RUNNING
 
 
 @dataclass(frozen=True, slots=True)
 class GpuView:
-    """One GPU, and who beside our jobs is on it."""
+    """One GPU, and its use by processes outside our jobs."""
 
     fact: GpuFact
     reserved: bool = False
-    """The operator keeps it from jobs."""
+    """Whether the operator reserves it."""
     foreign_processes: int = 0
-    """Processes on it that are of no job of ours."""
+    """Number of its processes that belong to no job of ours."""
     foreign_memory_bytes: int = 0
-    """What those hold, as far as it can be read."""
+    """Memory of those processes, as far as it can be read."""
 
     @property
     def uuid(self) -> str:
-        """The GPU's UUID."""
         return self.fact.uuid
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What there is to divide."""
+    """The resources to divide. Fields shared with `NodeFact` mean the same."""
 
     capacity_cores: float
-    """What containers may use, less the reserve."""
+    """Cores that containers may use: the host's, less the reserve."""
     cores: float
     memory_bytes: int
     grain_cores: float = 0.001
-    """Steps in which ceilings are kept; guards round to them."""
+    """Step size of ceilings. Guards round to it."""
     foreign_cores: float | None = None
-    """CPU used on the host by everything that is not our job."""
+    """CPU used on the host by everything but our jobs."""
     gpus: tuple[GpuView, ...] = ()
-    """In the driver's order."""
     gpu_trouble: str | None = None
-    """As `NodeFact.gpu_trouble`."""
     weighs: bool = True
-    """Whether weights divide it where jobs want more than there is; a GPU's time, which policies
-    see as a node too, is divided by ceilings alone."""
+    """Whether weights divide it where jobs want more than there is. Policies see GPU time as a node
+    too, but ceilings alone divide that."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All that a policy may know: one moment, the time in it, jobs sorted by name."""
+    """Everything a policy may know: one moment, its time, and jobs sorted by name."""
 
     cycle: int
     now_s: float
@@ -258,9 +247,9 @@ class Snapshot:
     jobs: tuple[JobView, ...] = ()
     window_s: float = 30.0
     wakes: tuple[str, ...] = ()
-    """Arrivals, exits and changed targets since the last decision, each in a few words."""
+    """Arrivals, exits and changed targets since the last decision, a few words each."""
     resource: Resource = CPU
-    """What is divided. Fields named `cores` are amounts of it: of a GPU's time, parts of 1."""
+    """What is divided. Fields named `cores` are amounts of it: cores, or a fraction of GPU time."""
 
     @property
     def running(self) -> tuple[JobView, ...]:

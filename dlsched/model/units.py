@@ -1,8 +1,5 @@
-"""Quantities as people write them, and back: "1GiB", "50ms", "1.5" to bytes, seconds, cores.
-
-Owns the one spelling of each unit. It must not know where a text came from: every error is a
-ValueError of one line with the value and the bound that it broke.
-"""
+"""Quantities parsed and rendered: "1GiB", "50ms", "1.5" to bytes, seconds, cores, and back. Every
+error is a ValueError of one line, with the value and the violated bound."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import re
 SECONDS_MAX = 10 * 365 * 86_400.0
 BYTES_MAX = 1 << 50
 CORES_MIN = 0.01
-"""The smallest quota that an engine takes: 1000 us in a period of 100 ms."""
+"""The smallest quota that an engine accepts: 1000 us in a period of 100 ms."""
 CORES_MAX = 4096.0
 
 _NUMBER = r"(?:\d{1,15}(?:\.\d{0,9})?|\.\d{1,9})"
@@ -29,10 +26,8 @@ _SECONDS_PER = {
 
 
 def parse_bytes(text: str, *, low: int = 0, high: int = BYTES_MAX) -> int:
-    """Bytes of "1GiB", "512m" or "4096". As in Docker, every unit is a power of 1024.
-
-    Raises ValueError where the text is no size or lies outside low to high.
-    """
+    """Bytes of "1GiB", "512m" or "4096". As in Docker, every unit is a power of 1024. Raises
+    ValueError if the text is not a size, or is outside low to high."""
     match = _BYTES.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{shown(text)} is not a size such as 512MiB or 1GiB")
@@ -44,10 +39,8 @@ def parse_bytes(text: str, *, low: int = 0, high: int = BYTES_MAX) -> int:
 
 
 def parse_seconds(text: str, *, low: float = 0.0, high: float = SECONDS_MAX) -> float:
-    """Seconds of "50ms", "2h" or "1m30s"; the unit must be there, but for a zero.
-
-    Raises ValueError where the text is no duration or lies outside low to high.
-    """
+    """Seconds of "50ms", "2h" or "1m30s". The unit is required, except for zero. Raises ValueError
+    if the text is not a duration, or is outside low to high."""
     stripped = text.strip()
     if _PLAIN.fullmatch(stripped) and float(stripped) > 0:
         raise ValueError(f"{shown(text)} has no unit: write {stripped}s or {stripped}ms")
@@ -65,7 +58,7 @@ def parse_seconds(text: str, *, low: float = 0.0, high: float = SECONDS_MAX) -> 
 
 
 def render_bytes(size_bytes: float) -> str:
-    """A size to three digits in the unit that fits: "1.5 GiB". `parse_bytes` reads it."""
+    """A size with three digits and a fitting unit: "1.5 GiB". `parse_bytes` reads it."""
     scaled = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(scaled) < 1023.5:
@@ -75,10 +68,8 @@ def render_bytes(size_bytes: float) -> str:
 
 
 def render_seconds(duration_s: float) -> str:
-    """A duration to three digits or two units: "50 ms", "1.5 s", "2 h 5 min".
-
-    `parse_seconds` reads it, but for a minus sign.
-    """
+    """A duration with three digits or two units: "50 ms", "1.5 s", "2 h 5 min". `parse_seconds`
+    reads it, except for a minus sign."""
     if duration_s < 0:
         return f"-{render_seconds(-duration_s)}"
     for unit, scale in (("us", 1e-6), ("ms", 1e-3), ("s", 1.0)):
@@ -95,19 +86,19 @@ def render_seconds(duration_s: float) -> str:
 
 
 def render_cores(cores: float) -> str:
-    """Cores to three digits: "0.25 cores", "1 core"."""
+    """Cores with three digits: "0.25 cores", "1 core"."""
     digits = _digits(cores)
     return f"{digits} core" if digits == "1" else f"{digits} cores"
 
 
 def shown(value: object) -> str:
-    """A value as an error line may quote it: escaped, on one line, at most 60 characters."""
+    """A value as error lines quote it: escaped, on one line, at most 60 characters."""
     quoted = ascii(value) if isinstance(value, str) else str(value)
     return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."
 
 
 def _digits(number: float) -> str:
-    """Three significant digits without exponent or idle zeros."""
+    """Three significant digits, without exponent or trailing zeros."""
     if abs(number) >= 999.5:
         return f"{number:.0f}"
     text = f"{number:.3g}"
@@ -115,14 +106,14 @@ def _digits(number: float) -> str:
 
 
 def same_cores(a: float | None, b: float | None) -> bool:
-    """Equal but for rounding (None: no ceiling): quotas are kept in us of a 100 ms period."""
+    """Equality within rounding (None: no ceiling): quotas are stored in us of a 100 ms period."""
     if a is None or b is None:
         return a is b
     return abs(a - b) < 1e-4
 
 
 def on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> float | None:
-    """What the engine would keep of it: rounded down, so that sums still hold, but to the floor."""
+    """The value that the engine would store: rounded down so sums hold, but at least the floor."""
     if cores is None:
         return None
     steps = math.floor(cores / grain_cores + 1e-6)
@@ -131,5 +122,5 @@ def on_grain(cores: float | None, floor_cores: float, grain_cores: float) -> flo
 
 
 def plain_text(text: str) -> str:
-    """`text` without what could steer a terminal or forge a line: containers wrote parts of it."""
+    """`text` without unprintable characters: containers must not steer terminals or forge lines."""
     return "".join(char if char.isprintable() else " " for char in text)

@@ -1,1 +1,1 @@
-"""Which job gets which GPUs, when, and which moves make room."""
+"""GPUs of jobs: placement, queue, reservations, and moves that make room."""

@@ -1,9 +1,6 @@
-"""Who is on which GPUs, who gets which next, and which are kept for whom.
-
-Owns what of that no container tells yet: GPUs of a job that is about to start, the other ones of a
-job on its move, and those kept for one that waits. Part of the ledger's state, and a cache as it
-is. It must not place, admit or weigh: `placement`, `admission` and `rebalance` do.
-"""
+"""GPU assignments that no container shows yet: GPUs of a job about to start, the other GPUs of a
+moving job, and those reserved for a waiting job. Part of the ledger's state, and only a cache.
+`placement`, `admission` and `rebalance` decide."""
 
 from __future__ import annotations
 
@@ -33,33 +30,33 @@ from dlsched.model.state import GpuView, JobState, NodeView
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One job as far as its GPUs go."""
+    """One job, as far as its GPUs are concerned."""
 
     spec: JobSpec
     state: JobState
     fact: ContainerFact | None = None
     resume_s: float | None = None
-    """From its start to its first report; None: not seen."""
+    """Time from its start to its first report; None: not observed."""
     used_bytes: int | None = None
-    """On all of its GPUs together; None: unread."""
+    """GPU memory in use, summed over its GPUs; None: unread."""
 
 
 @dataclass(slots=True)
 class Assignments:
-    """What is assigned, over all jobs."""
+    """GPU assignments over all jobs."""
 
     _placed: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """By job that starts or moves, the UUIDs that it gets."""
+    """UUIDs of the new GPUs, by job that starts or moves."""
     _kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _moved_at_s: dict[str, float] = field(default_factory=dict)
     _seen: tuple[object, ...] = ()
-    """What `_views` were made of."""
+    """The inputs from which `_views` was computed."""
     _views: tuple[GpuView, ...] = ()
 
     def views(
         self, node: NodeFact | None, ours: Iterable[ContainerFact], options: PlacementOptions
     ) -> tuple[GpuView, ...]:
-        """The node's GPUs, and who beside our containers is on them."""
+        """The node's GPUs, with their use by processes outside our containers."""
         if node is None or not node.gpus:
             return ()
         seen = (node.gpus, frozenset(one.container_id for one in ours), options.reserved)
@@ -69,7 +66,7 @@ class Assignments:
         return self._views
 
     def settle(self, members: Mapping[str, Member]) -> None:
-        """Forget what a container tells by now, and what came to nothing."""
+        """Drop assignments that containers show by now, and those of jobs that are gone."""
         self._placed = {
             job: gpus
             for job, gpus in self._placed.items()
@@ -93,17 +90,17 @@ class Assignments:
         outlook: Callable[[str], Forecast],
         now_s: float,
     ) -> GpuQueue:
-        """The GPUs for one pass through the queue, beside all that hold some."""
+        """The GPU queue of one admission pass, with all current holders."""
         return GpuQueue(node, self._holders(members), options, self._kept, outlook, now_s)
 
     def take(self, verdicts: Mapping[str, Verdict]) -> None:
-        """What is kept from now on."""
+        """Record the reservations of this pass."""
         self._kept = {job: verdict.kept for job, verdict in verdicts.items() if verdict.kept}
 
     def start(
         self, job: str, fact: ContainerFact | None, verdict: Verdict | None
     ) -> tuple[str, ...]:
-        """UUIDs of the GPUs that a job starts on: those of its container, if it has one already."""
+        """UUIDs of the GPUs that a job starts on; an existing container keeps its own."""
         if fact is not None:
             return fact.gpus
         if verdict is not None and verdict.gpus:
@@ -111,7 +108,7 @@ class Assignments:
         return self._placed.get(job, ())
 
     def applied(self, outcome: Outcome, now_s: float) -> None:
-        """A move that was begun holds its new GPUs; one that failed is not tried again at once."""
+        """Record a move's time, so that it is not soon repeated, and its new GPUs once begun."""
         move = outcome.action
         if not isinstance(move, Move) or outcome.status == "withheld":
             return
@@ -122,7 +119,7 @@ class Assignments:
     def alarms(
         self, node: NodeView, members: Mapping[str, Member], options: PlacementOptions
     ) -> list[Alarm]:
-        """Every job whose GPU cannot be used, with what is wrong and what becomes of the job."""
+        """An alarm for every job whose GPU cannot be used, with the reason and the consequence."""
         alarms = []
         bad = _troubles(node, members.values())
         for job, one in sorted(members.items()) if bad else ():
@@ -146,7 +143,7 @@ class Assignments:
         verdicts: Mapping[str, Verdict],
         now_s: float,
     ) -> Wanted | None:
-        """The one move that is worth it now; None: there is none, or another is under way."""
+        """The one move that pays off now; None: there is none, or another move is running."""
         bad = _troubles(node, members.values()) if options.on_loss == "move" else {}
         waiting = [
             Waiting(members[job].spec, verdict.kept, verdict.wait_s)
@@ -192,7 +189,7 @@ class Assignments:
         return [Holder(one.spec, gpus) for one, gpus in held if gpus]
 
     def _held(self, job: str, one: Member) -> tuple[str, ...]:
-        """UUIDs that nobody else may have of it: in a move, the old ones and the new."""
+        """UUIDs that no other job may use: during a move, the old ones and the new."""
         placed, fact = self._placed.get(job, ()), one.fact
         if fact is None:
             return placed
@@ -210,9 +207,9 @@ def _view(gpu: GpuFact, ours: Collection[str], reserved: Collection[str]) -> Gpu
 
 
 def _troubles(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
-    """By UUID, in one line, what is wrong with a GPU that a job is on."""
+    """What is wrong with GPUs that jobs are on, in one line, by UUID."""
     if node.gpu_trouble is not None and not node.gpus:
-        return {}  # none can be seen: that says nothing of any
+        return {}  # no GPU can be read, which says nothing about any one of them
     bad = {
         gpu.uuid: f"its GPU {gpu.fact.index}: {gpu.fact.trouble}"
         for gpu in node.gpus

@@ -1,8 +1,5 @@
-"""Which moves to other GPUs are made: those that lose no work, and have room where they go.
-
-Judges the moves that admission asks for and those that a policy decides. It must not choose GPUs
-nor make a move; a move that may not be made is noted with the reason.
-"""
+"""Approves moves to other GPUs: only those that lose no work and have room at their destination.
+Covers moves by admission and by a policy. A move that is not approved gets a note."""
 
 from __future__ import annotations
 
@@ -18,15 +15,15 @@ from dlsched.model.state import JobState, JobView, Snapshot
 
 @dataclass(frozen=True, slots=True)
 class Moving:
-    """The moves to make, and by job why another is not made."""
+    """The approved moves, and by job why another move is not made."""
 
     moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
-    """By job, the UUIDs of the GPUs that it should be on, and why."""
+    """By job, UUIDs of its new GPUs, and the reason."""
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
 def moving(state: State, decision: Decision, options: PlacementOptions) -> Moving:
-    """One move at a time: admission's, which has been weighed, before the policy's, by name."""
+    """At most one move at a time: admission's, already weighed, before the policy's, by name."""
     snapshot = state.snapshot
     moves, notes = dict(list(state.moves.items())[:1]), {}
     jobs = {job.name: job for job in snapshot.jobs}

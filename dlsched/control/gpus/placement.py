@@ -1,8 +1,7 @@
-"""Which GPUs a job gets: those that it fits on best, by its share of their time and by memory.
+"""Best-fit placement of jobs on GPUs, by share of time and by memory.
 
-Owns what is left of each GPU, and the choice among them. It must not know who comes first, nor
-start or move anything: the queue is `admission`'s, moves are `rebalance`'s. The same arguments give
-the same answer, whatever the order of any mapping.
+Deterministic: equal arguments give equal answers, whatever the order of any mapping. `admission`
+orders the queue, `rebalance` chooses moves.
 """
 
 from __future__ import annotations
@@ -23,35 +22,34 @@ Foreign = Literal["avoid", "share"]
 OnLoss = Literal["keep", "move"]
 
 _ROUNDING = 1e-9
-"""Shares are sums of decimal fractions."""
+"""Tolerance, since shares are sums of decimal fractions."""
 
 _KINDS = 4
-"""So many models are told; hosts with more of them are rare."""
+"""Maximum number of models listed in a text. Hosts with more are rare."""
 
 _TOLD = 3
-"""So many GPUs are told one by one, in the order of the driver."""
+"""Maximum number of GPUs listed in a text, in the driver's order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """The operator's settings about GPUs."""
+    """The operator's settings for GPUs."""
 
     prefer: Prefer = "auto"
-    """pack: those in use first; spread: the emptiest first; auto: spread jobs with a latency
-    target, pack the others."""
+    """pack: GPUs in use first; spread: emptiest first; auto: spread only latency targets."""
     reserved: Collection[str] = ()
-    """UUIDs that no job gets; of a GPU that is divided, all its instances."""
+    """UUIDs that no job gets. For a partitioned GPU this covers all its instances."""
     foreign: Foreign = "avoid"
-    """Whether a GPU that others use is avoided, or shared as far as its memory goes."""
+    """Whether a GPU with foreign processes is avoided, or shared as far as its memory allows."""
     on_loss: OnLoss = "keep"
-    """What becomes of a job whose GPU is in trouble."""
+    """What happens to a job whose GPU fails."""
     move: bool = True
-    """Whether a job may be moved to make room for one that waits, or since the policy says so."""
+    """Whether a job may be moved, to make room for a waiting one or by a policy's decision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A job, and the UUIDs of the GPUs that it holds."""
+    """A job with the UUIDs of the GPUs that it holds."""
 
     spec: JobSpec
     gpus: tuple[str, ...]
@@ -59,38 +57,37 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What is left of one GPU."""
+    """Free time share and memory of one GPU."""
 
     gpu: GpuView
     usable_bytes: int
-    """Its memory, less what others hold."""
+    """Its memory, less that of foreign processes."""
     share_left: float
     memory_left_bytes: int
     jobs: tuple[str, ...] = ()
-    """Who is on it, sorted."""
+    """Names of the jobs on it, sorted."""
     closed: str | None = None
-    """Why no job may come, in a few words; None: one may."""
+    """Why no job may be added, in a few words; None: it is open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The UUIDs of the GPUs that a job gets, or why it gets none."""
+    """UUIDs of the GPUs for a job, or why there are none."""
 
     gpus: tuple[str, ...] | None
     reason: str | None = None
 
 
 Rooms = Mapping[str, Room]
-"""By UUID."""
 
 
 def is_alone(spec: JobSpec) -> bool:
-    """Whether its GPUs are its alone: it is promised all of their time."""
+    """Whether it has its GPUs exclusively: all of their time is guaranteed to it."""
     return spec.bounds.floor_share >= 1.0 - _ROUNDING
 
 
 def memory_on(spec: JobSpec, gpu_bytes: int) -> int:
-    """What a job is promised of the memory of one of its GPUs, which has that much in all."""
+    """Memory guaranteed to a job on one of its GPUs, which has `gpu_bytes` in total."""
     asked = spec.container.gpu_memory_bytes
     if asked is not None:
         return asked
@@ -98,10 +95,8 @@ def memory_on(spec: JobSpec, gpu_bytes: int) -> int:
 
 
 def rooms(node: NodeView, holders: Iterable[Holder], options: PlacementOptions) -> dict[str, Room]:
-    """What is left of each GPU beside its holders, in the driver's order.
-
-    A GPU that is divided into instances is left out: only they can be used.
-    """
+    """Free room of each GPU beside `holders`, in the driver's order. A GPU partitioned into
+    instances is left out: only its instances can be used."""
     divided = {gpu.fact.part_of for gpu in node.gpus}
     empty = (_empty(gpu, options) for gpu in node.gpus if gpu.uuid not in divided)
     left = {room.gpu.uuid: room for room in empty}
@@ -111,12 +106,12 @@ def rooms(node: NodeView, holders: Iterable[Holder], options: PlacementOptions) 
 
 
 def taken(left: Rooms, spec: JobSpec, gpus: Iterable[str]) -> dict[str, Room]:
-    """What is left once that job holds these as well; one that is not there changes nothing."""
+    """`left` after the job has taken `gpus` too. UUIDs not in `left` are ignored."""
     return {**left, **{uuid: _beside(left[uuid], spec) for uuid in gpus if uuid in left}}
 
 
 def given_back(room: Room, spec: JobSpec) -> Room:
-    """What is left of a GPU once that job has gone from it."""
+    """The room after the job has left it."""
     return replace(
         room,
         share_left=room.share_left + _share_of(room, spec),
@@ -126,12 +121,12 @@ def given_back(room: Room, spec: JobSpec) -> Room:
 
 
 def is_model(product: str, asked: str | None) -> bool:
-    """Whether a GPU of that product name is of the model that a job asks for; None: any is."""
+    """Whether a product name matches the model that a job asks for; None matches any."""
     return asked is None or asked.casefold() in product.casefold()
 
 
 def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
-    """Those of the rooms that the job fits in."""
+    """The rooms that the job fits in."""
     bounds, asked = spec.bounds, spec.container.gpu_memory_bytes
     model = spec.container.gpu_model
     share = bounds.floor_share - _ROUNDING
@@ -154,11 +149,10 @@ def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
 
 
 def place(spec: JobSpec, left: Rooms, options: PlacementOptions) -> Placement:
-    """The GPUs for a job among what is left, or in one line why it does not fit.
+    """GPUs for a job among what is left, or one line on why it does not fit.
 
-    The best fit: what leaves the least behind, or on spreading, where most is left, then what
-    wastes the least memory. Several are of one model where that can be had, and then of one NUMA
-    node where that can be had.
+    Best fit: least room left behind or, when spreading, most room left; then least wasted memory.
+    Several GPUs are of one model if possible, then on one NUMA node if possible.
     """
     free = fitting(spec, left.values())
     count = spec.container.gpus
@@ -176,11 +170,11 @@ def place(spec: JobSpec, left: Rooms, options: PlacementOptions) -> Placement:
 
 
 class _Rank(NamedTuple):
-    """How well a job fits on a GPU: the least is the best, and no two GPUs have the same."""
+    """Rank of a GPU for a job. The least is best, and no two GPUs have the same."""
 
     fit: float
     rest: float
-    """Decides where fits are equal."""
+    """Breaks ties of `fit`."""
     in_driver: int
     uuid: str
 
@@ -196,7 +190,7 @@ def _numa_node(fact: GpuFact) -> int | None:
 def _first_group(
     ranked: Mapping[_Rank, GpuFact], count: int, alike: Callable[[GpuFact], object]
 ) -> Mapping[_Rank, GpuFact]:
-    """Of those that are alike in that, so many or more, the best ones; all where there are none."""
+    """The best group of at least `count` GPUs with an equal property; all GPUs if there is none."""
     groups: dict[object, dict[_Rank, GpuFact]] = {}
     for rank, fact in ranked.items():
         groups.setdefault(alike(fact), {})[rank] = fact
@@ -207,7 +201,7 @@ def _first_group(
 def _rank(spec: JobSpec, room: Room, largest_bytes: int, *, spreads: bool) -> _Rank:
     wasted_bytes = room.memory_left_bytes - memory_on(spec, room.gpu.fact.memory_bytes)
     wasted = wasted_bytes / largest_bytes
-    if is_alone(spec):  # it takes all: what is wasted is a larger one than it needs
+    if is_alone(spec):  # it takes the whole GPU, so waste is a GPU larger than needed
         fit, rest = room.usable_bytes / largest_bytes, 0.0
     elif spreads:
         fit, rest = -room.share_left, wasted
@@ -223,7 +217,7 @@ def _spreads(spec: JobSpec, options: PlacementOptions) -> bool:
     return options.prefer == "spread"
 
 
-# ---------------------------------------------------------------------- what is left
+# ---------------------------------------------------------------------- room left
 
 
 def _empty(gpu: GpuView, options: PlacementOptions) -> Room:
@@ -261,21 +255,20 @@ def _beside(room: Room, spec: JobSpec) -> Room:
 
 
 def _share_of(room: Room, spec: JobSpec) -> float:
-    """What the job takes of the GPU's time; where only one process may use it, that is all."""
+    """The GPU time that the job takes: all of it where only one process may use the GPU."""
     exclusive = room.gpu.fact.compute_mode is ComputeMode.EXCLUSIVE
     return 1.0 if exclusive else spec.bounds.floor_share
 
 
-# ---------------------------------------------------------------------- in words
+# ---------------------------------------------------------------------- texts
 
 
 def gpus_in_words(count: int) -> str:
-    """`1 GPU`, `4 GPUs`."""
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
 def named(gpus: Iterable[GpuFact]) -> str:
-    """Which GPUs: `GPU 0`, `GPUs 0, 1, 2 and 5 more`, `2 instances of GPU 0`."""
+    """A list for texts: `GPU 0`, `GPUs 0, 1, 2 and 5 more`, `2 instances of GPU 0`."""
     facts = list(gpus)
     whole = sorted(fact.index for fact in facts if fact.part_of is None)
     parts = Counter(fact.index for fact in facts if fact.part_of is not None)
@@ -291,14 +284,14 @@ def named(gpus: Iterable[GpuFact]) -> str:
 
 
 def kinds_in_words(gpus: Iterable[tuple[str, int]]) -> str:
-    """By model and size in bytes how many there are: `2 NVIDIA A100 80 GiB, 1 Tesla T4 15 GiB`."""
+    """Counts by model and size in bytes: `2 NVIDIA A100 80 GiB, 1 Tesla T4 15 GiB`."""
     counts = Counter(f"{model} {render_bytes(size_bytes)}" for model, size_bytes in gpus)
     each = [f"{count} {kind}" for kind, count in counts.items()]
     return ", ".join([*each[:_KINDS], *(["..."] if len(each) > _KINDS else [])])
 
 
 def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
-    """Why the job does not fit, with the numbers: what it needs, what is left, what is closed."""
+    """Why the job does not fit, with numbers: needed, left, and closed."""
     count, share = spec.container.gpus, spec.bounds.floor_share
     model = spec.container.gpu_model
     mine = [room for room in left if is_model(room.gpu.fact.model, model)]

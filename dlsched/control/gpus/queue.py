@@ -1,8 +1,5 @@
-"""The queue's GPUs: who gets which, who waits until when, and what is kept for whom waits first.
-
-Owns what admission has to know of GPUs. It must not know memory of the host, cores or owners, and
-must not look at progress: it is given a forecast of when each holder may end.
-"""
+"""GPUs for queued jobs: assignments, minimum waits, and reservations for the first that wait.
+Forecasts of when holders end are passed in."""
 
 from __future__ import annotations
 
@@ -32,23 +29,23 @@ from dlsched.model.state import NodeView
 from dlsched.model.units import render_bytes, render_seconds
 
 _ESTIMATED = 16
-"""So many of those that wait for GPUs are told when, from the head of the queue."""
+"""Number of waiting jobs that get an estimate, from the head of the queue."""
 _ROUND_S = ((60.0, 3600.0), (600.0, 6 * 3600.0), (3600.0, math.inf))
-"""An estimate is told in such steps, up to such a time: more would be made up."""
+"""(step, up to): estimates are rounded up to such steps, as more precision would be made up."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one job of the queue comes to: the GPUs that it gets, or why it waits."""
+    """A queued job's result: its GPUs, or why it waits."""
 
     reason: str | None = None
     """Why it waits; None: it does not."""
     gpus: tuple[str, ...] = ()
-    """UUIDs of the GPUs that it gets."""
+    """UUIDs of the assigned GPUs."""
     kept: tuple[str, ...] = ()
-    """UUIDs of the GPUs that are kept for it."""
+    """UUIDs of the GPUs reserved for it."""
     wait_s: float | None = None
-    """How long it waits at the least; None: nothing tells."""
+    """Minimum wait; None: no estimate."""
 
 
 def _unknown(why: str) -> Forecast:
@@ -60,12 +57,11 @@ def _nothing_tells(job: str) -> Forecast:
 
 
 class GpuQueue:
-    """The node's GPUs while one queue is gone through, the first first.
+    """The node's GPUs during one pass through a queue, first job first.
 
-    The first that does not fit keeps the GPUs that it will get, and those behind it may only use
-    the others; so does a later one, if it could use none of those that are kept before it, or only
-    once a service is stopped. So each gets its GPUs once their holders have gone, however many
-    small jobs come.
+    The first job that does not fit reserves the GPUs that it will get, and jobs behind it use only
+    the others. A later job also reserves GPUs if it could use none of the reserved ones, or only
+    after a service is stopped. So small jobs cannot starve it, however many arrive.
     """
 
     def __init__(
@@ -77,10 +73,8 @@ class GpuQueue:
         outlook: Callable[[str], Forecast] = _nothing_tells,
         now_s: float = 0.0,
     ) -> None:
-        """`kept` is by job what was kept for it before: kept on, where that is possible.
-
-        `outlook` forecasts when a holder may end; it is asked only while a job waits.
-        """
+        """`kept` are the previous reservations by job; they are kept if possible. `outlook`
+        forecasts when a holder may end, and is called only while a job waits."""
         self._options = options or PlacementOptions()
         self._trouble = node.gpu_trouble
         self._left: Rooms = rooms(node, holders, self._options)
@@ -92,18 +86,18 @@ class GpuQueue:
         self._waiting = 0
         self._outlooks: dict[str, Forecast] = {}
         self._refused: dict[_Ask, Placement] = {}
-        """What did not fit, for as long as the rooms are these."""
+        """Requests that do not fit, valid until the rooms change."""
         self._nevers: dict[_Ask, str | None] = {}
-        # One in trouble is there: it may come back.
+        # A GPU with a problem counts as present: it may come back.
         self._there = [room.gpu.fact for room in self._left.values() if not room.gpu.reserved]
 
     @property
     def left(self) -> Rooms:
-        """What is left beside all holders so far; what is kept is closed."""
+        """Free room beside all holders so far. Reserved GPUs are closed."""
         return self._left
 
     def never(self, spec: JobSpec) -> str | None:
-        """Why even a node without other jobs could not take it; None: it could, or who knows."""
+        """Why even an empty node could not run it; None: it could, or that is unknown."""
         if not spec.container.gpus or self._trouble is not None:
             return None
         ask = _ask(spec)
@@ -112,7 +106,7 @@ class GpuQueue:
         return self._nevers[ask]
 
     def admit(self, spec: JobSpec) -> Turn:
-        """Its GPUs, or why it waits for them; what it gets or keeps is not for those behind it."""
+        """Its GPUs, or why it waits. Jobs behind it cannot use what it gets or reserves."""
         ask = _ask(spec)
         found = self._refused.get(ask) or place(spec, self._left, self._options)
         if found.gpus is not None:
@@ -146,15 +140,12 @@ class GpuQueue:
     def _keep(
         self, spec: JobSpec, frees: Mapping[str, Forecast], opens: Collection[str]
     ) -> tuple[str, ...]:
-        """Close to those behind it the GPUs that it will get: as before, else the soonest free.
-
-        Where nothing tells when, those with the fewest jobs; those that a service holds are the
-        last: it may never end.
-        """
+        """Reserve GPUs for it: the previous ones, else those free soonest, else those with the
+        fewest jobs. GPUs held by services come last, as services may never end."""
         before = self._kept_before.get(spec.name, ())
         usable = [uuid for uuid in frees if self._left[uuid].closed is None]
         if len(usable) < spec.container.gpus:
-            return ()  # nobody knows when a closed one opens: until then the others are of use
+            return ()  # a closed GPU may never open, and until then jobs behind can use the others
         usable.sort(
             key=lambda uuid: (
                 uuid not in opens,
@@ -171,7 +162,7 @@ class GpuQueue:
         return kept
 
     def _opens(self, spec: JobSpec, room: Room) -> bool:
-        """Whether the job would fit on that GPU once all that end by themselves have gone."""
+        """Whether the job would fit on that GPU after all holders that end by themselves."""
         room = self._reopened(room)
         holders = [self._holders[job] for job in room.jobs]
         ending = [one for one in holders if not isinstance(one.target, LatencyTarget)]
@@ -185,7 +176,7 @@ class GpuQueue:
         return replace(room, closed=None) if room.gpu.uuid in self._kept else room
 
     def _frees(self, spec: JobSpec, room: Room) -> Forecast:
-        """When the job would fit on that GPU, from when its holders may end, the first first."""
+        """When the job would fit on that GPU, as its holders end one by one, soonest first."""
         room = self._reopened(room)
         gpu = f"GPU {room.gpu.fact.index}"
         if room.closed is not None:
@@ -207,7 +198,7 @@ class GpuQueue:
         return self._outlooks[job]
 
     def _in_s(self, outlook: Forecast) -> float:
-        """In how many seconds at the earliest; infinite: that is not known."""
+        """Earliest time from now; infinite: unknown."""
         at_s = outlook.at_s if outlook.earliest_s is None else outlook.earliest_s
         return math.inf if at_s is None else max(0.0, at_s - self._now_s)
 
@@ -216,7 +207,7 @@ _Ask = tuple[int, float, int | None, str | None]
 
 
 def _ask(spec: JobSpec) -> _Ask:
-    """What a job asks for: those that ask for the same fit or do not fit alike."""
+    """A job's request. Jobs with equal requests fit alike."""
     container = spec.container
     return (
         container.gpus, spec.bounds.floor_share, container.gpu_memory_bytes, container.gpu_model
@@ -224,7 +215,7 @@ def _ask(spec: JobSpec) -> _Ask:
 
 
 def _when(in_s: float | None, why: str, said: str) -> str:
-    """An estimate in words: never earlier than it says, and only as exact as it can be."""
+    """The estimate as text: rounded up, and only as exact as it can be."""
     if in_s is None:
         return "when is not known" + ("" if why in said else f": {why}")
     step_s = next(step_s for step_s, up_to_s in _ROUND_S if in_s <= up_to_s)
@@ -233,7 +224,7 @@ def _when(in_s: float | None, why: str, said: str) -> str:
 
 
 def _suits(spec: JobSpec, fact: GpuFact) -> bool:
-    """Whether the job could be on that GPU if nobody else were."""
+    """Whether the job could use that GPU if it were empty."""
     needs_bytes = spec.container.gpu_memory_bytes or 0
     return is_model(fact.model, spec.container.gpu_model) and needs_bytes <= fact.memory_bytes
 

@@ -1,8 +1,5 @@
-"""Which job should move to other GPUs: to make room for one that waits, or off one in trouble.
-
-Owns the weighing of what a move costs against what it gains. It must not move anything, and must
-not choose for a job that cannot be moved without losing work: see `unmovable`.
-"""
+"""Chooses moves to other GPUs: to make room for a waiting job, or away from a failed GPU. A move's
+cost is weighed against its gain; a job that would lose work is never chosen: see `unmovable`."""
 
 from __future__ import annotations
 
@@ -23,16 +20,16 @@ from dlsched.model.spec import Checkpoint, ContainerSpec, JobSpec
 from dlsched.model.units import render_seconds
 
 UNKNOWN_WAIT_S = 1800.0
-"""A wait that nothing tells the length of counts as half an hour."""
+"""Assumed wait where there is no estimate."""
 UNKNOWN_RESUME_S = 60.0
-"""From a start to the first report, of a job that was not seen to start yet."""
+"""Assumed time from a start to the first report, for a job whose start was not observed."""
 APART_S = 1800.0
-"""No job is moved again before so much time has passed."""
+"""Minimum time between two moves of a job."""
 
 
 @dataclass(frozen=True, slots=True)
 class Movable:
-    """A running job that can be moved, and how long it takes at the most to go on elsewhere."""
+    """A running job that can be moved, with its maximum pause."""
 
     spec: JobSpec
     gpus: tuple[str, ...]
@@ -41,11 +38,11 @@ class Movable:
     trouble: str | None = None
     """How it lost a GPU, in one line; None: it did not."""
     used_bytes: int = 0
-    """Of the memory of each of its GPUs, as far as that is known."""
+    """Used memory on each of its GPUs, as far as known."""
 
     @property
     def goes(self) -> JobSpec:
-        """What it asks for elsewhere: where it asks for no memory, what it uses by now."""
+        """Its spec at the destination. By default it asks for the GPU memory that it uses now."""
         container = self.spec.container
         if container.gpu_memory_bytes is not None or not is_alone(self.spec):
             return self.spec
@@ -54,30 +51,27 @@ class Movable:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A job that waits for GPUs, which are kept for it, and how long at the least."""
+    """A job that waits for GPUs, with those reserved for it and its minimum wait."""
 
     spec: JobSpec
     kept: tuple[str, ...]
     wait_s: float | None
-    """None: nothing tells; it counts as UNKNOWN_WAIT_S."""
+    """None: unknown, counts as UNKNOWN_WAIT_S."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A move that is worth it."""
+    """A move that pays off."""
 
     job: str
     gpus: tuple[str, ...]
-    """UUIDs of the GPUs that it should be on."""
+    """UUIDs of its new GPUs."""
     why: str
 
 
 def unmovable(spec: JobSpec) -> str | None:
-    """Why a job cannot be moved, in one line; None: what it saves lasts until it goes on.
-
-    It must declare `checkpoint`, and save to one of its volumes that can be written: what is in the
-    container's own layer, or in memory, is gone with the container.
-    """
+    """Why a job cannot be moved, in one line; None: it can. It must declare `checkpoint` and save
+    to one of its writable volumes, as all else is lost with the container."""
     if spec.checkpoint is None:
         return "it declares no checkpoint"
     if not _lasts(spec.checkpoint, spec.container):
@@ -86,10 +80,8 @@ def unmovable(spec: JobSpec) -> str | None:
 
 
 def pause_s(spec: JobSpec, resume_s: float | None) -> float:
-    """How long a move takes at the most: until it has saved itself and was stopped, and reports.
-
-    `resume_s` is what it took from its start to its first report; None: unknown.
-    """
+    """Maximum duration of a move: saving, stopping, and the time to the first report. `resume_s` is
+    the observed time from start to first report; None: unknown."""
     saves_s = 0.0 if spec.checkpoint is None else spec.checkpoint.timeout_s
     return saves_s + spec.stop.grace_s + (UNKNOWN_RESUME_S if resume_s is None else resume_s)
 
@@ -97,10 +89,8 @@ def pause_s(spec: JobSpec, resume_s: float | None) -> float:
 def off_trouble(
     movable: Iterable[Movable], left: Rooms, options: PlacementOptions
 ) -> Wanted | None:
-    """The move of the first job, by name, that lost its GPU; None: there is none, or no room.
-
-    What is still sound of its GPUs may stay its own.
-    """
+    """A move for the first job, by name, that lost a GPU; None: no such job, or no room. It may
+    keep those of its GPUs that still work."""
     for one in sorted(movable, key=_name):
         if one.trouble is None:
             continue
@@ -113,10 +103,11 @@ def off_trouble(
 def to_make_room(
     waiting: Iterable[Waiting], movable: Iterable[Movable], left: Rooms, options: PlacementOptions
 ) -> Wanted | None:
-    """The cheapest move that lets the first of the waiting start, if it gains more than it costs.
+    """The cheapest move that lets a waiting job start and gains more than it costs; first job
+    first.
 
-    It costs the pause of the one that moves, times its weight. It gains the wait of the other, less
-    that pause, times its weight. In `left`, what is kept for one of the waiting is closed.
+    Cost: the moving job's pause times its weight. Gain: the waiting job's wait less that pause,
+    times its weight. In `left`, GPUs reserved for a waiting job are closed.
     """
     cheapest = sorted(movable, key=lambda each: (_cost(each), each.spec.name))
     for other in waiting:
@@ -142,7 +133,7 @@ def to_make_room(
 def _exchange(
     one: Movable, other: Waiting, left: Rooms, options: PlacementOptions
 ) -> tuple[str, ...] | None:
-    """Where the one goes to let the other begin; None: there is no room for both."""
+    """The moving job's new GPUs, if the waiting job can then start; None: no room for both."""
     gone = _without(left, one)
     begins = place(other.spec, gone, options).gpus
     if begins is None:
@@ -168,7 +159,7 @@ def _there(uuids: Sequence[str], left: Rooms) -> str:
 
 
 def _lasts(checkpoint: Checkpoint, container: ContainerSpec) -> bool:
-    """Whether what lies at the checkpoint's path is there again in the next container."""
+    """Whether data at the checkpoint's path is there again in the next container."""
     path = _parts(checkpoint.path)
     volumes = [volume.split(":") for volume in container.volumes]
     mounts = [

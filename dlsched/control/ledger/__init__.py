@@ -1,1 +1,1 @@
-"""What is known of each job: takes in facts, returns one snapshot."""
+"""The state of all jobs: takes in facts and returns one snapshot."""

@@ -1,4 +1,4 @@
-"""The alarms that an update of the ledger raises by itself."""
+"""Alarms that the ledger raises."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def file_alarms(
 
 
 def engine_alarms(seen: Observation) -> tuple[Alarm, ...]:
-    """Whether the engine answers."""
+    """An alarm while the engine does not answer."""
     if seen.engine_trouble is None:
         return ()
     return (Alarm("engine", AlarmKey.ENGINE_DOWN, f"engine: {seen.engine_trouble}"),)

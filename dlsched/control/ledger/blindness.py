@@ -1,8 +1,5 @@
-"""Whether anything is known of a running job's progress, so that limits can be decided by it.
-
-Owns what counts as blind. It must not decide what a blind job gets: the guards do. An idle service
-and a training between two evaluations have nothing to tell: they are not blind.
-"""
+"""Blindness: a running job whose progress is unknown, so no limit can be based on it. An idle
+service and a training between two evaluations have nothing to report, so they are not blind."""
 
 from __future__ import annotations
 
@@ -24,11 +21,8 @@ def blindness(
     now_s: float,
     after_s: float,
 ) -> str | None:
-    """Why a running job is blind, in a few words; None: it is not.
-
-    `began_s`: when it began to run; before that nobody expects a word. `idle`: the last thing that
-    it said is that nothing was asked of it.
-    """
+    """Why a running job is blind, in a few words; None: it is not. `began_s` is when it began to
+    run, as no report is due before. `idle`: its last report said that no request was in flight."""
     if target is None:
         return None
     if not fact.has_source:

@@ -13,26 +13,26 @@ from dlsched.model.spec import JobSpec
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The valid specs by job name, and which containers must not be touched."""
+    """Valid specs by job name, and which containers must not be touched."""
 
     specs: Mapping[str, JobSpec] = field(default_factory=dict)
     sources: Mapping[str, str] = field(default_factory=dict)
-    """By job, the path of its file."""
+    """Path of the job's file, by job."""
     rejected: tuple[RejectedFile, ...] = ()
     spares: Callable[[ContainerFact], str | None] = lambda _: None
     """Why a container without a spec must be left alone; None: its file was removed."""
     settled: bool = True
-    """The folder was listed, and no file in it is rejected or still being written."""
+    """Whether the folder was listed, and no file in it is rejected or still being written."""
     claimed: Collection[str] = ()
-    """Names of all jobs that have a file, valid or not."""
+    """Names of all jobs with a file, valid or not."""
     yields: Callable[[ContainerFact], bool] | None = None
-    """Whether the file of that container's job waits until the container is gone, since it belongs
-    to somebody else; None: no file waits."""
+    """Whether the job's file must wait until this container is gone, as the container belongs to
+    someone else; None: no file waits."""
     alarms: tuple[Alarm, ...] = ()
-    """What is wrong with the folder."""
+    """Problems of the folder."""
 
     def waiting(self, containers: Sequence[ContainerFact]) -> dict[str, ContainerFact]:
-        """Jobs whose file waits, and the container that has their name."""
+        """Jobs whose file waits, with the container that has their name."""
         if (yields := self.yields) is None:
             return {}
         there = {one.job: one for one in containers if one.adopted is not None}

@@ -1,4 +1,4 @@
-"""What the ledger remembers of one job, and what is read from it."""
+"""The ledger's record of one job, and values derived from it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RUNS_AGAIN = frozenset({JobState.RUNNING, JobState.PAUSED, JobState.RESTARTING}
 
 @dataclass(slots=True)
 class JobRecord:
-    """What is remembered of one job."""
+    """The ledger's record of one job."""
 
     spec: JobSpec
     order: int
@@ -30,24 +30,24 @@ class JobRecord:
     desired: Limits = field(default_factory=Limits)
     measures: Measures = field(default_factory=Measures)
     forgiven: Begun | None = None
-    """A failure from before its file was put into the folder (again): it does not count."""
+    """A failure that does not count: it is older than its file, which was added (again) since."""
     refusal: str | None = None
-    """Why its last start was not even begun."""
+    """Why its last start could not even begin."""
     retry_at_s: float = 0.0
     retry_s: float = 0.0
     measured_spec: JobSpec | None = None
-    """Its spec when its last fact was taken in."""
+    """Its spec at the last measurement."""
     view: JobView | None = None
     """Its view in the last snapshot."""
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Its rank in the queue; equal ones in order of arrival."""
+        """Its queue position; ties in order of arrival."""
         return rank_s(self.spec.weight, self.arrived_s), self.order
 
 
 def changes_of(name: str, was: JobSpec, now: JobSpec) -> list[str]:
-    """The changes of a file that wake the policy, in a few words each."""
+    """Changes of a job file that wake the policy, a few words each."""
     parts = (
         ("target", was.target != now.target),
         ("bounds", was.bounds != now.bounds),
@@ -70,7 +70,7 @@ def is_lifted(desired: Desired, status: Status | None, ended: Ended) -> bool:
 
 
 def unknown_spec(fact: ContainerFact) -> JobSpec:
-    """What is known of a job whose file is gone: its name, and how it wants to be ended."""
+    """A spec for a job whose file is gone: only its name, and how to stop it."""
     return JobSpec(name=fact.job, container=ContainerSpec(image=""), stop=fact.stop)
 
 
@@ -106,7 +106,7 @@ def view_of(
     idle_class: bool,
     tiers: Tiers,
 ) -> JobView:
-    """All that is known of a job now."""
+    """The job's view, for the snapshot."""
     measures = record.measures
     promised = fact is not None or status.state is JobState.STARTING
     return JobView(

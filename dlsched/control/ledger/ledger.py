@@ -1,8 +1,7 @@
-"""What is known of each job: takes in facts, returns one snapshot and what it calls for.
+"""The state of all jobs: takes in facts, returns one snapshot and what it calls for.
 
-Owns the only mutable state of the core: the jobs' records and their measuring windows. It is a
-cache: after a restart the engine's listing, the job files and the records of ended jobs rebuild it.
-It must not decide limits, and must not act.
+Holds the core's only mutable state, a cache: after a restart it is rebuilt from the engine's
+listing, the job files and the records of ended jobs. It decides no limits.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _RETRY_MOST_S = 300.0
 
 
 class Ledger:
-    """The jobs' records while the agent lives; used by the loop's thread alone."""
+    """All jobs' records. Only the loop's thread uses it."""
 
     def __init__(
         self,
@@ -51,7 +50,7 @@ class Ledger:
         cycle: int = 0,
         delivered: Mapping[str, Delivered] | None = None,
     ) -> None:
-        """`delivered`: the durable records of an earlier agent, by job."""
+        """`delivered`: durable records of an earlier agent, by job."""
         self._options = options
         self._climbs = Climbs(delivered or {})
         self._assignments = Assignments()
@@ -60,10 +59,10 @@ class Ledger:
         self._arrived = 0
         self._wakes: list[str] = []
         self._host: tuple[float, float] | None = None
-        self.outlooks: Mapping[str, tuple[Forecast, ...]] = {}  # of the last report: the queue's
+        self.outlooks: Mapping[str, tuple[Forecast, ...]] = {}  # of the last report, for the queue
 
     def update(self, seen: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
-        """Take in one observation, the desired state and the durable records."""
+        """Take in one observation, the desired state and the records of ended jobs."""
         self._cycle += 1
         given, waiting = desired, desired.waiting(seen.containers)
         desired = replace(desired, specs=without(desired.specs, waiting))
@@ -142,20 +141,20 @@ class Ledger:
         )
 
     def adopt(self, options: LedgerOptions) -> None:
-        """Other settings apply from the next update on."""
+        """Use new options from the next update on."""
         self._options = options
         for record in self._records.values():
             record.view = None
 
     def decided(self, limits: Mapping[str, Limits]) -> None:
-        """The policy has decided: its wakes are used up, its approved limits are now desired."""
+        """Record a decision: the pending wakes are handled, and the approved limits are desired."""
         self._wakes.clear()
         for name, wanted in limits.items():
             if name in self._records:
                 self._records[name].desired = wanted
 
     def applied(self, outcomes: Sequence[Outcome], now_s: float) -> None:
-        """Take in what was done: a changed limit starts a new measuring window."""
+        """Record outcomes. A changed limit starts a new measuring window."""
         for outcome in outcomes:
             self._assignments.applied(outcome, now_s)
             record = self._records.get(outcome.action.job)
@@ -177,7 +176,7 @@ class Ledger:
         begun: Mapping[str, Begun],
         now_s: float,
     ) -> None:
-        """Make records for new names, and take in changed specs."""
+        """Create records for new names, and update changed specs."""
         for name in sorted({*specs, *facts}):
             spec = specs.get(name)
             record = self._records.get(name)
@@ -197,7 +196,7 @@ class Ledger:
                 record.retry_at_s = record.retry_s = 0.0
 
     def _measure(self, seen: Observation, facts: Mapping[str, ContainerFact]) -> float:
-        """Take in usage and progress; returns what our jobs used since the last cycle, core-s."""
+        """Measure usage and progress; returns core-seconds used by jobs since the last update."""
         total = 0.0
         uses = gpu_uses(seen.node.gpus, facts.values()) if seen.node else {}
         for name, record in self._records.items():
@@ -212,7 +211,7 @@ class Ledger:
                 continue
             if record.measures.is_new(fact):
                 record.retry_at_s = record.retry_s = 0.0
-                if record.state is None:  # a restarted agent wants what it finds, until it decides
+                if record.state is None:  # a restarted agent keeps what applies until it decides
                     record.desired = fact.actual
             total += record.measures.update(
                 fact, seen.now_s, self._options.window_s, uses.get(fact.container_id)
@@ -247,7 +246,7 @@ class Ledger:
         node: NodeView,
         members: Mapping[str, Member],
     ) -> Queued:
-        """Admit jobs that are to start; rewrites the statuses of those that have to wait."""
+        """Admit jobs that should start, and set the statuses of those that wait."""
         queued = Queued()
         if all(status.call != "start" for status in statuses.values()):
             self._assignments.take({})
@@ -299,7 +298,7 @@ class Ledger:
     def _members(
         self, statuses: Mapping[str, Status], facts: Mapping[str, ContainerFact]
     ) -> dict[str, Member]:
-        """The jobs that want or hold GPUs."""
+        """Jobs that request or hold GPUs."""
         members: dict[str, Member] = {}
         for name, status in statuses.items():
             record, fact = self._records[name], facts.get(name)
@@ -317,7 +316,7 @@ class Ledger:
     def _moves(
         self, seen: Observation, node: NodeView, members: Mapping[str, Member], queued: Queued
     ) -> dict[str, tuple[tuple[str, ...], str]]:
-        """The move that is worth its pause now, if the engine can make it."""
+        """The move that pays off now, if the engine answers."""
         if not members or not seen.engine_ok:
             return {}
         wanted = self._assignments.wanted(
@@ -326,26 +325,26 @@ class Ledger:
         return {} if wanted is None else {wanted.job: (wanted.gpus, wanted.why)}
 
     def _finish(self, job: str, now_s: float) -> Forecast:
-        """When a job may end, from its last view and the last report."""
+        """Forecast of when a job may end, from its last view and the last report."""
         view = self._records[job].view
         if view is None:
             return Forecast(ForecastKind.UNKNOWN, "finish", why=f"{job} tells nothing yet")
         return finish_forecast(view, now_s, self.outlooks.get(job, ()))
 
     def _known(self, name: str) -> str | None:
-        """The container that was taken for that job so far."""
+        """ID of the job's container so far."""
         record = self._records.get(name)
         return record.measures.container_id if record is not None else None
 
     def _backs_off(self, record: JobRecord, now_s: float) -> bool:
-        """Whether its failed start waits for its next try; meanwhile it holds back no other job."""
+        """Whether a failed start is still in back-off. Until then it blocks no other job."""
         if record.retry_at_s == 0.0:
             record.retry_s = _RETRY_FIRST_S
             record.retry_at_s = now_s + record.retry_s
         return now_s < record.retry_at_s
 
     def _note(self, record: JobRecord, state: JobState, now_s: float) -> None:
-        """Wake the policy for arrivals and exits."""
+        """Record the state, and wake the policy for arrivals and exits."""
         was = record.state is JobState.RUNNING
         runs = state is JobState.RUNNING
         if runs and not was:

@@ -1,7 +1,7 @@
-"""A job's lifecycle: which state the facts put it in, and what that calls for.
+"""A job's lifecycle: its state by facts, and the call for action that follows.
 
-Owns the table below. It must not remember anything: the same facts give the same status, so a
-restarted agent reaches the same states from labels and records alone.
+The table below is the whole rule. It has no memory: equal facts give equal statuses, so a restarted
+agent reaches the same states from labels and records alone.
 
     spec  container            record of its end   -> state        calls for
     ----  -------------------  ------------------     ----------   ---------
@@ -10,11 +10,11 @@ restarted agent reaches the same states from labels and records alone.
     yes   none, pull begun     none                   PULLING      -
     yes   none, image pulled   none                   PULLING      start
     yes   none, create begun   none                   STARTING     -
-    yes   none, start failed   none                   FAILED       start again, if worth retrying
+    yes   none, start failed   none                   FAILED       start again, if retryable
     yes   any                  stopped                STOPPED      remove
     yes   exited or none       finished, failed       as recorded  -
     yes   runs again           finished, failed       as `none`    - (the record is lifted)
-    yes   made from another    any                    STOPPING     remove, then as `none`
+    yes   of another spec      any                    STOPPING     remove, then as `none`
     yes   being moved          none                   MOVING       -
     yes   created              none                   STARTING     start
     yes   running, paused,     none                   the same     -
@@ -22,7 +22,7 @@ restarted agent reaches the same states from labels and records alone.
     yes   exited, code 0       none                   FINISHED     record
     yes   exited, other code   none                   FAILED       record
 
-An adopted container's spec is its labels. Only its owner starts, ends and removes it, so it never
+An adopted container's spec is its labels. Only its owner starts, stops and removes it, so it never
 calls for anything:
 
     running, paused, restarting      the same
@@ -49,23 +49,20 @@ _ALIVE = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A job's state, the reason, and what has to be done about it (None: nothing)."""
+    """A job's state with its reason, and the action that it calls for (None: none)."""
 
     state: JobState
     reason: str | None = None
     call: Call | None = None
     retry: bool = False
-    """The call to start follows a failure, so it waits for its back-off."""
+    """The start follows a failure, so it waits for its back-off."""
 
 
 def status_of(
     spec: JobSpec | None, fact: ContainerFact | None, begun: Begun | None, ended: Ended | None
 ) -> Status:
-    """The job's row of the table.
-
-    `ended` counts only while it has the spec's digest: a changed file lifts it. So does a container
-    that runs again, started by a person or by an engine that came back.
-    """
+    """The job's row of the table. `ended` counts only while it has the spec's digest and, unless it
+    is a stop, until its container runs again, started by a person or a restarted engine."""
     if spec is None:
         return _leaving(fact, "its file was removed")
     runs = fact is not None and fact.state in _ALIVE
@@ -79,7 +76,7 @@ def status_of(
 
 
 def adopted_status(spec: JobSpec, fact: ContainerFact) -> Status:
-    """The status of a job whose container somebody else started, and will end."""
+    """The status of a job whose container someone else starts and ends."""
     if fact.state in _ALIVE:
         return _present(spec, fact, None)
     match fact.state:
@@ -142,7 +139,7 @@ def _is(fact: ContainerFact, kind: OperationKind) -> bool:
 
 def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Status:
     doing = None if fact.operation is None else fact.operation.text
-    if _is(fact, OperationKind.MOVING):  # in whatever state its container is
+    if _is(fact, OperationKind.MOVING):  # whatever the state of its container
         return Status(JobState.MOVING, doing)
     alive = _ALIVE.get(fact.state)
     if alive is not None:

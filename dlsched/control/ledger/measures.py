@@ -1,8 +1,5 @@
-"""One job's measurements: counters turned into rates, sidecar lines into windows.
-
-Owns what counts as measured under the present limits. It must not know lifecycles, nor judge what
-it measures. Part of the ledger's state, and as mutable.
-"""
+"""Measurements of one job: rates from counters, and sliding windows of sidecar lines. Decides what
+counts as measured under the present limits. Part of the ledger's mutable state."""
 
 from __future__ import annotations
 
@@ -28,49 +25,48 @@ from dlsched.model.state import MISSING_GAPS, OFTEN_S, Progress, Usage
 from dlsched.model.units import same_cores
 
 STALE_WRITER_S = 10.0
-"""A writer silent for so long no longer vouches for its requests in flight."""
+"""A writer that is silent for this long no longer counts with its requests in flight."""
 
 _SAMPLES = 256
 _GAPS = 5
-"""Between reports of requests; the median of the last so many is the usual one, so that neither a
-silence nor a burst of lines counts as such."""
+"""Number of gaps between reports of requests whose median is the typical gap. As a median it
+ignores a single silence or burst."""
 _LINES_APART, _BUCKETS_APART = 64, 1024
-"""More than that from one job in a cycle is kept as one line: a flood must cost no more."""
+"""If a job sends more in a cycle, its lines are merged into one, so that a flood costs no more."""
 _ENDED = frozenset({ContainerState.EXITED, ContainerState.DEAD})
 _NONE = LatencySketch()
 _WRITERS = 1024
-"""Of more writers than that in one job, the requests in flight of the first ones count."""
+"""Maximum number of writers of a job whose requests in flight count; later ones are ignored."""
 
 
 @dataclass(slots=True)
 class _Slide:
-    """What was told lately."""
+    """A sliding window of recent latencies."""
 
     sketch: SlidingSketch = field(default_factory=SlidingSketch)
     at_s: deque[float] = field(default_factory=deque)
-    """When each of its members was."""
+    """Time of each member."""
 
     def __len__(self) -> int:
         return len(self.at_s)
 
     def add(self, latency: LatencySketch, at_s: float) -> None:
-        """One more, the newest."""
+        """Append the newest sketch."""
         self.sketch.add(latency)
         self.at_s.append(at_s)
 
     def drop_before(self, since_s: float) -> None:
-        """Let go of what is older."""
+        """Drop older members."""
         while self.at_s and self.at_s[0] < since_s:
             self.at_s.popleft()
             self.sketch.drop()
 
     def copy(self) -> _Slide:
-        """Another with the same in it."""
         return _Slide(self.sketch.copy(), self.at_s.copy())
 
 
 class _Counters(NamedTuple):
-    """The kernel's counts of one start at one moment."""
+    """The kernel's counters of one start, at one moment."""
 
     at_s: float
     core_s: float
@@ -80,72 +76,72 @@ class _Counters(NamedTuple):
 
 @dataclass(slots=True)
 class Measures:
-    """Everything measured of one job, over all its starts."""
+    """All measurements of one job, over all its starts."""
 
     container_id: str | None = None
     starts: int = 0
     started_at_s: float | None = None
     resume_s: float | None = None
-    """From its last start that was seen to its first report; None: no such start."""
+    """Time from its last observed start to its first report; None: no start was observed."""
     changed_at_s: float | None = None
-    """When its limits last changed: only what began after counts as measured under them."""
+    """When its limits last changed. Only requests that began later count as measured under them."""
     actual: Limits = field(default_factory=Limits)
     attained_core_s: float = 0.0
     usage: Usage = field(default_factory=Usage)
     rests: bool = False
-    """Whether the last update changed nothing, and the same facts will change nothing again."""
+    """Whether the last update changed nothing. Equal facts will change nothing again."""
     _life: str | None = None
-    """`ContainerFact.life`: a moved job's samples are of one row."""
+    """`ContainerFact.life`, so that samples stay in one series when the job moves."""
     _counters: _Counters | None = None
     _cpu: deque[tuple[float, float]] = field(default_factory=deque)
     _gpu: deque[tuple[float, float]] = field(default_factory=deque)
-    """When, and its busy seconds on one GPU in the mean."""
+    """(time, cumulated busy seconds), as a mean over its GPUs."""
     _recent: _Slide = field(default_factory=_Slide)
     _window: _Slide | None = None
-    """What of `_recent` began after the last change of limits; None: all of it."""
+    """The part of `_recent` that began after the last change of limits; None: all of it."""
     _window_since_s: float = 0.0
-    """The change of limits that `_window` begins after."""
+    """The change of limits at which `_window` begins."""
     _fresh: LatencySketch = _NONE
     _writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
-    """By writer: when it last wrote, its requests in flight, the oldest one's age."""
+    """By writer: time of its last line, requests in flight, age of the oldest."""
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
     _samples_told: tuple[Sample, ...] = ()
-    """`_samples` as last told: the same object for as long as they are the same."""
+    """`_samples` as a tuple, which stays the same object while they are unchanged."""
     _checkpoint: CheckpointAck | None = None
     _checkpoint_at_s: float | None = None
     _gpu_ratio: float | None = None
     _as_of_s: float | None = None
     _requests_s: float | None = None
-    """When it last reported requests."""
+    """Time of its last report of requests."""
     _gaps_s: deque[float] = field(default_factory=lambda: deque(maxlen=_GAPS))
-    """Between its reports of requests."""
+    """Gaps between its reports of requests."""
     _every_s: float = OFTEN_S
     idle: bool = False
-    """Whether the last report said that nothing was in flight: then it may be silent."""
+    """Whether the last report had no request in flight. Then silence is normal."""
     _told: Progress | None = None
-    """As last told, while nothing of it has changed."""
+    """The last value of `progress`, while it is valid."""
     _silent_since_s: float | None = None
-    """The start that was seen, until it reports."""
+    """Time of an observed start, until the first report."""
     _watched: bool = False
-    """Whether it was known before: then its next start is seen from its beginning."""
+    """Whether the job was known before, so its next start is observed from its beginning."""
     _resting: ContainerFact | None = None
-    """The last fact, once it says that nothing changes: taken in again, it changes nothing."""
+    """The last fact, if it changes nothing when taken in again."""
     _rests_at_s: float = 0.0
-    """When it was last seen to rest."""
+    """When it was last observed at rest."""
 
     def is_new(self, fact: ContainerFact) -> bool:
-        """Whether this is another start than the one measured so far."""
+        """Whether the fact is of another start than the one measured so far."""
         return fact.container_id != self.container_id or fact.starts != self.starts
 
     def rests_on(self, fact: ContainerFact, now_s: float) -> bool:
-        """Whether it still rests, and this is the same fact as last time: nothing is new."""
+        """Whether nothing is new: it is at rest, and the fact is the same as the last one."""
         if fact is not self._resting:
             return False
         self.rests, self._rests_at_s = True, now_s
         return True
 
     def absent(self) -> None:
-        """There is no container now."""
+        """Record that there is no container now."""
         self._fresh, self._told = _NONE, None
         self._watched = True
         self.usage = Usage()
@@ -154,7 +150,7 @@ class Measures:
         self.container_id = self._life = None
 
     def limited(self, limits: Limits, now_s: float) -> bool:
-        """These limits apply from now on; returns False when they did already."""
+        """Set the limits that apply from now on; returns False if they applied already."""
         same = same_cores(self.actual.cpu_cores, limits.cpu_cores)
         if same and self.actual.gpu_share == limits.gpu_share:
             return False
@@ -166,10 +162,8 @@ class Measures:
     def update(
         self, fact: ContainerFact, now_s: float, window_s: float, gpu: GpuUse | None = None
     ) -> float:
-        """Take in one observation; returns the core-seconds used since the one before.
-
-        `gpu` is what it uses of its GPUs by the driver's word; where that is None its own holds.
-        """
+        """Take in one observation; returns the core-seconds used since the previous one. `gpu` is
+        its GPU use from the driver. Where a value is None, the job's own report counts."""
         self.rests = self._resting is not None and (fact is self._resting or fact == self._resting)
         if self.rests:
             self._rests_at_s = now_s
@@ -189,7 +183,7 @@ class Measures:
         return used_core_s
 
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
-        """What its sidecar told, as policies see it."""
+        """Reported progress, for policies."""
         bad_lines = fact.bad_lines if fact else 0
         trouble = fact.sidecar_trouble if fact else None
         told = self._told
@@ -245,7 +239,7 @@ class Measures:
             now = _Counters(now_s, fact.usage_core_s, fact.periods, fact.throttled_periods)
             then, self._counters = self._counters, now
             if then is not None and now.core_s < then.core_s:
-                # It was started anew by somebody else, and the engine did not count that.
+                # Someone else restarted it, and the engine did not count that.
                 then = None
                 self._cpu.clear()
             if then is None:
@@ -266,7 +260,7 @@ class Measures:
         return used_core_s
 
     def _wake_up(self, since_s: float) -> None:
-        """It rests no more: it counted nothing in all that time."""
+        """End the rest: its counters were constant all that time."""
         then = self._counters
         if self._resting is None or then is None or self._rests_at_s <= then.at_s:
             return
@@ -279,7 +273,7 @@ class Measures:
         return self._mean_rate(self._cpu, window_s)
 
     def _mean_rate(self, counts: deque[tuple[float, float]], window_s: float) -> float | None:
-        """What was counted a second since the last change, at most `window_s` back."""
+        """Mean rate per second since the last change of limits, at most `window_s` back."""
         last_s, last = counts[-1]
         since_s = max(self.changed_at_s or 0.0, last_s - window_s)
         while len(counts) > 1 and counts[0][0] < since_s:
@@ -304,7 +298,7 @@ class Measures:
         )
 
     def _is_still(self, fact: ContainerFact) -> bool:
-        """Whether it does nothing, or has ended, and all windows have seen that."""
+        """Whether it does nothing or has ended, and all windows reflect that."""
         return (
             (fact.state in _ENDED or not fact.gpus)
             and not (fact.reports or self._writers or self._recent)
@@ -355,14 +349,14 @@ class Measures:
             del self._writers[writer]
 
     def _note_gap(self, at_s: float) -> None:
-        """It reports requests now."""
+        """Record the gap before the current report of requests."""
         if self._requests_s is not None and at_s > self._requests_s:
             self._gaps_s.append(at_s - self._requests_s)
             self._every_s = max(statistics.median_low(self._gaps_s), OFTEN_S)
         self._requests_s = at_s
 
     def _slide(self, told: Sequence[Report], now_s: float, window_s: float) -> None:
-        """Take these lines in, and let go of what is too old or of before the last change."""
+        """Add reports to the windows, and drop what is too old or from before the last change."""
         since_s = self.changed_at_s or 0.0
         if since_s != self._window_since_s:
             self._window_since_s, self._window = since_s, _Slide()
@@ -379,12 +373,12 @@ class Measures:
         self._recent.drop_before(now_s - window_s)
         if self._window is not None:
             self._window.drop_before(now_s - window_s)
-            if len(self._window) == len(self._recent):  # which has all that the window has
+            if len(self._window) == len(self._recent):  # then both have the same members
                 self._window = None
 
 
 def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:
-    """Part of the scheduling periods in between that hit the quota; None: not counted."""
+    """Fraction of the scheduling periods in between that hit the quota; None: not counted."""
     if then.periods is None or now.periods is None:
         return None
     if then.throttled is None or now.throttled is None:
@@ -394,5 +388,5 @@ def _throttled_ratio(then: _Counters, now: _Counters) -> float | None:
 
 
 def _began_s(report: Report, latency: LatencySketch, every_s: float) -> float:
-    """When the average request that a report tells of began, at the earliest."""
+    """Earliest start of the average request in a report."""
     return report.received_s - max(report.span_s, every_s) - (latency.mean_s or 0.0)

@@ -1,4 +1,4 @@
-"""The operator's settings that shape a snapshot."""
+"""Settings of the ledger."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dlsched.model.spec import OwnerCeilings
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
-    """The operator's settings that shape a snapshot."""
+    """The operator's settings for the ledger."""
 
     capacity_cores: float | None = None
-    """Cores to divide; None: all that the runtime found."""
+    """Cores to divide; None: all of the node's."""
     reserve_cores: float = 0.0
     reserve_memory_bytes: int = 0
     max_jobs: int = 64
     window_s: float = 30.0
     tier_evaluations: int = EVALUATIONS
-    """How many evaluations in a row reach a tier."""
+    """Number of consecutive evaluations that reach a tier."""
     blind_after_s: float = BLIND_AFTER_S
-    """A running job with a target that told nothing for so long is blind."""
+    """A running job with a target is blind after this long without a report."""
     idle_class: bool = False
-    """Whether jobs may be put into the kernel's idle class."""
+    """Whether jobs may use the kernel's idle class."""
     ceilings_of: Callable[[int | None], OwnerCeilings | None] = lambda _: None
-    """What one owner's jobs may have together; None: nothing bounds them."""
+    """Limits on the sum over one owner's jobs; None: no limit."""
     gpus: PlacementOptions = field(default_factory=PlacementOptions)

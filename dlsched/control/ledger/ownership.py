@@ -1,8 +1,5 @@
-"""Which container stands for which job, where several could.
-
-Owns that choice: a job file's container comes before one that would be adopted under its name, and
-the one known so far before a newcomer. It must not judge in what state a job is.
-"""
+"""Which container represents a job, if several could: a job file's container before one that would
+be adopted under the same name, and the container known so far before a new one."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ class Claimants:
     """The choice among the containers of one observation."""
 
     facts: Mapping[str, ContainerFact]
-    """The container that stands for each job."""
+    """The container of each job."""
     adopted: Mapping[str, JobSpec]
-    """The jobs that are there by their containers' labels alone."""
+    """Specs of jobs that exist only by their container's labels."""
     alarms: tuple[Alarm, ...]
-    """The containers that are left alone."""
+    """An alarm for each container that is left alone."""
 
 
 def claimants(
@@ -31,12 +28,12 @@ def claimants(
     filed: Collection[str],
     known: Callable[[str], str | None],
 ) -> Claimants:
-    """`filed` are the jobs that have a file in force; `known` tells a job's container so far."""
+    """`filed` are the jobs with a valid file; `known` returns a job's container so far."""
     taken = [one for one in containers if one.adopted is not None and one.job in filed]
     others = [one for one in containers if one.adopted is None or one.job not in filed]
     facts, doubles = _by_job(others, known)
-    # A job's container has one name, so this agent never makes a second: it is somebody else's,
-    # as one made from a committed image, which inherits the labels.
+    # A job's container has a unique name, so this agent never creates a second. A double is someone
+    # else's, such as one from a committed image, which inherits the labels.
     alarms = [
         Alarm(
             fact.container_id[:12],
@@ -60,10 +57,7 @@ def claimants(
 def _by_job(
     containers: Sequence[ContainerFact], known: Callable[[str], str | None]
 ) -> tuple[dict[str, ContainerFact], list[ContainerFact]]:
-    """The container that stands for each job, and the others.
-
-    The one `known` so far stays; else a running one, then the first by id.
-    """
+    """The container of each job (`known`, else running, else by ID), and the other containers."""
     facts = {fact.job: fact for fact in containers}
     if len(facts) == len(containers):
         return facts, []

@@ -1,4 +1,4 @@
-"""What one update of the ledger returns: a snapshot, and what the facts call for."""
+"""The result of a ledger update: a snapshot, and what the facts call for."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ class State:
 
     snapshot: Snapshot
     desired: Desired = field(default_factory=Desired)
-    """As given to this update."""
+    """The input of this update."""
     engine_ok: bool = True
     starts: tuple[JobSpec, ...] = ()
-    """Admitted jobs, in the order of the queue."""
+    """Admitted jobs, in queue order."""
     placements: Placements = field(default_factory=dict)
-    """The GPUs of each start that gets any."""
+    """GPUs of the starts that get any."""
     moves: Mapping[str, tuple[tuple[str, ...], str]] = field(default_factory=dict)
     """Movable jobs that should be on other GPUs: their UUIDs, and why."""
     removals: tuple[Remove, ...] = ()
     ended: tuple[Ended, ...] = ()
     """Jobs that ended by themselves, to be recorded."""
     lifts: tuple[str, ...] = ()
-    """Ended jobs whose file changed or that run again: their records no longer count."""
+    """Ended jobs whose file changed or that run again. Their records no longer count."""
     delivered: tuple[Delivered, ...] = ()
     """Jobs that reached a tier, to be recorded and announced."""
     undelivered: tuple[str, ...] = ()
-    """Jobs whose delivery no longer counts: another container, another target, or gone."""
+    """Jobs whose delivery no longer counts: another container or target, or the job is gone."""
     alarms: tuple[Alarm, ...] = ()
 
 
 @dataclass(slots=True)
 class Queued:
-    """The result of one pass through the queue."""
+    """The result of one admission pass."""
 
     starts: tuple[JobSpec, ...] = ()
     placements: dict[str, tuple[str, ...]] = field(default_factory=dict)

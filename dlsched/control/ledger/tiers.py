@@ -1,7 +1,7 @@
-"""Which tier of its accuracy target a job has reached: a fact of the job, whatever the policy.
+"""Tier progress: which tiers of its accuracy target a job has reached, under any policy.
 
-Owns what counts as an evaluation and as reached, and what of it calls for a durable word. It must
-not keep that word, nor tell anybody: what is to be told is returned. Part of the ledger's state.
+Decides what counts as an evaluation, and which deliveries need a durable record. Others write the
+records and notify: this module only returns them. Part of the ledger's state.
 """
 
 from __future__ import annotations
@@ -25,36 +25,31 @@ def in_words(metric: str, reached: Reached, tier: str, asked: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """One container's way to one target, as far as its evaluations tell."""
+    """Tier progress of one container towards one target."""
 
     container_id: str
-    """`ContainerFact.life`: the way goes on where the job is moved."""
+    """`ContainerFact.life`, so that the progress survives moves."""
     target: AccuracyTarget
     tiers: Tiers = _NONE
     checkpoint: CheckpointAck | None = None
-    """The last one that it acknowledged."""
+    """The last acknowledged checkpoint."""
     starts: int | None = None
-    """Which start of the container the rows were counted in."""
+    """The start of the container in which the evaluations were counted."""
     latest_step: int | None = None
     delivers: int = 0
-    """How many evaluations in a row reach the first tier."""
+    """Number of consecutive evaluations that reach the first tier."""
     finishes: int = 0
 
     def is_for(self, container_id: str | None, target: AccuracyTarget) -> bool:
-        """Whether it is that container's (None: whichever) way to that target.
-
-        A deadline may change: it moves no tier.
-        """
+        """Whether it is for that container (None: any) and target. The deadline affects no tier."""
         mine = (self.target.metric, self.target.deliver, self.target.finish)
         same = mine == (target.metric, target.deliver, target.finish)
         return same and container_id in (None, self.container_id)
 
 
 def climbed(climb: Climb, sample: Sample, in_a_row: int) -> Climb:
-    """After one more report. A tier is reached by so many evaluations in a row, and then for good.
-
-    A step that goes back begins a new attempt: a new row, but a delivery stands.
-    """
+    """Tier progress after one more report. `in_a_row` consecutive evaluations reach a tier, for
+    good. If the step goes back, a new attempt begins: counts restart, but a delivery stays."""
     if sample.step is not None:
         if climb.latest_step is not None and sample.step < climb.latest_step:
             climb = replace(climb, delivers=0, finishes=0)
@@ -73,7 +68,7 @@ def climbed(climb: Climb, sample: Sample, in_a_row: int) -> Climb:
 
 
 def observed(climb: Climb, fact: ContainerFact, in_a_row: int) -> Climb:
-    """After what one observation of its container brought; a new start is a new attempt."""
+    """Tier progress after one observation of its container. A new start is a new attempt."""
     if climb.starts != fact.starts:
         climb = replace(climb, starts=fact.starts, latest_step=None, delivers=0, finishes=0)
     for report in fact.reports:
@@ -85,19 +80,19 @@ def observed(climb: Climb, fact: ContainerFact, in_a_row: int) -> Climb:
 
 
 class Climbs:
-    """Every job's climb, and the durable words of deliveries as they should be."""
+    """Tier progress of all jobs, and the delivery records that should exist."""
 
     def __init__(self, words: Mapping[str, Delivered]) -> None:
-        """`words` are what an earlier agent kept: what they tell is known, and not told again."""
+        """`words` are an earlier agent's delivery records. They are not returned again."""
         self._words = dict(words)
         self._climbs: dict[str, Climb] = {}
         self._higher: set[str] = set()
-        """Jobs that reached a tier since `deliveries` was asked."""
+        """Jobs that reached a tier since the last call of `deliveries`."""
         self._doubted = set(self._words)
-        """Jobs whose word may no longer hold."""
+        """Jobs whose delivery record may no longer hold."""
 
     def observe(self, spec: JobSpec, fact: ContainerFact | None, in_a_row: int) -> None:
-        """Take in what is known of a job now; None: it has no container at this moment."""
+        """Take in a job's spec and fact; None: it has no container at this moment."""
         name, target, climb = spec.name, spec.target, self._climbs.get(spec.name)
         container_id = fact.life if fact is not None else None
         if not isinstance(target, AccuracyTarget):
@@ -116,17 +111,17 @@ class Climbs:
         self._climbs[name] = climb
 
     def tiers(self, name: str) -> Tiers:
-        """What that job has reached."""
+        """The tiers that the job has reached."""
         climb = self._climbs.get(name)
         return climb.tiers if climb is not None else _NONE
 
     def forget(self, name: str) -> None:
-        """The job is gone, or has no such target any more."""
+        """Drop a job that is gone, or has no accuracy target any more."""
         self._climbs.pop(name, None)
         self._doubted.add(name)
 
     def deliveries(self) -> tuple[Delivered, ...]:
-        """Words that are new, or say more than the last time; each is returned once."""
+        """Delivery records that are new or have one more tier; each is returned once."""
         new = []
         for name in sorted(self._higher):
             climb, word = self._climbs.get(name), self._words.get(name)
@@ -142,11 +137,9 @@ class Climbs:
     def voided(
         self, specs: Collection[str], present: Collection[str], *, settled: bool
     ) -> tuple[str, ...]:
-        """Words that no longer hold: another container, another target, or the job is gone.
-
-        A job is judged when its file is read (it is in `specs`), and gone when it is not `present`
-        although the folder is `settled`. Each is returned once.
-        """
+        """Jobs whose delivery record no longer holds: other container, other target, or job gone.
+        Each is returned once. A job is judged when its file is read (it is in `specs`). It is gone
+        if it is not `present` although the folder is `settled`."""
         gone = []
         for name in sorted(self._doubted):
             if name not in self._words:
@@ -163,7 +156,7 @@ class Climbs:
         return tuple(gone)
 
     def _begun(self, name: str, container_id: str | None, target: AccuracyTarget) -> Climb | None:
-        """The climb so far, if it still is one and the same; else what the word tells, or anew."""
+        """The progress so far if container and target still match, else the record's, else new."""
         climb, word = self._climbs.get(name), self._words.get(name)
         for known in (climb, _way(word) if word is not None else None):
             if known is not None and known.is_for(container_id, target):
