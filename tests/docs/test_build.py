@@ -17,8 +17,7 @@ def test_the_documentation_is_built_without_warnings() -> None:
     done = subprocess.run(
         ["make", "docs"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=600
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "WARNING" not in done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr  # sphinx takes warnings for errors (-W)
     for page in (ROOT / "docs").rglob("*.md"):
         html = BUILT / "html" / page.relative_to(ROOT / "docs").with_suffix(".html")
         assert "<!-- generated:" not in html.read_text(), page
