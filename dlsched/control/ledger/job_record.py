@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dlsched.control.admission import rank_s
 from dlsched.control.ledger.desired import Desired
-from dlsched.control.ledger.lifecycle import Status
+from dlsched.control.ledger.lifecycle import Lifecycle
 from dlsched.control.ledger.measures import Measures
 from dlsched.model.actions import Remove
 from dlsched.model.facts import Begun, ContainerFact
@@ -60,7 +60,7 @@ def without(specs: Mapping[str, JobSpec], names: Collection[str]) -> Mapping[str
     return {name: spec for name, spec in specs.items() if name not in names} if names else specs
 
 
-def is_lifted(desired: Desired, status: Status | None, ended: Ended) -> bool:
+def is_lifted(desired: Desired, status: Lifecycle | None, ended: Ended) -> bool:
     """Whether the record of a job's end no longer counts."""
     spec = desired.specs.get(ended.name)
     if spec is None:
@@ -84,7 +84,7 @@ def removal(fact: ContainerFact, spec: JobSpec | None, why: str) -> Remove:
     )
 
 
-def ending(record: JobRecord, status: Status, fact: ContainerFact | None) -> Ended:
+def ending(record: JobRecord, status: Lifecycle, fact: ContainerFact | None) -> Ended:
     return Ended(
         name=record.spec.name,
         digest=record.spec.digest,
@@ -97,7 +97,7 @@ def ending(record: JobRecord, status: Status, fact: ContainerFact | None) -> End
 
 def view_of(
     record: JobRecord,
-    status: Status,
+    status: Lifecycle,
     fact: ContainerFact | None,
     *,
     progress: Progress,

@@ -24,7 +24,7 @@ from dlsched.control.ledger.job_record import (
     view_of,
     without,
 )
-from dlsched.control.ledger.lifecycle import Status, adopted_status, status_of, untouched_status
+from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_of, untouched_status
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import claimants
 from dlsched.control.ledger.state import Queued, State
@@ -79,7 +79,7 @@ class Ledger:
         used_core_s = self._measure(seen, facts)
         node = self._node(seen, used_core_s)
 
-        statuses: dict[str, Status] = {}
+        statuses: dict[str, Lifecycle] = {}
         for name, record in list(self._records.items()):
             spec, fact = specs.get(name), facts.get(name)
             if spec is None and fact is None:
@@ -241,7 +241,7 @@ class Ledger:
     def _starts(
         self,
         seen: Observation,
-        statuses: dict[str, Status],
+        statuses: dict[str, Lifecycle],
         facts: Mapping[str, ContainerFact],
         node: NodeView,
         members: Mapping[str, Member],
@@ -274,17 +274,17 @@ class Ledger:
                 continue
             verdict = queued.verdicts.get(name)
             if verdict is not None and not verdict.admitted:
-                statuses[name] = Status(JobState.WAITING, verdict.reason)
+                statuses[name] = Lifecycle(JobState.WAITING, verdict.reason)
                 continue
             if not seen.engine_ok:
-                statuses[name] = Status(status.state, "waits for the engine")
+                statuses[name] = Lifecycle(status.state, "waits for the engine")
                 continue
             if record.refusal is not None and status.reason is None:
-                statuses[name] = Status(status.state, record.refusal)
+                statuses[name] = Lifecycle(status.state, record.refusal)
             elif status.retry and self._backs_off(record, seen.now_s):
                 wait_s = record.retry_at_s - seen.now_s
                 reason = f"{status.reason}; tried again in {wait_s:.0f} s"
-                statuses[name] = Status(status.state, reason)
+                statuses[name] = Lifecycle(status.state, reason)
                 continue
             elif status.retry:
                 record.retry_s = min(_RETRY_MOST_S, record.retry_s * 2)
@@ -296,7 +296,7 @@ class Ledger:
         return queued
 
     def _members(
-        self, statuses: Mapping[str, Status], facts: Mapping[str, ContainerFact]
+        self, statuses: Mapping[str, Lifecycle], facts: Mapping[str, ContainerFact]
     ) -> dict[str, Member]:
         """Jobs that request or hold GPUs."""
         members: dict[str, Member] = {}
@@ -355,7 +355,7 @@ class Ledger:
         record.state = state
 
     def _view(
-        self, now_s: float, record: JobRecord, status: Status, fact: ContainerFact | None
+        self, now_s: float, record: JobRecord, status: Lifecycle, fact: ContainerFact | None
     ) -> JobView:
         measures, last = record.measures, record.view
         if (

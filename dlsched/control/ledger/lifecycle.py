@@ -48,7 +48,7 @@ _ALIVE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class Lifecycle:
     """A job's state with its reason, and the action that it calls for (None: none)."""
 
     state: JobState
@@ -60,7 +60,7 @@ class Status:
 
 def status_of(
     spec: JobSpec | None, fact: ContainerFact | None, begun: Begun | None, ended: Ended | None
-) -> Status:
+) -> Lifecycle:
     """The job's row of the table. `ended` counts only while it has the spec's digest and, unless it
     is a stop, until its container runs again, started by a person or a restarted engine."""
     if spec is None:
@@ -75,21 +75,21 @@ def status_of(
     return _present(spec, fact, begun)
 
 
-def adopted_status(spec: JobSpec, fact: ContainerFact) -> Status:
+def adopted_status(spec: JobSpec, fact: ContainerFact) -> Lifecycle:
     """The status of a job whose container someone else starts and ends."""
     if fact.state in _ALIVE:
         return _present(spec, fact, None)
     match fact.state:
         case ContainerState.CREATED:
-            return Status(JobState.STOPPED, "it has not been started yet")
+            return Lifecycle(JobState.STOPPED, "it has not been started yet")
         case ContainerState.EXITED:
-            return Status(JobState.STOPPED, exit_reason(spec, fact))
-    return Status(JobState.STOPPED, f"the engine says {fact.state}")
+            return Lifecycle(JobState.STOPPED, exit_reason(spec, fact))
+    return Lifecycle(JobState.STOPPED, f"the engine says {fact.state}")
 
 
-def untouched_status(fact: ContainerFact, why: str) -> Status:
+def untouched_status(fact: ContainerFact, why: str) -> Lifecycle:
     """The status of a job whose container must not be touched."""
-    return Status(JobState.UNMANAGED if fact.state in _ALIVE else JobState.STOPPED, why)
+    return Lifecycle(JobState.UNMANAGED if fact.state in _ALIVE else JobState.STOPPED, why)
 
 
 def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
@@ -105,61 +105,61 @@ def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
     return f"exit code {code}{given_up}" + (f": {fact.error}" if fact.error else "")
 
 
-def _leaving(fact: ContainerFact | None, reason: str) -> Status:
+def _leaving(fact: ContainerFact | None, reason: str) -> Lifecycle:
     if fact is None:
-        return Status(JobState.STOPPED, reason)
+        return Lifecycle(JobState.STOPPED, reason)
     if fact.operation is not None and not _is(fact, OperationKind.MOVING):
-        return Status(JobState.STOPPING, f"{reason}; {fact.operation}")
-    return Status(JobState.STOPPING, reason, "remove")
+        return Lifecycle(JobState.STOPPING, f"{reason}; {fact.operation}")
+    return Lifecycle(JobState.STOPPING, reason, "remove")
 
 
-def _ended(fact: ContainerFact | None, ended: Ended) -> Status:
+def _ended(fact: ContainerFact | None, ended: Ended) -> Lifecycle:
     if ended.kind == "stopped":
         reason = ended.detail or "stopped by command; `dlsched submit --start` lifts it"
         leaving = _leaving(fact, reason)
-        return leaving if fact is not None else Status(JobState.STOPPED, reason)
-    return Status(JobState(ended.kind), ended.detail)
+        return leaving if fact is not None else Lifecycle(JobState.STOPPED, reason)
+    return Lifecycle(JobState(ended.kind), ended.detail)
 
 
-def _absent(spec: JobSpec, begun: Begun | None) -> Status:
+def _absent(spec: JobSpec, begun: Begun | None) -> Lifecycle:
     if begun is None or begun.digest != spec.digest:
-        return Status(JobState.WAITING, None, "start")
+        return Lifecycle(JobState.WAITING, None, "start")
     if begun.stage == "pulled":
-        return Status(JobState.PULLING, "its image is pulled", "start")
+        return Lifecycle(JobState.PULLING, "its image is pulled", "start")
     if begun.stage != "failed":
-        return Status(JobState(begun.stage), begun.detail)
+        return Lifecycle(JobState(begun.stage), begun.detail)
     if begun.retryable:
-        return Status(JobState.WAITING, begun.detail, "start", retry=True)
-    return Status(JobState.FAILED, begun.detail)
+        return Lifecycle(JobState.WAITING, begun.detail, "start", retry=True)
+    return Lifecycle(JobState.FAILED, begun.detail)
 
 
 def _is(fact: ContainerFact, kind: OperationKind) -> bool:
     return fact.operation is not None and fact.operation.kind is kind
 
 
-def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Status:
+def _present(spec: JobSpec, fact: ContainerFact, begun: Begun | None) -> Lifecycle:
     doing = None if fact.operation is None else fact.operation.text
     if _is(fact, OperationKind.MOVING):  # whatever the state of its container
-        return Status(JobState.MOVING, doing)
+        return Lifecycle(JobState.MOVING, doing)
     alive = _ALIVE.get(fact.state)
     if alive is not None:
         if alive is JobState.RESTARTING:
-            return Status(alive, f"restarted by Docker: {exit_reason(spec, fact)}")
+            return Lifecycle(alive, f"restarted by Docker: {exit_reason(spec, fact)}")
         if _is(fact, OperationKind.STOPPING):
-            return Status(JobState.STOPPING, doing)
-        return Status(alive, doing)
+            return Lifecycle(JobState.STOPPING, doing)
+        return Lifecycle(alive, doing)
     if fact.state is ContainerState.CREATED:
         failed = begun is not None and begun.digest == spec.digest and begun.stage == "failed"
         if begun is not None and failed:
             if begun.retryable:
-                return Status(JobState.STARTING, begun.detail, "start", retry=True)
-            return Status(JobState.FAILED, begun.detail)
+                return Lifecycle(JobState.STARTING, begun.detail, "start", retry=True)
+            return Lifecycle(JobState.FAILED, begun.detail)
         call: Call | None = None if fact.operation or begun else "start"
-        return Status(JobState.STARTING, doing, call)
+        return Lifecycle(JobState.STARTING, doing, call)
     if fact.state is ContainerState.EXITED:
         if fact.operation is not None:
-            return Status(JobState.STOPPING, doing)
+            return Lifecycle(JobState.STOPPING, doing)
         if fact.exit_code == 0:
-            return Status(JobState.FINISHED, "exit code 0", "record")
-        return Status(JobState.FAILED, exit_reason(spec, fact), "record")
-    return Status(JobState.STOPPING, f"the engine says {fact.state}")
+            return Lifecycle(JobState.FINISHED, "exit code 0", "record")
+        return Lifecycle(JobState.FAILED, exit_reason(spec, fact), "record")
+    return Lifecycle(JobState.STOPPING, f"the engine says {fact.state}")

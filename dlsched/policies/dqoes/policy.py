@@ -14,7 +14,7 @@ from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.dqoes.parameters import DqoesParameters
 from dlsched.policies.dqoes.reading import Reading, clients, is_saturated, read
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
-from dlsched.policies.published.dqoes import Standing
+from dlsched.policies.published.dqoes import QoeClass
 
 _LEAST_CORES = 1e-4
 """A need above 0 can always be multiplied."""
@@ -152,7 +152,7 @@ class DqoesPolicy:
         names = sorted(job.name for job in snapshot.jobs if not job.runs)
         resting = [known[name] for name in names if name in known]
         interval_s = rule.interval_s
-        calm = all(reading.standing is Standing.SATISFIED for reading in readings.values())
+        calm = all(reading.qoe_class is QoeClass.SATISFIED for reading in readings.values())
         if before is not None and calm and not snapshot.wakes:
             interval_s = min(2 * before.interval_s, rule.backoff * rule.interval_s)
         return Decision(
@@ -205,14 +205,14 @@ class DqoesPolicy:
         if reading.base_cores <= 0:
             return known
         known = self._queued(job, reading, known, snapshot.now_s, full)
-        if reading.standing is not Standing.WORSE:
+        if reading.qoe_class is not QoeClass.WORSE:
             known = replace(known, hopeless_until_s=0.0)
         elif known.hopeless_until_s > snapshot.now_s:
             return known
         wanted, until_s = max(known.wanted_cores, _LEAST_CORES), known.hopeless_until_s
         spare = reading.is_denied and not full
         widest = reading.base_cores >= 0.99 * bounds.ceiling_cores
-        if spare or (widest and reading.standing is Standing.WORSE):
+        if spare or (widest and reading.qoe_class is QoeClass.WORSE):
             wanted = min(wanted, 1.1 * reading.base_cores)
             if reading.requests >= rule.min_requests:
                 until_s = snapshot.now_s + rule.retry_s
@@ -237,7 +237,7 @@ class DqoesPolicy:
         Only the first ceiling counts, since the job is late under larger ones too while its queue
         drains. A full host does not count: there, other jobs may have made it late.
         """
-        is_late = reading.standing is Standing.WORSE
+        is_late = reading.qoe_class is QoeClass.WORSE
         known = replace(known, clients=clients(job, reading, known.clients))
         queues = is_late and not known.is_late and reading.binds and not full
         if known.is_open and queues:

@@ -15,7 +15,7 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_seconds
 from dlsched.policies.dqoes.parameters import DqoesParameters
-from dlsched.policies.published.dqoes import Standing, standing
+from dlsched.policies.published.dqoes import QoeClass, qoe_class
 
 _QUANTILE_NOISE = 3.0
 """Standard error of a quantile over that of the mean: 2.1 for p95 of a log-normal, more for ten
@@ -27,7 +27,7 @@ class Reading:
     """One job's measurements relative to its target; by default there are none."""
 
     text: str
-    standing: Standing | None = None
+    qoe_class: QoeClass | None = None
     base_cores: float = 0.0
     """Cores behind the measured latency: the limit, or the usage where that is less."""
     deviation: float = 0.0
@@ -41,7 +41,7 @@ class Reading:
     @property
     def is_denied(self) -> bool:
         """Whether the job is slower than its band, but not because of its limit."""
-        return self.standing is Standing.WORSE and not self.binds
+        return self.qoe_class is QoeClass.WORSE and not self.binds
 
 
 def read(
@@ -81,12 +81,12 @@ def read(
     base = serving if limit is None else limit if binds else min(serving, limit)
     noise = _QUANTILE_NOISE if target.quantile is not None else 1.0
     noise *= rule.noise_sigmas * (cv(window) or 0.0) / math.sqrt(max(window.count, 1))
-    status = standing(aim_s, aim_s - p, rule.alpha)
+    status = qoe_class(aim_s, aim_s - p, rule.alpha)
     side = {"G": "under", "S": "near", "B": "over"}[status]
     return Reading(
         text=f"p {render_seconds(p)} {side} target {render_seconds(target.seconds)} "
         f"({status}, {window.count} requests)",
-        standing=status,
+        qoe_class=status,
         base_cores=base,
         deviation=math.log(p / aim_s),
         slack=max(rule.inner_ratio, noise),
@@ -98,7 +98,7 @@ def read(
 
 def clients(job: JobView, reading: Reading, before: Clients | None) -> Clients | None:
     """The evidence on the job's clients after this reading; None: no reading yet."""
-    if reading.standing is None:
+    if reading.qoe_class is None:
         return before
     # Many reporters never report requests in flight: Little's law gives their number then.
     in_flight = job.progress.in_flight or round(reading.in_service)

@@ -17,7 +17,7 @@ from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.fair_share import claim, fair_shares
 
 
-class Standing(StrEnum):
+class QoeClass(StrEnum):
     """A job's class: faster than its band (G), within it (S), slower (B)."""
 
     BETTER = "G"
@@ -104,12 +104,12 @@ class DqoesPublishedPolicy:
         }
         q = {job.name: _q(job) for job in jobs}
         classes = {
-            job.name: standing(job.spec.target.seconds, q[job.name], rule.alpha)
+            job.name: qoe_class(job.spec.target.seconds, q[job.name], rule.alpha)
             for job in jobs
             if isinstance(job.spec.target, LatencyTarget)
         }
-        better = [name for name, one in classes.items() if one is Standing.BETTER]
-        worse = [name for name, one in classes.items() if one is Standing.WORSE]
+        better = [name for name, one in classes.items() if one is QoeClass.BETTER]
+        worse = [name for name, one in classes.items() if one is QoeClass.WORSE]
         q_better = math.fsum(q[name] for name in better)
         q_worse = math.fsum(q[name] for name in worse)
         used_better = math.fsum(used[name] for name in better)
@@ -125,9 +125,9 @@ class DqoesPublishedPolicy:
                 share = snapshot.resource.amount(shares[name])
                 why[name] = f"no latency target: fair share of {share}"
                 continue
-            if classes[name] is Standing.BETTER:
+            if classes[name] is QoeClass.BETTER:
                 new = used[name] * (1 - rule.beta * q[name] / q_better)
-            elif classes[name] is Standing.WORSE:
+            elif classes[name] is QoeClass.WORSE:
                 taken_from = old if rule.reading == "own" else used_better
                 new = old + rule.beta * taken_from * q[name] / q_worse
             bounds = claim(job, capacity)
@@ -149,13 +149,13 @@ class DqoesPublishedPolicy:
         )
 
 
-def standing(target_s: float, q_s: float, alpha: float) -> Standing:
+def qoe_class(target_s: float, q_s: float, alpha: float) -> QoeClass:
     """The class of a job that is `q_s` faster (above 0) or slower than its target."""
     if q_s > alpha * target_s:
-        return Standing.BETTER
+        return QoeClass.BETTER
     if q_s < -alpha * target_s:
-        return Standing.WORSE
-    return Standing.SATISFIED
+        return QoeClass.WORSE
+    return QoeClass.SATISFIED
 
 
 def _q(job: JobView) -> float:
