@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 from urllib.parse import quote
 
 from dlsched.api.reading import read
@@ -27,6 +27,7 @@ ANSWER_S = 10.0
 """Timeout of an answer. A log that is followed may be silent forever."""
 
 _LINE_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 20
 
 
 class Refused(DlschedError):
@@ -110,9 +111,12 @@ class _Endpoint:
         """The answer's JSON. `read_s` is the timeout of each part."""
         content = b"".join(self.stream(method, path, read_s))
         try:
-            return cast("dict[str, Any]", json.loads(content))
-        except ValueError as error:
+            found = json.loads(content)
+        except (ValueError, RecursionError) as error:
             raise DaemonUnavailable(f"{self.path} does not answer in JSON: {error}") from error
+        if not isinstance(found, dict):
+            raise DaemonUnavailable(f"{self.path} does not answer with a JSON object")
+        return found
 
     def stream(self, method: str, path: str, read_s: float | None) -> Iterator[bytes]:
         """The answer in parts, each with a timeout of `read_s`; None: no timeout."""
@@ -164,10 +168,10 @@ def _head(answer: BinaryIO) -> tuple[int, dict[str, str]]:
 
 def _body(answer: BinaryIO, headers: dict[str, str]) -> Iterator[bytes]:
     """The body in parts: chunked, or of the length in its header."""
-    if "chunked" not in headers.get("transfer-encoding", ""):
+    if "chunked" not in headers.get("transfer-encoding", "").lower():
         yield _exactly(answer, int(headers.get("content-length", "0")))
         return
-    while size := int(_line(answer), 16):
+    while size := int(_line(answer).partition(";")[0], 16):
         yield _exactly(answer, size)
         _line(answer)
 
@@ -180,10 +184,13 @@ def _line(answer: BinaryIO) -> str:
 
 
 def _exactly(answer: BinaryIO, size: int) -> bytes:
-    content = answer.read(size)
-    if len(content) < size:
-        raise _NoHttp("the answer ends too early")
-    return content
+    parts = []
+    while size > 0:
+        parts.append(answer.read(min(size, _BLOCK_BYTES)))
+        if not parts[-1]:
+            raise _NoHttp("the answer ends too early")
+        size -= len(parts[-1])
+    return b"".join(parts)
 
 
 def _remedy(path: Path) -> str:
@@ -199,7 +206,7 @@ def _remedy(path: Path) -> str:
 
 
 def _path(job: str, what: str) -> str:
-    return f"/v1/jobs/{quote(job, safe='')}/{what}"
+    return f"/v1/jobs/{quote(job, safe='', errors='surrogateescape')}/{what}"
 
 
 def _refusal(status: int, content: bytes) -> Refused:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 
 from dlsched.model.actions import Outcome
-from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Answer
 from dlsched.model.errors import PolicyError
@@ -15,6 +16,8 @@ from dlsched.model.state import Snapshot
 
 log = logging.getLogger(__name__)
 
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
 
 class CycleLog:
     """Remembers what was logged, so that only changes are logged."""
@@ -22,7 +25,8 @@ class CycleLog:
     def __init__(self) -> None:
         self._failing: dict[tuple[str, str], str] = {}
         """By kind of action and job, the last failure."""
-        self._alarms: Mapping[tuple[str, AlarmKey], Alarm] = {}
+        self._alarms: Mapping[tuple[str, AlarmKey], Mapping[str, str]] = {}
+        """By source and key, the logged texts while it is raised, by the text without numbers."""
         self._standings: Mapping[str, Standings] = {}
 
     def answer(self, answer: Answer) -> None:
@@ -51,13 +55,18 @@ class CycleLog:
 
     def report(self, report: CycleReport) -> None:
         """Log alarms that began or ended, and targets whose forecast changed."""
-        alarms = {(alarm.source, alarm.key): alarm for alarm in report.raised}
-        for which, alarm in alarms.items():
-            if which not in self._alarms:
+        alarms: dict[tuple[str, AlarmKey], dict[str, str]] = {}
+        for alarm in report.raised:
+            which = (alarm.source, alarm.key)
+            logged = alarms.setdefault(which, dict(self._alarms.get(which, {})))
+            form = _NUMBER.sub("#", alarm.text)
+            if form not in logged:
                 log.warning("%s", alarm.text)
-        for which, alarm in self._alarms.items():
+            logged[form] = alarm.text
+        for which, before in self._alarms.items():
             if which not in alarms:
-                log.info("over: %s", alarm.text)
+                for text in before.values():
+                    log.info("over: %s", text)
         self._alarms = alarms
         self._standings = _log_turns(report, self._standings)
 

@@ -330,7 +330,9 @@ class Agent:
         return [asdict(back) for back in self._release.ask()]
 
     def resume(self) -> None:
-        """End a release. Raises NotDurable."""
+        """End a release. Raises NotOurs, NotDurable."""
+        if self._dry_run:
+            raise NotOurs("this daemon is a dry run: it sets no limits")
         try:
             self._release.resume()
         except OSError as error:

@@ -72,11 +72,16 @@ _writing = threading.Lock()
 """A start, a change of limits and a delivery come from threads of their own."""
 
 
-def job_dir(state_dir: Path, job: str) -> Path:
-    """The host's directory behind the job's `in/`, made if need be; ValueError for a bad name."""
+def job_path(state_dir: Path, job: str) -> Path:
+    """The host's directory behind the job's `in/`, if it exists; ValueError for a bad name."""
     if not job or job.startswith(".") or "/" in job or "\0" in job:
         raise ValueError(f"{job!r} cannot name a directory")
-    directory = state_dir / IN_FOLDER / job
+    return state_dir / IN_FOLDER / job
+
+
+def job_dir(state_dir: Path, job: str) -> Path:
+    """As `job_path`, created if it does not exist."""
+    directory = job_path(state_dir, job)
     directory.mkdir(parents=True, exist_ok=True)
     # Whatever the umask: the job's user is not ours.
     directory.chmod(0o755)

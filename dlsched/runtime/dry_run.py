@@ -19,6 +19,7 @@ class DryRun:
 
     def __init__(self, runtime: DockerRuntime) -> None:
         self._runtime = runtime
+        runtime.resumes_moves = False  # it would never go on with them
         self.observe = runtime.observe
         self.logs = runtime.logs
         self.alarms = runtime.alarms

@@ -9,7 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import PolicyError
-from dlsched.policies.gpu_node import in_present_form, memory_kind
+from dlsched.policies.gpu_node import PerDevice, PerDeviceMemory, in_present_form, memory_kind
 from dlsched.policies.protocol import Policy
 from dlsched.store.journal.coding import json_text, plain_value
 
@@ -57,4 +57,7 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
 def recalled(policy: Policy, plain: object) -> tuple[PolicyMemory | None, str | None]:
     """That policy's memory; None and the reason where it no longer loads."""
     plain = in_present_form(plain)
-    return load_memory(plain, memory_kind(policy, plain))
+    memory, why = load_memory(plain, memory_kind(policy, plain))
+    if isinstance(memory, PerDeviceMemory) and not isinstance(policy, PerDevice):
+        return memory.cores.memory, why  # it no longer divides GPUs
+    return memory, why

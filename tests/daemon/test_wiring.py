@@ -130,6 +130,10 @@ def test_a_dry_run_refuses_to_stop_and_to_start(agent: Make, settings: Settings)
         one.stop("alpha")
     with pytest.raises(NotOurs, match="dry run"):
         one.start("alpha")
+    with pytest.raises(NotOurs, match="dry run"):
+        one.release()
+    with pytest.raises(NotOurs, match="dry run"):
+        one.resume()
     assert list((settings.state_dir / "ended").iterdir()) == []
 
 

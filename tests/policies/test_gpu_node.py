@@ -384,6 +384,14 @@ def test_memory_survives_the_journal_for_every_policy(
     assert all("GPU 0" in why for why in decision.why.values())
 
 
+def test_a_policy_that_no_longer_divides_gpus_has_its_own_memory_back() -> None:
+    raw = Scripted(even)
+    memory = per_device(raw).decide(node(sharer("a"), sharer("b")), None).memory
+    assert isinstance(memory, PerDeviceMemory)
+    plain = json.loads(memory_text(memory))
+    assert recalled(raw, plain) == (memory.cores.memory, None)
+
+
 def test_memory_without_gpus_is_recalled_as_ever_and_nonsense_is_told() -> None:
     named = NamedPolicy("scripted", Scripted(even))
     assert recalled(named.policy, {"asked": 3}) == (Noted(3), None)

@@ -19,6 +19,8 @@ from dlsched.runtime.allotment import (
     container_environment,
     install_reporter,
     job_dir,
+    job_path,
+    read_allotment,
     write_allotment,
 )
 
@@ -198,3 +200,8 @@ def test_where_no_turns_can_be_laid_the_allotment_is_told_all_the_same(tmp_path:
     directory = job_dir(tmp_path, "one")
     write_allotment(directory, Allotment(gpus=("GPU-1",), gpu_share=0.5))
     assert [path.name for path in directory.iterdir()] == ["allotment.json"]
+
+
+def test_a_path_that_is_only_read_is_not_created(tmp_path: Path) -> None:
+    assert read_allotment(job_path(tmp_path, "a")) == Allotment()
+    assert list(tmp_path.iterdir()) == []

@@ -36,6 +36,7 @@ def test_what_would_write_does_nothing_and_says_so() -> None:
     dry.report_deliverable("a", True)
     assert dry.held == "dry run"
     assert inner.calls == []
+    assert inner.resumes_moves is False, "a move that it shows would never go on"
 
 
 def test_what_reads_passes_through() -> None:

@@ -166,6 +166,7 @@ class DockerRuntime:
         """The last listing that nothing was left over of."""
         self._driver: str | None = None
         self._weight = GroupWeight(self._group, options.group_weight)
+        self.resumes_moves = True  # `observe` also shows the moves that an earlier agent began
         self._events.start()
         begin(self._cgroup_driver, "cgroup-driver")  # the grain of ceilings hangs on it
 
@@ -180,7 +181,7 @@ class DockerRuntime:
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
                 self._resizes.examine(described)
-        if listing is not None:
+        if listing is not None and self.resumes_moves:
             self._moves.find(listing, now_s)
         idle, watches = self._operations.idle, self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
@@ -253,11 +254,12 @@ class DockerRuntime:
                 continue
             watch.doubt()
             watches[action.job] = watch
-            self._changed.add(container)
             changes.append((action, watch.described))
         outcomes = {outcome.action.job: outcome for outcome in self._resizes.begin_all(changes)}
         for action, _ in changes:
-            if outcomes[action.job].status == "done" and not action.only_tells:
+            if (status := outcomes[action.job].status) in ("done", "begun"):
+                self._changed.add(action.container_id)
+            if status == "done" and not action.only_tells:
                 watches[action.job].gave(action.cpu_shares)
         return tuple(
             outcomes.get(action.job) or Outcome(action, "failed", refusals[action.job])

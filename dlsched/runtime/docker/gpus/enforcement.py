@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dlsched.model.facts import ContainerFact, GpuAccess, GpuFact
 from dlsched.model.units import render_bytes
-from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.allotment import job_path, read_allotment
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.injection import uuids_of
 from dlsched.runtime.docker.gpus.mps import share_of
@@ -38,7 +38,7 @@ def with_gpus(
     actual = fact.actual
     if described.adopted is None:
         with suppress(OSError, ValueError):
-            allotment = read_allotment(job_dir(state_dir, described.job))
+            allotment = read_allotment(job_path(state_dir, described.job))
             share = share_of(allotment.gpu_share, described.mps_threads_percent)
             actual = replace(actual, gpu_share=share)
     return replace(

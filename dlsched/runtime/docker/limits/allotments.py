@@ -52,7 +52,7 @@ class Allotments:
 
     def sweep(self, jobs: Set[str]) -> None:
         """Remove the files of all jobs but these, which have a container or are getting one."""
-        with suppress(FileNotFoundError):
+        with suppress(OSError):  # they only take up space
             for folder in (self._state_dir / IN_FOLDER).iterdir():
                 if folder.name not in jobs:
                     shutil.rmtree(folder, ignore_errors=True)

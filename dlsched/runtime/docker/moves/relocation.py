@@ -19,6 +19,7 @@ from dlsched.runtime.allotment import (
     Allotment,
     change_allotment,
     job_dir,
+    job_path,
     read_allotment,
     write_allotment,
 )
@@ -52,7 +53,7 @@ class Relocation:
     def was_asked(self, job: str) -> bool:
         """Whether its allotment asks it to save itself."""
         try:
-            allotment = read_allotment(job_dir(self._state_dir, job))
+            allotment = read_allotment(job_path(self._state_dir, job))
         except (OSError, ValueError):
             return False
         return allotment.checkpoint_wanted or allotment.stop_soon
