@@ -49,6 +49,16 @@ def _all_of(name: str) -> Callable[[], str]:
     return told
 
 
+def _table_of(name: str) -> Callable[[], str]:
+    """A block of the one table that is saved under that name, without its title."""
+
+    def shown() -> str:
+        saved = _saved(name)
+        return f"{_table(saved['table'])}\n\n{_host(saved)}"
+
+    return shown
+
+
 def _beside_plain(row: Mapping[str, Any]) -> dict[str, str]:
     cells = {"policy": f"`{row['policy']}`", "runs": str(row["runs"])}
     for _, words in _GOALS:
@@ -171,25 +181,6 @@ def torture() -> str:
     return f"{_table(list(kinds.values()))}\n\n{_host(saved)}"
 
 
-def fuzz() -> str:
-    """How many inputs each reader was given, and what was found."""
-    saved = _saved("fuzz")
-    return f"{_table(saved['table'])}\n\n{_host(saved)}"
-
-
-def soak() -> str:
-    """What the daemon held after its warm-up and at the end, over half an hour and a month."""
-    saved = _saved("soak")
-    parts = [f"**{title}**\n\n{_table(rows)}" for title, rows in saved["tables"].items()]
-    return "\n\n".join([*parts, _host(saved)])
-
-
-def tail() -> str:
-    """What CFS burst does to the tail of short requests."""
-    saved = _saved("tail")
-    return f"{_table(saved['table'])}\n\n{_host(saved)}"
-
-
 def gpu_placement() -> str:
     """How fast jobs are placed, how well, and how a queue fares, beside naive rules."""
     saved = _saved("gpu-placement")
@@ -218,12 +209,6 @@ def gpu_pacing() -> str:
 
 
 _TOGETHER = "together, of exclusive"
-
-
-def gpu_move() -> str:
-    """What moves cost, and what they lose."""
-    saved = _saved("gpu-move")
-    return f"{_table(saved['table'])}\n\n{_host(saved)}"
 
 
 def headlines(name: str) -> str:
@@ -257,15 +242,15 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "simulated-services": simulated_services,
     "sim-vs-real": sim_vs_real,
     "simulator-cost": simulator_cost,
-    "tail": tail,
+    "tail": _table_of("tail"),
     "bystander": _all_of("bystander"),
     idle_class.NAME: _all_of(idle_class.NAME),
     "torture": torture,
-    "fuzz": fuzz,
-    "soak": soak,
+    "fuzz": _table_of("fuzz"),
+    "soak": _all_of("soak"),
     "gpu-placement": gpu_placement,
     "gpu-pacing": gpu_pacing,
-    "gpu-move": gpu_move,
+    "gpu-move": _table_of("gpu-move"),
 }
 
 

@@ -99,14 +99,8 @@ class Number:
     @property
     def without(self) -> tuple[float, float]:
         """As good as none, and as good as endless."""
-        return (
-            (0, 1000 * self.value)
-            if isinstance(self.value, int)
-            else (
-                self.value / 1000.0,
-                1000.0 * self.value,
-            )
-        )
+        none = 0 if isinstance(self.value, int) else self.value / 1000.0
+        return none, 1000 * self.value
 
     @property
     def kinds(self) -> tuple[str, ...]:
