@@ -81,7 +81,10 @@ def harmed(plain: Served, own: Served, target_s: float | None) -> bool:
 
 
 def busiest_ratio(trace: Trace, loads: Mapping[str, Computation]) -> float:
-    """Part of the node that the requests of played services need which came in any one second."""
+    """Part of the node that the requests of played services need which came in any one second.
+
+    A node whose cores are slower while all are busy has no more than these slower cores.
+    """
     seconds: dict[int, float] = {}
     for job in trace.jobs:
         one = loads[job.name]
@@ -89,7 +92,7 @@ def busiest_ratio(trace: Trace, loads: Mapping[str, Computation]) -> float:
             for came_s in one.came_s:
                 at = int(came_s)
                 seconds[at] = seconds.get(at, 0.0) + one.load.work_core_s
-    return max(seconds.values(), default=0.0) / trace.node.cores
+    return max(seconds.values(), default=0.0) / (trace.node.cores * trace.full_speed)
 
 
 def worse_jobs(

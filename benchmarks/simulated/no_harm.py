@@ -68,7 +68,7 @@ def row_of(world: World) -> Row:
             times = (was.mean_s, was.p95_s, now.mean_s, now.p95_s)
             cells = ["-" if one is None else f"{1000 * one:.1f}" for one in times]
             told.append(f"{pair.name}: {' '.join(cells)}")
-    busiest = busiest_ratio(trace, plain) + world.foreign_cores / CORES
+    busiest = busiest_ratio(trace, plain) + world.foreign_cores / (CORES * world.full_speed)
     per_min = 60.0 * updates / DURATION_S
     return Row(world.seed, round(busiest, 3), len(pairs), tuple(told), round(per_min, 1))
 

@@ -35,6 +35,29 @@ WORLDS = st.builds(
     heavy_ratio=st.sampled_from((0.0, 0.1)),
     idle_class=st.booleans(),
     foreign_cores=st.sampled_from((0.0, 0.5)),
+    threads=st.sampled_from((1, 2)),
+    serial_ratio=st.sampled_from((0.0, 0.3)),
+    full_speed=st.sampled_from((1.0, 0.75)),
+)
+
+
+_SLOW = World(
+    seed=10215,
+    use_ratio=0.4043790998758165,
+    kinds=("poisson", "poisson", "periodic", "poisson"),
+    hopeless=True,
+    trainings=0,
+    heavy_ratio=0.1,
+    threads=2,
+    full_speed=0.75,
+)
+_BURSTY = World(
+    seed=11579,
+    use_ratio=0.45929377664878984,
+    kinds=("bursty", "bursty", "periodic", "periodic", "bursty"),
+    hopeless=True,
+    trainings=1,
+    heavy_ratio=0.1,
 )
 
 
@@ -47,6 +70,9 @@ WORLDS = st.builds(
 @example(world=World(1, 0.5, ("periodic", "periodic"), False, 1))
 # Light services weighed little, so that trainings were in the way of each of their requests.
 @example(world=World(1, 0.1, ("poisson",) * 5, True, 2))
+# Urgent services kept the others from the CPU, although all of them fitted the node.
+@example(world=_SLOW)
+@example(world=_BURSTY)
 def test_no_service_is_harmed_where_the_services_fit(world: World) -> None:
     row = row_of(world)
     assert row.busiest_ratio > FULL_RATIO or not row.harmed

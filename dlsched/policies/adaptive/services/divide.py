@@ -105,10 +105,14 @@ def place(
     floor = FINE * even  # a service without CPU cannot report
     memory: dict[str, ServiceMemory] = {}
     untrusted: dict[str, str] = {}
+    whole = node_cores or capacity_cores
+    crowded = _asked_cores(jobs, known) > ROOM_RATIO * whole
     for job in jobs:
         name, target = job.spec.name, job.spec.target
         assert isinstance(target, LatencyTarget)
-        one = urged(learned(job, target, before.get(name), snapshot, rule, saturated=saturated))
+        one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
+        if crowded:  # else the urgency of one only delays the others: all fit as they are
+            one = urged(one)
         memory[name] = one
         is_known = one.can_be_placed(free=free)
         why = distrust(one, job, now_s, rule, is_known=is_known)
@@ -143,7 +147,6 @@ def place(
         # service is admitted.
         queued = [_queued(need, views[need.name], memory[need.name]) for need in needs]
         triage = triaged(queued, max(room, 0.0), floor, rule, LITTLE)
-    whole = node_cores or capacity_cores
     fits = free and not triage.short and _fit(triage.met, views, whole)
     _give_met(
         *(placing, triage, views, memory, capacity_cores, rule, now_s, wanted_cores, even),
@@ -178,6 +181,12 @@ def place(
         outlooks=placing.outlooks,
         memory=tuple(sorted(kept, key=lambda one: one.name)),
     )
+
+
+def _asked_cores(jobs: Sequence[JobView], known: Sequence[ServiceMemory]) -> float:
+    """Mean cores that the requests of these services need, by the last estimates."""
+    names = {job.name for job in jobs}
+    return math.fsum([one.asked_cores for one in known if one.name in names])
 
 
 def _need(
