@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.control.ledger.tiers import Climb, climbed
+from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.facts import Sample
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, Limits
@@ -49,9 +49,9 @@ def training(
     )
     target = changes.pop("target", TARGET)
     assert isinstance(target, AccuracyTarget)
-    climb = Climb("c", target)
+    progress = TierProgress("c", target)
     for sample in samples:
-        climb = climbed(climb, sample, 3)
+        progress = advanced(progress, sample, 3)
     weight = changes.pop("weight", 1.0)
     job = JobView(
         JobSpec(name, ContainerSpec(image="trainer"), target=target, weight=weight),  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def training(
         attained_core_s=step_core_s * steps,
         started_at_s=0.0,
         starts=1,
-        tiers=climb.tiers,
+        tiers=progress.tiers,
     )
     return replace(job, **changes)  # type: ignore[arg-type]
 
