@@ -109,7 +109,7 @@ class FakeRuntime:
         return Observation(
             now_s=now_s,
             engine_ok=self.engine_ok,
-            engine_trouble=None if self.engine_ok else "does not answer",
+            engine_problem=None if self.engine_ok else "does not answer",
             containers=facts,
             begun=self.begun,
             node=self.node,

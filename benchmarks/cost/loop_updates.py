@@ -93,7 +93,7 @@ def _running(runtime: DockerRuntime) -> Sequence[ContainerFact]:
         if seen.engine_ok and facts:
             return facts
         time.sleep(0.1)
-    raise RuntimeError(f"no containers are seen to run: {seen.engine_trouble}")
+    raise RuntimeError(f"no containers are seen to run: {seen.engine_problem}")
 
 
 def _resize(runtime: DockerRuntime, facts: Sequence[ContainerFact], cores: float) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from benchmarks.judge.settling import settling_steps
-from dlsched.control.ledger.tiers import Climb, climbed
+from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.estimate.evaluations import evaluations
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
@@ -103,10 +103,10 @@ def tiers_s(
     samples: Iterable[Sample], target: AccuracyTarget, in_a_row: int
 ) -> tuple[float | None, float | None]:
     """When each tier was reached by so many evaluations in a row; None: never."""
-    climb = Climb("", target)
+    progress = TierProgress("", target)
     for sample in samples:
-        climb = climbed(climb, sample, in_a_row)
-    first, second = climb.tiers.delivered, climb.tiers.finished
+        progress = advanced(progress, sample, in_a_row)
+    first, second = progress.tiers.delivered, progress.tiers.finished
     return (
         None if first is None else first.at_s,
         None if second is None else second.at_s,

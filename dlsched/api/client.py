@@ -156,14 +156,14 @@ class _NoHttp(ValueError):
 
 
 def _head(answer: BinaryIO) -> tuple[int, dict[str, str]]:
-    words = _line(answer).split(" ")
-    if not words[0].startswith("HTTP/1.") or not words[1:2] or not words[1].isdigit():
+    parts = _line(answer).split(" ")
+    if not parts[0].startswith("HTTP/1.") or not parts[1:2] or not parts[1].isdigit():
         raise _NoHttp("it does not speak HTTP")
     headers = {}
     while line := _line(answer):
         name, _, value = line.partition(":")
         headers[name.lower()] = value.strip()
-    return int(words[1]), headers
+    return int(parts[1]), headers
 
 
 def _body(answer: BinaryIO, headers: dict[str, str]) -> Iterator[bytes]:

@@ -12,12 +12,12 @@ BOUNDED = ("devices", "time", "memory", "cpu")
 
 _ALONE = "its GPUs are its alone, so it is not bounded"
 _ADVISORY = {
-    "devices": "nobody knows how they reached it",
-    "time": "told to the job, which does not say that it keeps to it",
-    "memory": "told to the job; fit_to_allotment() has its framework keep to it",
+    "devices": "it is unknown how they reached it",
+    "time": "sent to the job, which does not say that it keeps to it",
+    "memory": "sent to the job; fit_to_allotment() has its framework keep to it",
     "cpu": "nothing holds it",
 }
-_PACED = "told to the job, which paces itself"
+_PACED = "sent to the job, which paces itself"
 
 
 def gpu_rows(snapshot: Snapshot) -> tuple[GpuStatus, ...]:
@@ -57,15 +57,15 @@ def _bound(job: JobView, what: str) -> BoundStatus:
     by = dict(job.gpu_enforced).get(what)
     if by is not None:
         return BoundStatus(enforced=True, by=by)
-    words = _ADVISORY[what]
+    by_job = _ADVISORY[what]
     alone = is_alone(job.spec) and job.actual.gpu_share is None
     if what == "time" and alone:
-        words = _ALONE
+        by_job = _ALONE
     elif what == "time" and job.progress.gpu_ratio is not None:
-        words = _PACED
+        by_job = _PACED
     elif what == "memory" and alone and job.spec.container.gpu_memory_bytes is None:
-        words = _ALONE
-    return BoundStatus(enforced=False, by=words)
+        by_job = _ALONE
+    return BoundStatus(enforced=False, by=by_job)
 
 
 def _row(gpu: GpuView, on_it: list[JobView], holders: list[JobView]) -> GpuStatus:

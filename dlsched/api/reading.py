@@ -109,13 +109,13 @@ def _union(kinds: tuple[Any, ...]) -> _Reader:
     if len(others) == 1:
         read_other = _reader(others[0])
     else:
-        words = {get_args(get_type_hints(kind)["kind"])[0]: _reader(kind) for kind in others}
+        readers = {get_args(get_type_hints(kind)["kind"])[0]: _reader(kind) for kind in others}
 
         def read_other(value: Any) -> Any:
-            word = value.get("kind") if isinstance(value, Mapping) else None
-            if word not in words:
-                raise _Misfit(f"is {word!r:.40}, not one of {', '.join(words)}", "kind")
-            return words[word](value)
+            tag = value.get("kind") if isinstance(value, Mapping) else None
+            if tag not in readers:
+                raise _Misfit(f"is {tag!r:.40}, not one of {', '.join(readers)}", "kind")
+            return readers[tag](value)
 
     def read_union(value: Any) -> Any:
         return None if value is None and types.NoneType in kinds else read_other(value)

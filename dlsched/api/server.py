@@ -113,7 +113,7 @@ class ApiServer:
         )
         self._server = uvicorn.Server(self._config)
         self._ending = threading.Event()
-        self.trouble: str | None = None
+        self.problem: str | None = None
         """Why the API does not answer, in one line; None: it answers."""
         self._thread = threading.Thread(target=self._serve, name="api", daemon=True)
 
@@ -151,16 +151,16 @@ class ApiServer:
                 self._serve_again()
         except Exception:  # jobs go on without ps; the loop must not notice
             log.exception("the API has ended: ps, why and stop do not answer until a restart")
-            self.trouble = "the API has ended: a restart brings it back"
+            self.problem = "the API has ended: a restart brings it back"
 
     def _serve_again(self) -> None:
         try:
             self._listen_again()
         except DlschedError as error:
-            self.trouble = f"nobody can ask this daemon: {error}"
+            self.problem = f"no client can ask this daemon: {error}"
             self._ending.wait(AGAIN_S)
             return
-        self.trouble = None
+        self.problem = None
         log.warning(
             "the sockets in %s were gone, and have been made again", self.status_path.parent
         )

@@ -35,7 +35,7 @@ from dlsched.api.schema import (
     TiersStatus,
     TierStatus,
 )
-from dlsched.control.ledger.tiers import in_words
+from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.sketch import measured_s
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
@@ -234,7 +234,7 @@ def _tiers(job: JobView, now_s: float) -> TiersStatus | None:
         if reached is None:
             return None
         age_s = max(now_s - reached.at_s, 0.0)
-        text = in_words(target.metric, reached, tier, asked)
+        text = reached_text(target.metric, reached, tier, asked)
         return TierStatus(reached.value, reached.step, age_s, text)
 
     return TiersStatus(

@@ -13,7 +13,7 @@ from dlsched.api.schema import (
     NodeStatus,
 )
 from dlsched.config.yaml import Path as Place
-from dlsched.control.gpus.placement import is_model, kinds_in_words
+from dlsched.control.gpus.placement import is_model, kinds_text
 from dlsched.estimate.evaluations import reaches
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
 from dlsched.model.units import render_bytes, render_cores, render_seconds, shown
@@ -54,7 +54,7 @@ def _lacks_gpus(spec: JobSpec, gpus: list[GpuStatus]) -> Iterator[tuple[Place, s
 
 
 def _counted(gpus: list[GpuStatus]) -> str:
-    kinds = kinds_in_words((gpu.model, gpu.memory_bytes) for gpu in gpus)
+    kinds = kinds_text((gpu.model, gpu.memory_bytes) for gpu in gpus)
     return f": {kinds}" if kinds else ""
 
 

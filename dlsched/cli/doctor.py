@@ -101,7 +101,7 @@ def _policy(settings: Settings) -> Finding:
             f"{settings.policy} holds every service at its target by a ceiling: where requests do "
             "not wait for answers (open loops: web clients, cameras) they queue up without bound"
         )
-        remedy = "for such services policy adaptive in mode slo; `dlsched why JOB` tells which"
+        remedy = "for such services policy adaptive in mode slo; `dlsched why JOB` shows which"
         return Finding("policy", "warn", line, remedy)
     return Finding("policy", "ok", f"{settings.policy} loads")
 
@@ -118,9 +118,9 @@ def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
         settings.engine.timeout_s,
     )
     try:
-        seen = list(examine(engine))
-        yield from seen
-        works = all(finding.state != "fail" for finding in seen)
+        findings = list(examine(engine))
+        yield from findings
+        works = all(finding.state != "fail" for finding in findings)
         if not works:
             yield Finding("probe", "ok", "skipped: there is no engine to try it on")
         elif not probing:
@@ -143,21 +143,21 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
 
     yield from gpus.alarm(settings.state_dir)
     placement = placement_options(settings)
-    seen = gpus.poll(settings.gpus.device_folder)
-    yield from gpus.devices(seen, placement)
-    if not seen.devices:
+    reading = gpus.poll(settings.gpus.device_folder)
+    yield from gpus.devices(reading, placement)
+    if not reading.devices:
         return
     if works:
         with suppress(DlschedError):  # an unreachable engine was reported above
             info = engine.info()
             marks = ({INSTANCE: settings.instance}, {ENABLE: "true"})
             ours = {one["Id"] for labels in marks for one in engine.containers(labels)}
-            yield from gpus.foreign_users(seen, ours, placement)
-            yield gpus.access(seen, info, gpu_options(settings))
-            yield from gpus.user_namespaces(seen, info)
+            yield from gpus.foreign_users(reading, ours, placement)
+            yield gpus.access(reading, info, gpu_options(settings))
+            yield from gpus.user_namespaces(reading, info)
     yield gpus.mps(os.environ)
     with suppress(DlschedError):
-        yield from gpus.reached_by(int(options.daemon_of(settings).about()["pid"]), seen)
+        yield from gpus.reached_by(int(options.daemon_of(settings).about()["pid"]), reading)
 
 
 def _watch(folder: Path) -> Finding:

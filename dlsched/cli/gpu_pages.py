@@ -8,7 +8,7 @@ from dlsched.api.schema import ChangeStatus, GpuStatus, JobGpuStatus
 from dlsched.cli.layout import Cell, Column, Page
 from dlsched.model.units import render_bytes
 
-WIDE_COLUMNS = 110
+MODEL_COLUMNS = 110
 """The minimum page width that has a column for the GPU's model."""
 
 SHORT_CHARACTERS = 12
@@ -19,20 +19,20 @@ def show_gpus(gpus: Sequence[GpuStatus], page: Page) -> None:
     """Print the table of GPUs, if there are any."""
     if not gpus:
         return
-    wide = page.width >= WIDE_COLUMNS
+    model_shown = page.width >= MODEL_COLUMNS
     columns = [
         Column("GPU", right=True),
         Column("UUID", least=SHORT_CHARACTERS),
-        *([Column("MODEL", most=26)] if wide else []),
+        *([Column("MODEL", most=26)] if model_shown else []),
         Column("MEMORY", least=18),
         Column("BUSY", least=7),
-        Column("JOBS", fold=True),
+        Column("JOBS", wraps=True),
     ]
     rows = [
         [
             Cell(str(gpu.index)),
             Cell(short(gpu.uuid)),
-            *([Cell(gpu.model)] if wide else []),
+            *([Cell(gpu.model)] if model_shown else []),
             Cell(_memory(gpu)),
             _busy(gpu),
             Cell(_users(gpu)),
@@ -61,16 +61,16 @@ def _busy(gpu: GpuStatus) -> Cell:
 
 def _users(gpu: GpuStatus) -> str:
     """The jobs on it with their shares, and everything else that blocks it for other jobs."""
-    words = [f"{job.name} {_percent(job.share)}" for job in gpu.jobs]
-    words += [f"kept for {name}" for name in gpu.kept_for]
+    parts = [f"{job.name} {_percent(job.share)}" for job in gpu.jobs]
+    parts += [f"kept for {name}" for name in gpu.kept_for]
     if gpu.reserved:
-        words.append("reserved")
+        parts.append("reserved")
     if gpu.compute_mode != "default":
-        words.append(gpu.compute_mode)
+        parts.append(gpu.compute_mode)
     if count := gpu.foreign_processes:
         held = f" ({render_bytes(gpu.foreign_memory_bytes)})"
-        words.append(f"{count} foreign process{'es' if count > 1 else ''}{held}")
-    return ", ".join(words) or "-"
+        parts.append(f"{count} foreign process{'es' if count > 1 else ''}{held}")
+    return ", ".join(parts) or "-"
 
 
 # --------------------------------------------------------------------------- one job's GPUs
@@ -100,20 +100,20 @@ def in_full(gpu: JobGpuStatus | None) -> Iterator[tuple[str, str]]:
 
 
 def _holding(gpu: JobGpuStatus) -> str:
-    words = [", ".join(gpu.uuids) or f"none of {gpu.count} yet"]
+    parts = [", ".join(gpu.uuids) or f"none of {gpu.count} yet"]
     if gpu.floor_share < 1 or gpu.actual_share is not None:
-        words.append(_share(gpu))
+        parts.append(_share(gpu))
     elif gpu.uuids:
-        words.append("alone")
+        parts.append("alone")
     if gpu.used_ratio is not None:
-        words.append(f"{_percent(gpu.used_ratio)} used")
+        parts.append(f"{_percent(gpu.used_ratio)} used")
     if gpu.told_ratio is not None:
-        words.append(f"{_percent(gpu.told_ratio)} used as reported by the job")
+        parts.append(f"{_percent(gpu.told_ratio)} used as reported by the job")
     if gpu.memory_bytes is not None:
-        words.append(f"{render_bytes(gpu.memory_bytes)} in use")
+        parts.append(f"{render_bytes(gpu.memory_bytes)} in use")
     if gpu.lost is not None:
-        words.append(gpu.lost)
-    return "; ".join(words)
+        parts.append(gpu.lost)
+    return "; ".join(parts)
 
 
 def _share(gpu: JobGpuStatus) -> str:

@@ -9,9 +9,9 @@ from dlsched.cli.output import print_text
 
 
 @click.command("help", short_help="Show the help of a command, or of all.")
-@click.argument("words", metavar="[COMMAND]...", nargs=-1)
+@click.argument("names", metavar="[COMMAND]...", nargs=-1)
 @click.pass_context
-def help(ctx: click.Context, words: tuple[str, ...]) -> None:  # noqa: A001
+def help(ctx: click.Context, names: tuple[str, ...]) -> None:  # noqa: A001
     """Show the help of a command, or the list of all commands.
 
     \b
@@ -22,12 +22,12 @@ def help(ctx: click.Context, words: tuple[str, ...]) -> None:  # noqa: A001
     """
     above = ctx.parent
     assert above is not None
-    for word in words:
+    for name in names:
         if not isinstance(above.command, click.Group):
             raise click.UsageError(f"`{above.command_path}` has no commands of its own")
-        command = above.command.resolve_command(above, [word])[1]
+        command = above.command.resolve_command(above, [name])[1]
         assert command is not None
-        above = click.Context(command, parent=above, info_name=word)
+        above = click.Context(command, parent=above, info_name=name)
     print_text(above.get_help())
 
 

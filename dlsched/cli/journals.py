@@ -57,6 +57,6 @@ def _moment(when: str, option: str) -> int | datetime:
     return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
-def in_words(kept: range) -> str:
+def cycles_text(kept: range) -> str:
     """A range of cycles as text."""
     return f"cycles {kept.start} to {kept.stop - 1}" if kept else "none"

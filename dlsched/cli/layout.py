@@ -29,25 +29,26 @@ _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 class Cell:
     """Text in a table, on one line and safe to print, with a style such as `bold red`."""
 
-    words: str
+    text: str
     style: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "words", one_line(self.words))
+        object.__setattr__(self, "text", one_line(self.text))
 
 
 class Column(NamedTuple):
-    """Minimum and maximum width of a column. With `fold`, long text continues on the next line."""
+    """Minimum and maximum width of a column. With `wraps`, long text continues on the next line."""
 
     header: str
     least: int = 0
     most: int = 1000
     right: bool = False
-    fold: bool = False
+    wraps: bool = False
 
 
 class Page:
-    """Standard output, as wide as COLUMNS or the terminal. Honours NO_COLOR, FORCE_COLOR."""
+    """Standard output, as many columns as COLUMNS or the terminal has. Honours
+    NO_COLOR, FORCE_COLOR."""
 
     def __init__(self) -> None:
         terminal = sys.stdout.isatty()
@@ -57,14 +58,14 @@ class Page:
             capable or bool(os.environ.get("FORCE_COLOR"))
         )
 
-    def line(self, words: str, style: str = "", indent: int = 0) -> None:
+    def line(self, text: str, style: str = "", indent: int = 0) -> None:
         """Print text, wrapped and indented."""
-        for part in wrapped(one_line(words), self.width - indent):
+        for part in wrapped(one_line(text), self.width - indent):
             self._print(" " * indent + self._styled(part, style))
 
-    def note(self, label: str, words: str, style: str = "") -> None:
-        """Print `label: words` as an indented line."""
-        self.line(f"{label}: {words}", style, 2)
+    def note(self, label: str, text: str, style: str = "") -> None:
+        """Print `label: text` as an indented line."""
+        self.line(f"{label}: {text}", style, 2)
 
     def room(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
         """The width that such a table leaves free; negative: it does not fit."""
@@ -88,43 +89,43 @@ class Page:
         widths: Sequence[int],
     ) -> str:
         padded = []
-        for words, cell, column, width in zip(parts, row, columns, widths, strict=True):
-            room, styled = " " * (width - columns_of(words)), self._styled(words, cell.style)
+        for text, cell, column, width in zip(parts, row, columns, widths, strict=True):
+            room, styled = " " * (width - columns_of(text)), self._styled(text, cell.style)
             padded.append(room + styled if column.right else styled + room)
         return GAP.join(padded).rstrip()
 
-    def _styled(self, words: str, style: str) -> str:
-        if not (self._colour and style and words):
-            return words
-        return f"\x1b[{';'.join(str(_CODES[one]) for one in style.split())}m{words}\x1b[0m"
+    def _styled(self, text: str, style: str) -> str:
+        if not (self._colour and style and text):
+            return text
+        return f"\x1b[{';'.join(str(_CODES[one]) for one in style.split())}m{text}\x1b[0m"
 
     def _print(self, line: str) -> None:
         click.echo(line, color=self._colour or None)
 
 
-def columns_of(words: str) -> int:
+def columns_of(text: str) -> int:
     """The number of terminal columns of a text."""
-    if words.isascii():
-        return len(words)
-    return sum(_character_columns(one) for one in words)
+    if text.isascii():
+        return len(text)
+    return sum(_character_columns(one) for one in text)
 
 
-def cropped(words: str, width: int) -> str:
+def cropped(text: str, width: int) -> str:
     """The text, cut off with an ellipsis if it is wider."""
-    return words if columns_of(words) <= width else _beginning(words, max(width - 1, 0)) + "…"
+    return text if columns_of(text) <= width else _beginning(text, max(width - 1, 0)) + "…"
 
 
-def wrapped(words: str, width: int) -> Iterator[str]:
+def wrapped(text: str, width: int) -> Iterator[str]:
     """The text in lines of at most that width, broken at spaces if possible."""
     width = max(width, 2)
-    while columns_of(words) > width:
-        fits = _beginning(words, width)
-        at = len(fits) if words[len(fits)] == " " else fits.rfind(" ")
+    while columns_of(text) > width:
+        fits = _beginning(text, width)
+        at = len(fits) if text[len(fits)] == " " else fits.rfind(" ")
         if at <= 0:
             at = len(fits)
-        yield words[:at].rstrip()
-        words = words[at:].lstrip()
-    yield words
+        yield text[:at].rstrip()
+        text = text[at:].lstrip()
+    yield text
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[int]:
@@ -132,7 +133,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> list[i
         max(
             column.least,
             len(column.header),
-            min(column.most, max((columns_of(row[index].words) for row in rows), default=0)),
+            min(column.most, max((columns_of(row[index].text) for row in rows), default=0)),
         )
         for index, column in enumerate(columns)
     ]
@@ -142,20 +143,20 @@ def _lines(
     row: Sequence[Cell], columns: Sequence[Column], widths: Sequence[int]
 ) -> Iterator[list[str]]:
     parts = [
-        list(wrapped(cell.words, width)) if column.fold else [cropped(cell.words, width)]
+        list(wrapped(cell.text, width)) if column.wraps else [cropped(cell.text, width)]
         for cell, column, width in zip(row, columns, widths, strict=True)
     ]
     for number in range(max(len(one) for one in parts)):
         yield [one[number] if number < len(one) else "" for one in parts]
 
 
-def _beginning(words: str, width: int) -> str:
+def _beginning(text: str, width: int) -> str:
     taken = 0
-    for index, one in enumerate(words):
+    for index, one in enumerate(text):
         taken += _character_columns(one)
         if taken > width:
-            return words[:index]
-    return words
+            return text[:index]
+    return text
 
 
 def _character_columns(one: str) -> int:

@@ -88,7 +88,7 @@ def _show_table(jobs: Sequence[JobStatus], page: Page) -> None:
             if reason:
                 page.note(job.name, reason, "dim")
         return
-    columns.append(Column("REASON", fold=True))
+    columns.append(Column("REASON", wraps=True))
     page.table(columns, [[*row, Cell(reason)] for row, reason in zip(rows, reasons, strict=True)])
 
 
@@ -162,7 +162,7 @@ def _cpu(job: JobStatus) -> Cell:
 
 
 def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
-    words = [
+    parts = [
         "adopted" if job.source == "container" else "",
         delivered(job),
         job.reason,
@@ -173,13 +173,13 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
     ]
     target = job.target
     if job.state == "running" and target is not None and target.kind == "latency":
-        words.append(None if job.blind else _missing_reports(job))
+        parts.append(None if job.blind else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
-            words.append(f"a request has waited {render_seconds(job.oldest_s)}")
+            parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
     for count, what in ((job.sidecar.bad_lines, "bad line"), (job.errors, "error")):
         if count:
-            words.append(f"{count} {what}{'' if count == 1 else 's'}")
-    return "; ".join(word for word in words if word)
+            parts.append(f"{count} {what}{'' if count == 1 else 's'}")
+    return "; ".join(part for part in parts if part)
 
 
 def blindness(job: JobStatus) -> str | None:

@@ -51,9 +51,9 @@ def _parameters(name: str) -> list[dict[str, Any]]:
         cls: type[Any] = load(name).Parameters
     except PolicyError:
         return []  # its summary says that it cannot be loaded
-    words = _field_docstrings(cls)
+    docstrings = _field_docstrings(cls)
     return [
-        {"name": field.name, "default": field.default, "help": words.get(field.name, "")}
+        {"name": field.name, "default": field.default, "help": docstrings.get(field.name, "")}
         for field in dataclasses.fields(cls)
     ]
 

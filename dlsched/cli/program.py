@@ -77,9 +77,9 @@ class Program(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command and its arguments, including options given before it."""
-        word = args[0]
-        if self.get_command(ctx, word) is None and not word.startswith("-"):
-            raise click.UsageError(f"no command {word[:40]!r}; {hint(word)}", ctx)
+        typed = args[0]
+        if self.get_command(ctx, typed) is None and not typed.startswith("-"):
+            raise click.UsageError(f"no command {typed[:40]!r}; {hint(typed)}", ctx)
         name, command, rest = super().resolve_command(ctx, args)
         for parameter in self.params:
             value = ctx.params.get(parameter.name or "")
@@ -115,12 +115,12 @@ class Program(click.Group):
             ctx.exit(FAILURE)
 
 
-def hint(word: str) -> str:
+def hint(name: str) -> str:
     """A suggestion for an unknown command; never one that changes anything."""
-    known = _ELSEWHERE.get(word.lower())
+    known = _ELSEWHERE.get(name.lower())
     if known is not None:
         return known
     from difflib import get_close_matches
 
-    near = get_close_matches(word.lower(), _SUGGESTED, n=1)
+    near = get_close_matches(name.lower(), _SUGGESTED, n=1)
     return f"did you mean {near[0]!r}?" if near else "`dlsched help` lists the commands"

@@ -74,11 +74,11 @@ def replay(
     settings = options.settings(config, {"dead_band": dead_band, "cooldown": cooldown})
     again = replaying.Replay(named, GuardOptions(settings.dead_band_ratio, settings.cooldown_s))
     news = replaying.News()
-    trouble: str | None = None
+    failure: str | None = None
     senseless: str | None = None
 
     def rows(reports: Iterator[CycleReport]) -> Iterator[ReplayRow]:
-        nonlocal trouble, senseless
+        nonlocal failure, senseless
         for report in reports:
             try:
                 would, found = again.take(report)
@@ -87,7 +87,7 @@ def replay(
                 what = f"{journal}: cycle {cycle} has inconsistent numbers: {error}"
                 senseless = senseless or what
                 continue
-            trouble = would.trouble or trouble
+            failure = would.trouble or failure
             for row in found:
                 if job in (None, row.job) and (news.differs(row) or not changes_only):
                     yield row
@@ -97,12 +97,12 @@ def replay(
         show = _show_json if output == "json" else _show_table
         show(rows(reader.reports(*within)), again, policy, job)
         kept = reader.cycles()
-    if trouble is not None:
-        say(f"failed {again.failures} times, the last: {trouble}")
+    if failure is not None:
+        say(f"failed {again.failures} times, the last: {failure}")
     if (unread := reader.problem or senseless) is not None:
         say(f"error: {unread}; only what could be read is shown")
     elif not again.cycles:
-        say(f"error: {journal}: no cycle in that range; it holds {journals.in_words(kept)}")
+        say(f"error: {journal}: no cycle in that range; it holds {journals.cycles_text(kept)}")
     elif job is not None and job not in again.jobs:
         known = one_line(", ".join(sorted(again.jobs)))
         say(f"error: no job {job!r} ran in these cycles; known are {known}")

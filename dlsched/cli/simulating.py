@@ -122,7 +122,7 @@ def _metrics_table(rows: Sequence[Row]) -> str:
             for of in ("value", "of_optimum", "of_plain")
         )
         lines.append((metric, policy, value, of_optimum, of_plain))
-    return _aligned(lines, words=2)
+    return _aligned(lines, left=2)
 
 
 def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
@@ -133,7 +133,7 @@ def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
         parts = ("tier1_s", "tier2_s", "completion_s", "satisfied_ratio", "met_ratio")
         means = (_mean([getattr(job, part) for job in jobs]) for part in parts)
         lines.append((jobs[0].name, jobs[0].kind, *means))
-    return _aligned(lines, words=2)
+    return _aligned(lines, left=2)
 
 
 def _mean(values: Sequence[float | None]) -> str:
@@ -146,12 +146,12 @@ def _number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-def _aligned(lines: Sequence[Sequence[str]], words: int) -> str:
-    """Aligned columns: the first `words` to the left, numbers to the right."""
+def _aligned(lines: Sequence[Sequence[str]], left: int) -> str:
+    """Aligned columns: the first `left` to the left, numbers to the right."""
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if column < words else cell.rjust(width)
+            cell.ljust(width) if column < left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines

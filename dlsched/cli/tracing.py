@@ -27,7 +27,7 @@ def trace() -> None:
 
 
 @trace.command("format", short_help="Show the format of a trace.")
-def tell_format() -> None:
+def show_format() -> None:
     """Show the format of a trace by a commented example with every key."""
     from dlsched.simulation import trace as package
 
@@ -205,7 +205,7 @@ def record(journal: Path, first: str | None, last: str | None, name: str) -> Non
         try:
             found = recorded(reader.reports(begin, end), name)
         except NothingRecorded as error:
-            kept = f"the journal holds {journals.in_words(reader.cycles())}"
+            kept = f"the journal holds {journals.cycles_text(reader.cycles())}"
             say(one_line(f"error: {reader.problem or f'{journal}: {error}; {kept}'}"))
             raise SystemExit(FAILURE) from None
     for remark in found.remarks:

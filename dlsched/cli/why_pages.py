@@ -27,8 +27,8 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
         page.line(f"{name}: no longer there; this is its history", "bold")
     else:
         page.line(_headline(job), "bold")
-        for label, words in in_full(job.gpu):
-            page.note(label, words)
+        for label, text in in_full(job.gpu):
+            page.note(label, text)
     # A job's event in a cycle is printed before the actions of that cycle.
     history = [(event.cycle, _event(event)) for event in reversed(answer.events)]
     history += [(change.cycle, _change(change)) for change in reversed(answer.changes)]
@@ -53,7 +53,7 @@ def _headline(job: JobStatus) -> str:
         parts.append(f"target {job.target.text}")
     if job.ratio is not None and job.measured_s is not None:
         measured = f"measured {render_seconds(job.measured_s)} over {job.requests} requests"
-        parts.append(f"{measured}: {result(job).words}")
+        parts.append(f"{measured}: {result(job).text}")
     if reached := delivered(job):
         parts.append(reached)
     return ", ".join(parts)
@@ -67,8 +67,8 @@ def _change(change: ChangeStatus) -> list[_Row]:
     elif change.kind != "start":
         cores = ""
     gpus = ", ".join(short(uuid) for uuid in change.gpus.split(",") if uuid)
-    words = (change.wall_time, change.kind, cores, share_change(change), gpus, change.status)
-    lines = [(GAP.join(word for word in words if word), "", 2)]
+    cells = (change.wall_time, change.kind, cores, share_change(change), gpus, change.status)
+    lines = [(GAP.join(cell for cell in cells if cell), "", 2)]
     for label, sentence in (
         ("", change.why),
         ("guard: ", change.guard),
@@ -80,9 +80,9 @@ def _change(change: ChangeStatus) -> list[_Row]:
 
 
 def _event(event: EventStatus) -> list[_Row]:
-    words = f"{event.before} -> {event.after}" if event.kind == "state" else event.kind
+    what = f"{event.before} -> {event.after}" if event.kind == "state" else event.kind
     reason = f": {event.reason}" if event.reason else ""
-    return [(f"{event.wall_time}{GAP}{words}{reason}", "", 2)]
+    return [(f"{event.wall_time}{GAP}{what}{reason}", "", 2)]
 
 
 def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
@@ -106,16 +106,16 @@ def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
 
 def _would(shadow: ShadowStatus) -> str:
     """The limits that the shadow policy would set, and why. None of it is applied."""
-    limits, words = shadow.limits, []
+    limits, parts = shadow.limits, []
     if limits is not None:
         because = f" because {shadow.why}" if shadow.why else ""
         share = f" and a GPU share of {limits.gpu_share:g}" if limits.gpu_share else ""
-        words.append(f"would give {_ceiling(limits.cpu_cores)}{share}{because}")
+        parts.append(f"would give {_ceiling(limits.cpu_cores)}{share}{because}")
         if shadow.guard:
-            words.append(f"guard: {shadow.guard}")
+            parts.append(f"guard: {shadow.guard}")
     if shadow.trouble:
-        words.append(shadow.trouble)
-    return "; ".join(words) or "would give nothing: the job does not run"
+        parts.append(shadow.trouble)
+    return "; ".join(parts) or "would give nothing: the job does not run"
 
 
 def _ceiling(cores: float | None) -> str:

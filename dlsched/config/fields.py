@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """Annotation of a field: how its value is read, and what editors are told of it."""
+    """Annotation of a field: how its value is read, and what editors know of it."""
 
     read: Callable[[object], object]
     schema: dict[str, Any]
@@ -98,12 +98,12 @@ def text(pattern: str = "", meant: str = "text", *, most: int = 4096) -> Reader:
     compiled = re.compile(pattern or r".*", re.DOTALL | re.ASCII)
 
     def read(value: object) -> str:
-        words = as_text(value)
-        if len(words) > most:
-            raise ValueError(f"{shown(words)} has {len(words)} characters, at most {most}")
-        if not compiled.fullmatch(words):
-            raise ValueError(f"{shown(words)} is not {meant}")
-        return words
+        written = as_text(value)
+        if len(written) > most:
+            raise ValueError(f"{shown(written)} has {len(written)} characters, at most {most}")
+        if not compiled.fullmatch(written):
+            raise ValueError(f"{shown(written)} is not {meant}")
+        return written
 
     schema: dict[str, Any] = {"type": ["string", "number"], "maxLength": most}
     if pattern:
@@ -111,15 +111,15 @@ def text(pattern: str = "", meant: str = "text", *, most: int = 4096) -> Reader:
     return Reader(read, schema)
 
 
-def choice(*words: str) -> Reader:
+def choice(*names: str) -> Reader:
     """One of these words."""
 
     def read(value: object) -> str:
-        if not isinstance(value, str) or value not in words:
-            raise ValueError(f"{kind(value)} is not one of {', '.join(words)}")
+        if not isinstance(value, str) or value not in names:
+            raise ValueError(f"{kind(value)} is not one of {', '.join(names)}")
         return value
 
-    return Reader(read, {"type": "string", "enum": list(words)})
+    return Reader(read, {"type": "string", "enum": list(names)})
 
 
 def number(low: float, high: float, *, above: bool = False) -> Reader:
@@ -195,7 +195,7 @@ def as_text(value: object) -> str:
 
 
 def kind(value: object) -> str:
-    """What a value is, in words."""
+    """What a value is, as text."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -227,7 +227,7 @@ def validate(
 ) -> T:
     """The document as that type; raises `wrong` with every problem, in the order of the file.
 
-    Past `PROBLEMS_MAX` it only tells that there is more.
+    Past `PROBLEMS_MAX` it only says that there is more.
 
     `known` names the keys that may stand in the mapping at a path, to suggest one; `elsewhere`
     what to write instead of keys at the top that other programs know. Unless `null_ok`, a key
@@ -254,11 +254,11 @@ def validate(
                 problems.append(document.problem(place, what, at_key=at_key))
     problems.sort(key=lambda problem: (problem.line, problem.column))
     if problems or parsed is None:
-        told = tuple(dict.fromkeys(problems))
-        if len(told) > PROBLEMS_MAX:
-            rest = document.problem((), "there is more wrong than can be told at once")
-            told = (*told[:PROBLEMS_MAX], rest)
-        raise wrong(told)
+        shown_problems = tuple(dict.fromkeys(problems))
+        if len(shown_problems) > PROBLEMS_MAX:
+            rest = document.problem((), "there are more problems than are listed")
+            shown_problems = (*shown_problems[:PROBLEMS_MAX], rest)
+        raise wrong(shown_problems)
     return parsed
 
 

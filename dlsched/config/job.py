@@ -72,7 +72,7 @@ def parse_spec(
     """The job that the text describes.
 
     `read_file` gives the text of an env_file by its name as written (`env_file_reader` makes one);
-    `refusals` tells where the job asks for what its owner may not have. Raises SpecError with all
+    `refusals` finds where the job asks for what its owner may not have. Raises SpecError with all
     problems, in the order of the file.
     """
     source = load_document(text, file, meanings=_COMPOSES)
@@ -132,10 +132,10 @@ class _Crossing:
         self.problems: list[Problem] = []
 
     def add(self, path: Place, what: str) -> None:
-        """Past `PROBLEMS_MAX` it only tells that there is more."""
+        """Past `PROBLEMS_MAX` it only says that there is more."""
         if len(self.problems) == PROBLEMS_MAX:
             self.problems.append(
-                self._source.problem((), "there is more wrong than can be told at once")
+                self._source.problem((), "there are more problems than are listed")
             )
         elif len(self.problems) < PROBLEMS_MAX:
             self.problems.append(self._source.problem(path, what))
@@ -236,18 +236,18 @@ def _pairs(given: Pairs | None, key: str, finding: _Crossing) -> tuple[tuple[str
 def _refuse_twice(
     entries: tuple[str, ...], key: str, target: Callable[[str], str], finding: _Crossing
 ) -> None:
-    seen: dict[str, int] = {}
+    index_of: dict[str, int] = {}
     for index, entry in enumerate(entries):
         path = target(entry).rstrip("/")
-        if path in seen:
-            what = f"the target {shown(path)} is already that of {key}[{seen[path]}]"
+        if path in index_of:
+            what = f"the target {shown(path)} is already that of {key}[{index_of[path]}]"
             finding.add((key, index), what)
-        seen.setdefault(path, index)
+        index_of.setdefault(path, index)
 
 
-def restart_of(words: str) -> Restart:
-    """The restart policy of these checked words, such as `on-failure:3`."""
-    name, _, retries = words.partition(":")
+def restart_of(text: str) -> Restart:
+    """The restart policy of this checked text, such as `on-failure:3`."""
+    name, _, retries = text.partition(":")
     known = cast(Literal["no", "always", "unless-stopped", "on-failure"], name)
     return Restart(known, int(retries or 0))
 
@@ -319,10 +319,10 @@ def _digest(value: object) -> str:
 def _canonical(value: Any) -> Any:
     if is_dataclass(value):
         return {type(value).__name__: {
-            item.name: told
+            item.name: plain
             for item in fields(value)
             if item.metadata.get("digest", True)
-            and (told := _canonical(getattr(value, item.name))) != _canonical(item.default)
+            and (plain := _canonical(getattr(value, item.name))) != _canonical(item.default)
         }}  # fmt: skip
     if isinstance(value, tuple):
         return [_canonical(part) for part in value]

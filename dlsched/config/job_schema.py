@@ -21,6 +21,7 @@ from dlsched.config.job_values import (  # fmt: skip
     GPU_SHARE_MIN,
     AbsolutePath,
     Capability,
+    CatchableSignal,
     Command,
     Cores,
     EnvFiles,
@@ -38,10 +39,9 @@ from dlsched.config.job_values import (  # fmt: skip
     Network,
     Port,
     Quantile,
-    RestartWords,
+    RestartPolicy,
     Seconds,
     Signal,
-    TellingSignal,
     Text,
     Tmpfs,
     User,
@@ -64,7 +64,7 @@ _RISES = {
     **dict.fromkeys(("accuracy", "acc", "auc", "auroc", "bleu", "f1", "recall"), True),
     **dict.fromkeys(("loss", "perplexity", "mae", "mse", "rmse", "wer"), False),
 }
-"""Metrics whose direction nobody doubts, by the last word of their names: a swapped pair of values
+"""Metrics whose direction is clear, by the last word of their names: a swapped pair of values
 shows."""
 _ACCURACY_MAX = 100.0
 """In per cent; a ratio goes to 1."""
@@ -193,7 +193,7 @@ class StopKeys(Keys):
 class CheckpointKeys(Keys):
     """What asks a job to save itself, how long it may take, and where it saves."""
 
-    signal: TellingSignal = Field(description="What asks the job to save itself.")
+    signal: CatchableSignal = Field(description="What asks the job to save itself.")
     timeout: Annotated[float, seconds(1.0, GRACE_MAX_S)] = Field(
         60.0, description="How long saving may take, 1s to 1h (default 60s)."
     )
@@ -220,7 +220,7 @@ class HealthcheckKeys(Keys):
     """Compose's healthcheck."""
 
     test: HealthTest | None = Field(
-        None, description="CMD or CMD-SHELL and its words, or one shell line."
+        None, description="CMD or CMD-SHELL and its arguments, or one shell line."
     )
     interval: Seconds | None = None
     timeout: Seconds | None = None
@@ -274,7 +274,7 @@ class JobKeys(Keys):
     volumes: tuple[Volume, ...] = Field(
         (), description="source:target[:mode]; the source is an absolute path or a volume's name."
     )
-    restart: RestartWords = Field(
+    restart: RestartPolicy = Field(
         "no", description="no (default), always, unless-stopped or on-failure[:N]."
     )
     cpus: CpusKeys | None = Field(None, description="Floor and ceiling in cores.")
@@ -346,7 +346,7 @@ class _WithoutNull(GenerateJsonSchema):
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of a job file, for editors: at least as wide as the checks."""
+    """JSON Schema (draft 2020-12) of a job file, for editors; it is no stricter than the checks."""
     schema = JobKeys.model_json_schema(schema_generator=_WithoutNull)
     for key in ("command", "entrypoint"):
         schema["properties"][key]["anyOf"].append({"type": "null"})

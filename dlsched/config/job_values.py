@@ -49,21 +49,21 @@ _LINE_CHARACTERS = 16_384
 
 
 def _image(value: object) -> str:
-    words = as_text(value)
-    if len(words) > 512 or not re.fullmatch(_IMAGE, words):
-        raise ValueError(f"{shown(words)} is not an image such as registry:5000/team/name:tag")
-    return words
+    written = as_text(value)
+    if len(written) > 512 or not re.fullmatch(_IMAGE, written):
+        raise ValueError(f"{shown(written)} is not an image such as registry:5000/team/name:tag")
+    return written
 
 
 def _signal(value: object) -> str:
-    words = as_text(value)
-    name = words if words.startswith("SIG") else f"SIG{words}"
+    written = as_text(value)
+    name = written if written.startswith("SIG") else f"SIG{written}"
     if name not in signal.Signals.__members__:
-        raise ValueError(f"{shown(words)} is not a signal such as SIGTERM or SIGUSR1")
+        raise ValueError(f"{shown(written)} is not a signal such as SIGTERM or SIGUSR1")
     return name
 
 
-def _telling_signal(value: object) -> str:
+def _catchable_signal(value: object) -> str:
     name = _signal(value)
     if name in ("SIGKILL", "SIGSTOP"):
         raise ValueError(f"{name} cannot be caught: a job could not save itself")
@@ -71,10 +71,10 @@ def _telling_signal(value: object) -> str:
 
 
 def _absolute(value: object) -> str:
-    words = as_text(value)
-    if not words.startswith("/") or ".." in words.split("/") or len(words) > 4096:
-        raise ValueError(f"{shown(words)} is not an absolute path without ..")
-    return words
+    written = as_text(value)
+    if not written.startswith("/") or ".." in written.split("/") or len(written) > 4096:
+        raise ValueError(f"{shown(written)} is not an absolute path without ..")
+    return written
 
 
 def _target_path(path: str) -> str:
@@ -87,10 +87,10 @@ def _target_path(path: str) -> str:
 
 
 def _volume(value: object) -> str:
-    words = as_text(value)
-    parts = words.split(":")
+    written = as_text(value)
+    parts = written.split(":")
     if len(parts) not in (2, 3):
-        raise ValueError(f"{shown(words)} is not source:target or source:target:mode")
+        raise ValueError(f"{shown(written)} is not source:target or source:target:mode")
     if not parts[0].startswith("/") and not _VOLUME_NAME.fullmatch(parts[0]):
         raise ValueError(f"the source {shown(parts[0])} is neither an absolute path nor a name")
     if ".." in parts[0].split("/"):
@@ -99,25 +99,25 @@ def _volume(value: object) -> str:
     for mode in parts[2].split(",") if len(parts) == 3 else ():
         if mode not in _VOLUME_MODES:
             raise ValueError(f"the mode {shown(mode)} is not one of ro, rw, z, Z, nocopy, ...")
-    return words
+    return written
 
 
 def _tmpfs(value: object) -> str:
-    words = as_text(value)
-    _target_path(words.partition(":")[0])
-    return words
+    written = as_text(value)
+    _target_path(written.partition(":")[0])
+    return written
 
 
 def _port(value: object) -> str:
-    words = as_text(value)
-    match = _PORT.fullmatch(words)
+    written = as_text(value)
+    match = _PORT.fullmatch(written)
     if match is None:
-        hint = " (one port an entry, no ranges)" if "-" in words else ""
-        raise ValueError(f"{shown(words)} is not [[address:]port:]port[/tcp|udp]{hint}")
+        hint = " (one port an entry, no ranges)" if "-" in written else ""
+        raise ValueError(f"{shown(written)} is not [[address:]port:]port[/tcp|udp]{hint}")
     for port in (match[1] or "1", match[2]):
         if not 1 <= int(port) <= 65535:
             raise ValueError(f"the port {port} is out of bounds: 1 to 65535")
-    return words
+    return written
 
 
 def _restart(value: object) -> str:
@@ -127,13 +127,13 @@ def _restart(value: object) -> str:
 
 
 def quantile_of(value: object) -> float | None:
-    """Of words such as `p95`, 0.95, or None of `mean`; ValueError in one line."""
-    words = as_text(value)
-    if words == "mean":
+    """Of text such as `p95`, 0.95, or None of `mean`; ValueError in one line."""
+    written = as_text(value)
+    if written == "mean":
         return None
-    match = re.fullmatch(r"p([0-9]{2}(?:\.[0-9])?)", words)
+    match = re.fullmatch(r"p([0-9]{2}(?:\.[0-9])?)", written)
     if match is None or not 50 <= float(match[1]) <= 99.9:
-        raise ValueError(f"{shown(words)} is neither mean nor a quantile from p50 to p99.9")
+        raise ValueError(f"{shown(written)} is neither mean nor a quantile from p50 to p99.9")
     return round(float(match[1]) / 100, 3)
 
 
@@ -153,12 +153,12 @@ def _pairs(reserved: str) -> Any:
         return key
 
     def read_pair(value: object) -> str:
-        words = as_text(value)
-        key, equals, _ = words.partition("=")
+        written = as_text(value)
+        key, equals, _ = written.partition("=")
         if not equals or not key or key != key.strip() or len(key) > _KEY_CHARACTERS:
-            raise ValueError(f"{shown(words)} is not KEY=VALUE")
+            raise ValueError(f"{shown(written)} is not KEY=VALUE")
         _check_free(key, reserved)
-        return words
+        return written
 
     key = Annotated[str, Reader(read_key, {"type": "string"})]
     pair = Annotated[str, Reader(read_pair, {"type": "string", "pattern": "^[^=]+="})]
@@ -169,25 +169,25 @@ def _pairs(reserved: str) -> Any:
 
 
 def _extra_host(value: object) -> str:
-    words = as_text(value).replace("=", ":", 1)
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+:(?:host-gateway|[0-9a-fA-F.:\[\]]{2,41})", words):
-        raise ValueError(f"{shown(words)} is not host:address")
-    return words
+    written = as_text(value).replace("=", ":", 1)
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+:(?:host-gateway|[0-9a-fA-F.:\[\]]{2,41})", written):
+        raise ValueError(f"{shown(written)} is not host:address")
+    return written
 
 
 def _metric(value: object) -> str:
-    words = as_text(value)
-    if words in _RESERVED_METRICS or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}", words):
+    written = as_text(value)
+    if written in _RESERVED_METRICS or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]{0,63}", written):
         taken = ", ".join(sorted(_RESERVED_METRICS))
-        raise ValueError(f"{shown(words)} is not a metric's name (and none of {taken})")
-    return words
+        raise ValueError(f"{shown(written)} is not a metric's name (and none of {taken})")
+    return written
 
 
-def _shell_line(words: str) -> list[str]:
-    return ["CMD-SHELL", words]
+def _shell_line(written: str) -> list[str]:
+    return ["CMD-SHELL", written]
 
 
-def _words(line: str) -> list[str]:
+def _split(line: str) -> list[str]:
     if len(line) > _LINE_CHARACTERS:
         raise ValueError(f"{shown(line)} has {len(line)} characters, at most {_LINE_CHARACTERS}")
     try:
@@ -196,8 +196,8 @@ def _words(line: str) -> list[str]:
         raise ValueError(f"{shown(line)} cannot be split as a shell would: {error}") from None
 
 
-def _alone(word: str) -> list[str]:
-    return [word]
+def _alone(entry: str) -> list[str]:
+    return [entry]
 
 
 def _form(value: object) -> str:
@@ -214,14 +214,14 @@ ExtraHosts = Annotated[
     Discriminator(_form),
 ]
 Image = Annotated[str, Reader(_image, {"type": "string"})]
-Command = Annotated[tuple[Text, ...], Listed(_words)]
+Command = Annotated[tuple[Text, ...], Listed(_split)]
 EnvFiles = Annotated[tuple[Text, ...], Field(max_length=8), Listed(_alone)]
 HealthTest = Annotated[tuple[Text, ...], Listed(_shell_line)]
 Volume = Annotated[str, Reader(_volume, {"type": "string"})]
 Tmpfs = Annotated[tuple[Annotated[str, Reader(_tmpfs, {"type": "string"})], ...], Listed(_alone)]
 Port = Annotated[str, Reader(_port, {"type": ["string", "integer"]})]
 AbsolutePath = Annotated[str, Reader(_absolute, {"type": "string", "pattern": "^/"})]
-RestartWords = Annotated[
+RestartPolicy = Annotated[
     str, Reader(_restart, {"type": ["string", "boolean"], "pattern": f"^({_RESTART})$"})
 ]
 """To some editors `no` is the boolean false."""
@@ -234,7 +234,7 @@ Quantile = Annotated[
 ]
 Metric = Annotated[str, Reader(_metric, {"type": "string"})]
 Signal = Annotated[str, Reader(_signal, {"type": "string", "examples": ["SIGTERM", "SIGINT"]})]
-TellingSignal = Annotated[str, Reader(_telling_signal, {"type": "string"})]
+CatchableSignal = Annotated[str, Reader(_catchable_signal, {"type": "string"})]
 Cores = Annotated[float, number(CORES_MIN, CORES_MAX)]
 Weight = Annotated[float, number(0, 1000, above=True)]
 Seconds = Annotated[float, seconds(0.001)]

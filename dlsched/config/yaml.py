@@ -101,7 +101,7 @@ class Document:
     keys: dict[Path, Mark] = field(default_factory=dict)
     values: dict[Path, Mark] = field(default_factory=dict)
     spoiled: frozenset[Path] = frozenset()
-    """Where the problems are: nobody needs to hear of the same place twice."""
+    """Where the problems are: the same place is reported once."""
     empty: frozenset[Path] = frozenset()
     """Where null stands, written out or not."""
     origins: Mapping[Path, str] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from dlsched.model.alarms import AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Answer
 from dlsched.model.errors import PolicyError
-from dlsched.model.forecast import Standings, in_full, turned
+from dlsched.model.forecast import TargetStates, in_full, turned
 from dlsched.model.state import Snapshot
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class CycleLog:
         """By kind of action and job, the last failure."""
         self._alarms: Mapping[tuple[str, AlarmKey], Mapping[str, str]] = {}
         """By source and key, the logged texts while it is raised, by the text without numbers."""
-        self._standings: Mapping[str, Standings] = {}
+        self._target_states: Mapping[str, TargetStates] = {}
 
     def answer(self, answer: Answer) -> None:
         """Log the policy's failure in this cycle."""
@@ -68,16 +68,16 @@ class CycleLog:
                 for text in before.values():
                     log.info("over: %s", text)
         self._alarms = alarms
-        self._standings = _log_turns(report, self._standings)
+        self._target_states = _log_turns(report, self._target_states)
 
 
-def _log_turns(report: CycleReport, before: Mapping[str, Standings]) -> dict[str, Standings]:
+def _log_turns(report: CycleReport, before: Mapping[str, TargetStates]) -> dict[str, TargetStates]:
     """Log targets that went out of reach or came back; returns the new states."""
-    after: dict[str, Standings] = {}
+    after: dict[str, TargetStates] = {}
     for name, outlooks in report.outlooks.items():
         after[name], turns = turned(outlooks, before.get(name, ()), report.snapshot.now_s)
-        for word, outlook in turns:
-            level = logging.INFO if word == "possible" else logging.WARNING
-            words = in_full(outlook, report.snapshot.now_s)
-            log.log(level, "%s: its target (%s) is %s: %s", name, outlook.tier, word, words)
+        for reach, outlook in turns:
+            level = logging.INFO if reach == "possible" else logging.WARNING
+            text = in_full(outlook, report.snapshot.now_s)
+            log.log(level, "%s: its target (%s) is %s: %s", name, outlook.tier, reach, text)
     return after

@@ -162,9 +162,9 @@ class ShadowDecider:
         if answer.decision is not None:
             self._desired = approved.limits
         failure = answer.failure
-        trouble = None if failure is None else failure.text
+        problem = None if failure is None else failure.text
         if failure is not None and failure.final:
-            trouble = f"no longer asked: {failure.text}"
+            problem = f"no longer asked: {failure.text}"
         return (
             Shadow(
                 policy=answer.policy,
@@ -172,7 +172,7 @@ class ShadowDecider:
                 limits=approved.limits,
                 why=answer.why,
                 guarded=approved.notes,
-                trouble=trouble,
+                trouble=problem,
             ),
             answer,
         )

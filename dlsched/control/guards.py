@@ -91,20 +91,20 @@ def _gpu_shares(
     GPUs gets the smallest share that any of them allows. Exclusive GPUs are not divided."""
     snapshot, decision = state.snapshot, answer.decision or Decision()
     decided = {name: limits.gpu_share for name, limits in decision.limits.items()}
-    steady = replace(options, ceilings_of=lambda _: None)
+    share_options = replace(options, ceilings_of=lambda _: None)
     shares: dict[str, float] = {}
     for uuid in shared_gpus(snapshot):
-        seen, said = as_node(snapshot, uuid), dict[str, str]()
+        node, said = as_node(snapshot, uuid), dict[str, str]()
         kept = steadied(
-            seen,
-            {job.name: decided[job.name] for job in seen.jobs if job.name in decided},
-            steady,
+            node,
+            {job.name: decided[job.name] for job in node.jobs if job.name in decided},
+            share_options,
             said,
             reserves=True,
             heeds_progress=answer.rules.heeds_progress,
             starts=starts_on(uuid, state.starts, state.placements),
         )
-        for job in seen.running:
+        for job in node.running:
             share, actual = kept[job.name], job.actual.cpu_cores
             if share is None or actual is None or not same_share(share, actual):
                 actual = in_steps(1.0 if share is None else share, job.spec.bounds.floor_cores)
@@ -128,8 +128,8 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
             raise PolicyError(f"decided GPUs for a job that does not exist: {name!r}")
         if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
             raise PolicyError(f"decided GPUs for {name} that are no UUIDs: {gpus!r}")
-    for what, told in (("weight", decision.weights), ("outlook", decision.outlooks)):
-        for name in told:
+    for what, by_job in (("weight", decision.weights), ("outlook", decision.outlooks)):
+        for name in by_job:
             if name not in names:
                 raise PolicyError(f"decided a {what} for a job that does not exist: {name!r}")
     for name, outlooks in decision.outlooks.items():

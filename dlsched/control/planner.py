@@ -112,11 +112,11 @@ def _resizes(
         )
         if answer.rules.reserves and job.cpu_idle and not idle and resize.grows:
             resizes.append(replace(resize, limits=job.actual))  # its weight needs no room
-        resizes += [resize] if same or paced else _one_way(resize)
+        resizes += [resize] if same or paced else _one_direction(resize)
     return resizes
 
 
-def _one_way(resize: Resize) -> list[Resize]:
+def _one_direction(resize: Resize) -> list[Resize]:
     """Split a change that shrinks one resource and grows the other, as all shrinks come first. A
     smaller share becomes a change of its own. A larger one waits for the next cycle."""
     before, after = resize.before, resize.limits

@@ -36,8 +36,8 @@ from dlsched.daemon.wiring import (
     guard_options,
     ledger_options,
     policies_of,
+    policies_text,
     reloaded,
-    who_decides,
 )
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
@@ -155,7 +155,7 @@ class Agent:
             "dlsched %s: instance %s, %s, jobs in %s%s",
             __version__,
             self._settings.instance,
-            who_decides(self._settings),
+            policies_text(self._settings),
             self._settings.watch,
             ", dry run: touches nothing" if self._dry_run else "",
         )
@@ -227,16 +227,16 @@ class Agent:
     def _memory(self, named: NamedPolicy, kept_as: str) -> PolicyMemory | None:
         """The memory that this policy left in the journal."""
         plain = self.journal.last_memory(kept_as)
-        memory, trouble = recalled(named.policy, plain)
-        if trouble is not None:
-            log.warning("policy %s starts without its memory: %s", named.name, trouble)
+        memory, problem = recalled(named.policy, plain)
+        if problem is not None:
+            log.warning("policy %s starts without its memory: %s", named.name, problem)
         return memory
 
     def _alarms(self) -> tuple[Alarm, ...]:
         parts = (
             ("release", AlarmKey.RELEASED, None if self._dry_run else self._release.why),
             ("journal", AlarmKey.JOURNAL_FAILED, self.journal.problem()),
-            ("api", AlarmKey.API_DOWN, self._api.trouble),
+            ("api", AlarmKey.API_DOWN, self._api.problem),
         )
         return (
             *self._records.alarms(),
@@ -269,7 +269,7 @@ class Agent:
             if not self._dry_run:
                 self._deliveries.use(settings.deliver_hook)
         except DlschedError as error:
-            log.error("the old settings stay in force: %s", error)  # noqa: TRY400
+            log.error("the old settings stay in effect: %s", error)  # noqa: TRY400
             return
         self._settings, kept = reloaded(self._settings, settings)
         for name in kept:
@@ -279,7 +279,7 @@ class Agent:
         self._inbox.use(resolve(settings.tenants))
         self._ledger.adopt(ledger_options(settings))
         self._controller.use(policy, guard_options(settings), shadow)
-        log.info("settings read again: %s", who_decides(settings))
+        log.info("settings read again: %s", policies_text(settings))
 
     def last_report(self) -> CycleReport | None:
         """The last completed cycle."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from dlsched.config.settings import DeliverHook
 from dlsched.control.ledger.state import State
-from dlsched.control.ledger.tiers import in_words
+from dlsched.control.ledger.tiers import reached_text
 from dlsched.daemon.hook import Hook
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import HookRun
@@ -54,7 +54,7 @@ class Deliveries:
         runs = self._hook.ended()
         self._settle(runs)
         self._offer()
-        self._tell(state.snapshot.jobs)
+        self._notify_jobs(state.snapshot.jobs)
         return runs
 
     def alarms(self) -> Sequence[Alarm]:
@@ -90,7 +90,7 @@ class Deliveries:
             self._record(replace(delivery, wall_time=wall_time, told=not self._hook.wanted))
             log.info("job %s is deliverable: %s", delivery.name, _first(delivery))
         if (finished := delivery.tiers.finished) is not None:
-            how = in_words(delivery.metric, finished, "finish", delivery.finish)
+            how = reached_text(delivery.metric, finished, "finish", delivery.finish)
             log.info("job %s reached its last tier: %s", delivery.name, how)
 
     def _void(self, name: str) -> None:
@@ -148,7 +148,7 @@ class Deliveries:
 
     # ------------------------------------------------------------------ the job itself
 
-    def _tell(self, jobs: Sequence[JobView]) -> None:
+    def _notify_jobs(self, jobs: Sequence[JobView]) -> None:
         self._unallotted = None
         for job in jobs:
             left_alone = job.state is JobState.UNMANAGED or not job.state.holds
@@ -161,8 +161,8 @@ class Deliveries:
                 self._allot(job.name, now[1])
                 self._allotted[job.name] = now
             except (OSError, ValueError) as error:
-                text = f"{job.name} cannot be told of its delivery: {error}"
-                self._unallotted = Alarm(job.name, AlarmKey.JOB_NOT_TOLD, text)
+                text = f"{job.name} cannot be notified of its delivery: {error}"
+                self._unallotted = Alarm(job.name, AlarmKey.JOB_NOT_NOTIFIED, text)
         for gone in self._allotted.keys() - {job.name for job in jobs}:
             del self._allotted[gone]
 
@@ -171,7 +171,7 @@ def _first(delivery: Delivered) -> str:
     delivered = delivery.tiers.delivered
     if delivered is None:
         return ""
-    how = in_words(delivery.metric, delivered, "deliver", delivery.deliver)
+    how = reached_text(delivery.metric, delivered, "deliver", delivery.deliver)
     saved = delivery.checkpoint
     return how if saved is None else f"{how}; saved step {saved.step} at {saved.path}"
 

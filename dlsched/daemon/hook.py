@@ -65,7 +65,7 @@ class Hook:
         """Switch commands from the next run on. Raises SettingsError, and keeps the old one."""
         self._options = _possible(options)
 
-    def offer(self, word: Delivered) -> bool:
+    def offer(self, delivery: Delivered) -> bool:
         """Add a delivery to the queue; False if the queue is full or no thread can start."""
         if self._thread is None:
             thread = threading.Thread(target=self._work, name="hook", daemon=True)
@@ -77,7 +77,7 @@ class Hook:
         with self._changed:
             if len(self._queue) >= QUEUE_MOST:
                 return False
-            self._queue.append(word)
+            self._queue.append(delivery)
             self._changed.notify_all()
         return True
 
@@ -107,38 +107,40 @@ class Hook:
                 self._changed.wait_for(lambda: self._queue or self._closing)
                 if self._closing:
                     break
-                word, options = self._queue.popleft(), self._options
+                delivery, options = self._queue.popleft(), self._options
             try:
-                run = _run(options, word, self._stop)
+                run = _run(options, delivery, self._stop)
             except Exception as error:  # noqa: BLE001  the thread must survive any error
-                run = _told(HookRun(word, "unstarted", f"{type(error).__name__}: {error}"), b"")
+                run = _logged(
+                    HookRun(delivery, "unstarted", f"{type(error).__name__}: {error}"), b""
+                )
             with self._changed:
                 self._ended.append(run)
-            self._wake(f"hook of {word.name}: {run.status}")
+            self._wake(f"hook of {delivery.name}: {run.status}")
 
 
-def environment(word: Delivered) -> dict[str, str]:
+def environment(delivery: Delivered) -> dict[str, str]:
     """The command's whole environment.
 
     A checkpoint path that a container reported is left out if it could forge lines or steer a
     terminal. It is only text: the path is inside the container, not on the host.
     """
-    told = {
+    variables = {
         "PATH": PATH,
-        "DLSCHED_JOB": word.name,
-        "DLSCHED_METRIC": word.metric,
-        "DLSCHED_DELIVER": repr(word.deliver),
-        "DLSCHED_CONTAINER": word.container_id,
+        "DLSCHED_JOB": delivery.name,
+        "DLSCHED_METRIC": delivery.metric,
+        "DLSCHED_DELIVER": repr(delivery.deliver),
+        "DLSCHED_CONTAINER": delivery.container_id,
     }
-    reached, checkpoint = word.tiers.delivered, word.checkpoint
+    reached, checkpoint = delivery.tiers.delivered, delivery.checkpoint
     if reached is not None:
-        told["DLSCHED_VALUE"] = repr(reached.value)
+        variables["DLSCHED_VALUE"] = repr(reached.value)
         if reached.step is not None:
-            told["DLSCHED_STEP"] = str(reached.step)
+            variables["DLSCHED_STEP"] = str(reached.step)
     if checkpoint is not None and _plain(checkpoint.path):
-        told["DLSCHED_CHECKPOINT_PATH"] = checkpoint.path
-        told["DLSCHED_CHECKPOINT_STEP"] = str(checkpoint.step)
-    return told
+        variables["DLSCHED_CHECKPOINT_PATH"] = checkpoint.path
+        variables["DLSCHED_CHECKPOINT_STEP"] = str(checkpoint.step)
+    return variables
 
 
 def _plain(path: str) -> bool:
@@ -155,14 +157,14 @@ def _possible(options: DeliverHook) -> DeliverHook:
 # ---------------------------------------------------------------------- one run
 
 
-def _run(options: DeliverHook, word: Delivered, stop: int) -> HookRun:
+def _run(options: DeliverHook, delivery: Delivered, stop: int) -> HookRun:
     began_s = time.monotonic()
     if options.command is None:
-        return _told(HookRun(word, "done", "no command is wanted any more"), b"")
+        return _logged(HookRun(delivery, "done", "no command is wanted any more"), b"")
     try:
-        child = _started(options.command, options.user, word)
+        child = _started(options.command, options.user, delivery)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return _told(HookRun(word, "unstarted", _refused(options, error)), b"")
+        return _logged(HookRun(delivery, "unstarted", _refused(options, error)), b"")
     try:
         output, verdict = _followed(child, began_s + options.timeout_s, stop)
     finally:
@@ -173,18 +175,18 @@ def _run(options: DeliverHook, word: Delivered, stop: int) -> HookRun:
         code = child.wait(_KILLED_WITHIN_S)
     took_s = time.monotonic() - began_s
     if verdict == "stopped":
-        run = HookRun(word, "aborted", "killed, since the agent ends")
+        run = HookRun(delivery, "aborted", "killed, since the agent ends")
     elif verdict == "late":
-        run = HookRun(word, "failed", f"killed after {options.timeout_s:g} s")
+        run = HookRun(delivery, "failed", f"killed after {options.timeout_s:g} s")
     elif code:
         how = f"exit code {code}" if code > 0 else f"killed by signal {-code}"
-        run = HookRun(word, "failed", f"{how} after {took_s:.1f} s")
+        run = HookRun(delivery, "failed", f"{how} after {took_s:.1f} s")
     else:
-        run = HookRun(word, "done", f"exit code 0 after {took_s:.1f} s")
-    return _told(run, output)
+        run = HookRun(delivery, "done", f"exit code 0 after {took_s:.1f} s")
+    return _logged(run, output)
 
 
-def _started(command: Sequence[str], name: str, word: Delivered) -> subprocess.Popen[bytes]:
+def _started(command: Sequence[str], name: str, delivery: Delivered) -> subprocess.Popen[bytes]:
     try:
         user = pwd.getpwnam(name)
     except KeyError:
@@ -197,7 +199,7 @@ def _started(command: Sequence[str], name: str, word: Delivered) -> subprocess.P
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        env=environment(word),
+        env=environment(delivery),
         cwd="/",
         user=user.pw_uid,
         group=user.pw_gid,
@@ -242,7 +244,7 @@ def _refused(options: DeliverHook, error: Exception) -> str:
     return f"cannot start as user {options.user}: {why}"
 
 
-def _told(run: HookRun, output: bytes) -> HookRun:
+def _logged(run: HookRun, output: bytes) -> HookRun:
     said = output.decode(errors="replace").strip()
     log.log(
         logging.INFO if run.status == "done" else logging.WARNING,

@@ -36,30 +36,30 @@ class Notify:
     def ready(self) -> None:
         """Report that the daemon works, at the start and after a reload."""
         if not self._ready:
-            self._ready = self._tell("READY=1")
+            self._ready = self._send("READY=1")
 
     def reloading(self) -> None:
         """Report that settings are being read again. `ready` ends this."""
         self._ready = False
-        self._tell("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
+        self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
 
     def alive(self) -> None:
         """Report that the loop runs, if there is a watchdog."""
         if self.feed_s < math.inf:
-            self._tell("WATCHDOG=1")
+            self._send("WATCHDOG=1")
 
     def stopping(self) -> None:
         """Report that the daemon ends deliberately."""
-        self._tell("STOPPING=1")
+        self._send("STOPPING=1")
 
     def status(self, line: str) -> None:
         """Set the line for `systemctl status`. Sent only when it changes."""
         # A line break would begin another message.
-        words = " ".join(line.split())
-        if words != self._status and self._tell(f"STATUS={words}"):
-            self._status = words
+        text = " ".join(line.split())
+        if text != self._status and self._send(f"STATUS={text}"):
+            self._status = text
 
-    def _tell(self, *lines: str) -> bool:
+    def _send(self, *lines: str) -> bool:
         """False if the send failed, which is logged once."""
         if not self._address:
             return False
@@ -69,7 +69,7 @@ class Notify:
                 speaker.sendto("\n".join(lines).encode(), self._address)
         except OSError as error:
             if not self._unheard:
-                log.warning("the daemon's state cannot be told to %s: %s", NAME, error)
+                log.warning("the daemon's state cannot be reported to %s: %s", NAME, error)
             self._unheard = True
             return False
         self._unheard = False

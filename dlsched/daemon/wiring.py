@@ -58,7 +58,7 @@ def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
     return acting, NamedPolicy(settings.shadow, load(settings.shadow, settings.shadow_options))
 
 
-def who_decides(settings: Settings) -> str:
+def policies_text(settings: Settings) -> str:
     """The policies, for the log."""
     beside = "" if settings.shadow is None else f", shadow {settings.shadow}"
     return f"policy {settings.policy}{beside}"

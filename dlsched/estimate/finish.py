@@ -43,7 +43,7 @@ def finish_forecast(job: JobView, now_s: float, expected: Sequence[Forecast] = (
         due_s = job.started_at_s + target.deadline_s
         if due_s > now_s:
             return _at(due_s, f"{job.name} has its deadline")
-    known = "does not come nearer to" if len(given) >= _LEAST_POINTS else "tells too little of"
+    known = "does not come nearer to" if len(given) >= _LEAST_POINTS else "reports too little of"
     return _unknown(f"{job.name} {known} {goal}")
 
 

@@ -119,14 +119,14 @@ def learnt(
     tiers: tuple[float, float],
     end_step: float,
     *,
-    told_steps: float | None = None,
+    reported_steps: float | None = None,
     after_steps: tuple[float, float] = (0.0, 0.0),
     averaged: bool = True,
 ) -> Learnt | None:
     """The posterior from these points; None: too few points, or no shape leads to the target.
 
     `tiers` are the values of `deliver` and `finish`; if the second is lower, lower is better.
-    `end_step` is where the training ends; `told_steps` is its reported total, which is evidence
+    `end_step` is where the training ends; `reported_steps` is its reported total, which is evidence
     about the curve. At each step of `after_steps` that tier was not reached yet, so a curve that
     reaches it earlier is overdue. Without `averaged` only the best shape counts, without error.
     """
@@ -138,7 +138,7 @@ def learnt(
     sign = -1.0 if tiers[1] < tiers[0] else 1.0
     size = sign * max(*(abs(value) for _, value, _ in points), *map(abs, tiers), 1e-100)
     goals = (tiers[0] / size, tiers[1] / size)
-    fits = _fitted(points, goals, size, told_steps)
+    fits = _fitted(points, goals, size, reported_steps)
     if fits is None:
         return None
     curves = _CURVES if averaged else ((0.0, 1.0),)
@@ -147,9 +147,9 @@ def learnt(
         belief = (np.arange(len(belief)) == belief.argmax()).astype(float)
     weight = np.concatenate([belief * part for _, part in curves])
     reached = [np.concatenate([fits.steps_to(goal, z) for z, _ in curves]) for goal in goals]
-    if told_steps is not None:
+    if reported_steps is not None:
         for tier, at_step in enumerate(reached):
-            weight = weight * _density(at_step / told_steps, tier)
+            weight = weight * _density(at_step / reported_steps, tier)
     else:
         weight = weight * _likely_apart(*reached)
     weight = weight / weight.sum()
@@ -204,14 +204,14 @@ class _Fits:
 
 
 def _fitted(
-    points: Sequence[Point], goals: tuple[float, float], size: float, told_steps: float | None
+    points: Sequence[Point], goals: tuple[float, float], size: float, reported_steps: float | None
 ) -> _Fits | None:
     """All shapes fitted to the values divided by `size`; None: none leads towards the goals."""
     import numpy as np
 
     step, value, count = (np.array(column, dtype=float) for column in zip(*points, strict=True))
     value = value / size
-    scale, power = _shapes(float(step.max()), told_steps)
+    scale, power = _shapes(float(step.max()), reported_steps)
     left = _left(step[None, :], scale[:, None], power[:, None])
     whole = float(count.sum())
     mean, mean_value = left @ count / whole, float(value @ count / whole)
@@ -233,8 +233,8 @@ def _fitted(
     scale, power, left, mean = scale[leads], power[leads], left[leads], mean[leads]
     base, slope, held = base[leads], slope[leads], held[leads]
     misses = (base[:, None] + slope[:, None] * left - value) ** 2 @ count
-    way = max(goals[1] - float(value[0]), float(value.max() - value.min()))
-    small = (_NOISE_RATIO * way) ** 2 * _NOISE_POINTS
+    span = max(goals[1] - float(value[0]), float(value.max() - value.min()))
+    small = (_NOISE_RATIO * span) ** 2 * _NOISE_POINTS
     noise = (float(misses.min()) + small) / (max(len(points) - 3, 0) + _NOISE_POINTS)
     belief = np.exp(-(misses - misses.min()) / (2.0 * noise))
     return _Fits(
@@ -261,12 +261,12 @@ def _most(value: Array, goals: tuple[float, float], size: float) -> float:
     return 1.0 / size if rate else math.inf
 
 
-def _shapes(last_step: float, told_steps: float | None) -> tuple[Array, Array]:
+def _shapes(last_step: float, reported_steps: float | None) -> tuple[Array, Array]:
     """Scale and exponent of every shape; an infinite exponent is the exponential."""
     import numpy as np
 
     whole, (least, most) = (
-        (last_step, _SCALE_OF_LAST) if told_steps is None else (told_steps, _SCALE_OF_ALL)
+        (last_step, _SCALE_OF_LAST) if reported_steps is None else (reported_steps, _SCALE_OF_ALL)
     )
     scales = max(whole, 1.0) * np.geomspace(least, most, _SCALES)
     powers = np.array([*_EXPONENTS, np.inf])

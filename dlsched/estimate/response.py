@@ -93,20 +93,20 @@ class Response:
         return MARGIN * max(self.ceiling_cores, (1.0 + LITTLE) * self.least.cores)
 
     @property
-    def told(self) -> str:
+    def reason(self) -> str:
         """The reason for the ceiling, as text; empty without one."""
         ceiling = self.ceiling_cores
         if ceiling is None:
             return ""
         if self.phase is Phase.FEWER:
             return f"tried for a moment with {ceiling:.3f} cores, to see what they do"
-        words = f"at most {ceiling:.3f}: more than {self.least.cores:.2f} cores did not speed it up"
+        text = f"at most {ceiling:.3f}: more than {self.least.cores:.2f} cores did not speed it up"
         if self.most is not None:
-            words += (
+            text += (
                 f" ({self.least.cores:.2f} -> {self.most.cores:.2f} cores: "
                 f"{_pace(self.least)} -> {_pace(self.most)})"
             )
-        return f"{words}; tried again" if self.phase is Phase.MORE else words
+        return f"{text}; tried again" if self.phase is Phase.MORE else text
 
 
 def followed(
@@ -153,17 +153,17 @@ def measured(job: JobView, snapshot: Snapshot) -> Level | None:
 
 def _steps_per_s(job: JobView, since_s: float) -> tuple[float, float] | None:
     """Steps a second and their relative standard error, in this attempt, under this limit."""
-    told = [
+    marks = [
         (one.received_s, one.step)
         for one in job.progress.samples
         if one.step is not None and one.received_s >= since_s
     ]
-    back = [index for index, (old, new) in enumerate(pairwise(told), 1) if new[1] < old[1]]
-    told = told[back[-1] :] if back else told
-    paces = [(n[1] - o[1]) / (n[0] - o[0]) for o, n in pairwise(told) if n[0] > o[0]]
+    back = [index for index, (old, new) in enumerate(pairwise(marks), 1) if new[1] < old[1]]
+    marks = marks[back[-1] :] if back else marks
+    paces = [(n[1] - o[1]) / (n[0] - o[0]) for o, n in pairwise(marks) if n[0] > o[0]]
     if len(paces) < _MIN_STEPS:
         return None
-    mean = (told[-1][1] - told[0][1]) / (told[-1][0] - told[0][0])
+    mean = (marks[-1][1] - marks[0][1]) / (marks[-1][0] - marks[0][0])
     if not mean > 0:
         return None
     spread = math.sqrt(math.fsum((pace - mean) ** 2 for pace in paces) / (len(paces) - 1))
@@ -215,10 +215,10 @@ def _compared(known: Response, job: JobView, level: Level, now_s: float) -> Resp
         return refreshed if known.phase is Phase.WATCHED else known
     down = level.cores < least.cores
     fewer, more = (level, known.most or least) if down else (least, level)
-    way = math.log(more.cores / fewer.cores)
+    log_ratio = math.log(more.cores / fewer.cores)
     gain = math.log(more.speed_per_s / fewer.speed_per_s)
     noise = math.hypot(fewer.noise, more.noise)
-    bound = min(FLAT * way, LITTLE)
+    bound = min(FLAT * log_ratio, LITTLE)
     if gain + noise <= bound:
         return _found_flat(known, job, fewer, more, now_s)
     if gain - 2 * noise <= bound:

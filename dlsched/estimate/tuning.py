@@ -16,9 +16,9 @@ FINE = 0.02
 """A fraction that is not noticeable: dead bands, rounding, buckets."""
 MOSTLY = 0.5
 """More than this fraction is most of something."""
-LOOK_WEIGHT = 0.2
+SAMPLE_WEIGHT = 0.2
 """Weight of a new sample in an exponential average over the last few."""
-LOOKS = 30.0
+SAMPLES = 30.0
 """Samples after which older ones fade, in an average over about a minute."""
 FEW_REQUESTS = 20
 """Statistics of fewer requests may be chance."""

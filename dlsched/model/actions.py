@@ -64,14 +64,14 @@ class Resize:
     @property
     def grows(self) -> bool:
         """Whether it raises the CPU ceiling or, if that stays, the share of GPU time."""
-        if self.only_tells:
+        if self.only_notifies:
             share = self.before.gpu_share
             return share is not None and (self.limits.gpu_share or 0.0) > share
         old, new = self.before.cpu_cores, self.limits.cpu_cores
         return new is None or (old is not None and new > old)
 
     @property
-    def only_tells(self) -> bool:
+    def only_notifies(self) -> bool:
         """Whether only the share of GPU time changes, of which the job itself must be notified."""
         before, after = self.before, self.limits
         return before.cpu_cores == after.cpu_cores and before.gpu_share != after.gpu_share

@@ -78,7 +78,7 @@ class AlarmKey(StrEnum):
     )
     GPU_DRIVER = (
         "gpu-driver",
-        "GPUs cannot be seen, or not all of them.",
+        "GPUs cannot be observed, or not all of them.",
         "Run `nvidia-smi` and `dlsched doctor` on the host.",
     )
     GPU_LOST = (
@@ -106,7 +106,7 @@ class AlarmKey(StrEnum):
         "A job could not be moved to other GPUs. It runs where it was.",
         "Follow the text; the move is tried again after some minutes.",
     )
-    JOB_NOT_TOLD = (
+    JOB_NOT_NOTIFIED = (
         "job-not-told",
         "A job's own directory cannot be written, so the job does not learn its limits.",
         "Free space in `state_dir`, and check its permissions.",

@@ -195,7 +195,7 @@ class ContainerFact:
     """Sidecar lines received since the previous observation."""
     bad_lines: int = 0
     """Number of sidecar lines refused since this start."""
-    sidecar_trouble: str | None = None
+    sidecar_problem: str | None = None
     has_source: bool = True
     """Whether it has a source of progress."""
     operation: Operation | None = None
@@ -243,7 +243,7 @@ class Observation:
 
     now_s: float
     engine_ok: bool
-    engine_trouble: str | None = None
+    engine_problem: str | None = None
     containers: tuple[ContainerFact, ...] = ()
     begun: tuple[Begun, ...] = ()
     listing_age_s: float = 0.0

@@ -59,9 +59,9 @@ SOON_S = 1.0
 NAMED = 3
 """Number of jobs named in a list; the rest is only counted."""
 
-Word = Literal["possible", "crowded", "impossible"]
+Reachability = Literal["possible", "crowded", "impossible"]
 
-_WORDS: dict[ForecastKind, Word] = {
+_REACHABILITY: dict[ForecastKind, Reachability] = {
     ForecastKind.MET: "possible",
     ForecastKind.EXPECTED: "possible",
     ForecastKind.CROWDED: "crowded",
@@ -108,10 +108,10 @@ def givers(outlook: Forecast) -> str:
     return f"{render_cores(lacking)} more: from {_listed(outlook, names)}" if names else ""
 
 
-def _listed(outlook: Forecast, words: list[str]) -> str:
-    others = len(outlook.lacks) - len(words)
+def _listed(outlook: Forecast, names: list[str]) -> str:
+    others = len(outlook.lacks) - len(names)
     more = [f"{others} other{'s' if others > 1 else ''}"] if others else []
-    return ", ".join(words + more)
+    return ", ".join(names + more)
 
 
 def _sentence(outlook: Forecast, now_s: float) -> str:
@@ -126,12 +126,12 @@ def _sentence(outlook: Forecast, now_s: float) -> str:
             needs = "" if any(name in outlook.why for name, _ in outlook.lacks) else _needs(outlook)
             return f"not beside these others{as_it_is}{needs}"
         case ForecastKind.IMPOSSIBLE:
-            told = outlook.best is None or _best(outlook) in outlook.why
-            return "not on this node" + ("" if told else f", at best {_best(outlook)}")
+            known = outlook.best is None or _best(outlook) in outlook.why
+            return "not on this node" + ("" if known else f", at best {_best(outlook)}")
         case ForecastKind.UNLIKELY:
             return "not expected"
         case ForecastKind.UNKNOWN:
-            return "cannot be told yet"
+            return "cannot be foreseen yet"
 
 
 def _needs(outlook: Forecast) -> str:
@@ -184,42 +184,46 @@ def _best(outlook: Forecast) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class TargetState:
     """The last reported forecast of one target, and the current one."""
 
     tier: str
-    told: Word = "possible"
-    now: Word = "possible"
+    reported: Reachability = "possible"
+    now: Reachability = "possible"
     since_s: float = 0.0
 
 
-Standings = tuple[Standing, ...]
+TargetStates = tuple[TargetState, ...]
 
 
 def turned(
-    outlooks: Sequence[Forecast], before: Standings, now_s: float
-) -> tuple[Standings, tuple[tuple[Word, Forecast], ...]]:
+    outlooks: Sequence[Forecast], before: TargetStates, now_s: float
+) -> tuple[TargetStates, tuple[tuple[Reachability, Forecast], ...]]:
     """The new states of one job's targets, and the changes to report now, without flapping. UNKNOWN
     and UNLIKELY change nothing."""
     if not before and not any(one.kind in _OUT_OF_REACH for one in outlooks):
         return before, ()
     known = {one.tier: one for one in before}
-    told = []
+    changes = []
     for outlook in outlooks:
-        word = _WORDS.get(outlook.kind)
-        stood = known.get(outlook.tier) or Standing(outlook.tier)
-        if word is None or word == stood.now == stood.told:
+        reach = _REACHABILITY.get(outlook.kind)
+        stood = known.get(outlook.tier) or TargetState(outlook.tier)
+        if reach is None or reach == stood.now == stood.reported:
             continue
-        since_s = stood.since_s if word == stood.now else now_s
-        turns = word != stood.told and now_s - since_s >= TURN_S
+        since_s = stood.since_s if reach == stood.now else now_s
+        turns = reach != stood.reported and now_s - since_s >= TURN_S
         if turns:
-            told.append((word, outlook))
-        known[outlook.tier] = Standing(outlook.tier, word if turns else stood.told, word, since_s)
+            changes.append((reach, outlook))
+        known[outlook.tier] = TargetState(
+            outlook.tier, reach if turns else stood.reported, reach, since_s
+        )
     after = tuple(known.values())
-    return (before if after == before else after), tuple(told)
+    return (before if after == before else after), tuple(changes)
 
 
-def recalled(outlooks: Sequence[Forecast], now_s: float) -> Standings:
+def recalled(outlooks: Sequence[Forecast], now_s: float) -> TargetStates:
     """States from a job's earlier forecasts, all taken as already reported."""
-    words = ((one.tier, _WORDS.get(one.kind)) for one in outlooks)
-    return tuple(Standing(tier, word, word, now_s) for tier, word in words if word is not None)
+    reaches = ((one.tier, _REACHABILITY.get(one.kind)) for one in outlooks)
+    return tuple(
+        TargetState(tier, reach, reach, now_s) for tier, reach in reaches if reach is not None
+    )

@@ -41,7 +41,7 @@ class CpuTrials:
 
     @property
     def reasons(self) -> dict[str, str]:
-        return {one.name: one.told for one in self.responses}
+        return {one.name: one.reason for one in self.responses}
 
     def after(self, snapshot: Snapshot) -> CpuTrials:
         """The state after one more measurement; a job that does not run keeps its response."""

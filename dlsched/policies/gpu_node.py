@@ -111,7 +111,7 @@ class PerDevice:
         cores, decided = self._ask(shown, before.cores, anyway=changed)
         known = {part.device: part for part in before.gpus}
         nodes = _gpu_nodes(shown)
-        asked = [self._ask(seen, known.get(uuid, Part(uuid))) for uuid, seen in nodes.items()]
+        asked = [self._ask(node, known.get(uuid, Part(uuid))) for uuid, node in nodes.items()]
         unseen = [known[uuid] for uuid in shared_gpus(snapshot) if uuid in known.keys() - nodes]
         parts = [*(part for part, _ in asked), *unseen]
         shares = [one for _, one in asked if one is not None]
@@ -129,16 +129,16 @@ class PerDevice:
         )
 
     def _ask(
-        self, seen: Snapshot, part: Part[Any], *, anyway: bool = False
+        self, snapshot: Snapshot, part: Part[Any], *, anyway: bool = False
     ) -> tuple[Part[Any], Decision | None]:
         """The policy's decision for one resource; None if it is not due."""
-        if not anyway and not seen.wakes and seen.now_s < part.due_s - _DUE_S:
+        if not anyway and not snapshot.wakes and snapshot.now_s < part.due_s - _DUE_S:
             return part, None
-        decision = self.policy.decide(seen, part.memory)
+        decision = self.policy.decide(snapshot, part.memory)
         asked = Part(
             part.device,
             decision.memory,
-            seen.now_s + decision.next_s,
+            snapshot.now_s + decision.next_s,
             tuple(sorted(decision.why.items())),
             tuple(sorted(decision.weights.items())),
             tuple(sorted(decision.outlooks.items())),
@@ -160,8 +160,8 @@ def _outlooks(
     by_gpu: dict[str, tuple[Forecast, ...]] = {}
     for part in gpus:
         for name, outlooks in _of_present(part.outlooks, snapshot).items():
-            seen = [one for one in outlooks if one.tier == "latency"]
-            if seen and all(one.kind is ForecastKind.MET for one in by_gpu.get(name, ())):
+            of_latency = [one for one in outlooks if one.tier == "latency"]
+            if of_latency and all(one.kind is ForecastKind.MET for one in by_gpu.get(name, ())):
                 by_gpu[name] = tuple(
                     replace(
                         one,
@@ -169,7 +169,7 @@ def _outlooks(
                         lacks=(),
                         why=of_gpu(one.why, gpu_name(snapshot, part.device)),
                     )
-                    for one in seen
+                    for one in of_latency
                 )
     return {**by_cores, **by_gpu}
 
@@ -218,8 +218,8 @@ def _why(
     for job in snapshot.jobs:
         parts = [reasons[_CPU].get(job.name, ""), of_trials.get(job.name, "")]
         for uuid in job.gpus:
-            words = reasons.get(uuid, {}).get(job.name, "")
-            parts.append(of_gpu(words, gpu_name(snapshot, uuid)))
+            reason = reasons.get(uuid, {}).get(job.name, "")
+            parts.append(of_gpu(reason, gpu_name(snapshot, uuid)))
         if any(parts):
             why[job.name] = _sentence([part for part in parts if part])
     return why

@@ -20,8 +20,8 @@ _ROUNDING = 1e-9
 def shares_gpus(job: JobView) -> bool:
     """Whether the job's share of GPU time is decided: it has no GPU alone, and reads its share. A
     job that shares its GPUs does so until it starts again, even if its file has changed."""
-    told = job.actual.gpu_share is not None
-    return bool(job.gpus) and (told or job.spec.bounds.floor_share < 1) and not job.adopted
+    divided = job.actual.gpu_share is not None
+    return bool(job.gpus) and (divided or job.spec.bounds.floor_share < 1) and not job.adopted
 
 
 def shared_gpus(snapshot: Snapshot) -> tuple[str, ...]:
@@ -36,7 +36,7 @@ def as_node(
     Where changed files promise more than the whole GPU, floors are scaled down to it."""
     facts = [gpu.fact for gpu in snapshot.node.gpus if gpu.uuid == uuid]
     jobs = [
-        _seen_so(job, uuid)
+        _with_share(job, uuid)
         for job in snapshot.jobs
         if shares_gpus(job) and uuid in (*job.gpus, *job.gpus_kept)
     ]
@@ -108,7 +108,7 @@ def same_share(a: float | None, b: float | None) -> bool:
     return abs(a - b) < GRAIN_SHARE / 100
 
 
-def _seen_so(job: JobView, uuid: str) -> JobView:
+def _with_share(job: JobView, uuid: str) -> JobView:
     bounds, usage, actual = _bounds(job.spec.bounds), job.usage, job.actual.gpu_share
     if uuid not in job.gpus:  # the GPU is reserved for the job while it moves
         job = replace(job, state=JobState.MOVING)

@@ -50,7 +50,7 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
     given: dict[str, object] = dict(options or {})
     for key in (*written, *given):
         if key not in fields:
-            raise PolicyError(f"policy {name}: no parameter {key!r}; {_told(fields)}")
+            raise PolicyError(f"policy {name}: no parameter {key!r}; {_parameters_text(fields)}")
         if key in written and key in given:
             raise PolicyError(f"policy {name}: {key} is given twice")
     for key, value in given.items():
@@ -58,18 +58,18 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
         fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
         if not (fits or (expected is float and type(value) is int)):
             raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
-    for key, words in written.items():
+    for key, text in written.items():
         try:
-            given[key] = typed(words, fields[key].default)
+            given[key] = typed(text, fields[key].default)
         except ValueError as error:
-            raise PolicyError(f"policy {name}: {key} is {words!r}, {error}") from error
+            raise PolicyError(f"policy {name}: {key} is {text!r}, {error}") from error
     try:
         return per_device(cls(cls.Parameters(**given)))
     except ValueError as error:
         raise PolicyError(f"policy {name}: {error}") from error
 
 
-def _told(fields: Mapping[str, object]) -> str:
+def _parameters_text(fields: Mapping[str, object]) -> str:
     return f"it has {', '.join(fields)}" if fields else "it has none"
 
 

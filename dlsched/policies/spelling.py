@@ -26,21 +26,21 @@ def split(spelled: str) -> tuple[str, Mapping[str, str]]:
     return name, written
 
 
-def typed(words: str, default: object) -> object:
+def typed(text: str, default: object) -> object:
     """The value of this text, of the type of the parameter's default. Raises ValueError, which
     names the expected type."""
     if isinstance(default, bool):
-        if words not in ("true", "false"):
+        if text not in ("true", "false"):
             raise ValueError("must be true or false")
-        return words == "true"
+        return text == "true"
     if isinstance(default, int | float):
         kind = type(default)
         value: float = math.nan
         with suppress(ValueError):
             # An integer can be too large for a float.
-            if math.isfinite(float(words)):
-                value = kind(words)
-        if "_" in words or math.isnan(value):
+            if math.isfinite(float(text)):
+                value = kind(text)
+        if "_" in text or math.isnan(value):
             raise ValueError(f"must be {'a whole' if kind is int else 'a'} number")
         return value
-    return words
+    return text

@@ -98,13 +98,13 @@ def write_allotment(directory: Path, allotment: Allotment) -> None:
 def change_allotment(directory: Path, **changes: Any) -> None:
     """Replace these fields of the allotment in a job's directory, atomically; raises OSError.
 
-    Where there is nothing in it but what the agent tells every job again when it begins, or decides
+    Where there is nothing in it but what the agent repeats to every job when it begins, or decides
     again, it may be lost in a power cut.
     """
     with _writing:
         before = read_allotment(directory)
         if (after := replace(before, **changes)) != before:
-            to_disk = not (_told_again(before) and _told_again(after))
+            to_disk = not (_is_repeated(before) and _is_repeated(after))
             _replace(directory, after, to_disk=to_disk)
 
 
@@ -116,14 +116,14 @@ def read_allotment(directory: Path) -> Allotment:
         return Allotment()
 
 
-def _told_again(allotment: Allotment) -> bool:
+def _is_repeated(allotment: Allotment) -> bool:
     """Whether an agent that begins finds all of it by itself."""
     return replace(allotment, cpu_cores=None, gpu_share=None, gpus=()) == Allotment()
 
 
 def _replace(directory: Path, allotment: Allotment, *, to_disk: bool) -> None:
-    told = {name: getattr(allotment, name) for name in _FIELDS}
-    text = json.dumps(told, allow_nan=False) + "\n"
+    plain = {name: getattr(allotment, name) for name in _FIELDS}
+    text = json.dumps(plain, allow_nan=False) + "\n"
     if allotment.gpu_share is not None and allotment.gpu_share < 1.0:
         _lay_turns(directory, allotment.gpus)
     write_whole(directory / "allotment.json", text, mode=0o644, to_disk=to_disk)

@@ -1,7 +1,7 @@
 """What a user's container is held to beside its spec, and whether what it binds may be bound.
 
 Owns the look at the host's folders at the moment of a start. It must not know settings nor the
-engine: it is told the roots. A check and the engine's mount are two moments, so that no folder
+engine: the roots are given to it. A check and the engine's mount are two moments, so that no folder
 above a source may be one that somebody else can swap for a link in between, or before a restart.
 """
 
@@ -48,7 +48,9 @@ class Confinement:
             real_root = _resolved(root)
             _walk(real_root, parts)
         except OSError as error:
-            raise ValueError(f"the source {source!r} cannot be seen: {error.strerror}") from error
+            raise ValueError(
+                f"the source {source!r} cannot be inspected: {error.strerror}"
+            ) from error
         except _Unsafe as unsafe:
             raise ValueError(f"the source {source!r} is not bound: {unsafe}") from unsafe
         real = str(Path(real_root, *parts))
@@ -63,7 +65,7 @@ class _Unsafe(Exception):
 
 
 def _resolved(root: str) -> str:
-    """Where the operator's links lead; nobody else may be able to put a link there."""
+    """Where the operator's links lead; no other user may be able to put a link there."""
     here, ahead, links = Path("/"), list(reversed(Path(root).parts[1:])), 0
     while ahead:
         part = ahead.pop()

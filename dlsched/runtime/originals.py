@@ -21,7 +21,7 @@ FOLDER = "originals"
 _CONTAINER_ID = "[0-9a-f]{64}"
 
 Dialect = Literal["quota", "nano"]
-"""How a container's CPU limit is told the engine: the two exclude each other."""
+"""How a container's CPU limit is given to the engine: the two exclude each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +66,10 @@ class Original:
     engine: str = ""
     """Which engine has it, by that engine's own id; empty: not known."""
     given_back: bool = False
-    """Whether it has this again. The next change writes the record anew."""
+    """Whether it has this again. The next change writes the record again."""
 
     @property
-    def seen(self) -> GroupLimits:
+    def kernel(self) -> GroupLimits:
         """What the kernel said."""
         return GroupLimits(self.files)
 
@@ -87,15 +87,15 @@ class Originals(Records[Original]):
         super().__init__(
             state_dir / FOLDER,
             Original,
-            lambda word: word.container_id,
+            lambda record: record.container_id,
             _CONTAINER_ID,
             "what that container had before is not known, so it is left as it is",
         )
 
     def changed(self) -> tuple[Original, ...]:
         """The records of all that were not given back yet, by job."""
-        there = [word for word in self.all().values() if not word.given_back]
-        return tuple(sorted(there, key=lambda word: word.job))
+        there = [record for record in self.all().values() if not record.given_back]
+        return tuple(sorted(there, key=lambda record: record.job))
 
     def all_lost(self) -> tuple[str, ...]:
         """The containers whose record cannot be read. Raises OSError."""

@@ -61,7 +61,7 @@ def test_sockets_that_were_removed_are_made_anew(tmp_path: Path) -> None:
         assert not answers(folder)
         server.keep()
         until(lambda: answers(folder))
-        assert server.trouble is None
+        assert server.problem is None
         (folder / "control.sock").unlink()
         server.keep()
         until((folder / "control.sock").exists)
@@ -81,11 +81,11 @@ def test_where_they_cannot_be_made_anew_that_is_told_and_tried_again(
         shutil.rmtree(folder)
         folder.write_text("in the way")
         server.keep()
-        until(lambda: server.trouble is not None)
-        assert str(server.trouble).startswith("nobody can ask this daemon: ")
+        until(lambda: server.problem is not None)
+        assert str(server.problem).startswith("no client can ask this daemon: ")
         folder.unlink()
         until(lambda: answers(folder))
-        assert server.trouble is None
+        assert server.problem is None
     finally:
         server.stop()
 

@@ -77,8 +77,8 @@ def test_why_tells_each_bound_in_words(program: Program, gpus: FakeSource) -> No
     assert [line.strip() for line in told[1:6]] == [
         f"gpus: GPU-11111111-aaaa; {used}",
         "devices: enforced by CDI",
-        "time: advisory: told to the job, which paces itself",
-        "memory: advisory: told to the job; fit_to_allotment() has its framework keep to it",
+        "time: advisory: sent to the job, which paces itself",
+        "memory: advisory: sent to the job; fit_to_allotment() has its framework keep to it",
         "cpu: enforced by the engine",
     ]
     alone = program("why", "solitary", env={"COLUMNS": "120"}).stdout

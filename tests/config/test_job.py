@@ -359,7 +359,7 @@ def test_all_problems_at_once_in_the_order_of_the_file() -> None:
 def test_a_file_of_another_kind_does_not_flood() -> None:
     said = problems(LEAST + "".join(f"key-{number}: 1\n" for number in range(2000)))
     assert len(said) == 51
-    assert said[-1] == "job.yaml:1:1: there is more wrong than can be told at once"
+    assert said[-1] == "job.yaml:1:1: there are more problems than are listed"
 
 
 def test_what_is_no_mapping_is_said_once() -> None:

@@ -143,7 +143,7 @@ def test_who_gets_gpus_is_told_which():
 def test_one_that_waits_for_gpus_alone_holds_back_none_that_needs_none():
     verdicts = admit([ALONE, sized("plain")], [], NODE, 8, gpus=HELD)
     assert verdicts["alone"].reason == (
-        "needs 1 GPU alone, 0 of 1 free; when is not known: holder tells nothing"
+        "needs 1 GPU alone, 0 of 1 free; when is not known: holder reports nothing"
     )
     assert verdicts["alone"].kept == ("GPU-0",)
     assert verdicts["plain"].admitted

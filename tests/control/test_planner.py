@@ -306,7 +306,7 @@ def test_another_share_is_a_resize_that_only_tells_the_job():
     jobs = snapshot(sharer("a", 0.3), sharer("b", 0.6))
     actions = planned(jobs, {"a": Limits(1.0, 0.5), "b": Limits(1.0, 0.5)}, {"a": "late"})
     resizes = [action for action in actions if isinstance(action, Resize)]
-    assert [(one.job, one.grows, one.only_tells) for one in resizes] == [
+    assert [(one.job, one.grows, one.only_notifies) for one in resizes] == [
         ("b", False, True),
         ("a", True, True),
     ]
@@ -340,7 +340,7 @@ def test_a_share_that_is_no_longer_divided_is_told():
     whole = replace(sharer("a", 0.3), spec=view("a").spec)
     (action,) = planned(snapshot(whole), {"a": Limits(1.0, None)}, {})
     assert isinstance(action, Resize)
-    assert action.only_tells
+    assert action.only_notifies
     assert action.limits.gpu_share is None
 
 

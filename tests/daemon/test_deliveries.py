@@ -299,7 +299,7 @@ def test_an_allotment_that_cannot_be_written_is_an_alarm_and_tried_again(tmp_pat
     world.refuses = OSError(28, "No space left on device")
     shown(world, view(True))
     (alarm,) = texts(world.deliveries.alarms())
-    assert alarm.startswith("ab cannot be told of its delivery: [Errno 28]")
+    assert alarm.startswith("ab cannot be notified of its delivery: [Errno 28]")
     world.refuses = None
     shown(world, view(True))
     assert world.allotted == [("ab", True)]

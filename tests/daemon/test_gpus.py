@@ -230,7 +230,7 @@ def test_two_jobs_that_pace_themselves_follow_what_they_are_told(host: Host):
     wait_for(lambda: follows("heavy", 0.75), 60, "three quarters of its time")
     wait_for(lambda: follows("light", 0.25), 60, "a quarter of its time")
     told = " ".join(command(host.node, "why", "light").stdout.split())
-    assert "time: advisory: told to the job, which paces itself" in told
+    assert "time: advisory: sent to the job, which paces itself" in told
 
 
 def test_a_changed_cpu_ceiling_leaves_the_gpu_where_it_is(host: Host):

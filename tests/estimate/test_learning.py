@@ -86,7 +86,7 @@ def test_a_rate_does_not_go_beyond_one() -> None:
 def test_steps_told_are_evidence_where_evaluations_are_few() -> None:
     points = seen(power, 150, noise=0.005)
     alone = posterior(points, (0.7, 0.8)).finish
-    told = posterior(points, (0.7, 0.8), told_steps=1200.0).finish
+    told = posterior(points, (0.7, 0.8), reported_steps=1200.0).finish
     assert abs(math.log(told.steps / 933)) < abs(math.log(alone.steps / 933)) + 1e-9
     assert told.high_steps <= 3000
 
@@ -110,7 +110,7 @@ def test_what_is_late_is_not_impossible() -> None:
         return 0.93 * (1.0 - math.exp(-step / 80.0))
 
     points = seen(level, 580, noise=0.008, every=20)
-    told = learnt(points, (0.83, 0.92), 600.0, told_steps=600.0, after_steps=(0.0, 580.0))
+    told = learnt(points, (0.83, 0.92), 600.0, reported_steps=600.0, after_steps=(0.0, 580.0))
     assert told is not None
     assert told.finish.chance > 0.9
     assert 580 < told.finish.steps <= 600
@@ -141,7 +141,7 @@ def test_what_tells_no_direction_gives_nothing(points: list[Point]) -> None:
 @pytest.mark.parametrize("value", [0.0, 1e-300, 1e100, -1e100])
 def test_hostile_values_give_numbers_or_nothing(value: float) -> None:
     points: list[Point] = [(1, value, 1), (2, value, 1), (2**53, -value, 1), (2**53, 0.1, 1)]
-    found = learnt(points, (0.7, 0.8), 1e6, told_steps=1e6)
+    found = learnt(points, (0.7, 0.8), 1e6, reported_steps=1e6)
     if found is not None:
         numbers = (found.level, found.finish.steps, found.finish.high_steps, found.finish.chance)
         assert all(math.isfinite(number) for number in numbers)

@@ -13,8 +13,8 @@ from dlsched.model.forecast import (
     TURN_S,
     Forecast,
     ForecastKind,
-    Standing,
-    Standings,
+    TargetState,
+    TargetStates,
     givers,
     in_full,
     in_short,
@@ -105,7 +105,7 @@ def test_in_short(outlook: Forecast, words: str) -> None:
         ),
         (Forecast(ForecastKind.IMPOSSIBLE, "finish", why="it falls"), "not on this node: it falls"),
         (Forecast(ForecastKind.UNLIKELY, "finish", why="it falls"), "not expected: it falls"),
-        (UNKNOWN, "cannot be told yet"),
+        (UNKNOWN, "cannot be foreseen yet"),
     ],
 )
 def test_in_full(outlook: Forecast, words: str) -> None:
@@ -125,7 +125,7 @@ def test_of_many_who_would_have_to_give_three_are_named() -> None:
 # --------------------------------------------------------------------------- turns
 
 
-def told(*said: tuple[float, Forecast], before: Standings = ()) -> list[tuple[float, str]]:
+def told(*said: tuple[float, Forecast], before: TargetStates = ()) -> list[tuple[float, str]]:
     """What is told, and when, where that is said at these times."""
     words = []
     for now_s, outlook in said:
@@ -160,7 +160,7 @@ def test_each_target_of_a_job_turns_by_itself() -> None:
 
 def test_what_was_recalled_was_told() -> None:
     before = recalled((CROWDED, UNKNOWN), 5.0)
-    assert before == (Standing("latency", "crowded", "crowded", 5.0),)
+    assert before == (TargetState("latency", "crowded", "crowded", 5.0),)
     assert told((10.0, CROWDED), (100.0, CROWDED), before=before) == []
     assert told((10.0, MET), (100.0, MET), before=before) == [(100.0, "possible")]
 

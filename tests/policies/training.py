@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from dlsched.control.ledger.tiers import Climb, climbed
+from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.decision import Decision
 from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, Limits, Target
@@ -51,10 +51,10 @@ def trainer(
 def _reached(samples: Iterable[Sample], target: Target | None, in_a_row: int) -> Tiers:
     if not isinstance(target, AccuracyTarget):
         return Tiers()
-    climb = Climb("c1", target)
+    progress = TierProgress("c1", target)
     for sample in samples:
-        climb = climbed(climb, sample, in_a_row)
-    return climb.tiers
+        progress = advanced(progress, sample, in_a_row)
+    return progress.tiers
 
 
 def cores(decision: Decision) -> list[float | None]:

@@ -48,7 +48,9 @@ def test_no_link_is_followed_below_the_root(root: Path) -> None:
     (root / "out").symlink_to("/etc")
     (root / "sets" / "in").symlink_to(root / "sets" / "digits")
     for source in (root / "out", root / "sets" / "in", root / "out" / "ssl"):
-        with pytest.raises(ValueError, match=r"(is a symbolic link|cannot be seen: Not a dir)"):
+        with pytest.raises(
+            ValueError, match=r"(is a symbolic link|cannot be inspected: Not a dir)"
+        ):
             check(root, source)
 
 
@@ -75,7 +77,7 @@ def test_a_root_that_its_owner_could_swap_for_a_link_is_not_bound(root: Path) ->
     with pytest.raises(ValueError, match=r"/pool above it can be changed by others than root"):
         check(root / "way", root / "way")
     (root / "round").symlink_to("round")
-    with pytest.raises(ValueError, match="cannot be seen: Too many levels"):
+    with pytest.raises(ValueError, match="cannot be inspected: Too many levels"):
         check(root / "round", root / "round")
 
 
@@ -84,7 +86,7 @@ def test_what_is_elsewhere_or_not_there_is_refused(root: Path) -> None:
         check(root, "/etc")
     with pytest.raises(ValueError, match="is under no folder that its owner may bind"):
         check(root, f"{root}x")
-    with pytest.raises(ValueError, match="cannot be seen: No such file or directory"):
+    with pytest.raises(ValueError, match="cannot be inspected: No such file or directory"):
         check(root, root / "absent")
 
 

@@ -64,7 +64,7 @@ def test_what_it_goes_back_to() -> None:
     assert replace(THEIRS, told=EngineLimits(nano_cpus=370_000_000)).cpu_cores == 0.37
     assert replace(THEIRS, told=EngineLimits(quota_us=-1)).cpu_cores is None
     assert replace(THEIRS, adopted=False, ceiling_cores=2.0).cpu_cores == 2.0
-    assert (THEIRS.seen.quota_us, THEIRS.seen.weight) == (30_000, 20)
+    assert (THEIRS.kernel.quota_us, THEIRS.kernel.weight) == (30_000, 20)
 
 
 @pytest.mark.parametrize(

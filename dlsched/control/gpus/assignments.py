@@ -15,7 +15,7 @@ from dlsched.control.gpus.rebalance import (
     Movable,
     Waiting,
     Wanted,
-    off_trouble,
+    off_lost_gpu,
     pause_s,
     to_make_room,
     unmovable,
@@ -49,7 +49,7 @@ class Assignments:
     """UUIDs of the new GPUs, by job that starts or moves."""
     _kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _moved_at_s: dict[str, float] = field(default_factory=dict)
-    _seen: tuple[object, ...] = ()
+    _view_inputs: tuple[object, ...] = ()
     """The inputs from which `_views` was computed."""
     _views: tuple[GpuView, ...] = ()
 
@@ -59,10 +59,10 @@ class Assignments:
         """The node's GPUs, with their use by processes outside our containers."""
         if node is None or not node.gpus:
             return ()
-        seen = (node.gpus, frozenset(one.container_id for one in ours), options.reserved)
-        if seen != self._seen:
-            self._seen = seen
-            self._views = tuple(_view(gpu, seen[1], options.reserved) for gpu in node.gpus)
+        inputs = (node.gpus, frozenset(one.container_id for one in ours), options.reserved)
+        if inputs != self._view_inputs:
+            self._view_inputs = inputs
+            self._views = tuple(_view(gpu, inputs[1], options.reserved) for gpu in node.gpus)
         return self._views
 
     def settle(self, members: Mapping[str, Member]) -> None:
@@ -121,7 +121,7 @@ class Assignments:
     ) -> list[Alarm]:
         """An alarm for every job whose GPU cannot be used, with the reason and the consequence."""
         alarms = []
-        bad = _troubles(node, members.values())
+        bad = _gpu_problems(node, members.values())
         for job, one in sorted(members.items()) if bad else ():
             found = [bad[uuid] for uuid in one.fact.gpus if uuid in bad] if one.fact else []
             if not found or not one.state.holds:
@@ -144,14 +144,14 @@ class Assignments:
         now_s: float,
     ) -> Wanted | None:
         """The one move that pays off now; None: there is none, or another move is running."""
-        bad = _troubles(node, members.values()) if options.on_loss == "move" else {}
+        bad = _gpu_problems(node, members.values()) if options.on_loss == "move" else {}
         waiting = [
             Waiting(members[job].spec, verdict.kept, verdict.wait_s)
             for job, verdict in verdicts.items()
             if verdict.kept and options.move
         ]
         lost = options.on_loss == "move" and any(
-            _trouble(one, bad) is not None for one in members.values()
+            _problem_of(one, bad) is not None for one in members.values()
         )
         if not (waiting or lost) or any(one.state is JobState.MOVING for one in members.values()):
             return None
@@ -161,16 +161,16 @@ class Assignments:
                 one.spec,
                 one.fact.gpus,
                 pause_s(one.spec, one.resume_s),
-                _trouble(one, bad),
+                _problem_of(one, bad),
                 (one.used_bytes or 0) // len(one.fact.gpus),
             )
             for job, one in sorted(members.items())
             if one.fact is not None and self._may_move(job, one, one.fact, now_s)
         ]
-        wanted = off_trouble(movable, queue.left, options) if lost else None
+        wanted = off_lost_gpu(movable, queue.left, options) if lost else None
         if wanted is not None:
             return wanted
-        sound = [one for one in movable if one.trouble is None]
+        sound = [one for one in movable if one.problem is None]
         return to_make_room(waiting, sound, queue.left, options)
 
     def _may_move(self, job: str, one: Member, fact: ContainerFact, now_s: float) -> bool:
@@ -206,7 +206,7 @@ def _view(gpu: GpuFact, ours: Collection[str], reserved: Collection[str]) -> Gpu
     )
 
 
-def _troubles(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
+def _gpu_problems(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
     """What is wrong with GPUs that jobs are on, in one line, by UUID."""
     if node.gpu_trouble is not None and not node.gpus:
         return {}  # no GPU can be read, which says nothing about any one of them
@@ -220,7 +220,7 @@ def _troubles(node: NodeView, members: Iterable[Member]) -> dict[str, str]:
     return bad | {uuid: f"its {uuid} is no longer there" for uuid in held - there}
 
 
-def _trouble(one: Member, bad: Mapping[str, str]) -> str | None:
+def _problem_of(one: Member, bad: Mapping[str, str]) -> str | None:
     if one.fact is None:
         return None
     return one.fact.gpu_lost or next((bad[uuid] for uuid in one.fact.gpus if uuid in bad), None)

@@ -27,7 +27,7 @@ _ROUNDING = 1e-9
 _KINDS = 4
 """Maximum number of models listed in a text. Hosts with more are rare."""
 
-_TOLD = 3
+_LISTED = 3
 """Maximum number of GPUs listed in a text, in the driver's order."""
 
 
@@ -263,7 +263,7 @@ def _share_of(room: Room, spec: JobSpec) -> float:
 # ---------------------------------------------------------------------- texts
 
 
-def gpus_in_words(count: int) -> str:
+def gpus_text(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
 
 
@@ -272,18 +272,18 @@ def named(gpus: Iterable[GpuFact]) -> str:
     facts = list(gpus)
     whole = sorted(fact.index for fact in facts if fact.part_of is None)
     parts = Counter(fact.index for fact in facts if fact.part_of is not None)
-    words = [
+    texts = [
         f"{count} instance{'s' if count > 1 else ''} of GPU {index}"
         for index, count in sorted(parts.items())
     ]
     if whole:
-        more = f" and {len(whole) - _TOLD} more" if len(whole) > _TOLD else ""
-        told = ", ".join(str(index) for index in whole[:_TOLD])
-        words.insert(0, f"GPU{'s' if len(whole) > 1 else ''} {told}{more}")
-    return " and ".join(words)
+        more = f" and {len(whole) - _LISTED} more" if len(whole) > _LISTED else ""
+        listed = ", ".join(str(index) for index in whole[:_LISTED])
+        texts.insert(0, f"GPU{'s' if len(whole) > 1 else ''} {listed}{more}")
+    return " and ".join(texts)
 
 
-def kinds_in_words(gpus: Iterable[tuple[str, int]]) -> str:
+def kinds_text(gpus: Iterable[tuple[str, int]]) -> str:
     """Counts by model and size in bytes: `2 NVIDIA A100 80 GiB, 1 Tesla T4 15 GiB`."""
     counts = Counter(f"{model} {render_bytes(size_bytes)}" for model, size_bytes in gpus)
     each = [f"{count} {kind}" for kind, count in counts.items()]
@@ -309,11 +309,11 @@ def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
         most = f"at most {render_bytes(most_bytes)} is left on the {len(free)} of {which} with time"
         text = f"needs {needs} {gpu}, {most} left"
     elif is_alone(spec):
-        text = f"needs {gpus_in_words(count)} alone, {len(free)} of {which} free"
+        text = f"needs {gpus_text(count)} alone, {len(free)} of {which} free"
     elif count == 1:
         left_most = max([0.0, *(room.share_left for room in there)])
-        told = math.floor(100 * left_most + _ROUNDING) / 100
-        text = f"needs {share:.2f} of a GPU's time, at most {told:.2f} is left on any of {which}"
+        shown = math.floor(100 * left_most + _ROUNDING) / 100
+        text = f"needs {share:.2f} of a GPU's time, at most {shown:.2f} is left on any of {which}"
     else:
         text = f"needs {share:.2f} of the time of {count} GPUs, so much is left on {len(free)}"
         text += f" of {which}"

@@ -15,9 +15,9 @@ from dlsched.control.gpus.placement import (
     Rooms,
     fitting,
     given_back,
-    gpus_in_words,
+    gpus_text,
     is_model,
-    kinds_in_words,
+    kinds_text,
     place,
     rooms,
     taken,
@@ -52,8 +52,8 @@ def _unknown(why: str) -> Forecast:
     return Forecast(ForecastKind.UNKNOWN, "finish", why=why)
 
 
-def _nothing_tells(job: str) -> Forecast:
-    return _unknown(f"{job} tells nothing")
+def _no_forecast(job: str) -> Forecast:
+    return _unknown(f"{job} reports nothing")
 
 
 class GpuQueue:
@@ -70,13 +70,13 @@ class GpuQueue:
         holders: Sequence[Holder] = (),
         options: PlacementOptions | None = None,
         kept: Mapping[str, tuple[str, ...]] | None = None,
-        outlook: Callable[[str], Forecast] = _nothing_tells,
+        outlook: Callable[[str], Forecast] = _no_forecast,
         now_s: float = 0.0,
     ) -> None:
         """`kept` are the previous reservations by job; they are kept if possible. `outlook`
         forecasts when a holder may end, and is called only while a job waits."""
         self._options = options or PlacementOptions()
-        self._trouble = node.gpu_trouble
+        self._gpu_problem = node.gpu_trouble
         self._left: Rooms = rooms(node, holders, self._options)
         self._holders = {one.spec.name: one.spec for one in holders}
         self._kept_before = kept or {}
@@ -98,7 +98,7 @@ class GpuQueue:
 
     def never(self, spec: JobSpec) -> str | None:
         """Why even an empty node could not run it; None: it could, or that is unknown."""
-        if not spec.container.gpus or self._trouble is not None:
+        if not spec.container.gpus or self._gpu_problem is not None:
             return None
         ask = _ask(spec)
         if ask not in self._nevers:
@@ -117,10 +117,12 @@ class GpuQueue:
         self._refused[ask] = found
         self._waiting += 1
         reason = found.reason or ""
-        if self._trouble is not None and all(one.gpu.fact.trouble for one in self._left.values()):
-            return Turn(f"waits for GPUs, which cannot be seen: {self._trouble}")
-        if self._trouble is not None:
-            reason = f"{reason}; GPUs cannot all be seen: {self._trouble}"
+        if self._gpu_problem is not None and all(
+            one.gpu.fact.trouble for one in self._left.values()
+        ):
+            return Turn(f"waits for GPUs, which cannot be observed: {self._gpu_problem}")
+        if self._gpu_problem is not None:
+            reason = f"{reason}; not all GPUs can be observed: {self._gpu_problem}"
         if self._waiting > _ESTIMATED:
             return Turn(f"{reason}; no estimate so far back in the queue")
         frees = {
@@ -219,8 +221,8 @@ def _when(in_s: float | None, why: str, said: str) -> str:
     if in_s is None:
         return "when is not known" + ("" if why in said else f": {why}")
     step_s = next(step_s for step_s, up_to_s in _ROUND_S if in_s <= up_to_s)
-    told_s = step_s * max(1, math.ceil(in_s / step_s))
-    return f"not before about {render_seconds(told_s)}" + (f": {why}" if why else "")
+    rounded_s = step_s * max(1, math.ceil(in_s / step_s))
+    return f"not before about {render_seconds(rounded_s)}" + (f": {why}" if why else "")
 
 
 def _suits(spec: JobSpec, fact: GpuFact) -> bool:
@@ -231,7 +233,7 @@ def _suits(spec: JobSpec, fact: GpuFact) -> bool:
 
 def _never_on(there: Sequence[GpuFact], spec: JobSpec) -> str | None:
     container = spec.container
-    asks = gpus_in_words(container.gpus)
+    asks = gpus_text(container.gpus)
     mine = [fact for fact in there if is_model(fact.model, container.gpu_model)]
     suiting = [fact for fact in mine if _suits(spec, fact)]
     if container.gpus <= len(suiting):
@@ -240,7 +242,7 @@ def _never_on(there: Sequence[GpuFact], spec: JobSpec) -> str | None:
         asks += f" of model {container.gpu_model}"
     elif len(mine) >= container.gpus:
         asks += f" with {render_bytes(container.gpu_memory_bytes or 0)} each"
-    has = kinds_in_words((fact.model, fact.memory_bytes) for fact in there)
+    has = kinds_text((fact.model, fact.memory_bytes) for fact in there)
     return f"can never start: asks for {asks}, the node has " + (
         f"{len(there)}: {has}" if there else "none for jobs"
     )

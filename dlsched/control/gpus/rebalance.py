@@ -35,7 +35,7 @@ class Movable:
     gpus: tuple[str, ...]
     """UUIDs of the GPUs that it holds."""
     pause_s: float
-    trouble: str | None = None
+    problem: str | None = None
     """How it lost a GPU, in one line; None: it did not."""
     used_bytes: int = 0
     """Used memory on each of its GPUs, as far as known."""
@@ -86,17 +86,17 @@ def pause_s(spec: JobSpec, resume_s: float | None) -> float:
     return saves_s + spec.stop.grace_s + (UNKNOWN_RESUME_S if resume_s is None else resume_s)
 
 
-def off_trouble(
+def off_lost_gpu(
     movable: Iterable[Movable], left: Rooms, options: PlacementOptions
 ) -> Wanted | None:
     """A move for the first job, by name, that lost a GPU; None: no such job, or no room. It may
     keep those of its GPUs that still work."""
     for one in sorted(movable, key=_name):
-        if one.trouble is None:
+        if one.problem is None:
             continue
         found = place(one.goes, _without(left, one), options)
         if found.gpus is not None:
-            return Wanted(one.spec.name, found.gpus, f"{one.trouble}; {_there(found.gpus, left)}")
+            return Wanted(one.spec.name, found.gpus, f"{one.problem}; {_there(found.gpus, left)}")
     return None
 
 
@@ -119,9 +119,9 @@ def to_make_room(
             goes = _exchange(one, other, mine, options) if gain > _cost(one) else None
             if goes is None:
                 continue
-            told = "assumed " if other.wait_s is None else ""
+            how = "assumed " if other.wait_s is None else ""
             why = (
-                f"makes room for {other.spec.name}, whose {told}wait of {render_seconds(wait_s)}, "
+                f"makes room for {other.spec.name}, whose {how}wait of {render_seconds(wait_s)}, "
                 f"less the pause, times its weight {other.spec.weight:g} is {gain:.0f} s; its own "
                 f"pause of up to {render_seconds(one.pause_s)} times its weight "
                 f"{one.spec.weight:g} is {_cost(one):.0f} s; {_there(goes, left)}"

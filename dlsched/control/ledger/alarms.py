@@ -27,8 +27,8 @@ def file_alarms(
     return (*waits, *left)
 
 
-def engine_alarms(seen: Observation) -> tuple[Alarm, ...]:
+def engine_alarms(observed: Observation) -> tuple[Alarm, ...]:
     """An alarm while the engine does not answer."""
-    if seen.engine_trouble is None:
+    if observed.engine_problem is None:
         return ()
-    return (Alarm("engine", AlarmKey.ENGINE_DOWN, f"engine: {seen.engine_trouble}"),)
+    return (Alarm("engine", AlarmKey.ENGINE_DOWN, f"engine: {observed.engine_problem}"),)

@@ -27,11 +27,11 @@ def blindness(
         return None
     if not fact.has_source:
         return "no source of progress is given"
-    told_s = progress.as_of_s
-    if now_s - max(began_s, began_s if told_s is None else told_s) <= after_s:
+    reported_s = progress.as_of_s
+    if now_s - max(began_s, began_s if reported_s is None else reported_s) <= after_s:
         return None
     silence = render_seconds(after_s)
-    if told_s is None or told_s < began_s:
+    if reported_s is None or reported_s < began_s:
         return f"no report in the first {silence}"
     if progress.trouble is not None:
         return f"no report for {silence}: its source cannot be read"

@@ -28,7 +28,7 @@ from dlsched.control.ledger.lifecycle import Lifecycle, adopted_status, status_o
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.ownership import claimants
 from dlsched.control.ledger.state import Queued, State
-from dlsched.control.ledger.tiers import Climbs
+from dlsched.control.ledger.tiers import TierTracker
 from dlsched.estimate.finish import finish_forecast
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start
@@ -52,7 +52,7 @@ class Ledger:
     ) -> None:
         """`delivered`: durable records of an earlier agent, by job."""
         self._options = options
-        self._climbs = Climbs(delivered or {})
+        self._tiers = TierTracker(delivered or {})
         self._assignments = Assignments()
         self._records: dict[str, JobRecord] = {}
         self._cycle = cycle
@@ -61,30 +61,30 @@ class Ledger:
         self._host: tuple[float, float] | None = None
         self.outlooks: Mapping[str, tuple[Forecast, ...]] = {}  # of the last report, for the queue
 
-    def update(self, seen: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
+    def update(self, observed: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
         """Take in one observation, the desired state and the records of ended jobs."""
         self._cycle += 1
-        given, waiting = desired, desired.waiting(seen.containers)
+        given, waiting = desired, desired.waiting(observed.containers)
         desired = replace(desired, specs=without(desired.specs, waiting))
-        found = claimants(seen.containers, desired.specs, self._known)
+        found = claimants(observed.containers, desired.specs, self._known)
         facts, specs = found.facts, {**found.adopted, **desired.specs}
-        begun = {item.job: item for item in seen.begun}
+        begun = {item.job: item for item in observed.begun}
         removals: list[Remove] = []
         spared = {
             name: why
             for name, fact in facts.items()
             if name not in specs and (why := desired.spares(fact)) is not None
         }
-        self._take_in(specs, facts, begun, seen.now_s)
-        used_core_s = self._measure(seen, facts)
-        node = self._node(seen, used_core_s)
+        self._take_in(specs, facts, begun, observed.now_s)
+        used_core_s = self._measure(observed, facts)
+        node = self._node(observed, used_core_s)
 
         statuses: dict[str, Lifecycle] = {}
         for name, record in list(self._records.items()):
             spec, fact = specs.get(name), facts.get(name)
             if spec is None and fact is None:
-                self._note(record, JobState.STOPPED, seen.now_s)
-                self._climbs.forget(name)
+                self._note(record, JobState.STOPPED, observed.now_s)
+                self._tiers.forget(name)
                 del self._records[name]
             elif name in spared:
                 statuses[name] = untouched_status(facts[name], spared[name])
@@ -96,46 +96,46 @@ class Ledger:
 
         members = self._members(statuses, facts)
         self._assignments.settle(members)
-        queued = self._starts(seen, statuses, facts, node, members)
+        queued = self._starts(observed, statuses, facts, node, members)
         endings: list[Ended] = []
         views: list[JobView] = []
         for name in sorted(statuses):
             record, status, fact = self._records[name], statuses[name], facts.get(name)
-            self._note(record, status.state, seen.now_s)
+            self._note(record, status.state, observed.now_s)
             if status.call == "remove" and fact is not None:
                 removals.append(removal(fact, record.spec, status.reason or ""))
             if status.call == "record":
                 endings.append(ending(record, status, fact))
-            views.append(self._view(seen.now_s, record, status, fact))
+            views.append(self._view(observed.now_s, record, status, fact))
         return State(
             snapshot=Snapshot(
                 cycle=self._cycle,
-                now_s=seen.now_s,
+                now_s=observed.now_s,
                 node=node,
                 jobs=tuple(views),
                 window_s=self._options.window_s,
                 wakes=tuple(self._wakes),
             ),
             desired=given,
-            engine_ok=seen.engine_ok,
+            engine_ok=observed.engine_ok,
             starts=queued.starts,
             placements=queued.placements,
-            moves=self._moves(seen, node, members, queued),
+            moves=self._moves(observed, node, members, queued),
             removals=tuple(removals),
             ended=tuple(endings),
             lifts=tuple(
                 name for name, end in ended.items() if is_lifted(desired, statuses.get(name), end)
             ),
-            delivered=self._climbs.deliveries(),
-            undelivered=self._climbs.voided(
+            delivered=self._tiers.deliveries(),
+            undelivered=self._tiers.voided(
                 specs, {*self._records, *desired.claimed}, settled=desired.settled
             ),
             alarms=(
                 *found.alarms,
-                *seen.left_alone,
+                *observed.left_alone,
                 *file_alarms(waiting, spared),
                 *self._assignments.alarms(node, members, self._options.gpus),
-                *engine_alarms(seen),
+                *engine_alarms(observed),
                 *desired.alarms,
             ),
         )
@@ -195,17 +195,17 @@ class Ledger:
                 record.spec = spec
                 record.retry_at_s = record.retry_s = 0.0
 
-    def _measure(self, seen: Observation, facts: Mapping[str, ContainerFact]) -> float:
+    def _measure(self, observed: Observation, facts: Mapping[str, ContainerFact]) -> float:
         """Measure usage and progress; returns core-seconds used by jobs since the last update."""
         total = 0.0
-        uses = gpu_uses(seen.node.gpus, facts.values()) if seen.node else {}
+        uses = gpu_uses(observed.node.gpus, facts.values()) if observed.node else {}
         for name, record in self._records.items():
             fact = facts.get(name)
             known = record.measured_spec is record.spec
-            if known and fact is not None and record.measures.rests_on(fact, seen.now_s):
+            if known and fact is not None and record.measures.rests_on(fact, observed.now_s):
                 continue
             record.measured_spec = record.spec
-            self._climbs.observe(record.spec, fact, self._options.tier_evaluations)
+            self._tiers.observe(record.spec, fact, self._options.tier_evaluations)
             if fact is None:
                 record.measures.absent()
                 continue
@@ -214,33 +214,33 @@ class Ledger:
                 if record.state is None:  # a restarted agent keeps what applies until it decides
                     record.desired = fact.actual
             total += record.measures.update(
-                fact, seen.now_s, self._options.window_s, uses.get(fact.container_id)
+                fact, observed.now_s, self._options.window_s, uses.get(fact.container_id)
             )
         return total
 
-    def _node(self, seen: Observation, used_core_s: float) -> NodeView:
-        cores = seen.node.cores if seen.node else 1.0
-        memory_bytes = seen.node.memory_bytes if seen.node else 0
+    def _node(self, observed: Observation, used_core_s: float) -> NodeView:
+        cores = observed.node.cores if observed.node else 1.0
+        memory_bytes = observed.node.memory_bytes if observed.node else 0
         foreign = None
-        if seen.host_busy_core_s is not None:
-            if self._host is not None and seen.now_s > self._host[0]:
-                busy = seen.host_busy_core_s - self._host[1] - used_core_s
-                foreign = max(0.0, busy / (seen.now_s - self._host[0]))
-            self._host = (seen.now_s, seen.host_busy_core_s)
+        if observed.host_busy_core_s is not None:
+            if self._host is not None and observed.now_s > self._host[0]:
+                busy = observed.host_busy_core_s - self._host[1] - used_core_s
+                foreign = max(0.0, busy / (observed.now_s - self._host[0]))
+            self._host = (observed.now_s, observed.host_busy_core_s)
         capacity = cores if self._options.capacity_cores is None else self._options.capacity_cores
         return NodeView(
             capacity_cores=max(0.01, min(capacity, cores) - self._options.reserve_cores),
             cores=cores,
             memory_bytes=max(0, memory_bytes - self._options.reserve_memory_bytes),
-            grain_cores=seen.node.grain_cores if seen.node else 0.001,
+            grain_cores=observed.node.grain_cores if observed.node else 0.001,
             foreign_cores=foreign,
-            gpus=self._assignments.views(seen.node, seen.containers, self._options.gpus),
-            gpu_trouble=seen.node.gpu_trouble if seen.node else None,
+            gpus=self._assignments.views(observed.node, observed.containers, self._options.gpus),
+            gpu_trouble=observed.node.gpu_trouble if observed.node else None,
         )
 
     def _starts(
         self,
-        seen: Observation,
+        observed: Observation,
         statuses: dict[str, Lifecycle],
         facts: Mapping[str, ContainerFact],
         node: NodeView,
@@ -257,12 +257,12 @@ class Ledger:
             for name in order
             if statuses[name].state is JobState.WAITING
             and statuses[name].call == "start"
-            and not (statuses[name].retry and self._backs_off(self._records[name], seen.now_s))
+            and not (statuses[name].retry and self._backs_off(self._records[name], observed.now_s))
         ]
         present = [self._records[name].spec for name in order if statuses[name].state.holds]
-        options = self._options
+        options, now_s = self._options, observed.now_s
         queued.gpus = self._assignments.queue(
-            node, members, options.gpus, lambda job: self._finish(job, seen.now_s), seen.now_s
+            node, members, options.gpus, lambda job: self._finish(job, now_s), now_s
         )
         queued.verdicts = admit(
             queue, present, node, options.max_jobs, options.ceilings_of, queued.gpus
@@ -276,19 +276,19 @@ class Ledger:
             if verdict is not None and not verdict.admitted:
                 statuses[name] = Lifecycle(JobState.WAITING, verdict.reason)
                 continue
-            if not seen.engine_ok:
+            if not observed.engine_ok:
                 statuses[name] = Lifecycle(status.state, "waits for the engine")
                 continue
             if record.refusal is not None and status.reason is None:
                 statuses[name] = Lifecycle(status.state, record.refusal)
-            elif status.retry and self._backs_off(record, seen.now_s):
-                wait_s = record.retry_at_s - seen.now_s
+            elif status.retry and self._backs_off(record, observed.now_s):
+                wait_s = record.retry_at_s - observed.now_s
                 reason = f"{status.reason}; tried again in {wait_s:.0f} s"
                 statuses[name] = Lifecycle(status.state, reason)
                 continue
             elif status.retry:
                 record.retry_s = min(_RETRY_MOST_S, record.retry_s * 2)
-                record.retry_at_s = seen.now_s + record.retry_s
+                record.retry_at_s = observed.now_s + record.retry_s
             queued.starts += (record.spec,)
             gpus = self._assignments.start(name, facts.get(name), verdict)
             if gpus:
@@ -314,13 +314,13 @@ class Ledger:
         return members
 
     def _moves(
-        self, seen: Observation, node: NodeView, members: Mapping[str, Member], queued: Queued
+        self, observed: Observation, node: NodeView, members: Mapping[str, Member], queued: Queued
     ) -> dict[str, tuple[tuple[str, ...], str]]:
         """The move that pays off now, if the engine answers."""
-        if not members or not seen.engine_ok:
+        if not members or not observed.engine_ok:
             return {}
         wanted = self._assignments.wanted(
-            node, members, self._options.gpus, queued.gpus, queued.verdicts, seen.now_s
+            node, members, self._options.gpus, queued.gpus, queued.verdicts, observed.now_s
         )
         return {} if wanted is None else {wanted.job: (wanted.gpus, wanted.why)}
 
@@ -328,7 +328,7 @@ class Ledger:
         """Forecast of when a job may end, from its last view and the last report."""
         view = self._records[job].view
         if view is None:
-            return Forecast(ForecastKind.UNKNOWN, "finish", why=f"{job} tells nothing yet")
+            return Forecast(ForecastKind.UNKNOWN, "finish", why=f"{job} reports nothing yet")
         return finish_forecast(view, now_s, self.outlooks.get(job, ()))
 
     def _known(self, name: str) -> str | None:
@@ -377,7 +377,7 @@ class Ledger:
             blind=self._blindness(now_s, record, fact, progress),
             gpus=self._assignments.of(record.spec.name, fact),
             idle_class=self._options.idle_class,
-            tiers=self._climbs.tiers(record.spec.name),
+            tiers=self._tiers.tiers(record.spec.name),
         )
         return record.view
 

@@ -71,7 +71,7 @@ def status_of(
     if fact is None:
         return _absent(spec, begun)
     if fact.container_digest != spec.container_digest:
-        return _leaving(fact, "its container is made anew: the spec's container part changed")
+        return _leaving(fact, "its container is created again: the spec's container part changed")
     return _present(spec, fact, begun)
 
 

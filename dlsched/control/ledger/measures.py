@@ -105,7 +105,7 @@ class Measures:
     _writers: dict[str, tuple[float, int, float]] = field(default_factory=dict)
     """By writer: time of its last line, requests in flight, age of the oldest."""
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
-    _samples_told: tuple[Sample, ...] = ()
+    _frozen_samples: tuple[Sample, ...] = ()
     """`_samples` as a tuple, which stays the same object while they are unchanged."""
     _checkpoint: CheckpointAck | None = None
     _checkpoint_at_s: float | None = None
@@ -118,7 +118,7 @@ class Measures:
     _every_s: float = OFTEN_S
     idle: bool = False
     """Whether the last report had no request in flight. Then silence is normal."""
-    _told: Progress | None = None
+    _last_progress: Progress | None = None
     """The last value of `progress`, while it is valid."""
     _silent_since_s: float | None = None
     """Time of an observed start, until the first report."""
@@ -142,7 +142,7 @@ class Measures:
 
     def absent(self) -> None:
         """Record that there is no container now."""
-        self._fresh, self._told = _NONE, None
+        self._fresh, self._last_progress = _NONE, None
         self._watched = True
         self.usage = Usage()
         self._counters = self._resting = None
@@ -185,40 +185,40 @@ class Measures:
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
         """Reported progress, for policies."""
         bad_lines = fact.bad_lines if fact else 0
-        trouble = fact.sidecar_trouble if fact else None
-        told = self._told
-        if told is not None and told.bad_lines == bad_lines and told.trouble == trouble:
-            return told
+        problem = fact.sidecar_problem if fact else None
+        last = self._last_progress
+        if last is not None and last.bad_lines == bad_lines and last.trouble == problem:
+            return last
         recent = self._recent.sketch.total()
         in_flight, oldest_s = 0, 0.0
         for at_s, count, age_s in self._writers.values():
             if count:
                 in_flight += count
                 oldest_s = max(oldest_s, age_s + now_s - at_s)
-        self._told = Progress(
+        self._last_progress = Progress(
             fresh=self._fresh,
             window=recent if self._window is None else self._window.sketch.total(),
             recent=recent,
             in_flight=in_flight,
             oldest_s=oldest_s,
-            samples=self._samples_told,
+            samples=self._frozen_samples,
             as_of_s=self._as_of_s,
             every_s=self._every_s,
             bad_lines=bad_lines,
             checkpoint=self._checkpoint,
             checkpoint_at_s=self._checkpoint_at_s,
             gpu_ratio=self._gpu_ratio,
-            trouble=trouble,
+            trouble=problem,
         )
-        return self._told
+        return self._last_progress
 
     def _begin(self, fact: ContainerFact, now_s: float) -> None:
         if fact.life != self._life:
             self._life = fact.life
             self._samples.clear()
-            self._samples_told = ()
+            self._frozen_samples = ()
             self._checkpoint = self._checkpoint_at_s = None
-        self._told = self._gpu_ratio = None
+        self._last_progress = self._gpu_ratio = None
         self.container_id = fact.container_id
         self.starts = fact.starts
         self.started_at_s = fact.started_at_s if fact.started_at_s is not None else now_s
@@ -310,9 +310,9 @@ class Measures:
     def _take_reports(self, fact: ContainerFact, now_s: float, window_s: float) -> None:
         if not (fact.reports or self._writers or self._recent):
             if self._fresh is not _NONE:
-                self._fresh, self._told = _NONE, None
+                self._fresh, self._last_progress = _NONE, None
             return
-        self._told = None
+        self._last_progress = None
         fresh: list[LatencySketch] = []
         for report in fact.reports:
             self._as_of_s = report.received_s
@@ -331,7 +331,7 @@ class Measures:
             if report.gpu_ratio is not None:
                 self._gpu_ratio = report.gpu_ratio
         if fact.reports:
-            self._samples_told = tuple(self._samples)
+            self._frozen_samples = tuple(self._samples)
             if self._silent_since_s is not None:
                 self.resume_s = max(0.0, fact.reports[0].received_s - self._silent_since_s)
                 self._silent_since_s = None
@@ -355,12 +355,12 @@ class Measures:
             self._every_s = max(statistics.median_low(self._gaps_s), OFTEN_S)
         self._requests_s = at_s
 
-    def _slide(self, told: Sequence[Report], now_s: float, window_s: float) -> None:
+    def _slide(self, reports: Sequence[Report], now_s: float, window_s: float) -> None:
         """Add reports to the windows, and drop what is too old or from before the last change."""
         since_s = self.changed_at_s or 0.0
         if since_s != self._window_since_s:
             self._window_since_s, self._window = since_s, _Slide()
-        for report in told:
+        for report in reports:
             latency = report.latency
             if latency is None:
                 continue

@@ -17,14 +17,14 @@ from dlsched.model.state import Delivered, Reached, Tiers
 _NONE = Tiers()
 
 
-def in_words(metric: str, reached: Reached, tier: str, asked: float) -> str:
+def reached_text(metric: str, reached: Reached, tier: str, asked: float) -> str:
     """The evaluation that reached a tier: `accuracy 0.93 at step 500 (deliver 0.9)`."""
     step = "" if reached.step is None else f" at step {reached.step}"
     return f"{metric} {reached.value:.4g}{step} ({tier} {asked:g})"
 
 
 @dataclass(frozen=True, slots=True)
-class Climb:
+class TierProgress:
     """Tier progress of one container towards one target."""
 
     container_id: str
@@ -47,90 +47,94 @@ class Climb:
         return same and container_id in (None, self.container_id)
 
 
-def climbed(climb: Climb, sample: Sample, in_a_row: int) -> Climb:
+def advanced(progress: TierProgress, sample: Sample, in_a_row: int) -> TierProgress:
     """Tier progress after one more report. `in_a_row` consecutive evaluations reach a tier, for
     good. If the step goes back, a new attempt begins: counts restart, but a delivery stays."""
     if sample.step is not None:
-        if climb.latest_step is not None and sample.step < climb.latest_step:
-            climb = replace(climb, delivers=0, finishes=0)
-        climb = replace(climb, latest_step=sample.step)
-    target = climb.target
+        if progress.latest_step is not None and sample.step < progress.latest_step:
+            progress = replace(progress, delivers=0, finishes=0)
+        progress = replace(progress, latest_step=sample.step)
+    target = progress.target
     for value in evaluations(sample, target.metric):
         reached = Reached(sample.received_s, value, sample.step)
-        delivers = climb.delivers + 1 if reaches(target, target.deliver, value) else 0
-        finishes = climb.finishes + 1 if reaches(target, target.finish, value) else 0
+        delivers = progress.delivers + 1 if reaches(target, target.deliver, value) else 0
+        finishes = progress.finishes + 1 if reaches(target, target.finish, value) else 0
         tiers = Tiers(
-            climb.tiers.delivered or (reached if delivers >= in_a_row else None),
-            climb.tiers.finished or (reached if finishes >= in_a_row else None),
+            progress.tiers.delivered or (reached if delivers >= in_a_row else None),
+            progress.tiers.finished or (reached if finishes >= in_a_row else None),
         )
-        climb = replace(climb, delivers=delivers, finishes=finishes, tiers=tiers)
-    return climb
+        progress = replace(progress, delivers=delivers, finishes=finishes, tiers=tiers)
+    return progress
 
 
-def observed(climb: Climb, fact: ContainerFact, in_a_row: int) -> Climb:
+def observed(progress: TierProgress, fact: ContainerFact, in_a_row: int) -> TierProgress:
     """Tier progress after one observation of its container. A new start is a new attempt."""
-    if climb.starts != fact.starts:
-        climb = replace(climb, starts=fact.starts, latest_step=None, delivers=0, finishes=0)
+    if progress.starts != fact.starts:
+        progress = replace(progress, starts=fact.starts, latest_step=None, delivers=0, finishes=0)
     for report in fact.reports:
         if report.checkpoint is not None:
-            climb = replace(climb, checkpoint=report.checkpoint)
+            progress = replace(progress, checkpoint=report.checkpoint)
         if report.sample is not None:
-            climb = climbed(climb, report.sample, in_a_row)
-    return climb
+            progress = advanced(progress, report.sample, in_a_row)
+    return progress
 
 
-class Climbs:
+class TierTracker:
     """Tier progress of all jobs, and the delivery records that should exist."""
 
-    def __init__(self, words: Mapping[str, Delivered]) -> None:
-        """`words` are an earlier agent's delivery records. They are not returned again."""
-        self._words = dict(words)
-        self._climbs: dict[str, Climb] = {}
+    def __init__(self, records: Mapping[str, Delivered]) -> None:
+        """`records` are an earlier agent's delivery records. They are not returned again."""
+        self._records = dict(records)
+        self._progress: dict[str, TierProgress] = {}
         self._higher: set[str] = set()
         """Jobs that reached a tier since the last call of `deliveries`."""
-        self._doubted = set(self._words)
+        self._doubted = set(self._records)
         """Jobs whose delivery record may no longer hold."""
 
     def observe(self, spec: JobSpec, fact: ContainerFact | None, in_a_row: int) -> None:
         """Take in a job's spec and fact; None: it has no container at this moment."""
-        name, target, climb = spec.name, spec.target, self._climbs.get(spec.name)
+        name, target, progress = spec.name, spec.target, self._progress.get(spec.name)
         container_id = fact.life if fact is not None else None
         if not isinstance(target, AccuracyTarget):
-            if climb is not None:
+            if progress is not None:
                 self.forget(name)
             return
-        known = climb is not None and climb.container_id == (container_id or climb.container_id)
-        if climb is None or not known or climb.target is not target:
-            climb = self._begun(name, container_id, target)
-            if climb is None:
+        known = progress is not None and progress.container_id == (
+            container_id or progress.container_id
+        )
+        if progress is None or not known or progress.target is not target:
+            progress = self._begun(name, container_id, target)
+            if progress is None:
                 return
-        if fact is not None and (fact.reports or climb.starts != fact.starts):
-            before, climb = climb, observed(climb, fact, in_a_row)
-            if climb.tiers != before.tiers:
+        if fact is not None and (fact.reports or progress.starts != fact.starts):
+            before, progress = progress, observed(progress, fact, in_a_row)
+            if progress.tiers != before.tiers:
                 self._higher.add(name)
-        self._climbs[name] = climb
+        self._progress[name] = progress
 
     def tiers(self, name: str) -> Tiers:
         """The tiers that the job has reached."""
-        climb = self._climbs.get(name)
-        return climb.tiers if climb is not None else _NONE
+        progress = self._progress.get(name)
+        return progress.tiers if progress is not None else _NONE
 
     def forget(self, name: str) -> None:
         """Drop a job that is gone, or has no accuracy target any more."""
-        self._climbs.pop(name, None)
+        self._progress.pop(name, None)
         self._doubted.add(name)
 
     def deliveries(self) -> tuple[Delivered, ...]:
         """Delivery records that are new or have one more tier; each is returned once."""
         new = []
         for name in sorted(self._higher):
-            climb, word = self._climbs.get(name), self._words.get(name)
-            if climb is None or climb.tiers.delivered is None:
+            progress, record = self._progress.get(name), self._records.get(name)
+            if progress is None or progress.tiers.delivered is None:
                 continue
-            if word is None or not _way(word).is_for(climb.container_id, climb.target):
-                word = _word(name, climb)
-            self._words[name] = replace(word, tiers=climb.tiers)
-            new.append(self._words[name])
+            if record is None or not _progress_of(record).is_for(
+                progress.container_id, progress.target
+            ):
+                record = _record_of(name, progress)
+            self._records[name] = replace(record, tiers=progress.tiers)
+            new.append(self._records[name])
         self._higher.clear()
         return tuple(new)
 
@@ -142,7 +146,7 @@ class Climbs:
         if it is not `present` although the folder is `settled`."""
         gone = []
         for name in sorted(self._doubted):
-            if name not in self._words:
+            if name not in self._records:
                 self._doubted.discard(name)
             elif name in specs:
                 self._doubted.discard(name)
@@ -152,32 +156,34 @@ class Climbs:
                 self._doubted.discard(name)
                 gone.append(name)
         for name in gone:
-            del self._words[name]
+            del self._records[name]
         return tuple(gone)
 
-    def _begun(self, name: str, container_id: str | None, target: AccuracyTarget) -> Climb | None:
+    def _begun(
+        self, name: str, container_id: str | None, target: AccuracyTarget
+    ) -> TierProgress | None:
         """The progress so far if container and target still match, else the record's, else new."""
-        climb, word = self._climbs.get(name), self._words.get(name)
-        for known in (climb, _way(word) if word is not None else None):
+        progress, record = self._progress.get(name), self._records.get(name)
+        for known in (progress, _progress_of(record) if record is not None else None):
             if known is not None and known.is_for(container_id, target):
                 return replace(known, target=target)
         self.forget(name)
-        return None if container_id is None else Climb(container_id, target)
+        return None if container_id is None else TierProgress(container_id, target)
 
 
-def _way(word: Delivered) -> Climb:
-    target = AccuracyTarget(word.metric, word.deliver, word.finish)
-    return Climb(word.container_id, target, word.tiers, word.checkpoint)
+def _progress_of(record: Delivered) -> TierProgress:
+    target = AccuracyTarget(record.metric, record.deliver, record.finish)
+    return TierProgress(record.container_id, target, record.tiers, record.checkpoint)
 
 
-def _word(name: str, climb: Climb) -> Delivered:
-    target = climb.target
+def _record_of(name: str, progress: TierProgress) -> Delivered:
+    target = progress.target
     return Delivered(
         name=name,
-        container_id=climb.container_id,
+        container_id=progress.container_id,
         metric=target.metric,
         deliver=target.deliver,
         finish=target.finish,
-        tiers=climb.tiers,
-        checkpoint=climb.checkpoint,
+        tiers=progress.tiers,
+        checkpoint=progress.checkpoint,
     )

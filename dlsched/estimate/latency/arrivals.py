@@ -131,4 +131,4 @@ class Arrivals:
         return 1.0 / max(between_s, 1e-9)
 
 
-NONE_SEEN = Arrivals()
+NO_ARRIVALS = Arrivals()

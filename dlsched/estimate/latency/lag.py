@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsched.estimate.tuning import LOOKS
+from dlsched.estimate.tuning import SAMPLES
 
 _ASSUMED_S, _ASSUMED = 0.5, 12.0
 """The prior: mean and inverse variance of a uniform distribution over one second."""
@@ -45,13 +45,13 @@ class Lag:
         self, used_cores: float, core_s: float, count: int, work_core_s: float, noise: float
     ) -> Lag:
         """The estimate after a sample of `count` requests, whose work varies by `noise`."""
-        told = (1.0 - 1.0 / LOOKS) * self.told
+        known = (1.0 - 1.0 / SAMPLES) * self.told
         more = self.more_before(used_cores) / work_core_s
         if not more:
-            return Lag(self.seconds, told, used_cores)
+            return Lag(self.seconds, known, used_cores)
         # Jitter of the report does not fall with the number of requests.
         evidence = 1.0 / ((noise * noise * count + EDGE) / (more * more) + _JITTER_S**2)
-        seen_s = (count - core_s / work_core_s) / more
-        gain = evidence / (told + evidence + _ASSUMED)
-        seconds = self.seconds + gain * (seen_s - self.seconds)
-        return Lag(min(max(seconds, 0.0), 1.0 + 2.0 * _JITTER_S), told + evidence, used_cores)
+        measured_s = (count - core_s / work_core_s) / more
+        gain = evidence / (known + evidence + _ASSUMED)
+        seconds = self.seconds + gain * (measured_s - self.seconds)
+        return Lag(min(max(seconds, 0.0), 1.0 + 2.0 * _JITTER_S), known + evidence, used_cores)

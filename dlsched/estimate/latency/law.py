@@ -57,7 +57,7 @@ from dlsched.estimate.latency.lag import Lag
 from dlsched.estimate.latency.mean_noise import MeanNoise
 from dlsched.estimate.latency.tail import normal_quantile
 from dlsched.estimate.latency.width import effective_cores
-from dlsched.estimate.tuning import FINE, FULL_RATIO, LOOK_WEIGHT, MOSTLY, ROOM_RATIO
+from dlsched.estimate.tuning import FINE, FULL_RATIO, MOSTLY, ROOM_RATIO, SAMPLE_WEIGHT
 
 NO_NOISE, NO_LAG = MeanNoise(), Lag()
 _NOISE_KEPT = 0.008
@@ -95,10 +95,10 @@ class Clients:
     ) -> Clients:
         """The evidence after one more report; `in_service` is Little's L."""
         one = in_flight == 1
-        kept = (1.0 - LOOK_WEIGHT) ** max(elapsed_s, 1.0) if one else 1.0 - LOOK_WEIGHT
+        kept = (1.0 - SAMPLE_WEIGHT) ** max(elapsed_s, 1.0) if one else 1.0 - SAMPLE_WEIGHT
         said = Clients(
             kept * self.always_one + (1.0 - kept if one else 0.0),
-            (1.0 - LOOK_WEIGHT) * self.bound + (LOOK_WEIGHT if throttled else 0.0),
+            (1.0 - SAMPLE_WEIGHT) * self.bound + (SAMPLE_WEIGHT if throttled else 0.0),
             self.are_one,
             SEVERAL_KEPT * self.several + max(in_flight - 1, 0),
         )

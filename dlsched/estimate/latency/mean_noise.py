@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dlsched.estimate.tuning import LOOK_WEIGHT, LOOKS, SIGMAS
+from dlsched.estimate.tuning import SAMPLE_WEIGHT, SAMPLES, SIGMAS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class MeanNoise:
 
     def believed(self, variation: float) -> float:
         """s; with few samples it is drawn to `variation`, that of independent requests."""
-        told = min(LOOK_WEIGHT * self.looks, 1.0)
-        return math.sqrt(told * self.square + (1.0 - told) * variation * variation)
+        trust = min(SAMPLE_WEIGHT * self.looks, 1.0)
+        return math.sqrt(trust * self.square + (1.0 - trust) * variation * variation)
 
     def after(self, off: float, count: int, believed: float) -> MeanNoise:
         """The estimate after a sample of `count` requests whose logarithm is `off`."""
@@ -37,8 +37,10 @@ class MeanNoise:
         # Outliers are cut off: a pause is no noise.
         most = SIGMAS**2 * believed * believed
         drawn = (off - self.last_off) ** 2 / (1.0 / count + 1.0 / self.last_count)
-        looks = min(self.looks, LOOKS) + 1.0
-        return MeanNoise(self.square + (min(drawn, most) - self.square) / looks, looks, off, count)
+        samples = min(self.looks, SAMPLES) + 1.0
+        return MeanNoise(
+            self.square + (min(drawn, most) - self.square) / samples, samples, off, count
+        )
 
     def interrupted(self) -> MeanNoise:
         """The estimate after a sample that is not comparable."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from dlsched.model.facts import LatencySketch
 
 
-class Seen(NamedTuple):
+class ServiceSample(NamedTuple):
     """Observation of a service between two of its reports."""
 
     sketch: LatencySketch
@@ -21,7 +21,7 @@ class Seen(NamedTuple):
     """The ceiling was binding all the time."""
     free: bool
     """Neither the ceiling nor other jobs slowed it down at any time."""
-    steady: bool
+    one_ceiling: bool
     """One ceiling applied all the time; other jobs may have slowed it down."""
     in_flight: int
     used_cores: float | None = None

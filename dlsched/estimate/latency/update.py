@@ -17,10 +17,10 @@ from dlsched.estimate.latency.law import (
     LatencyModel,
     remembered_requests,
 )
-from dlsched.estimate.latency.observed import Seen
+from dlsched.estimate.latency.observed import ServiceSample
 from dlsched.estimate.latency.tail import LOG_GROWTH, tail_step
 from dlsched.estimate.latency.width import LEAST_CORE_S, effective_cores, wait_and_width
-from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS, FINE, LITTLE, LOOK_WEIGHT, MOSTLY
+from dlsched.estimate.tuning import CLEARLY, FEW_REQUESTS, FINE, LITTLE, MOSTLY, SAMPLE_WEIGHT
 from dlsched.model.facts import LatencySketch
 
 _MOST_SPREAD = 3.0
@@ -38,36 +38,36 @@ class Learning(NamedTuple):
 WHOLE = Learning()
 
 
-def first(seen: Seen) -> LatencyModel | None:
+def first(sample: ServiceSample) -> LatencyModel | None:
     """The model after the first observation (None: no CPU time or latency): only the work, not the
     wait, since other jobs often start at the same time and the host is full."""
-    mean_s = seen.sketch.mean_s
-    if not mean_s or not seen.cpu_core_s:
+    mean_s = sample.sketch.mean_s
+    if not mean_s or not sample.cpu_core_s:
         return None
     # In a closed loop of one client, latencies should sum to the elapsed time; a smaller sum means
     # that the first report began late.
-    late = seen.sketch.sum_s / seen.elapsed_s if seen.in_flight == 1 else 1.0
+    late = sample.sketch.sum_s / sample.elapsed_s if sample.in_flight == 1 else 1.0
     late = late if MOSTLY <= late < 1.0 else 1.0
     return LatencyModel(
-        work_core_s=max(late * seen.cpu_core_s / seen.sketch.count, LEAST_CORE_S),
+        work_core_s=max(late * sample.cpu_core_s / sample.sketch.count, LEAST_CORE_S),
         # Bounded, since the CPU time may include the start-up.
-        requests=min(seen.sketch.count, FEW_REQUESTS),
-        in_service_s=seen.sketch.sum_s,
-        span_s=late * seen.elapsed_s,
-        clients=Clients(1.0 if seen.in_flight == 1 else 0.0, 1.0 if seen.throttled else 0.0),
+        requests=min(sample.sketch.count, FEW_REQUESTS),
+        in_service_s=sample.sketch.sum_s,
+        span_s=late * sample.elapsed_s,
+        clients=Clients(1.0 if sample.in_flight == 1 else 0.0, 1.0 if sample.throttled else 0.0),
         measured_s=mean_s,
     )
 
 
 def updated(
-    model: LatencyModel, seen: Seen, quantile: float | None, learning: Learning = WHOLE
+    model: LatencyModel, sample: ServiceSample, quantile: float | None, learning: Learning = WHOLE
 ) -> LatencyModel:
     """The model after one more observation; `law` explains each step."""
-    sketch, count = seen.sketch, seen.sketch.count
+    sketch, count = sample.sketch, sample.sketch.count
     mean_s = sketch.sum_s / count
     if mean_s <= 0.0:
         return model
-    said = _said(model, seen)
+    said = _said(model, sample)
     mean_s /= said.claim_ratio
 
     noise = model.noise
@@ -75,17 +75,17 @@ def updated(
     varies, remembered = CLEARLY * noise, remembered_requests(noise)
     # Weight, in requests, of the prior that a request waits for nothing.
     prior = min(FEW_REQUESTS, (noise / LITTLE) ** 2)
-    work, requests, loads, work_page, lag = _worked(model, seen, noise, remembered)
+    work, requests, loads, work_page, lag = _worked(model, sample, noise, remembered)
     fixed, settled, width = model.fixed_s, model.settled, model.widest_cores
-    held = effective_cores(seen.ceiling_cores, width)
-    tells, predicted = seen.throttled or seen.free, mean_s
+    held = effective_cores(sample.ceiling_cores, width)
+    informs, predicted = sample.throttled or sample.free, mean_s
     law_page = PageTest(model.law_drift, model.law_drift_s, model.law_drift_requests)
-    if seen.steady and held is not None:
+    if sample.one_ceiling and held is not None:
         computes_s = work * said.sharing / held
         predicted = max(fixed + computes_s, 1e-9)
         error = varies * math.sqrt(1.0 / count + 1.0 / (settled + prior)) + FINE
         off = math.log(mean_s / predicted) / error
-        if not tells:
+        if not informs:
             off = min(off, 0.0)
         law_page = law_page.after(off, (mean_s - computes_s) * count, count)
     changed = False
@@ -97,25 +97,25 @@ def updated(
         else:
             fixed, settled = law_page.total / law_page.requests, law_page.requests
         work_page = law_page = PageTest(0.0, 0.0, 0.0)
-    if tells:
+    if informs:
         most = remembered if learning.trim else math.inf
         fixed, settled, width = wait_and_width(
-            seen, mean_s, work * said.sharing, fixed, settled, prior, width, most
+            sample, mean_s, work * said.sharing, fixed, settled, prior, width, most
         )
 
     spread, spread_requests = _spread(model, sketch)
     tail_log, tail_requests = model.tail_log, model.tail_requests
-    if quantile is not None and tells and sketch.buckets:
+    if quantile is not None and informs and sketch.buckets:
         evidence = min(count, 2 * len(sketch.buckets))
         step = tail_step(sketch, predicted * said.claim_ratio, spread, tail_log, quantile)
         tail_log += step * evidence / (TAIL_PRIOR + tail_requests + evidence)
         tail_log = min(max(tail_log, -1.5), 1.5)
         tail_requests = min(tail_requests + evidence, REMEMBERED)
-    if seen.steady and seen.throttled:
+    if sample.one_ceiling and sample.throttled:
         means = model.means.after(math.log(mean_s / predicted), count, noise)
     else:
         means = model.means.interrupted()
-    quick = 1.0 if changed else LOOK_WEIGHT
+    quick = 1.0 if changed else SAMPLE_WEIGHT
     return LatencyModel(
         work,
         requests,
@@ -138,13 +138,13 @@ def updated(
     )
 
 
-def _work_core_s(seen: Seen) -> float | None:
+def _work_core_s(sample: ServiceSample) -> float | None:
     """CPU work of a request by this observation alone; None: unread."""
-    if seen.cpu_core_s is not None:
-        return seen.cpu_core_s / seen.sketch.count
-    if seen.used_cores is None or seen.sketch.mean_s is None:
+    if sample.cpu_core_s is not None:
+        return sample.cpu_core_s / sample.sketch.count
+    if sample.used_cores is None or sample.sketch.mean_s is None:
         return None
-    return seen.used_cores * seen.sketch.mean_s
+    return sample.used_cores * sample.sketch.mean_s
 
 
 class _Said(NamedTuple):
@@ -158,39 +158,39 @@ class _Said(NamedTuple):
     """Number of requests that share a ceiling."""
 
 
-def _said(model: LatencyModel, seen: Seen) -> _Said:
+def _said(model: LatencyModel, sample: ServiceSample) -> _Said:
     in_service_s, span_s = model.in_service_s, model.span_s
-    if seen.cpu_core_s is not None:
-        in_service_s = (1.0 - LOOK_WEIGHT) * in_service_s + seen.sketch.sum_s
-        span_s = (1.0 - LOOK_WEIGHT) * span_s + seen.elapsed_s
-    at_once = in_service_s / span_s if span_s > 0.0 else 1.0
+    if sample.cpu_core_s is not None:
+        in_service_s = (1.0 - SAMPLE_WEIGHT) * in_service_s + sample.sketch.sum_s
+        span_s = (1.0 - SAMPLE_WEIGHT) * span_s + sample.elapsed_s
+    concurrency = in_service_s / span_s if span_s > 0.0 else 1.0
     before = replace(model.clients, are_one=model.is_one_client)
     clients = before.after(
-        seen.in_flight, seen.elapsed_s, throttled=seen.throttled, in_service=at_once
+        sample.in_flight, sample.elapsed_s, throttled=sample.throttled, in_service=concurrency
     )
     if not clients.are_one:
-        return _Said(in_service_s, span_s, clients, 1.0, max(1.0, at_once))
-    claim = at_once if abs(math.log(at_once)) > LITTLE_OFF else 1.0
+        return _Said(in_service_s, span_s, clients, 1.0, max(1.0, concurrency))
+    claim = concurrency if abs(math.log(concurrency)) > LITTLE_OFF else 1.0
     return _Said(in_service_s, span_s, clients, claim, 1.0)
 
 
 def _worked(
-    model: LatencyModel, seen: Seen, noise: float, remembered: float
+    model: LatencyModel, sample: ServiceSample, noise: float, remembered: float
 ) -> tuple[float, float, int, PageTest, Lag]:
     """Work of a request, the requests it rests on, count of loads, Page's sum, and the lag."""
     work, requests, loads = model.work_core_s, model.requests, model.loads
     page = PageTest(model.work_drift, model.work_drift_core_s, model.work_drift_requests)
     lag = model.lag
-    observed, count = _work_core_s(seen), seen.sketch.count
+    observed, count = _work_core_s(sample), sample.sketch.count
     if not observed or observed < LEAST_CORE_S:
         return work, requests, loads, page, replace(lag, used_cores=None)
-    if _line_amiss(model, seen, noise):
+    if _is_shifted(model, sample, noise):
         return work, requests, loads, page, NO_LAG
     square, unsure = (CLEARLY * noise) ** 2, 0.0
-    if seen.cpu_core_s is not None and seen.elapsed_s > 0.0:
-        used = seen.cpu_core_s / seen.elapsed_s
+    if sample.cpu_core_s is not None and sample.elapsed_s > 0.0:
+        used = sample.cpu_core_s / sample.elapsed_s
         before = lag.more_before(used)
-        lag = lag.after(used, seen.cpu_core_s, count, work, noise)
+        lag = lag.after(used, sample.cpu_core_s, count, work, noise)
         observed = max(observed + lag.seconds * before / count, LITTLE * observed)
         off = before / observed / count
         unsure = lag.variance * off * off
@@ -208,16 +208,20 @@ def _worked(
     return max(work, LEAST_CORE_S), requests + counts, loads, page, lag
 
 
-def _line_amiss(model: LatencyModel, seen: Seen, noise: float) -> bool:
+def _is_shifted(model: LatencyModel, sample: ServiceSample, noise: float) -> bool:
     """Whether a report came too late for this sample, or two came in it. The requests of one
     client follow each other, so the sum of their latencies shows it."""
-    usual_s, sum_s, count = model.in_service * seen.elapsed_s, seen.sketch.sum_s, seen.sketch.count
-    if not model.is_one_client or seen.cpu_core_s is None or usual_s <= 0.0:
+    expected_s, sum_s, count = (
+        model.in_service * sample.elapsed_s,
+        sample.sketch.sum_s,
+        sample.sketch.count,
+    )
+    if not model.is_one_client or sample.cpu_core_s is None or expected_s <= 0.0:
         return False
     # The number of requests in a sample varies by one by chance.
-    if abs(sum_s - usual_s) <= CLEARLY * sum_s / count:
+    if abs(sum_s - expected_s) <= CLEARLY * sum_s / count:
         return False
-    off = math.log(max(sum_s / usual_s, LEAST_CORE_S))
+    off = math.log(max(sum_s / expected_s, LEAST_CORE_S))
     return abs(off) > math.log(CLEARLY) + 2.0 * noise / math.sqrt(count)
 
 
@@ -230,9 +234,9 @@ def _spread(model: LatencyModel, sketch: LatencySketch) -> tuple[float, float]:
     for index, many in sketch.buckets:
         total += index * many
         squares += index * index * many
-    seen = (squares - total * total / count) / (count - 1) * LOG_GROWTH * LOG_GROWTH
+    of_sample = (squares - total * total / count) / (count - 1) * LOG_GROWTH * LOG_GROWTH
     evidence = min(count, 2 * len(sketch.buckets))
     requests = min(requests, REMEMBERED) + evidence
     gain = evidence / requests
-    variance = spread * spread * (1.0 - gain) + gain * seen
+    variance = spread * spread * (1.0 - gain) + gain * of_sample
     return math.sqrt(min(max(variance, 1e-6), _MOST_SPREAD**2)), requests

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dlsched.estimate.latency.observed import Seen
+from dlsched.estimate.latency.observed import ServiceSample
 from dlsched.estimate.tuning import CLEARLY, FINE, LITTLE
 
 _LEAST_CORES, LEAST_CORE_S = 1e-4, 1e-9
@@ -17,7 +17,7 @@ def effective_cores(ceiling: float | None, width: float | None) -> float | None:
 
 
 def wait_and_width(
-    seen: Seen,
+    sample: ServiceSample,
     mean_s: float,
     law: float,
     fixed: float,
@@ -28,11 +28,11 @@ def wait_and_width(
 ) -> tuple[float, float, float | None]:
     """The wait, the requests it rests on, and the parallelism, by the formulas in `law`: the wait
     where the ceiling binds, the parallelism where it does not."""
-    count, ceiling = seen.sketch.count, seen.ceiling_cores
+    count, ceiling = sample.sketch.count, sample.ceiling_cores
     gain = count / (count + settled + prior)
     held = effective_cores(ceiling, width)
-    if not seen.free and held is not None:
-        if seen.throttled and ceiling is not None:
+    if not sample.free and held is not None:
+        if sample.throttled and ceiling is not None:
             if width is not None and ceiling >= (1.0 - FINE) * width:
                 width *= CLEARLY
             held = max(ceiling, _LEAST_CORES)
@@ -40,7 +40,7 @@ def wait_and_width(
         return fixed, min(settled + count, remembered), width
     # A busy service uses all that it can, and CPU time is less noisy than latency.
     used = law / mean_s
-    if seen.in_flight == 1 and seen.cpu_core_s is not None and seen.elapsed_s > 0.0:
-        used = seen.cpu_core_s / seen.elapsed_s
+    if sample.in_flight == 1 and sample.cpu_core_s is not None and sample.elapsed_s > 0.0:
+        used = sample.cpu_core_s / sample.elapsed_s
     now = max(used / max(1.0 - max(fixed, 0.0) * used / law, LITTLE), _LEAST_CORES)
     return fixed, settled, now if width is None else width + gain * (now - width)

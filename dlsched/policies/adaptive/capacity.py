@@ -42,12 +42,12 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     if before_cores is not None and abs(cores - before_cores) < FINE * before_cores:
         cores = min(before_cores, node.capacity_cores)
     floors_cores = math.fsum(job.spec.bounds.floor_cores for job in snapshot.jobs if job.runs)
-    making_way = math.fsum(
+    training_cores = math.fsum(
         job.usage.cpu_cores or 0.0
         for job in snapshot.running
         if isinstance(job.spec.target, AccuracyTarget)
     )
     return Capacity(
         cores=max(cores, min(floors_cores, node.capacity_cores)),
-        saturated=busy_cores - making_way > full_cores,
+        saturated=busy_cores - training_cores > full_cores,
     )

@@ -92,12 +92,12 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
         assert isinstance(target, LatencyTarget)
         if one is None or not one.can_be_placed(free=True) or not one.kept or one.hopeless:
             continue
-        told_s = measured_s(window, target.quantile)
-        if one.doubt is not None or told_s is None or window.count < FEW_REQUESTS:
+        latency_s = measured_s(window, target.quantile)
+        if one.doubt is not None or latency_s is None or window.count < FEW_REQUESTS:
             continue
         if job.actual.cpu_cores is None:
-            waits = _waits(job.usage.cpu_wait_ratio, one.arrivals.rate_per_s(told_s) * told_s)
-            found.append(Lack(job.name, job.adopted, told_s, target.seconds, waits))
+            waits = _waits(job.usage.cpu_wait_ratio, one.arrivals.rate_per_s(latency_s) * latency_s)
+            found.append(Lack(job.name, job.adopted, latency_s, target.seconds, waits))
     missed = [one for one in found if one.ratio > MARGIN]
     return sorted(missed, key=lambda one: (-one.ratio, one.name))
 
@@ -180,18 +180,18 @@ def held(hold: Hold, training: Sequence[JobView], least_cores: Mapping[str, floa
         apart = [one for one in hold.lacks if one.adopted is not job.adopted]
         if _goes_behind(hold, job):
             behind.append(job.name)
-            told = "runs on idle CPU alone"
+            text = "runs on idle CPU alone"
         else:
             ceilings[job.name] = max(left * job.spec.weight / weight, least_cores[job.name])
-            told = f"limited to {ceilings[job.name]:.2f} cores"
+            text = f"limited to {ceilings[job.name]:.2f} cores"
         first = (*apart, *hold.lacks)[0]
-        told += (
+        text += (
             f": {first.name} was at {render_seconds(first.latency_s)} of "
             f"{render_seconds(first.target_s)}"
         )
         if apart:
-            told += ", and weights do not reach its control group"
-        why[job.name] = told
+            text += ", and weights do not reach its control group"
+        why[job.name] = text
     return Held(ceilings, behind, why)
 
 

@@ -184,8 +184,8 @@ class DqoesPolicy:
         """The fair share, or immediately the need measured before the first decision."""
         if reading.base_cores <= 0:
             return share_cores
-        seen = reading.base_cores * math.exp(reading.deviation)
-        return min(seen, self.parameters.step_ratio * share_cores)
+        needed = reading.base_cores * math.exp(reading.deviation)
+        return min(needed, self.parameters.step_ratio * share_cores)
 
     def _want(
         self,

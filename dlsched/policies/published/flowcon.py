@@ -113,8 +113,8 @@ class FlowConPolicy:
 
         growth: dict[str, float | None] = {}
         for job in training:
-            known[job.name], seen = _read(job, known[job.name])
-            growth[job.name] = g = self._growth(job, seen, snapshot)
+            known[job.name], ratios = _read(job, known[job.name])
+            growth[job.name] = g = self._growth(job, ratios, snapshot)
             if g is not None:
                 one = known[job.name]
                 moved = FlowConList.NEW if g >= rule.alpha else _NEXT[one.stands]
@@ -127,12 +127,12 @@ class FlowConPolicy:
         for job in jobs:
             name, g = job.name, growth.get(job.name)
             stands = known[name].stands if name in known else None
-            told = f"{stands or 'latency target'}, "
-            told += "no growth to judge by" if g is None else f"G {g:.4f} of {whole:.4f}"
+            text = f"{stands or 'latency target'}, "
+            text += "no growth to judge by" if g is None else f"G {g:.4f} of {whole:.4f}"
             if lift:
                 limits[name], does = None, "all have converged, no ceiling"
             elif whole == 0:
-                limits[name], does = job.desired.cpu_cores, "nobody grows, unchanged"
+                limits[name], does = job.desired.cpu_cores, "no job grows, unchanged"
             elif stands is FlowConList.WATCHING:
                 limits[name], does = job.desired.cpu_cores, "unchanged"
             elif stands is None or (stands is FlowConList.NEW and g is None):
@@ -142,7 +142,7 @@ class FlowConPolicy:
                 least = 1 / (len(jobs) + 1) if stands is FlowConList.COMPLETING else 0.0
                 cores = max((g or 0.0) / whole, least) * capacity
                 limits[name], does = cores, snapshot.resource.amount(cores)
-            why[name] = f"{told}: {does}"
+            why[name] = f"{text}: {does}"
 
         period_s = rule.interval_s
         done = bool(known) and all(one.stands is FlowConList.COMPLETING for one in known.values())
@@ -175,10 +175,10 @@ def _read(job: JobView, known: FlowConJob) -> tuple[FlowConJob, tuple[Point, ...
     lower_is_better = isinstance(target, AccuracyTarget) and target.finish < target.deliver
     candidates = (("loss", True), (wanted, lower_is_better), ("accuracy", False))
     for metric, is_loss in candidates:
-        seen = points(job, metric)
-        if not seen:
+        values = points(job, metric)
+        if not values:
             continue
-        losses = [(at_s, value if is_loss else 1 - value) for at_s, value in seen]
+        losses = [(at_s, value if is_loss else 1 - value) for at_s, value in values]
         largest = max(abs(loss) for _, loss in losses)
         if metric == known.metric:
             largest = max(largest, known.largest)

@@ -189,7 +189,7 @@ class Engine:
                 raise EngineUnavailable(f"{self._silent()}: {one_line(error)}") from error
             raise EngineRefused(status, one_line(error.explanation or error)) from error
         except (RequestException, HTTPError, DockerException, OSError) as error:
-            # The next engine at this address may be of another version: negotiate anew.
+            # The next engine at this address may be of another version: negotiate again.
             self.close()
             raise EngineUnavailable(f"{self._silent()}: {root_cause(error)}") from error
 
@@ -219,7 +219,7 @@ class Engine:
 
 
 def _until_left(chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:
-    """The chunks; the connection is let go of as soon as nobody reads on."""
+    """The chunks; the connection is closed when the reader stops."""
     with response:
         yield from chunks
 

@@ -26,9 +26,9 @@ class EngineFacts:
         self._identity = ""
         self._newer_runc: bool | None = None
 
-    def identity(self, *, anew: bool = False) -> str:
-        """Its own id; empty: it does not tell. `anew`: another may answer by now. Never raises."""
-        if anew or not self._identity:
+    def identity(self, *, fresh: bool = False) -> str:
+        """Its own id; empty: it does not say. `fresh`: another may answer by now. Never raises."""
+        if fresh or not self._identity:
             self._identity = ""
             with suppress(DlschedError):
                 self._identity = str(self._engine.info().get("ID") or "")
@@ -50,7 +50,9 @@ class EngineFacts:
         """Whether its runc turns shares into weights as later ones do."""
         if self._newer_runc is None:
             parts = self._engine.version().get("Components") or ()
-            told = [str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"]
-            numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(told))[:3])
+            versions = [
+                str(part.get("Version", "")) for part in parts if part.get("Name") == "runc"
+            ]
+            numbers = tuple(int(number) for number in re.findall(r"\d+", "".join(versions))[:3])
             self._newer_runc = numbers >= _NEWER_RUNC
         return self._newer_runc

@@ -29,7 +29,7 @@ class Events:
     def __init__(
         self, engine: Engine, instance: str, want: Callable[[str | None], None], wake: Wake
     ) -> None:
-        """`want` is told which container something happened to, then `wake` is called."""
+        """`want` is called with the container that something happened to, then `wake`."""
         self._engine = engine
         self._instance = instance
         self._want = want
@@ -62,10 +62,10 @@ class Events:
                     self._wake("the Docker Engine answers again")
                 retry_s = FIRST_RETRY_S
                 for event in self._stream:
-                    self._tell(event)
+                    self._take(event)
             except DlschedError:
                 pass
-            except Exception:  # noqa: BLE001 - a broken stream breaks in many ways: connect anew
+            except Exception:  # noqa: BLE001 - a broken stream breaks in many ways: connect again
                 retry_s = FIRST_RETRY_S
             if self._ended.is_set():
                 return
@@ -76,7 +76,7 @@ class Events:
             self._ended.wait(retry_s)
             retry_s = min(2 * retry_s, LAST_RETRY_S)
 
-    def _tell(self, event: Body) -> None:
+    def _take(self, event: Body) -> None:
         actor = event.get("Actor") or {}
         labels = actor.get("Attributes") or {}
         if not self._concerns_us(labels):

@@ -42,7 +42,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True)
-class _UnderWay:
+class _Pending:
     """A listing that has been asked for."""
 
     future: Future[Listing]
@@ -78,11 +78,11 @@ class Listings:
         """Counts what happened; a listing shows what had happened when it began."""
         self._suspects: set[str] | None = None
         """Whom to inspect although the list shows no change; None: everybody."""
-        self._under_way: _UnderWay | None = None
+        self._pending: _Pending | None = None
         self._shown = 0
         self._tried_s = float("-inf")
         self.last: Listing | None = None
-        self.trouble: str | None = "the Docker Engine has not answered yet"
+        self.problem: str | None = "the Docker Engine has not answered yet"
         """Why there is no fresh listing; None: there is."""
 
     def want(self, container: str | None = None) -> None:
@@ -100,7 +100,7 @@ class Listings:
         # A listing under way may have begun before the last event: then one more shows it.
         for _ in range(2):
             self._begin_if_due()
-            call, awaited = self._under_way, self._shown < self._happened
+            call, awaited = self._pending, self._shown < self._happened
             if call is None:
                 return
             if awaited:
@@ -109,15 +109,15 @@ class Listings:
                 self._complain(call)
                 return
             self._collect(call)
-            if not awaited or self.trouble is not None:
+            if not awaited or self.problem is not None:
                 return
 
     def _begin_if_due(self) -> None:
         idle_s = self._now_s() - self._tried_s
         with self._lock:
             wanted = self._shown < self._happened
-            due = wanted and (self.trouble is None or idle_s >= AGAIN_S)
-            if self._under_way is not None or not (due or idle_s >= EVERY_S):
+            due = wanted and (self.problem is None or idle_s >= AGAIN_S)
+            if self._pending is not None or not (due or idle_s >= EVERY_S):
                 return
             shows, suspects = self._happened, self._suspects
             self._suspects = set()
@@ -127,7 +127,7 @@ class Listings:
         doubted = last if suspects is None else suspects
         known = {key: one for key, one in last.items() if key not in doubted}
         future = begin(lambda: self._list(at_s, known, last), "listing")
-        self._under_way = _UnderWay(future, time.monotonic(), shows)
+        self._pending = _Pending(future, time.monotonic(), shows)
 
     def _list(
         self, at_s: float, known: Mapping[str, Inspected], last: Mapping[str, Inspected]
@@ -168,23 +168,23 @@ class Listings:
                 self._claims.leave(container, f"the engine cannot describe it: {error.reason}")
             return last
 
-    def _complain(self, call: _UnderWay) -> None:
+    def _complain(self, call: _Pending) -> None:
         late_s = time.monotonic() - call.since_s
         if self._patience.lost or late_s > AGAIN_S:
             # Without the time, which would make another alarm of it in every cycle.
-            self.trouble = f"the Docker Engine at {self._engine.host} does not answer"
+            self.problem = f"the Docker Engine at {self._engine.host} does not answer"
 
-    def _collect(self, call: _UnderWay) -> None:
-        self._under_way = None
+    def _collect(self, call: _Pending) -> None:
+        self._pending = None
         error = call.future.exception()
         if error is None:
-            self.last, self._shown, self.trouble = call.future.result(), call.shows, None
+            self.last, self._shown, self.problem = call.future.result(), call.shows, None
             return
         with self._lock:
             self._happened += 1
             self._suspects = None
         known = isinstance(error, DlschedError)
-        self.trouble = str(error) if known else f"the engine's answer is not understood: {error!r}"
+        self.problem = str(error) if known else f"the engine's answer is not understood: {error!r}"
 
 
 def _changed(before: Inspected, summary: Body) -> bool:

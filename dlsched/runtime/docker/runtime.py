@@ -53,13 +53,13 @@ from dlsched.runtime.originals import Originals
 
 _log = logging.getLogger(__name__)
 
-CALLS_AT_ONCE = 4
+CONCURRENT_CALLS = 4
 """Starts and removals at the engine together: each forks, and more would only queue there."""
 
 RELEASE_S = 10.0
 """The longest wait of the loop while everything is given back; it has to feed a watchdog."""
 
-WIND_UP_LOOK_S = 0.05
+WIND_UP_POLL_S = 0.05
 """At the agent's end, the time between two checks whether every move is over."""
 
 _NOT_THERE = "there is no such container"
@@ -104,10 +104,10 @@ class DockerRuntime:
             self._came_with,
         )
         self._node = NodeReader(inventory or Inventory(options.gpus.device_folder))
-        gate = threading.Semaphore(CALLS_AT_ONCE)
+        gate = threading.Semaphore(CONCURRENT_CALLS)
         injector = Injector(options.gpus, lambda: self._node.gpus)
         self._canary = Canary(state_dir=options.state_dir)
-        hands = LimitWriter(
+        writer = LimitWriter(
             self._engine,
             self._originals,
             options.state_dir,
@@ -117,17 +117,17 @@ class DockerRuntime:
             self._canary,
         )
         self._resizes = Resizes(
-            hands,
+            writer,
             self._originals,
             self._patience,
-            threading.Semaphore(CALLS_AT_ONCE),
+            threading.Semaphore(CONCURRENT_CALLS),
             self._listings.want,
             clock.now_s,
         )
         creation = Creation(
             self._unhurried,
             self._group,
-            hands,
+            writer,
             options.instance,
             options.state_dir,
             self._cgroup_driver,
@@ -150,7 +150,7 @@ class DockerRuntime:
             clock.now_s,
             self._node.gpu_names,
         )
-        self._stops = Stops(self._unhurried, gate, self._listings.want, hands.lift)
+        self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift)
         self._events = Events(self._engine, options.instance, self._listings.want, wake)
         self._operations = Operations(self._stops, self._moves, self._resizes)
         self._watches = Watches(self._engine.follow, proc)
@@ -177,7 +177,7 @@ class DockerRuntime:
         """
         node = self._node.read(now_s, self._driver)
         self._listings.refresh()
-        listing, trouble = self._listings.last, self._listings.trouble
+        listing, problem = self._listings.last, self._listings.problem
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
                 self._resizes.examine(described)
@@ -188,8 +188,8 @@ class DockerRuntime:
         self._changed.clear()
         return Observation(
             now_s=now_s,
-            engine_ok=trouble is None,
-            engine_trouble=trouble,
+            engine_ok=problem is None,
+            engine_problem=problem,
             containers=self._facts,
             begun=self._starts.begun(listing),
             listing_age_s=0.0 if listing is None else max(0.0, now_s - listing.at_s),
@@ -213,10 +213,10 @@ class DockerRuntime:
             self._weight.follow(self._watches.all())
         self._stops.advance(listing, now_s)
         self._moves.advance(listing, self._facts, now_s)
-        if self._listings.trouble is None:
+        if self._listings.problem is None:
             self._set_restarts_back(now_s)
             self._resizes.sweep(listing)
-        # A change of this cycle has told its job already, and the facts are from before it.
+        # A change of this cycle has notified its job already, and the facts are from before it.
         same = [fact for fact in self._facts if fact.container_id not in self._changed]
         self._untold = self._allotments.follow(same)
 
@@ -259,7 +259,7 @@ class DockerRuntime:
         for action, _ in changes:
             if (status := outcomes[action.job].status) in ("done", "begun"):
                 self._changed.add(action.container_id)
-            if status == "done" and not action.only_tells:
+            if status == "done" and not action.only_notifies:
                 watches[action.job].gave(action.cpu_shares)
         return tuple(
             outcomes.get(action.job) or Outcome(action, "failed", refusals[action.job])
@@ -370,7 +370,7 @@ class DockerRuntime:
             now_s = self._clock.now_s()
             self.observe(now_s)
             self.advance(now_s)
-            self._clock.sleep_until(self._clock.now_s() + WIND_UP_LOOK_S)
+            self._clock.sleep_until(self._clock.now_s() + WIND_UP_POLL_S)
         self._moves.winding_up = False
 
     def _remove(self, action: Remove, described: Inspected | None, now_s: float) -> Outcome:
@@ -395,6 +395,6 @@ class DockerRuntime:
             self._driver = str(self._engine.info().get("CgroupDriver", "cgroupfs"))
         return self._driver
 
-    def _start_ended(self, container: str | None, word: str) -> None:
+    def _start_ended(self, container: str | None, reason: str) -> None:
         self._listings.want(container)
-        self._wake(word)
+        self._wake(reason)

@@ -41,29 +41,29 @@ class Watch:
         *,
         from_end: bool,
     ) -> None:
-        """`from_end`: it ran before we looked, so nothing that it has told yet can be dated."""
+        """`from_end`: it ran before we looked, so nothing that it has reported yet can be dated."""
         self._described = described
         self._follow = follow
         self._proc = proc
         self._cgroup: CgroupReader | None = None
         self._waiting: RunQueueWait | None = None
-        """On cgroup v1 alone: version 2 tells its pressure."""
+        """On cgroup v1 alone: version 2 reports its pressure."""
         self._sources: tuple[Source, ...] = ()
         self._leaving: tuple[LogReader, ...] = ()
-        """Of a start that is over: its last lines may still be on their way from the engine."""
+        """Of a start that is over: the engine may not have delivered its last lines yet."""
         self._left_at_s = float("-inf")
         self._reading = CgroupReading()
         self._read_all_s = float("-inf")
         """When everything was last read; not yet, where something is known to have changed."""
         self._given: tuple[int, int | None] | None = None
         """Shares as last given, and the weight that the kernel has since (None: not read yet)."""
-        self._told: ContainerFact | None = None
-        self._told_of: tuple[object, ...] = ()
-        """What `_told` was made from."""
+        self._last_fact: ContainerFact | None = None
+        self._last_made_of: tuple[object, ...] = ()
+        """What `_last_fact` was made from."""
         self._started_at_s: float | None = None
         self._drained: list[Report] = []
         self._bad_lines = 0
-        self._trouble: str | None = None
+        self._problem: str | None = None
         if described.alive:
             self._open(now_s, from_end=from_end)
 
@@ -78,7 +78,7 @@ class Watch:
         return self._cgroup
 
     def take(self, described: Inspected, now_s: float) -> None:
-        """The engine describes it anew: follow a new start, or read an ended one's last lines."""
+        """The engine describes it again: follow a new start, or read an ended one's last lines."""
         before, self._described = self._described, described
         if described != before:  # its limits may be others
             self.doubt()
@@ -105,7 +105,7 @@ class Watch:
         bursts: bool = True,
         idles: bool = True,
     ) -> tuple[ContainerFact, bool]:
-        """The container now, and whether it has ended without the engine having told us yet.
+        """The container now, and whether it has ended before the engine reported it.
 
         The same object as before where nothing of it is new. `bursts`: whether one can be set, and
         `idles` whether there is an idle class to go to.
@@ -119,22 +119,22 @@ class Watch:
             bursts,
             idles,
             self._bad_lines,
-            self._trouble,
+            self._problem,
             self._started_at_s,
             self._cgroup,
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []
-            # Of what tells no latency nobody asks whether it waits.
+            # Without reported latency, no policy needs to know whether it waits.
             if self._waiting is not None and any(one.latency for one in reports):
                 self._waiting.sample(now_s)
-        elif self._told is not None and made_of == self._told_of:
-            return self._told, vanished
+        elif self._last_fact is not None and made_of == self._last_made_of:
+            return self._last_fact, vanished
         else:
             reports = ()
         fact = self._fact(reports, operation, bursts=bursts, idles=idles)
-        # What was reported is told once.
-        self._told, self._told_of = (None, ()) if reports else (fact, made_of)
+        # Reports are handed on once.
+        self._last_fact, self._last_made_of = (None, ()) if reports else (fact, made_of)
         return fact, vanished
 
     def close(self) -> None:
@@ -164,46 +164,50 @@ class Watch:
     def _fact(
         self, reports: tuple[Report, ...], operation: Operation | None, *, bursts: bool, idles: bool
     ) -> ContainerFact:
-        told, seen = self._described, self._reading
-        limit_cores = told.limit_cores
-        if seen.quota_us is not None:
-            limit_cores = quota_cores(seen.quota_us, seen.period_us)
+        described, reading = self._described, self._reading
+        limit_cores = described.limit_cores
+        if reading.quota_us is not None:
+            limit_cores = quota_cores(reading.quota_us, reading.period_us)
         runs = self._cgroup is not None
         burst_cores = None
-        if runs and bursts and seen.burst_us is not None and seen.period_us:
-            burst_cores = seen.burst_us / seen.period_us
+        if runs and bursts and reading.burst_us is not None and reading.period_us:
+            burst_cores = reading.burst_us / reading.period_us
         idle = None
         # There its owner's `docker update` would be refused.
-        if runs and told.adopted is None and (seen.idle or (idles and seen.idle is not None)):
-            idle = bool(seen.idle)
+        if (
+            runs
+            and described.adopted is None
+            and (reading.idle or (idles and reading.idle is not None))
+        ):
+            idle = bool(reading.idle)
         return ContainerFact(
-            job=told.job,
-            container_id=told.container_id,
-            state=told.state,
-            container_digest=told.container_digest,
-            digest=told.digest,
-            adopted=told.adopted,
-            source=told.source,
-            origin=told.origin,
-            stop=told.stop,
+            job=described.job,
+            container_id=described.container_id,
+            state=described.state,
+            container_digest=described.container_digest,
+            digest=described.digest,
+            adopted=described.adopted,
+            source=described.source,
+            origin=described.origin,
+            stop=described.stop,
             started_at_s=self._started_at_s,
-            starts=told.restarts + 1,
-            exit_code=told.exit_code,
-            oom_killed=told.oom_killed,
-            error=told.error,
+            starts=described.restarts + 1,
+            exit_code=described.exit_code,
+            oom_killed=described.oom_killed,
+            error=described.error,
             actual=Limits(limit_cores),
-            usage_core_s=seen.usage_core_s,
-            periods=seen.periods,
-            throttled_periods=seen.throttled_periods,
+            usage_core_s=reading.usage_core_s,
+            periods=reading.periods,
+            throttled_periods=reading.throttled_periods,
             reports=reports,
             bad_lines=self._bad_lines,
-            sidecar_trouble=self._trouble,
-            has_source=bool(told.sources),
+            sidecar_problem=self._problem,
+            has_source=bool(described.sources),
             operation=operation,
             cpu_shares=self.shares if runs else None,
             cpu_idle=idle,
             burst_cores=burst_cores,
-            memory_bytes=seen.memory_bytes if runs else None,
+            memory_bytes=reading.memory_bytes if runs else None,
             cpu_wait_ratio=self._wait_ratio if runs else None,
         )
 
@@ -224,14 +228,14 @@ class Watch:
             self._given = self._given[0], weight
         if self._given is not None and self._given[1] == weight:
             return self._given[0]
-        told = self._described.shares or DEFAULT_SHARES
-        return told if weight in weights_of(told) else older_shares(weight)
+        shares = self._described.shares or DEFAULT_SHARES
+        return shares if weight in weights_of(shares) else older_shares(weight)
 
     def _open(self, now_s: float, *, from_end: bool) -> None:
         self._reading, self._given = CgroupReading(), None
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
-        self._bad_lines, self._trouble = 0, None
+        self._bad_lines, self._problem = 0, None
         self._cgroup = CgroupReader(
             self._described.pid, self._proc, container=self._described.container_id
         )
@@ -255,14 +259,14 @@ class Watch:
                 log.close()
             self._leaving = ()
         if self._sources:
-            trouble: str | None = None
+            problem: str | None = None
             for source in self._sources:
                 reading = source.read(now_s)
                 if reading.reports or reading.bad_lines:
                     self._take_up(reading)
-                if trouble is None:
-                    trouble = reading.problem
-            self._trouble = trouble
+                if problem is None:
+                    problem = reading.problem
+            self._problem = problem
 
     def _take_up(self, reading: SourceReading) -> None:
         self._drained.extend(reading.reports)

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from dlsched.config.fields import Reader, choice, kind, number, seconds, size, text, whole
 from dlsched.config.job_schema import CpusKeys, Keys, TargetKeys
-from dlsched.config.job_values import RestartWords
+from dlsched.config.job_values import RestartPolicy
 from dlsched.model.spec import NAME
 
 Moment = Annotated[float, seconds(0.0)]
@@ -252,7 +252,7 @@ class TraceJobKeys(Keys):
     weight: Annotated[float, number(0, 1000, above=True)] = 1.0
     cpus: CpusKeys | None = None
     memory: Annotated[int, size(1 << 20)] | None = None
-    restart: RestartWords = "no"
+    restart: RestartPolicy = "no"
     target: TargetKeys | None = None
     service: ServiceKeys | None = None
     training: TrainingKeys | None = None

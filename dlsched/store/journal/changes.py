@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsched.control.ledger.tiers import in_words
+from dlsched.control.ledger.tiers import reached_text
 from dlsched.model.actions import Action, Move, Outcome, Resize, Start
 from dlsched.model.cycle import CycleReport
-from dlsched.model.forecast import Standings, in_full, recalled, turned
+from dlsched.model.forecast import TargetStates, in_full, recalled, turned
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobState, JobView, NodeView, Tiers
 
@@ -106,10 +106,12 @@ class Reported:
     tiers: Tiers
     blind: str | None = None
     gpu_problem: str | None = None
-    targets: Standings = ()
+    targets: TargetStates = ()
 
 
-def reported(job: JobView, node: NodeView, before: Reported | None, targets: Standings) -> Reported:
+def reported(
+    job: JobView, node: NodeView, before: Reported | None, targets: TargetStates
+) -> Reported:
     """What is recorded of a job after this cycle. A tier stays while its target cannot be read."""
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
     return Reported(job.state, tiers, job.blind, _gpu_problem(job, node), targets)
@@ -205,9 +207,9 @@ def _reached(job: JobView, before: Tiers) -> list[tuple[str, str]]:
     recorded = []
     if isinstance(target, AccuracyTarget):
         if tiers.delivered is not None and tiers.delivered != before.delivered:
-            reason = in_words(target.metric, tiers.delivered, "deliver", target.deliver)
+            reason = reached_text(target.metric, tiers.delivered, "deliver", target.deliver)
             recorded.append(("deliverable", reason))
         if tiers.finished is not None and tiers.finished != before.finished:
-            reason = in_words(target.metric, tiers.finished, "finish", target.finish)
+            reason = reached_text(target.metric, tiers.finished, "finish", target.finish)
             recorded.append(("finish", reason))
     return recorded

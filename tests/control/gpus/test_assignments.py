@@ -123,7 +123,7 @@ def test_who_waits_is_told_what_the_policy_expects_of_the_holder():
     learns = gpu_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.97))
     cycles = Cycles(gpu_spec("b"), gpus=TWO[:1])
     cycles.runs(learns, "GPU-0")
-    assert views(cycles.update())["b"].reason.endswith("when is not known: a tells nothing yet")
+    assert views(cycles.update())["b"].reason.endswith("when is not known: a reports nothing yet")
     cycles.ledger.outlooks = {
         "a": (Forecast(ForecastKind.EXPECTED, "finish", 900.0, 602.0, 1500.0),)
     }

@@ -13,7 +13,7 @@ from dlsched.control.gpus.placement import (
     Holder,
     PlacementOptions,
     is_alone,
-    kinds_in_words,
+    kinds_text,
     memory_on,
     place,
     rooms,
@@ -315,7 +315,7 @@ def replace_count(spec, count):
 
 def test_gpus_are_counted_by_kind_and_of_many_kinds_the_first_are_told():
     kinds = [("NVIDIA A100", 80 << 30), ("Tesla T4", 15 << 30), ("NVIDIA A100", 80 << 30)]
-    assert kinds_in_words(kinds) == "2 NVIDIA A100 80 GiB, 1 Tesla T4 15 GiB"
+    assert kinds_text(kinds) == "2 NVIDIA A100 80 GiB, 1 Tesla T4 15 GiB"
     many = [(f"model {number}", 1 << 30) for number in range(6)]
-    assert kinds_in_words(many).endswith("1 model 3 1 GiB, ...")
-    assert kinds_in_words([]) == ""
+    assert kinds_text(many).endswith("1 model 3 1 GiB, ...")
+    assert kinds_text([]) == ""

@@ -194,12 +194,14 @@ def test_where_gpus_cannot_be_seen_nobody_is_told_never():
     blind = type(blind)(1.0, 1.0, 1, gpu_trouble="driver and library differ")
     queue = GpuQueue(blind)
     assert queue.never(gpu_spec("a")) is None
-    waits = "waits for GPUs, which cannot be seen: driver and library differ"
+    waits = "waits for GPUs, which cannot be observed: driver and library differ"
     assert queue.admit(gpu_spec("a")).reason == waits
     some = replace(gpu_node(gpu_fact(0)), gpu_trouble="one does not answer")
     queue = GpuQueue(some)
     assert queue.never(gpu_spec("a", 2)) is None
-    assert "GPUs cannot all be seen: one does not answer" in queue.admit(gpu_spec("a", 2)).reason
+    assert (
+        "not all GPUs can be observed: one does not answer" in queue.admit(gpu_spec("a", 2)).reason
+    )
 
 
 # ------------------------------------------------------------------------------- properties

@@ -11,7 +11,7 @@ from dlsched.control.gpus.rebalance import (
     UNKNOWN_RESUME_S,
     Movable,
     Waiting,
-    off_trouble,
+    off_lost_gpu,
     pause_s,
     to_make_room,
     unmovable,
@@ -88,8 +88,8 @@ def test_nobody_moves_to_where_the_memory_that_it_uses_is_not():
     uses = replace(RUNS, used_bytes=17 * 2**30)
     assert wanted(WAITS, uses) is None
     assert wanted(WAITS, replace(RUNS, used_bytes=15 * 2**30)) is not None
-    lost = replace(uses, trouble="its GPU 1: lost")
-    assert off_trouble([lost], left(SMALL_AND_LARGE, lost), AUTO).gpus == ("GPU-1",)
+    lost = replace(uses, problem="its GPU 1: lost")
+    assert off_lost_gpu([lost], left(SMALL_AND_LARGE, lost), AUTO).gpus == ("GPU-1",)
     asks = replace(movable("runs", "GPU-1", gib=8), used_bytes=17 * 2**30)
     assert wanted(WAITS, asks).gpus == ("GPU-0",)
 
@@ -107,8 +107,8 @@ def test_it_does_not_move_onto_what_is_kept_for_another():
 
 def test_a_job_moves_off_a_gpu_in_trouble_and_may_keep_the_sound_one():
     node = gpu_node(gpu_fact(0), gpu_fact(1, trouble="fell off the bus"), gpu_fact(2))
-    hit = replace(movable("hit", "GPU-0", "GPU-1"), trouble="its GPU 1: fell off the bus")
-    move = off_trouble([RUNS, hit], left(node, hit), AUTO)
+    hit = replace(movable("hit", "GPU-0", "GPU-1"), problem="its GPU 1: fell off the bus")
+    move = off_lost_gpu([RUNS, hit], left(node, hit), AUTO)
     assert (move.job, move.gpus) == ("hit", ("GPU-0", "GPU-2"))
     assert move.why == "its GPU 1: fell off the bus; to GPUs 0, 2"
 
@@ -116,14 +116,14 @@ def test_a_job_moves_off_a_gpu_in_trouble_and_may_keep_the_sound_one():
 def test_without_room_elsewhere_it_stays():
     node = gpu_node(gpu_fact(0), gpu_fact(1, trouble="fell off the bus"))
     other = movable("other", "GPU-0")
-    hit = replace(movable("hit", "GPU-1"), trouble="its GPU 1: fell off the bus")
-    assert off_trouble([hit], left(node, hit, other), AUTO) is None
+    hit = replace(movable("hit", "GPU-1"), problem="its GPU 1: fell off the bus")
+    assert off_lost_gpu([hit], left(node, hit, other), AUTO) is None
 
 
 def test_one_that_lost_its_sound_gpu_may_go_on_there():
     node = gpu_node(gpu_fact(0))
-    hit = replace(movable("hit", "GPU-0"), trouble="taken away by an update")
-    assert off_trouble([hit], left(node, hit), AUTO).gpus == ("GPU-0",)
+    hit = replace(movable("hit", "GPU-0"), problem="taken away by an update")
+    assert off_lost_gpu([hit], left(node, hit), AUTO).gpus == ("GPU-0",)
 
 
 def test_a_move_takes_at_most_saving_stopping_and_starting_again():

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.control.ledger.tiers import Climb, Climbs, climbed, observed
+from dlsched.control.ledger.tiers import TierProgress, TierTracker, advanced, observed
 from dlsched.model.facts import CheckpointAck, ContainerFact, Report, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget
 from dlsched.model.state import Delivered, Reached, Tiers
@@ -23,10 +23,10 @@ def sample(at_s: float, value: float, step: int | None = None, metric: str = "ac
 
 
 def after(*samples: Sample, target: AccuracyTarget = RISES, in_a_row: int = 3) -> Tiers:
-    climb = Climb("c1", target)
+    progress = TierProgress("c1", target)
     for one in samples:
-        climb = climbed(climb, one, in_a_row)
-    return climb.tiers
+        progress = advanced(progress, one, in_a_row)
+    return progress.tiers
 
 
 # --------------------------------------------------------------------- rows
@@ -69,10 +69,10 @@ def test_a_new_start_begins_a_new_row_but_a_delivery_stands() -> None:
         reports = tuple(Report(1.0, sample=sample(1.0, value)) for value in values)
         return running("a", starts=starts, reports=reports)
 
-    climb = observed(Climb("c1", RISES), fact(1, 0.95, 0.95), 3)
-    assert observed(climb, fact(1, 0.95), 3).tiers.delivered is not None
-    assert observed(climb, fact(2, 0.95), 3).tiers == Tiers()
-    done = observed(climb, fact(1, 0.95), 3)
+    progress = observed(TierProgress("c1", RISES), fact(1, 0.95, 0.95), 3)
+    assert observed(progress, fact(1, 0.95), 3).tiers.delivered is not None
+    assert observed(progress, fact(2, 0.95), 3).tiers == Tiers()
+    done = observed(progress, fact(1, 0.95), 3)
     assert observed(done, fact(2, 0.1), 3).tiers == done.tiers
 
 
@@ -138,57 +138,59 @@ SPEC = job_spec("a", target=RISES)
 WORD = Delivered("a", "id-a", "accuracy", 0.9, 0.97, Tiers(Reached(5.0, 0.93, 500)))
 
 
-def told(climbs: Climbs, spec: JobSpec, *values: float, **fact: object) -> tuple[Delivered, ...]:
+def told(
+    tracker: TierTracker, spec: JobSpec, *values: float, **fact: object
+) -> tuple[Delivered, ...]:
     reports = tuple(Report(9.0, sample=sample(9.0, value)) for value in values)
-    climbs.observe(spec, running("a", reports=reports, **fact), 3)
-    return climbs.deliveries()
+    tracker.observe(spec, running("a", reports=reports, **fact), 3)
+    return tracker.deliveries()
 
 
-def voided(climbs: Climbs, *, read: bool = True, there: bool = True, settled: bool = True):
-    return climbs.voided(["a"] if read else [], ["a"] if there else [], settled=settled)
+def voided(tracker: TierTracker, *, read: bool = True, there: bool = True, settled: bool = True):
+    return tracker.voided(["a"] if read else [], ["a"] if there else [], settled=settled)
 
 
 def test_a_delivery_is_told_once_with_the_checkpoint_of_that_time() -> None:
-    climbs = Climbs({})
+    tracker = TierTracker({})
     ack = Report(8.0, checkpoint=CheckpointAck(400, "/ckpt/400"))
-    climbs.observe(SPEC, running("a", reports=(ack,)), 3)
-    assert told(climbs, SPEC, 0.95, 0.95) == ()
-    (word,) = told(climbs, SPEC, 0.95)
+    tracker.observe(SPEC, running("a", reports=(ack,)), 3)
+    assert told(tracker, SPEC, 0.95, 0.95) == ()
+    (word,) = told(tracker, SPEC, 0.95)
     assert word == replace(
         WORD, tiers=Tiers(Reached(9.0, 0.95)), checkpoint=CheckpointAck(400, "/ckpt/400")
     )
-    assert told(climbs, SPEC, 0.5, 0.5, 0.5) == ()
-    assert climbs.tiers("a") == word.tiers
-    (more,) = told(climbs, SPEC, 0.98, 0.98, 0.98)
+    assert told(tracker, SPEC, 0.5, 0.5, 0.5) == ()
+    assert tracker.tiers("a") == word.tiers
+    (more,) = told(tracker, SPEC, 0.98, 0.98, 0.98)
     assert more == replace(word, tiers=Tiers(word.tiers.delivered, Reached(9.0, 0.98)))
-    assert voided(climbs) == ()
+    assert voided(tracker) == ()
 
 
 def test_what_an_earlier_agent_recorded_is_known_and_not_told_again() -> None:
-    climbs = Climbs({"a": WORD})
-    assert told(climbs, SPEC, 0.95, 0.95, 0.95) == ()
-    assert climbs.tiers("a") == WORD.tiers
-    assert voided(climbs) == ()
-    (more,) = told(climbs, SPEC, 0.98, 0.98, 0.98)
+    tracker = TierTracker({"a": WORD})
+    assert told(tracker, SPEC, 0.95, 0.95, 0.95) == ()
+    assert tracker.tiers("a") == WORD.tiers
+    assert voided(tracker) == ()
+    (more,) = told(tracker, SPEC, 0.98, 0.98, 0.98)
     assert more.tiers.delivered == WORD.tiers.delivered
 
 
 def test_a_delivery_holds_while_there_is_no_container() -> None:
-    climbs = Climbs({"a": WORD})
+    tracker = TierTracker({"a": WORD})
     for _ in range(2):
-        climbs.observe(SPEC, None, 3)
-        assert climbs.tiers("a") == WORD.tiers
-        assert voided(climbs) == ()
-    assert told(climbs, SPEC) == ()
-    climbs.observe(SPEC, None, 3)
-    assert climbs.tiers("a") == WORD.tiers
+        tracker.observe(SPEC, None, 3)
+        assert tracker.tiers("a") == WORD.tiers
+        assert voided(tracker) == ()
+    assert told(tracker, SPEC) == ()
+    tracker.observe(SPEC, None, 3)
+    assert tracker.tiers("a") == WORD.tiers
 
 
 def test_a_new_deadline_takes_nothing_back() -> None:
-    climbs = Climbs({"a": WORD})
-    told(climbs, SPEC)
-    told(climbs, job_spec("a", target=replace(RISES, deadline_s=60.0)))
-    assert (climbs.tiers("a"), voided(climbs)) == (WORD.tiers, ())
+    tracker = TierTracker({"a": WORD})
+    told(tracker, SPEC)
+    told(tracker, job_spec("a", target=replace(RISES, deadline_s=60.0)))
+    assert (tracker.tiers("a"), voided(tracker)) == (WORD.tiers, ())
 
 
 @pytest.mark.parametrize(
@@ -206,43 +208,43 @@ def test_a_new_deadline_takes_nothing_back() -> None:
 def test_another_target_or_container_voids_it(
     target: AccuracyTarget | None, fact: dict[str, object], restarted: bool
 ) -> None:
-    climbs = Climbs({"a": WORD})
+    tracker = TierTracker({"a": WORD})
     if not restarted:
-        told(climbs, SPEC)
-    assert told(climbs, job_spec("a", target=target), **fact) == ()
-    assert climbs.tiers("a") == Tiers()
-    assert voided(climbs) == ("a",)
-    assert voided(climbs) == ()
+        told(tracker, SPEC)
+    assert told(tracker, job_spec("a", target=target), **fact) == ()
+    assert tracker.tiers("a") == Tiers()
+    assert voided(tracker) == ("a",)
+    assert voided(tracker) == ()
 
 
 def test_a_new_container_that_delivers_is_told_anew() -> None:
-    climbs = Climbs({"a": WORD})
-    told(climbs, SPEC)
-    assert told(climbs, SPEC, container_id="id-new") == ()
-    assert voided(climbs) == ("a",)
-    (word,) = told(climbs, SPEC, 0.95, 0.95, 0.95, container_id="id-new")
+    tracker = TierTracker({"a": WORD})
+    told(tracker, SPEC)
+    assert told(tracker, SPEC, container_id="id-new") == ()
+    assert voided(tracker) == ("a",)
+    (word,) = told(tracker, SPEC, 0.95, 0.95, 0.95, container_id="id-new")
     assert word.container_id == "id-new"
-    assert voided(climbs) == ()
+    assert voided(tracker) == ()
 
 
 def test_a_move_takes_nothing_back_also_where_it_is_undone() -> None:
-    climbs = Climbs({"a": WORD})
-    assert told(climbs, SPEC, 0.98, 0.98) == ()
-    (more,) = told(climbs, SPEC, 0.98, container_id="id-new", origin="id-a")
+    tracker = TierTracker({"a": WORD})
+    assert told(tracker, SPEC, 0.98, 0.98) == ()
+    (more,) = told(tracker, SPEC, 0.98, container_id="id-new", origin="id-a")
     assert more.container_id == "id-a"
     assert more.tiers == Tiers(WORD.tiers.delivered, Reached(9.0, 0.98))
-    assert told(climbs, SPEC, container_id="id-a") == ()
-    assert told(Climbs({"a": more}), SPEC, container_id="id-third", origin="id-a") == ()
-    assert (climbs.tiers("a"), voided(climbs)) == (more.tiers, ())
+    assert told(tracker, SPEC, container_id="id-a") == ()
+    assert told(TierTracker({"a": more}), SPEC, container_id="id-third", origin="id-a") == ()
+    assert (tracker.tiers("a"), voided(tracker)) == (more.tiers, ())
 
 
 def test_only_a_settled_folder_tells_that_a_job_is_gone() -> None:
-    climbs = Climbs({"a": WORD})
-    assert voided(climbs, read=False, there=False, settled=False) == ()
-    assert voided(climbs, read=False, there=True) == ()
-    assert voided(climbs, read=False, there=False) == ("a",)
-    climbs = Climbs({"a": WORD})
-    told(climbs, SPEC)
-    climbs.forget("a")
-    assert voided(climbs, read=False, there=False) == ("a",)
-    assert climbs.tiers("a") == Tiers()
+    tracker = TierTracker({"a": WORD})
+    assert voided(tracker, read=False, there=False, settled=False) == ()
+    assert voided(tracker, read=False, there=True) == ()
+    assert voided(tracker, read=False, there=False) == ("a",)
+    tracker = TierTracker({"a": WORD})
+    told(tracker, SPEC)
+    tracker.forget("a")
+    assert voided(tracker, read=False, there=False) == ("a",)
+    assert tracker.tiers("a") == Tiers()

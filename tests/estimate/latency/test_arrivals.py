@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from dlsched.estimate.latency.arrivals import NONE_SEEN, Arrivals
+from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
 
 LOOKS = 90
 
 
 def open_loop(rate_per_s: float, seed: int, answered_ratio: float = 1.0) -> Arrivals:
     """A look a second; latency comes and goes with others on the node."""
-    chance, found, waiting = random.Random(seed), NONE_SEEN, 0.0
+    chance, found, waiting = random.Random(seed), NO_ARRIVALS, 0.0
     for _ in range(LOOKS):
         came = sum(chance.random() < rate_per_s / 1000.0 for _ in range(1000))
         answered = int((came + waiting) * answered_ratio)
@@ -23,7 +23,7 @@ def open_loop(rate_per_s: float, seed: int, answered_ratio: float = 1.0) -> Arri
 
 
 def closed_loop(clients: int, think_s: float, seed: int) -> Arrivals:
-    chance, found, carried = random.Random(seed), NONE_SEEN, 0.0
+    chance, found, carried = random.Random(seed), NO_ARRIVALS, 0.0
     for _ in range(LOOKS):
         latency_s = chance.choice((0.05, 0.2, 0.8))
         rate_per_s = clients / (think_s + latency_s)
@@ -59,10 +59,10 @@ def test_clients_that_do_not_think_ask_no_more_often_than_they_are_answered() ->
 
 
 def test_nothing_seen_is_no_rate() -> None:
-    assert NONE_SEEN.rate_per_s(0.1) == 0.0
-    assert NONE_SEEN.after(0, 0.0, 0.0, 0) == NONE_SEEN
+    assert NO_ARRIVALS.rate_per_s(0.1) == 0.0
+    assert NO_ARRIVALS.after(0, 0.0, 0.0, 0) == NO_ARRIVALS
     # A queue that is given up (a restart) is no request less.
-    assert NONE_SEEN.after(0, 0.1, 1.0, 50).after(1, 0.1, 1.0, 0).requests >= 0.0
+    assert NO_ARRIVALS.after(0, 0.1, 1.0, 50).after(1, 0.1, 1.0, 0).requests >= 0.0
 
 
 def looks(found: Arrivals, answered: int, latency_s: float, seconds: int) -> Arrivals:
@@ -74,17 +74,17 @@ def looks(found: Arrivals, answered: int, latency_s: float, seconds: int) -> Arr
 
 @pytest.mark.parametrize("before_s", range(60, 64))
 def test_a_load_that_stays_doubled_is_known_within_sixteen_seconds(before_s: int) -> None:
-    found = looks(looks(NONE_SEEN, 20, 0.1, before_s), 40, 0.3, 16)
+    found = looks(looks(NO_ARRIVALS, 20, 0.1, before_s), 40, 0.3, 16)
     assert found.rate_per_s(0.3) == pytest.approx(40.0, rel=0.05)
 
 
 def test_a_burst_of_five_seconds_changes_little() -> None:
-    found = looks(NONE_SEEN, 20, 0.1, LOOKS)
+    found = looks(NO_ARRIVALS, 20, 0.1, LOOKS)
     for _ in range(4):
         found = looks(looks(found, 60, 0.3, 5), 20, 0.1, 25)
     assert found.rate_per_s(0.1) == pytest.approx(20.0 * (5 * 3 + 25) / 30, rel=0.15)
 
 
 def test_a_closed_loop_that_is_sped_up_is_no_change_of_load() -> None:
-    fast = looks(looks(NONE_SEEN, 5, 0.8, LOOKS), 20, 0.1, 16)
+    fast = looks(looks(NO_ARRIVALS, 5, 0.8, LOOKS), 20, 0.1, 16)
     assert fast.rate_per_s(0.8) == pytest.approx(5.0, rel=0.05)

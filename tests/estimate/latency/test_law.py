@@ -10,7 +10,7 @@ import pytest
 
 from dlsched.estimate.latency.lag import Lag
 from dlsched.estimate.latency.law import Clients, LatencyModel
-from dlsched.estimate.latency.observed import Seen
+from dlsched.estimate.latency.observed import ServiceSample
 from dlsched.estimate.latency.update import Learning, first, updated
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LatencySketch
@@ -24,20 +24,20 @@ def look(
     ceiling: float | None = 0.5,
     throttled: bool = True,
     free: bool = False,
-    steady: bool = True,
+    one_ceiling: bool = True,
     in_flight: int = 1,
     elapsed_s: float = 1.0,
     sketch: LatencySketch | None = None,
-) -> Seen:
+) -> ServiceSample:
     """One second in which requests took that long in the mean, without a bucket."""
-    return Seen(
+    return ServiceSample(
         sketch or LatencySketch(count, count * mean_s),
         cpu_core_s,
         elapsed_s,
         ceiling,
         throttled,
         free,
-        steady,
+        one_ceiling,
         in_flight,
     )
 
@@ -133,7 +133,7 @@ def test_others_make_a_service_slower_never_faster() -> None:
 
 
 def test_a_mixed_second_tells_nothing_of_the_law() -> None:
-    mixed = look(20, 0.01, 0.4, throttled=False, steady=False)
+    mixed = look(20, 0.01, 0.4, throttled=False, one_ceiling=False)
     model = updated(known(), mixed, None)
     assert (model.fixed_s, model.widest_cores, model.law_drift) == (0.0, None, 0.0)
 
@@ -260,7 +260,7 @@ def cut(lag_s: float) -> LatencyModel:
     for before, now in seconds:
         told_core_s = lag_s * before + (1.0 - lag_s) * now
         requests = round(told_core_s / 0.02)
-        seen = look(requests, 1.0 / requests, now, ceiling=None, throttled=False, steady=False)
+        seen = look(requests, 1.0 / requests, now, ceiling=None, throttled=False, one_ceiling=False)
         model = updated(model, seen, None)
     return model
 
@@ -330,13 +330,13 @@ def test_of_answers_of_about_a_second_none_counts_as_a_line_amiss(latency_s: flo
 
 def test_a_look_of_which_little_is_sure_makes_older_ones_fade_little() -> None:
     model = known(work_core_s=0.001, requests=48.0, lag=Lag(used_cores=0.02))
-    more = look(520, 0.001, 1.0, ceiling=None, throttled=False, steady=False)
+    more = look(520, 0.001, 1.0, ceiling=None, throttled=False, one_ceiling=False)
     assert updated(model, more, None).requests > 35.0
 
 
 def test_after_a_gap_it_is_unknown_what_was_used_before() -> None:
     model = known(work_core_s=0.01, lag=Lag(0.5, 500.0, 2.0))
-    gap = look(50, 0.02, None, elapsed_s=10.0, steady=False)
+    gap = look(50, 0.02, None, elapsed_s=10.0, one_ceiling=False)
     model = updated(model, gap, None)
     assert model.lag == Lag(0.5, 500.0, None)
     assert updated(model, look(50, 0.02, 0.5), None).work_core_s == pytest.approx(0.01)

@@ -60,6 +60,6 @@ def test_who_it_is_can_be_asked_anew_and_may_not_be_known() -> None:
     found = facts(engine)
     assert found.identity() == "one"
     engine.told["ID"] = "two"
-    assert (found.identity(), found.identity(anew=True), found.identity()) == ("one", "two", "two")
+    assert (found.identity(), found.identity(fresh=True), found.identity()) == ("one", "two", "two")
     engine.away = True
-    assert found.identity(anew=True) == ""
+    assert found.identity(fresh=True) == ""

@@ -88,7 +88,7 @@ def test_a_hung_engine_delays_no_cycle_and_hides_no_fact(proxied: Rig, proxy: En
     assert steps > 3, "the sidecar was read on"
     proxy.resume()
     seen = proxied.until(lambda s: s.engine_ok and the_fact(s, "one").operation is None)
-    assert seen.engine_trouble is None
+    assert seen.engine_problem is None
     proxied.until(
         lambda _: proxied.resize(the_fact(proxied.observe(), "one"), 0.8).status == "done"
     )
@@ -101,7 +101,7 @@ def test_an_engine_that_is_gone_is_told_and_its_return_is_noticed(
     found = proxied.start(job_spec("stays"))
     proxy.down()
     seen = proxied.until(lambda s: not s.engine_ok)
-    assert proxied.options.host in (seen.engine_trouble or "")
+    assert proxied.options.host in (seen.engine_problem or "")
     assert the_fact(seen, "stays").state is ContainerState.RUNNING
     assert proxied.resize(found, 0.3).status == "failed"
     proxied.apply(Start(job_spec("later"), Limits(0.2), 1024))
@@ -116,7 +116,7 @@ def test_an_engine_that_is_gone_is_told_and_its_return_is_noticed(
 def test_no_engine_at_all_is_no_exception(tmp_path: Path, docker_host: str) -> None:
     rig = Rig(options_for(f"unix://{tmp_path}/none.sock", "nobody", tmp_path), docker_host)
     try:
-        seen = rig.until(lambda s: "No such file" in (s.engine_trouble or ""))
+        seen = rig.until(lambda s: "No such file" in (s.engine_problem or ""))
         assert not seen.engine_ok and not seen.containers
         assert seen.node is not None
         with pytest.raises(EngineUnavailable):

@@ -112,9 +112,9 @@ def test_the_first_listing_is_waited_for_and_leaves_out_what_is_not_a_job(
     engine.states = {"a": "running", "agent": "running", "stranger": "running"}
     engine.labels = {"stranger": None}
     listings = listings_of(engine, clock)
-    assert listings.trouble is not None
+    assert listings.problem is not None
     assert seen(listings) == {"a"}
-    assert listings.trouble is None
+    assert listings.problem is None
     assert engine.inspected == ["a"]
 
 
@@ -166,13 +166,13 @@ def test_a_failure_keeps_the_last_list_and_is_tried_again_after_a_while(
     engine.trouble = EngineUnavailable("no answer")
     listings.want("a")
     assert seen(listings) == {"a"}
-    assert listings.trouble == "no answer"
+    assert listings.problem == "no answer"
     listings.refresh()
     assert engine.listings == 2
     engine.trouble = None
     clock.advance(AGAIN_S)
     assert seen(listings) == {"a"}
-    assert listings.trouble is None
+    assert listings.problem is None
     assert engine.inspected == ["a", "a"], "after a failure everybody is suspect"
 
 
@@ -183,7 +183,7 @@ def test_an_answer_that_is_not_understood_is_a_trouble_not_an_exception(
     listings = listings_of(engine, clock)
     listings.refresh()
     assert listings.last is None
-    assert "KeyError('Id')" in (listings.trouble or "")
+    assert "KeyError('Id')" in (listings.problem or "")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_one_that_is_not_understood_is_left_out_alone_and_told_once(
     assert seen(listings) == {"a"}
     listings.want(None)
     assert seen(listings) == {"a"}
-    assert listings.trouble is None
+    assert listings.problem is None
     (line,) = caplog.messages
     assert line.startswith("container b is left alone: its description is not understood")
     assert "\n" not in line
@@ -216,7 +216,7 @@ def test_an_event_during_a_listing_asks_for_another_one(
     engine.answers.clear()
     listings = listings_of(engine, clock, wait_s=0.01)
     listings.refresh()
-    assert "does not answer" in (listings.trouble or "")
+    assert "does not answer" in (listings.problem or "")
     listings.want("a")
     engine.states = {"a": "running"}
     engine.answers.set()
@@ -252,7 +252,7 @@ def test_one_whose_image_cannot_be_described_hides_no_other(
     engine.states = {"a": "running", "b": "running"}
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
-    assert listings.trouble is None
+    assert listings.problem is None
     assert listings.last is not None
     (line,) = texts(listings.last.left_alone)
     assert line.endswith("the engine cannot describe it: content digest not found")
@@ -265,7 +265,7 @@ def test_one_that_cannot_be_described_stays_as_it_was_and_hides_no_other(
     engine.beyond = {"b"}
     listings = listings_of(engine, clock)
     assert seen(listings) == {"a"}
-    assert listings.trouble is None
+    assert listings.problem is None
     assert listings.last is not None
     (line,) = texts(listings.last.left_alone)
     assert line.endswith("is left alone: the engine cannot describe it: layer does not exist")

@@ -140,7 +140,7 @@ def test_a_histogram_of_the_containers_own_endpoint(rig: Rig, foreign: Callable[
     reports, found = reports_until(rig, job, lambda all_: requests(all_) >= 8)
     told = [report.latency for report in reports if report.latency and report.latency.count]
     assert told[0].mean_s == pytest.approx(0.25)
-    assert (found.sidecar_trouble, found.bad_lines) == (None, 0)
+    assert (found.sidecar_problem, found.bad_lines) == (None, 0)
 
 
 def test_a_known_server_needs_no_name(rig: Rig, foreign: Callable[..., str]) -> None:
@@ -169,9 +169,9 @@ def test_another_status_and_no_address_are_said(rig: Rig, foreign: Callable[...,
 
     def said(seen: Any) -> bool:
         one, other = fact(seen, wrong), fact(seen, without)
-        if one is None or other is None or other.sidecar_trouble != NO_ADDRESS:
+        if one is None or other is None or other.sidecar_problem != NO_ADDRESS:
             return False
-        return str(one.sidecar_trouble).endswith(":8000/metrics: answers with status 404")
+        return str(one.sidecar_problem).endswith(":8000/metrics: answers with status 404")
 
     rig.until(said)
 
@@ -190,7 +190,7 @@ def test_lines_that_it_prints(
     samples = [report.sample for report in reports if report.sample]
     assert samples[0].step == 0 and samples[0].metrics == (("loss", 1.0),)
     assert [sample.step for sample in samples] == list(range(len(samples)))
-    assert (found.sidecar_trouble, found.bad_lines) == (None, 0)
+    assert (found.sidecar_problem, found.bad_lines) == (None, 0)
 
 
 def test_what_it_prints_last_is_seen_after_its_end(rig: Rig, foreign: Callable[..., str]) -> None:
@@ -212,7 +212,7 @@ def test_a_log_driver_that_cannot_be_read_is_said(rig: Rig, foreign: Callable[..
 
     def said(seen: Any) -> bool:
         found = fact(seen, job)
-        why = "" if found is None else str(found.sidecar_trouble)
+        why = "" if found is None else str(found.sidecar_problem)
         return why.startswith("its log cannot be read: configured logging driver")
 
     rig.until(said)

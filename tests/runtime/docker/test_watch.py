@@ -122,14 +122,14 @@ def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
     sources = (MetricsEndpoint(8000), LOSS, MetricsFile("/m.jsonl"))
     watch = Watch(described(*sources, adopted=adopted), 1.0, log.follow, from_end=False)
     fact, _ = watch.fact(1.0, None)
-    assert (fact.sidecar_trouble, fact.has_source) == (NO_ADDRESS, True)
+    assert (fact.sidecar_problem, fact.has_source) == (NO_ADDRESS, True)
     watch.close()
 
 
 def test_without_a_source_there_is_nothing_to_read() -> None:
     watch = Watch(described(), 1.0, FakeLog().follow, from_end=False)
     fact, _ = watch.fact(1.0, None)
-    assert (fact.sidecar_trouble, fact.has_source, fact.reports) == (None, False, ())
+    assert (fact.sidecar_problem, fact.has_source, fact.reports) == (None, False, ())
 
 
 FIXTURE_PID = 4242

@@ -74,10 +74,10 @@ class _Placing:
         limit: float | None,
         use: float,
         weight: float,
-        told: tuple[str, Forecast],
+        answer: tuple[str, Forecast],
     ) -> None:
         self.limits[name], self.uses[name], self.weights[name] = limit, use, weight
-        self.why[name], self.outlooks[name] = told[0], (told[1],)
+        self.why[name], self.outlooks[name] = answer[0], (answer[1],)
 
 
 def place(
@@ -162,10 +162,10 @@ def place(
     for job in hopeless:
         one = memory[job.spec.name]
         band, resource = rule.mode == "band", snapshot.resource
-        told = hopeless_outlook(one, job, now_s, band=band, resource=resource)
+        answer = hopeless_outlook(one, job, now_s, band=band, resource=resource)
         # A hopeless closed loop would take whole cores from the others and still miss its target.
         weight = even if free and one.may_be_open else floor
-        placing.give(job.spec.name, None, floor, max(weight, 1e-6), told)
+        placing.give(job.spec.name, None, floor, max(weight, 1e-6), answer)
 
     elsewhere = {job.spec.name for job in snapshot.jobs} - memory.keys()
     kept = [one for one in known if one.name in elsewhere]
@@ -293,8 +293,8 @@ def _give_untrusted(
     # No CPU is reserved for a service without requests.
     use = most_cores if begins else expected_cores(job, most_cores)
     use = max(use, job.spec.bounds.floor_cores)
-    told = unknown_outlook(target.seconds, target.quantile, f"{why}, it has no ceiling")
-    placing.give(job.name, None, use, max(even_cores, 1e-6), told)
+    answer = unknown_outlook(target.seconds, target.quantile, f"{why}, it has no ceiling")
+    placing.give(job.name, None, use, max(even_cores, 1e-6), answer)
     return use
 
 
@@ -345,16 +345,16 @@ def _give_met(
                 limit = more * (limit + part * (one.best.ceiling_cores - limit))
             else:
                 limit *= 1.0 + part
-            steady = more > 1.0 and (job.actual.cpu_cores or 0.0) >= one.best.ceiling_cores
+            has_best = more > 1.0 and (job.actual.cpu_cores or 0.0) >= one.best.ceiling_cores
             # Dead band: each change costs an engine call, and the model is not exact either.
-            near = CLEARLY - 1.0 if steady else LITTLE if part >= 1.0 else FINE
+            near = CLEARLY - 1.0 if has_best else LITTLE if part >= 1.0 else FINE
             limit = _held(limit, job, near)
         # A request of an open loop wants a whole core for a moment, whatever its mean use.
         weight = use if loop or not free else max(use, even_cores)
         if not fits:
             weight *= AHEAD
-        told = met_outlook(one, job, now_s, limit, need.best_cores, band=band, resource=resource)
-        placing.give(name, limit, use, max(weight, 1e-6), told)
+        answer = met_outlook(one, job, now_s, limit, need.best_cores, band=band, resource=resource)
+        placing.give(name, limit, use, max(weight, 1e-6), answer)
 
 
 def _model(one: ServiceMemory) -> LatencyModel:
@@ -387,12 +387,12 @@ def _give_short(
             limit = _held(one.best.ceiling_cores, views[need.name], CLEARLY - 1.0)
         lacks = fewest_givers(need.least_cores - floor - triage.left_cores, largest)
         needed = float(f"{need.least_cores:.3g}")
-        told = crowded_outlook(one.target_s, one.quantile, needed, lacks, resource)
+        answer = crowded_outlook(one.target_s, one.quantile, needed, lacks, resource)
         use, weight = min(floor + spare, even_cores, need.best_cores), floor
         if free and one.may_be_open:
             # Its queue grows meanwhile: it precedes trainings and jobs without a target.
             use, weight = min(floor + triage.left_cores / count, need.best_cores), even_cores
-        placing.give(need.name, limit, use, max(weight, 1e-6), told)
+        placing.give(need.name, limit, use, max(weight, 1e-6), answer)
 
 
 def _held(cores: float, job: JobView, ratio: float) -> float:

@@ -47,8 +47,8 @@ def met_outlook(
     # Counted from the last change of limits; if that time has passed, from now.
     since_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0)
     at_s = since_s + in_s if since_s + in_s > now_s else now_s + in_s
-    told = (target_s, one.quantile, _three(measured_s), given, needs, round(at_s), in_s)
-    return _expected(*told, resource)
+    rounded = (target_s, one.quantile, _three(measured_s), given, needs, round(at_s), in_s)
+    return _expected(*rounded, resource)
 
 
 def hopeless_outlook(
@@ -61,8 +61,8 @@ def hopeless_outlook(
     if job.progress.window.count >= FEW_REQUESTS:
         measured_s = measured(one, job.progress)
         if _keeps(measured_s, target_s, band=band):
-            seen = f"{_s(_three(measured_s))} now, though that seemed out of reach"
-            return unknown_outlook(target_s, one.quantile, seen)
+            why = f"{_s(_three(measured_s))} now, though that seemed out of reach"
+            return unknown_outlook(target_s, one.quantile, why)
     best_s = float(f"{one.best_s or 0.0:.3g}")
     tried = one.useless_until_s > now_s
     return impossible_outlook(target_s, one.quantile, best_s, tried, resource)
@@ -94,9 +94,9 @@ def measured(one: ServiceMemory, progress: Progress) -> float:
     return model.measured_s * model.factor(quantile)
 
 
-def _hangs(progress: Progress, usual_s: float) -> bool:
+def _hangs(progress: Progress, typical_s: float) -> bool:
     waits_s = progress.oldest_s if progress.in_flight and not progress.fresh.count else 0.0
-    return waits_s > max(_HUNG * usual_s, QUIET_S)
+    return waits_s > max(_HUNG * typical_s, QUIET_S)
 
 
 @lru_cache(maxsize=_KEPT)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from dlsched.estimate.latency.arrivals import NONE_SEEN, Arrivals
+from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
 from dlsched.estimate.latency.law import LatencyModel
-from dlsched.estimate.latency.observed import Seen
+from dlsched.estimate.latency.observed import ServiceSample
 from dlsched.estimate.latency.update import Learning, first, updated
 from dlsched.estimate.tuning import (
     CLEARLY,
     FEW_REQUESTS,
     FINE,
     LITTLE,
-    LOOK_WEIGHT,
     MARGIN,
     MOSTLY,
+    SAMPLE_WEIGHT,
     SETTLED_S,
     SIGMAS,
     THROTTLED_RATIO,
@@ -100,7 +100,7 @@ class ServiceMemory:
     """Whether the last decision gave it the CPU for its target."""
     unqueued_s: float | None = None
     """The lowest mean latency of a sample whose requests hardly overlapped, under this load."""
-    arrivals: Arrivals = NONE_SEEN
+    arrivals: Arrivals = NO_ARRIVALS
     urgency: float = 1.0
     """Weight relative to other services that meet their targets; large if it came near its target
     and has little slack."""
@@ -191,29 +191,29 @@ def learned(
     if not fresh.count:
         return known
 
-    seen = _seen(job, known, now_s, saturated)
-    why = _contradiction(job, known, seen, snapshot)
+    sample = _sample(job, known, now_s, saturated)
+    why = _contradiction(job, known, sample, snapshot)
     if why is not None:
         since_s = now_s if known.doubt is None else known.doubt.since_s
         return replace(
             known, at_s=now_s, attained_core_s=job.attained_core_s, doubt=Doubt(since_s, why)
         )
     if known.model is None:
-        model = first(seen)
+        model = first(sample)
         if model is None:
             return replace(known, at_s=now_s, attained_core_s=job.attained_core_s, doubt=None)
     else:
         model = updated(
-            known.model, seen, target.quantile, Learning(rule.trims, rule.forgets_loads)
+            known.model, sample, target.quantile, Learning(rule.trims, rule.forgets_loads)
         )
-    unqueued_s = _unqueued_s(known, model, seen)
+    unqueued_s = _unqueued_s(known, model, sample)
     trial, useless_until_s = known.trial, known.useless_until_s
-    if trial is not None and (seen.throttled or seen.free):
-        trial, model, useless_until_s = _tried(trial, model, seen, useless_until_s, now_s, rule)
+    if trial is not None and (sample.throttled or sample.free):
+        trial, model, useless_until_s = _tried(trial, model, sample, useless_until_s, now_s, rule)
     mean_s = fresh.sum_s / fresh.count
-    arrivals = known.arrivals.after(fresh.count, mean_s, seen.elapsed_s, seen.in_flight)
+    arrivals = known.arrivals.after(fresh.count, mean_s, sample.elapsed_s, sample.in_flight)
     same_load = known.model is not None and known.model.loads == model.loads
-    told = ServiceMemory(
+    after = ServiceMemory(
         known.name,
         known.target_s,
         known.quantile,
@@ -232,7 +232,7 @@ def learned(
         arrivals,
         known.urgency if same_load else 1.0,
     )
-    return _with_wants(told, job, snapshot, rule)
+    return _with_wants(after, job, snapshot, rule)
 
 
 def distrust(
@@ -240,10 +240,10 @@ def distrust(
 ) -> str | None:
     """Why the service must not get a ceiling from its model; None: it may."""
     progress, model, doubt = job.progress, one.model, one.doubt
-    told_s = max(progress.as_of_s or 0.0, job.started_at_s or 0.0)
+    reported_s = max(progress.as_of_s or 0.0, job.started_at_s or 0.0)
     if progress.every_s > rule.blind_s:
         return f"requests reported every {render_seconds(progress.every_s)} are too rare to go by"
-    if job.blind is not None and now_s - told_s > rule.blind_s:
+    if job.blind is not None and now_s - reported_s > rule.blind_s:
         return f"blind, {job.blind}"
     if doubt is not None and (not is_known or now_s - doubt.since_s > rule.blind_s):
         return f"{_DISBELIEVED}: {doubt.why}"
@@ -255,10 +255,10 @@ def distrust(
 
 
 def _contradiction(
-    job: JobView, known: ServiceMemory, seen: Seen, snapshot: Snapshot
+    job: JobView, known: ServiceMemory, sample: ServiceSample, snapshot: Snapshot
 ) -> str | None:
     """Why these reports cannot be true; None: they may be."""
-    sketch, cores = seen.sketch, snapshot.node.cores
+    sketch, cores = sample.sketch, snapshot.node.cores
     mean_s = sketch.sum_s / sketch.count
     if job.started_at_s is not None:
         age_s = snapshot.now_s - job.started_at_s
@@ -267,13 +267,13 @@ def _contradiction(
     idle = job.usage.cpu_cores is not None and job.attained_core_s <= known.attained_core_s
     if idle and known.model is None:
         return f"a request cannot be answered without {snapshot.resource.time}"
-    if (seen.cpu_core_s or 0.0) > _CONTRADICTED * cores * sketch.sum_s:
+    if (sample.cpu_core_s or 0.0) > _CONTRADICTED * cores * sketch.sum_s:
         spread = ", on all cores" if cores > 1 else ""
         return f"a request cannot take less than its {snapshot.resource.time}{spread}"
     return None
 
 
-def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> Seen:
+def _sample(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> ServiceSample:
     """The observation since its last report, and whether one ceiling applied all the time."""
     fresh, usage, ceiling = job.progress.fresh, job.usage, job.actual.cpu_cores
     if ceiling is not None:
@@ -299,9 +299,9 @@ def _seen(job: JobView, known: ServiceMemory, now_s: float, saturated: bool) -> 
         cpu_core_s = None
     # Requests that began under another ceiling say nothing about this one, and reports lag.
     lag_s = 0.0 if known.model is None else known.model.lag.seconds
-    since_s = known.at_s + LOOK_WEIGHT * elapsed_s - lag_s
+    since_s = known.at_s + SAMPLE_WEIGHT * elapsed_s - lag_s
     mixed = job.changed_at_s is not None and job.changed_at_s + mean_s > since_s
-    return Seen(
+    return ServiceSample(
         fresh,
         cpu_core_s,
         elapsed_s,
@@ -387,15 +387,15 @@ def urged(one: ServiceMemory) -> ServiceMemory:
     return replace(one, urgency=urgency) if urgency > one.urgency else one
 
 
-def _unqueued_s(known: ServiceMemory, model: LatencyModel, seen: Seen) -> float | None:
+def _unqueued_s(known: ServiceMemory, model: LatencyModel, sample: ServiceSample) -> float | None:
     """`ServiceMemory.unqueued_s` after this observation."""
     before_s = known.unqueued_s
     if before_s is not None and known.model is not None and known.model.loads != model.loads:
         before_s *= model.work_core_s / known.model.work_core_s
     # On a full host other jobs delay its requests, however few they are.
-    if not 0.0 < seen.sketch.sum_s <= MOSTLY * seen.elapsed_s or not seen.free:
+    if not 0.0 < sample.sketch.sum_s <= MOSTLY * sample.elapsed_s or not sample.free:
         return before_s
-    mean_s = seen.sketch.sum_s / seen.sketch.count
+    mean_s = sample.sketch.sum_s / sample.sketch.count
     return mean_s if before_s is None else min(mean_s, before_s)
 
 
@@ -437,7 +437,7 @@ def begun_trial(known: ServiceMemory, job: JobView, ceiling_cores: float | None)
 def _tried(
     trial: Trial,
     model: LatencyModel,
-    seen: Seen,
+    sample: ServiceSample,
     useless_until_s: float,
     now_s: float,
     rule: AdaptiveParameters,
@@ -449,8 +449,8 @@ def _tried(
     """
     if model.loads != trial.loads or not rule.reverts:
         return None, model, useless_until_s
-    requests = trial.requests + seen.sketch.count
-    sum_s = trial.sum_s + seen.sketch.sum_s / model.claim_ratio
+    requests = trial.requests + sample.sketch.count
+    sum_s = trial.sum_s + sample.sketch.sum_s / model.claim_ratio
     expected = math.log(trial.before_s / trial.expected_s)
     needed = (SIGMAS * model.cv / expected) ** 2
     if requests < max(needed, FEW_REQUESTS):

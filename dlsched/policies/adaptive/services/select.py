@@ -57,8 +57,10 @@ def triaged(
         return _toward_best(list(needs), [], room_cores - least)
     if not rule.triages:
         return Triage(list(needs), [], room_cores / least - 1.0, 0.0)
-    steady = sorted(needs, key=lambda one: (one.price / (CLEARLY if one.kept else 1.0), one.name))
-    met, short = _packed(steady, room_cores, floor_cores, edge)
+    with_hysteresis = sorted(
+        needs, key=lambda one: (one.price / (CLEARLY if one.kept else 1.0), one.name)
+    )
+    met, short = _packed(with_hysteresis, room_cores, floor_cores, edge)
     cheapest = sorted(needs, key=lambda one: (one.price, one.name))
     others, _ = _packed(cheapest, (1.0 - edge_ratio) * room_cores, floor_cores)
     if _weight(others) > _weight(met) * (1.0 + 1e-9):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from dlsched.estimate.tuning import AHEAD, FINE, FULL_RATIO, LITTLE, LOOK_WEIGHT, MARGIN, MOSTLY
+from dlsched.estimate.tuning import AHEAD, FINE, FULL_RATIO, LITTLE, MARGIN, MOSTLY, SAMPLE_WEIGHT
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Bounds
 from dlsched.model.state import JobView, Snapshot
@@ -18,7 +18,7 @@ from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.trainings.forecast import outlooks
 from dlsched.policies.adaptive.trainings.model import TrainingMemory, fitted, followed
-from dlsched.policies.adaptive.trainings.value import Usual, Worth, worth
+from dlsched.policies.adaptive.trainings.value import MarginalValue, TypicalWork, marginal_value
 
 __all__ = ["TrainingMemory", "place"]
 
@@ -53,37 +53,40 @@ def place(
     pressed = _pressed(snapshot)
     memories = {job.name: followed(job, before.get(job.name), now_s, pressed) for job in jobs}
     _fit(jobs, memories, rule)
-    usual = Usual.of(jobs, memories, rule)
+    typical = TypicalWork.of(jobs, memories, rule)
     resource = snapshot.resource
-    worths = {
-        job.name: worth(job, memories[job.name], now_s, rule, usual, resource) for job in jobs
+    values = {
+        job.name: marginal_value(job, memories[job.name], now_s, rule, typical, resource)
+        for job in jobs
     }
-    wides = {job.name: _wide(job, memories[job.name], capacity_cores) for job in jobs}
-    floors = {job.name: min(job.spec.bounds.floor_cores, wides[job.name]) for job in jobs}
-    order = _order(jobs, memories, worths, wides, capacity_cores, rule)
-    given = _given(order, floors, wides, worths, capacity_cores, rule)
+    widths = {job.name: _width(job, memories[job.name], capacity_cores) for job in jobs}
+    floors = {job.name: min(job.spec.bounds.floor_cores, widths[job.name]) for job in jobs}
+    order = _order(jobs, memories, values, widths, capacity_cores, rule)
+    given = _given(order, floors, widths, values, capacity_cores, rule)
     promised = {job.name for job in jobs if job.spec.bounds.promised}
-    weights = _weights(order, given, floors, promised, worths, capacity_cores)
-    told = {name: memory.outlooks for name, memory in memories.items()}
-    anew = any(_stale(job, memories[job.name], now_s, len(jobs)) for job in jobs)
-    if anew:
-        told = outlooks(jobs, order, memories, worths, given, now_s, capacity_cores, rule, resource)
+    weights = _weights(order, given, floors, promised, values, capacity_cores)
+    forecasts = {name: memory.outlooks for name, memory in memories.items()}
+    renew = any(_stale(job, memories[job.name], now_s, len(jobs)) for job in jobs)
+    if renew:
+        forecasts = outlooks(
+            jobs, order, memories, values, given, now_s, capacity_cores, rule, resource
+        )
     why = {}
     for name, cores in given.items():
-        memory, one = memories[name], worths[name]
+        memory, one = memories[name], values[name]
         why[name] = f"{one.why}: {resource.amount(cores, '.2f')}"
-        first = name == order[0] or cores > MOSTLY * wides[name]
+        first = name == order[0] or cores > MOSTLY * widths[name]
         known_as = (memory.given_cores, memory.first, memory.late)
-        if anew or known_as != (cores, first, one.risks_deadline):
+        if renew or known_as != (cores, first, one.risks_deadline):
             memories[name] = replace(
                 memory,
                 given_cores=cores,
                 first=first,
                 late=one.risks_deadline,
-                outlooks=told[name],
-                told_s=now_s if anew else memory.told_s,
+                outlooks=forecasts[name],
+                told_s=now_s if renew else memory.told_s,
             )
-    held = _held(jobs, order, given, floors, wides, capacity_cores)
+    held = _held(jobs, order, given, floors, widths, capacity_cores)
     there = {job.name for job in snapshot.jobs}
     resting = [one for one in known if one.name in there and one.name not in memories]
     return Placed(
@@ -94,7 +97,7 @@ def place(
         uses=given,
         weights=weights,
         why=why,
-        outlooks=told,
+        outlooks=forecasts,
         memory=(*memories.values(), *resting),
     )
 
@@ -115,7 +118,7 @@ def _stale(job: JobView, memory: TrainingMemory, now_s: float, jobs: int) -> boo
     age_s, period_s = now_s - memory.told_s, max(_OUTLOOK_S, jobs * _OUTLOOK_JOB_S)
     met = sum(one.kind is ForecastKind.MET for one in memory.outlooks)
     turned = met != sum(one is not None for one in (job.tiers.delivered, job.tiers.finished))
-    return age_s >= (LOOK_WEIGHT * period_s if turned else period_s)
+    return age_s >= (SAMPLE_WEIGHT * period_s if turned else period_s)
 
 
 def _fit(
@@ -129,7 +132,7 @@ def _fit(
         memories[name] = fitted(job, memories[name], rule)
 
 
-def _wide(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float:
+def _width(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float:
     """The job's parallelism in cores: all that it may use, unless it was measured to use less."""
     bounds, used_cores, start_cores = job.spec.bounds, job.usage.cpu_cores, None
     if memory.read_s is None and used_cores is not None:
@@ -141,22 +144,22 @@ def _wide(job: JobView, memory: TrainingMemory, capacity_cores: float) -> float:
 def _order(
     jobs: Sequence[JobView],
     memories: Mapping[str, TrainingMemory],
-    worths: Mapping[str, Worth],
-    wides: Mapping[str, float],
+    values: Mapping[str, MarginalValue],
+    widths: Mapping[str, float],
     capacity_cores: float,
     rule: AdaptiveParameters,
 ) -> list[str]:
     """The names in order: deadlines at risk, longest paths, then marginal value (hysteresis)."""
-    whole_core_s = _whole_core_s(worths.values())
+    whole_core_s = _whole_core_s(values.values())
     longest_s = rule.guard_ratio * whole_core_s / max(capacity_cores, 1e-9)
 
     def rank(job: JobView) -> tuple[float, float, str]:
-        one, memory = worths[job.name], memories[job.name]
-        path_s = one.end_core_s / max(wides[job.name], 1e-9)
+        one, memory = values[job.name], memories[job.name]
+        path_s = one.end_core_s / max(widths[job.name], 1e-9)
         if one.risks_deadline:
             return (0.0, -one.index, job.name)
         # A training that can use all cores fills whatever is left, so it never runs alone.
-        narrow = wides[job.name] < FULL_RATIO * capacity_cores
+        narrow = widths[job.name] < FULL_RATIO * capacity_cores
         open_ended = one.tiers_done < 2 or not rule.tiers_first
         if rule.guard_ratio and one.known and narrow and open_ended and path_s > longest_s:
             return (1.0, -path_s, job.name)
@@ -166,41 +169,41 @@ def _order(
     return [job.name for job in sorted(jobs, key=rank)]
 
 
-def _whole_core_s(worths: Collection[Worth]) -> float:
+def _whole_core_s(values: Collection[MarginalValue]) -> float:
     """Remaining work of all; one that cannot be ranked is assumed to have the average work."""
-    known = [one for one in worths if one.known]
+    known = [one for one in values if one.known]
     whole = math.fsum(one.end_core_s for one in known)
     if not known:
-        return math.fsum(one.end_core_s for one in worths)
+        return math.fsum(one.end_core_s for one in values)
     mean = math.fsum(one.end_core_s + one.attained_core_s for one in known) / len(known)
     return whole + math.fsum(
-        max(one.end_core_s, mean - one.attained_core_s) for one in worths if not one.known
+        max(one.end_core_s, mean - one.attained_core_s) for one in values if not one.known
     )
 
 
 def _given(
     order: Sequence[str],
     floors: Mapping[str, float],
-    wides: Mapping[str, float],
-    worths: Mapping[str, Worth],
+    widths: Mapping[str, float],
+    values: Mapping[str, MarginalValue],
     capacity_cores: float,
     rule: AdaptiveParameters,
 ) -> dict[str, float]:
     """Cores by job: floors, then exploration by least attained service, then the rest in order."""
     unknown = sorted(
-        (name for name in order if not worths[name].known and not worths[name].silent),
-        key=lambda name: (worths[name].attained_core_s // _TURN_CORE_S, name),
+        (name for name in order if not values[name].known and not values[name].silent),
+        key=lambda name: (values[name].attained_core_s // _TURN_CORE_S, name),
     )
     given = {name: floors[name] for name in order}
     left = max(capacity_cores - math.fsum(given.values()), 0.0)
     room = min(rule.explore_ratio * capacity_cores, left)
     for name in unknown:
-        more = min(room, wides[name] - given[name])
+        more = min(room, widths[name] - given[name])
         given[name] += more
         room -= more
         left -= more
     for name in order:
-        more = min(left, wides[name] - given[name])
+        more = min(left, widths[name] - given[name])
         given[name] += more
         left -= more
     return given
@@ -211,7 +214,7 @@ def _held(
     order: Sequence[str],
     given: Mapping[str, float],
     floors: Mapping[str, float],
-    wides: Mapping[str, float],
+    widths: Mapping[str, float],
     capacity_cores: float,
 ) -> frozenset[str]:
     """The trainings whose ceiling is their floor. All weigh the same in the kernel's idle class:
@@ -223,7 +226,7 @@ def _held(
             was = same_cores(idle[name].actual.cpu_cores, floors[name])
             if spare <= ((MARGIN - 1.0) * capacity_cores if was else 0.0):
                 held.add(name)
-        spare -= wides[name] - given[name]
+        spare -= widths[name] - given[name]
     return frozenset(held)
 
 
@@ -232,7 +235,7 @@ def _weights(
     given: Mapping[str, float],
     floors: Mapping[str, float],
     promised: Collection[str],
-    worths: Mapping[str, Worth],
+    values: Mapping[str, MarginalValue],
     capacity_cores: float,
 ) -> dict[str, float]:
     """Weights by the cores given: lower per core further down the order and for less value.
@@ -247,9 +250,9 @@ def _weights(
             weight = AHEAD * given[name]
         elif given[name] > floors[name]:
             # Exploration is not slowed down by the trainings before it in order.
-            behind = min(before / capacity_cores, 1.0) if worths[name].known else 0.0
+            behind = min(before / capacity_cores, 1.0) if values[name].known else 0.0
             # Nor is one of nearly the first's value: their order may well be wrong.
-            behind *= 1.0 - min(worths[name].index / worths[order[0]].index, 1.0)
+            behind *= 1.0 - min(values[name].index / values[order[0]].index, 1.0)
             weight = MARGIN * given[name] * math.exp(-_STEEPNESS * behind)
         else:
             weight = following

@@ -16,7 +16,7 @@ from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView, Reached
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.trainings.model import TrainingMemory, heeded_steps
-from dlsched.policies.adaptive.trainings.value import Worth, deadline_at_s
+from dlsched.policies.adaptive.trainings.value import MarginalValue, deadline_at_s
 
 Tier = Literal["deliver", "finish", "end"]
 TIERS: tuple[Tier, ...] = ("deliver", "finish", "end")
@@ -30,7 +30,7 @@ _LEAST_CORES = 0.01
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class RemainingWork:
     """The remaining work of one training by tier, and its parallelism."""
 
     name: str
@@ -40,45 +40,47 @@ class Way:
 
 
 def forecast(
-    ways: Sequence[Way], capacity_cores: float, values: Sequence[float]
+    trainings: Sequence[RemainingWork], capacity_cores: float, tier_weights: Sequence[float]
 ) -> dict[str, list[float | None]]:
     """Seconds until each training reaches its remaining tiers, by job.
 
-    An event simulation: at any moment the first in the queue get all that they can use. `ways` are
-    in the present order. A training that reaches a tier is queued again by its remaining value per
-    work; `values` are the weights of the three tiers.
+    An event simulation: at any moment the first in the queue get all that they can use. `trainings`
+    are in the present order. A training that reaches a tier is queued again by its remaining weight
+    per work.
     """
-    found: dict[str, list[float | None]] = {way.name: [None, None, None] for way in ways}
-    left = {way.name: 0.0 for way in ways}  # to its next tier
-    done = {way.name: 0.0 for way in ways}
-    stage = {way.name: -1 for way in ways}
-    by_name = {way.name: way for way in ways}
+    found: dict[str, list[float | None]] = {
+        training.name: [None, None, None] for training in trainings
+    }
+    left = {training.name: 0.0 for training in trainings}  # to its next tier
+    done = {training.name: 0.0 for training in trainings}
+    stage = {training.name: -1 for training in trainings}
+    by_name = {training.name: training for training in trainings}
     line: list[tuple[float, int, str]] = []
 
     def next_stage(name: str) -> bool:
-        way, tier = by_name[name], stage[name] + 1
-        while tier < 3 and way.left_core_s[tier] is None:
+        training, tier = by_name[name], stage[name] + 1
+        while tier < 3 and training.left_core_s[tier] is None:
             tier += 1
         stage[name] = tier
         if tier < 3:
-            goal = way.left_core_s[tier]
+            goal = training.left_core_s[tier]
             assert goal is not None
             left[name] = max(goal - done[name], 0.0)
         return tier < 3
 
     def index(name: str) -> float:
-        way, worth = by_name[name], 0.0
+        training, collected = by_name[name], 0.0
         best = 0.0
         for tier in range(stage[name], 3):
-            goal = way.left_core_s[tier]
+            goal = training.left_core_s[tier]
             if goal is not None:
-                worth += values[tier]
-                best = max(best, worth / max(goal - done[name], 1e-9))
+                collected += tier_weights[tier]
+                best = max(best, collected / max(goal - done[name], 1e-9))
         return best
 
-    for place, way in enumerate(ways):
-        if next_stage(way.name):
-            line.append((-math.inf, place, way.name))
+    for place, training in enumerate(trainings):
+        if next_stage(training.name):
+            line.append((-math.inf, place, training.name))
     now_s = 0.0
     while line:
         free, running, step_s = max(capacity_cores, _LEAST_CORES), [], math.inf
@@ -110,7 +112,7 @@ def outlooks(
     jobs: Sequence[JobView],
     order: Sequence[str],
     memories: Mapping[str, TrainingMemory],
-    worths: Mapping[str, Worth],
+    values: Mapping[str, MarginalValue],
     given: Mapping[str, float],
     now_s: float,
     capacity_cores: float,
@@ -118,22 +120,22 @@ def outlooks(
     resource: Resource = CPU,
 ) -> dict[str, tuple[Forecast, ...]]:
     """Forecasts of each job's tiers and of its end, by job."""
-    values = (rule.deliver_weight, rule.finish_weight, rule.end_weight)
-    ways = [
-        Way(
+    tier_weights = (rule.deliver_weight, rule.finish_weight, rule.end_weight)
+    trainings = [
+        RemainingWork(
             name,
             max(_cores(memories[name], capacity_cores), _LEAST_CORES),
-            (*worths[name].tiers_core_s, worths[name].end_core_s),
+            (*values[name].tiers_core_s, values[name].end_core_s),
         )
         for name in order
     ]
-    in_s = forecast(ways, capacity_cores, values)
-    cores = {way.name: way.cores for way in ways}
+    in_s = forecast(trainings, capacity_cores, tier_weights)
+    cores = {training.name: training.cores for training in trainings}
     return {
         job.name: _of_job(
             job,
             memories[job.name],
-            worths[job.name],
+            values[job.name],
             in_s[job.name],
             cores[job.name],
             given,
@@ -153,7 +155,7 @@ def _cores(memory: TrainingMemory, capacity_cores: float) -> float:
 def _of_job(
     job: JobView,
     known: TrainingMemory,
-    worth: Worth,
+    value: MarginalValue,
     in_s: Sequence[float | None],
     cores: float,
     given: Mapping[str, float],
@@ -163,59 +165,59 @@ def _of_job(
 ) -> tuple[Forecast, ...]:
     target = job.spec.target
     assert isinstance(target, AccuracyTarget)
-    told: list[Forecast] = []
+    found: list[Forecast] = []
     steps = known.step_core_s
     both = (job.tiers.delivered, job.tiers.finished)
-    quiet = worth.silent or job.blind is not None
+    quiet = value.silent or job.blind is not None
     for place, (tier, reached) in enumerate(zip(TIERS, both, strict=False)):
         goal = f"{target.metric} {getattr(target, tier):g}"
         if reached is not None:
-            told.append(_met(tier, goal, reached))
+            found.append(_met(tier, goal, reached))
             continue
-        left = worth.tiers_core_s[place]
-        if known.learnt is None or steps is None or not worth.known or quiet:
+        left = value.tiers_core_s[place]
+        if known.learnt is None or steps is None or not value.known or quiet:
             why = f"{len(known.points)} evaluations tell too little of {goal}"
             if quiet:
-                why = f"it has told nothing for long: {goal} cannot be foreseen"
-            told.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
+                why = f"it has reported nothing for long: {goal} cannot be foreseen"
+            found.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
             continue
         reach = getattr(known.learnt, tier)
-        chance, level = worth.chances[place], known.learnt.level
+        chance, level = value.chances[place], known.learnt.level
         # Without a known end the fit extrapolates far beyond the data, and may say never.
         never = heeded_steps(known, rule) is None and reach.chance < rule.give_up_chance
         if left is None or chance < MOSTLY or never:
             kind = ForecastKind.IMPOSSIBLE if chance < _NEARLY_NEVER else ForecastKind.UNLIKELY
             why = f"{target.metric} levels off at {level:.4g}, short of {goal}"
-            told.append(Forecast(kind, tier, best=level, why=why))
+            found.append(Forecast(kind, tier, best=level, why=why))
             continue
         if reach.chance < MOSTLY:
             why = f"{goal} is reached with a chance of {reach.chance:.0%}"
-            told.append(Forecast(ForecastKind.UNKNOWN, tier, best=level, why=why))
+            found.append(Forecast(ForecastKind.UNKNOWN, tier, best=level, why=why))
             continue
         at_s = in_s[place]
         assert at_s is not None
         outlook = _expected(tier, goal, now_s, at_s, left, steps, reach, cores, resource)
         if tier == "deliver":
             outlook = _in_time(job, outlook, left, at_s, cores, given, now_s)
-        told.append(outlook)
-    if worth.known and steps is not None and in_s[2] is not None:
+        found.append(outlook)
+    if value.known and steps is not None and in_s[2] is not None:
         end_s = in_s[2]
         # The jobs that it waits for may take up to twice as long, or nothing.
-        spread_s = max(end_s - worth.end_core_s / cores, 0.0)
-        why = f"{resource.work(worth.end_core_s)} are left to the end"
+        spread_s = max(end_s - value.end_core_s / cores, 0.0)
+        why = f"{resource.work(value.end_core_s)} are left to the end"
         if known.told_steps is None or not rule.heeds_total_steps:
             why += ", by its way to finish"
-        told.append(
+        found.append(
             Forecast(
                 ForecastKind.EXPECTED,
                 "end",
                 at_s=now_s + end_s,
-                earliest_s=now_s + max(end_s - spread_s, worth.end_core_s / cores),
+                earliest_s=now_s + max(end_s - spread_s, value.end_core_s / cores),
                 latest_s=now_s + end_s + spread_s,
                 why=why,
             )
         )
-    return tuple(told)
+    return tuple(found)
 
 
 def _met(tier: Tier, goal: str, reached: Reached) -> Forecast:

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from dlsched.estimate.evaluations import evaluations, reaches
 from dlsched.estimate.learning import TOTAL_STEPS, Learnt, Point, learnt, thinned
-from dlsched.estimate.tuning import CLEARLY, LITTLE, LOOK_WEIGHT, MARGIN, ROOM_RATIO, SETTLED_S
+from dlsched.estimate.tuning import CLEARLY, LITTLE, MARGIN, ROOM_RATIO, SAMPLE_WEIGHT, SETTLED_S
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 
 _LEAST_CORES = 0.05
-_SEEN_FLOORS = 2.0
+_WAITING_FLOORS = 2.0
 """A training given less than so many times its floor waits for CPU: its use is no parallelism."""
 _PACED_POINTS = 5
 _DIGITS = 6
@@ -82,13 +82,13 @@ def heeded_steps(known: TrainingMemory, rule: AdaptiveParameters) -> float | Non
 
 def fitted(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> TrainingMemory:
     """The memory with its learning curve fitted to all evaluations so far."""
-    told = heeded_steps(known, rule)
-    end = told if told is not None else math.inf
+    reported = heeded_steps(known, rule)
+    end = reported if reported is not None else math.inf
     found = learnt(
         known.points,
         known.target[1:],
         end if math.isfinite(end) else _HORIZON * max(known.step, 1.0),
-        told_steps=told,
+        reported_steps=reported,
         after_steps=(
             0.0 if job.tiers.delivered is not None else _last_short(job, known, known.target[1]),
             0.0 if job.tiers.finished is not None else _last_short(job, known, known.target[2]),
@@ -117,19 +117,19 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
     if not samples or samples[-1].received_s <= read_s:
         return was
     metric, points = was.target[0], list(was.points)
-    step, told, anew, evaluated = was.step, was.told_steps, False, False
+    step, reported, new_attempt, evaluated = was.step, was.told_steps, False, False
     last = None
     for sample in samples:
         if sample.received_s <= read_s:
             continue
-        for told_steps in evaluations(sample, TOTAL_STEPS):
-            told = told_steps if 0 < told_steps <= _MOST_STEPS else None
+        for total_steps in evaluations(sample, TOTAL_STEPS):
+            reported = total_steps if 0 < total_steps <= _MOST_STEPS else None
         if sample.step is None:
             continue
         if sample.step < step:
             # A new attempt from a checkpoint: evaluations before that step stay valid.
             points = [point for point in points if point[0] < sample.step]
-            anew = True
+            new_attempt = True
         step, last = float(sample.step), sample
         for value in evaluations(sample, metric):
             points.append((step, float(f"{value:.{_DIGITS}g}"), 1))
@@ -139,12 +139,13 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
         points=thinned(points),
         read_s=samples[-1].received_s,
         step=step,
-        told_steps=told if told is None or told >= step else None,  # the reported total was wrong
+        # A total below the step is wrong.
+        told_steps=reported if reported is None or reported >= step else None,
         due_s=was.due_s if not evaluated or was.due_s is not None else now_s,
     )
     if last is None:
         return known
-    if anew:
+    if new_attempt:
         known = replace(known, mark_step=None)
     return _paced(job, known, now_s - last.received_s)
 
@@ -170,7 +171,7 @@ def _paced(job: JobView, known: TrainingMemory, ago_s: float) -> TrainingMemory:
     if made <= 0 or core_s <= mark_core_s:
         return known
     now, old = (core_s - mark_core_s) / made, known.step_core_s
-    smoothed = now if old is None or not known.paced else old + LOOK_WEIGHT * (now - old)
+    smoothed = now if old is None or not known.paced else old + SAMPLE_WEIGHT * (now - old)
     return replace(
         known, step_core_s=smoothed, paced=True, mark_step=known.step, mark_core_s=core_s
     )
@@ -182,7 +183,7 @@ def _usable(job: JobView, known: TrainingMemory, pressed: bool) -> TrainingMemor
     # Until the second report its use is that of the start-up, usually on one thread.
     if used is None or not given or not known.paced:
         return known
-    room, floor = MARGIN * given, _SEEN_FLOORS * job.spec.bounds.floor_cores
+    room, floor = MARGIN * given, _WAITING_FLOORS * job.spec.bounds.floor_cores
     if job.actual.cpu_cores is not None:
         room = min(room, job.actual.cpu_cores)
     if usable is not None and used > (1.0 + LITTLE) * usable:
@@ -190,6 +191,6 @@ def _usable(job: JobView, known: TrainingMemory, pressed: bool) -> TrainingMemor
     elif (
         not pressed and used < ROOM_RATIO * room and given >= (floor if usable is None else usable)
     ):
-        usable = used if usable is None else usable + LOOK_WEIGHT * (used - usable)
+        usable = used if usable is None else usable + SAMPLE_WEIGHT * (used - usable)
         usable = max(usable, _LEAST_CORES)
     return known if usable == known.usable_cores else replace(known, usable_cores=usable)

@@ -43,7 +43,7 @@ _SILENT_EVALUATIONS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class MarginalValue:
     """Marginal value of a core-second of one training (`index`), and its work left to the end."""
 
     index: float
@@ -64,7 +64,7 @@ class Worth:
 
 
 @dataclass(frozen=True, slots=True)
-class Usual:
+class TypicalWork:
     """Work of trainings from their start to their first tier, where it can be estimated."""
 
     known_core_s: Mapping[str, float]
@@ -77,12 +77,12 @@ class Usual:
         jobs: Iterable[JobView],
         memories: Mapping[str, TrainingMemory],
         rule: AdaptiveParameters,
-    ) -> Usual:
+    ) -> TypicalWork:
         """The work that these jobs took, or are expected to take, to their first tier."""
         found = ((job.name, _deliver_core_s(job, memories[job.name], rule)) for job in jobs)
         known = {name: core_s for name, core_s in found if core_s is not None}
         if not known:
-            return NOTHING_USUAL
+            return NO_TYPICAL_WORK
         # One job with wrong reports must not change the average of all.
         most_core_s = _FAR * statistics.median_low(known.values())
         known = {name: min(core_s, most_core_s) for name, core_s in known.items()}
@@ -95,7 +95,7 @@ class Usual:
         return max(self.whole_core_s - (own_core_s or 0.0), 0.0) / others if others else None
 
 
-NOTHING_USUAL = Usual({}, 0.0)
+NO_TYPICAL_WORK = TypicalWork({}, 0.0)
 
 
 def _deliver_core_s(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> float | None:
@@ -126,60 +126,64 @@ class _Tiers(NamedTuple):
 
 def _tiers(known: TrainingMemory, rule: AdaptiveParameters) -> _Tiers | None:
     """The tiers by the fitted curve, else by the reported total; None: neither is there."""
-    learnt, told = known.learnt, heeded_steps(known, rule)
+    learnt, reported = known.learnt, heeded_steps(known, rule)
     if learnt is not None:
         deliver, finish = learnt.deliver, learnt.finish
         return _Tiers((deliver.steps, finish.steps), (deliver.chance, finish.chance))
-    if told is not None:
-        return _Tiers((_PRIOR_DELIVER * told, _PRIOR_FINISH * told), (1.0, 1.0))
+    if reported is not None:
+        return _Tiers((_PRIOR_DELIVER * reported, _PRIOR_FINISH * reported), (1.0, 1.0))
     return None
 
 
-def _left_core_s(attained_core_s: float, usual_core_s: float) -> float:
+def _left_core_s(attained_core_s: float, typical_core_s: float) -> float:
     """Assumed work left to the first tier when only attained service is known: the rest of the
     average; past that it grows with attained service, as for a heavy tail."""
-    return max(usual_core_s - attained_core_s, _PAST_RATIO * attained_core_s, 1.0)
+    return max(typical_core_s - attained_core_s, _PAST_RATIO * attained_core_s, 1.0)
 
 
-def worth(
+def marginal_value(
     job: JobView,
     known: TrainingMemory,
     now_s: float,
     rule: AdaptiveParameters,
-    usual: Usual = NOTHING_USUAL,
+    typical: TypicalWork = NO_TYPICAL_WORK,
     resource: Resource = CPU,
-) -> Worth:
-    """The marginal value of a core-second for that job; `usual`: the work of the others."""
+) -> MarginalValue:
+    """The marginal value of a core-second for that job; `typical`: the work of the others."""
     if _silent(job, known, now_s, rule):
         # A silent job has no tier that could be reached: the more it attained, the later it comes.
         left_core_s = max(job.attained_core_s, 1.0)
         index = job.spec.weight * rule.end_weight / left_core_s
         why = f"silent, after {resource.work(job.attained_core_s)}"
-        return Worth(index, left_core_s, job.attained_core_s, False, False, why, silent=True)
-    tiers, usual_core_s = _tiers(known, rule), usual.beside(job.name)
+        return MarginalValue(
+            index, left_core_s, job.attained_core_s, False, False, why, silent=True
+        )
+    tiers, typical_core_s = _tiers(known, rule), typical.beside(job.name)
     if known.step_core_s is None or not known.paced or tiers is None:
-        return _newcomers(job, known, rule, usual_core_s, resource)
-    return _ranked(job, known, known.step_core_s, tiers, rule, usual_core_s, resource)
+        return _newcomers(job, known, rule, typical_core_s, resource)
+    return _ranked(job, known, known.step_core_s, tiers, rule, typical_core_s, resource)
 
 
 def _newcomers(
     job: JobView,
     known: TrainingMemory,
     rule: AdaptiveParameters,
-    usual_core_s: float | None,
+    typical_core_s: float | None,
     resource: Resource,
-) -> Worth:
+) -> MarginalValue:
     # Heavy tail: the remaining work is about the work done so far.
     left_core_s = max(job.attained_core_s, 1.0)
     index = (rule.deliver_weight + rule.finish_weight + rule.end_weight) / left_core_s
     why = f"{len(known.points)} evaluations, too few to rank it"
-    if usual_core_s is not None and job.tiers.delivered is None:
-        like_others_core_s = _left_core_s(job.attained_core_s, usual_core_s)
+    if typical_core_s is not None and job.tiers.delivered is None:
+        like_others_core_s = _left_core_s(job.attained_core_s, typical_core_s)
         index = rule.deliver_weight / like_others_core_s
         work = resource.work(like_others_core_s)
         why += f", {work} to {known.target[1]:g} if it is like the others"
     late = _late(job, known)
-    return Worth(job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why)
+    return MarginalValue(
+        job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why
+    )
 
 
 def _ranked(
@@ -188,9 +192,9 @@ def _ranked(
     step_core_s: float,
     tiers: _Tiers,
     rule: AdaptiveParameters,
-    usual_core_s: float | None,
+    typical_core_s: float | None,
     resource: Resource,
-) -> Worth:
+) -> MarginalValue:
     """The marginal value of a job with a fitted curve or a reported total.
 
     Its index is the largest ratio, over its open tiers and the end, of the value collected up to
@@ -199,8 +203,8 @@ def _ranked(
     other jobs suggest that.
     """
     open_tiers = (job.tiers.delivered is None, job.tiers.finished is None)
-    told = heeded_steps(known, rule)
-    end = told if told is not None else rule.end_over_finish * tiers.steps[1]
+    reported = heeded_steps(known, rule)
+    end = reported if reported is not None else rule.end_over_finish * tiers.steps[1]
     end = max(end, known.step + 1.0)
     sure = 1.0
     if known.learnt is not None:
@@ -219,8 +223,8 @@ def _ranked(
             left.append(None)
             continue
         elsewhere = (known.step + end) / 2.0
-        if tier == 0 and usual_core_s is not None:
-            like_others_core_s = _left_core_s(job.attained_core_s, usual_core_s)
+        if tier == 0 and typical_core_s is not None:
+            like_others_core_s = _left_core_s(job.attained_core_s, typical_core_s)
             like_others = min(known.step + like_others_core_s / step_core_s, elsewhere)
             elsewhere += _OTHERS_RATIO * (like_others - elsewhere)
         anywhere = sure * tiers.steps[tier] + (1.0 - sure) * elsewhere
@@ -237,7 +241,7 @@ def _ranked(
     end_core_s = max(step_core_s * (end - known.step), least_core_s)
     index = max(index, (value + rule.end_weight) / end_core_s)
     parts.append(f"{end_core_s:.0f} to the end")
-    return Worth(
+    return MarginalValue(
         job.spec.weight * index,
         end_core_s,
         job.attained_core_s,
@@ -269,14 +273,14 @@ def _late(job: JobView, known: TrainingMemory) -> bool:
 
 def _silent(job: JobView, known: TrainingMemory, now_s: float, rule: AdaptiveParameters) -> bool:
     """Whether a report is long overdue, both by time and by the CPU time attained since."""
-    told_s = job.progress.as_of_s
-    since_s = job.started_at_s or 0.0 if told_s is None else told_s
+    reported_s = job.progress.as_of_s
+    since_s = job.started_at_s or 0.0 if reported_s is None else reported_s
     if now_s - since_s <= rule.blind_s:
         return False
     evaluations = sum(count for _, _, count in known.points)
-    usual_core_s = rule.blind_s
+    typical_core_s = rule.blind_s
     if known.step_core_s is not None and evaluations:
-        usual_core_s = known.step_core_s * known.step / evaluations
+        typical_core_s = known.step_core_s * known.step / evaluations
     # A job that is held back cannot report, for any time, also after a restart of the agent.
     silent = 1.0 if job.blind is not None else _SILENT_EVALUATIONS
-    return job.attained_core_s - known.mark_core_s > silent * usual_core_s
+    return job.attained_core_s - known.mark_core_s > silent * typical_core_s

@@ -11,16 +11,16 @@ from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
-from dlsched.policies.published.tradl.parameters import TradlParameters
-from dlsched.policies.published.tradl.standing import (
+from dlsched.policies.published.tradl.classes import (
     TradlClass,
     TradlJob,
+    class_of,
     known_job,
     pull,
     relative,
-    standing,
     updated,
 )
+from dlsched.policies.published.tradl.parameters import TradlParameters
 
 _BINDING_RATIO = 0.9
 """Fraction of its limit in use from which a job could use more."""
@@ -86,7 +86,7 @@ class TradlPolicy:
             known[job.name] = now = updated(job, was, offered_s, rule)
             if now.delivered and not was.delivered:
                 first.add(job.name)
-        classes = {job.name: standing(job.tiers, known[job.name], rule) for job in aimed}
+        classes = {job.name: class_of(job.tiers, known[job.name], rule) for job in aimed}
         under = [job for job in aimed if classes[job.name] is TradlClass.UNDER]
         settled = [job for job in aimed if classes[job.name] is not TradlClass.UNDER]
         lift = bool(aimed) and not under
@@ -106,7 +106,7 @@ class TradlPolicy:
         return Decision(
             limits={name: Limits(cores) for name, cores in limits.items()},
             why={
-                job.name: _told(
+                job.name: _class_text(
                     job,
                     known.get(job.name),
                     weights.get(job.name),
@@ -162,7 +162,7 @@ class TradlPolicy:
         return self.parameters.headroom_ratio * used
 
 
-def _told(
+def _class_text(
     job: JobView, known: TradlJob | None, weight: float | None, now_s: float, *, first: bool
 ) -> str:
     """The beginning of the reason: the job's class and its progress."""

@@ -45,7 +45,7 @@ class Allotments:
                     self._report(fact)
                 except (OSError, ValueError) as error:
                     text = f"{fact.job}: its allotment cannot be updated: {error}"
-                    alarms = [Alarm(fact.job, AlarmKey.JOB_NOT_TOLD, text)]
+                    alarms = [Alarm(fact.job, AlarmKey.JOB_NOT_NOTIFIED, text)]
                     continue
             self._reported[container] = cores
         return tuple(alarms)

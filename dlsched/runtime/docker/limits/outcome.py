@@ -44,7 +44,7 @@ def elsewhere(container: str, originals: Originals, facts: EngineFacts) -> str |
     """Why an unknown container may belong to another engine (DOCKER_HOST in a shell suffices), so
     that its record must be kept; None: it is gone."""
     kept = originals.of(container)
-    if kept is None or kept.engine in ("", facts.identity(anew=True)):
+    if kept is None or kept.engine in ("", facts.identity(fresh=True)):
         return None
     return (
         "not known to the engine that answers, which is not the one that has it (see "

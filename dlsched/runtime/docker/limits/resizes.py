@@ -305,4 +305,4 @@ def _own(action: Resize, described: Inspected) -> Own:
 
 
 def _only_allots(action: Resize, described: Inspected) -> bool:
-    return action.only_tells and described.adopted is None
+    return action.only_notifies and described.adopted is None

@@ -144,7 +144,7 @@ class LimitWriter:
             if shares is not None:
                 body["CpuShares"] = shares
             quota = quota_after(body)
-            burst = original.seen.burst_us or 0
+            burst = original.kernel.burst_us or 0
             if burst_cores is not None:
                 burst = round(burst_cores * PERIOD_US)
             if quota != UNLIMITED_US:
@@ -371,12 +371,12 @@ class LimitWriter:
                 self._change(found, {**body, "CpuShares": shares}, wait=True)
                 return files.read().weight
 
-            weight = original.seen.weight if original.adopted else None
+            weight = original.kernel.weight if original.adopted else None
             search_shares(shares, DEFAULT_WEIGHT if weight is None else weight, give)
         else:
             default = DEFAULT_SHARES if files is not None else self._facts.default_shares()
             self._change(found, {**body, "CpuShares": shares or default}, wait=True)
-        self._give_burst(found, original.seen.burst_us or 0)
+        self._give_burst(found, original.kernel.burst_us or 0)
 
     def _body_back(self, original: Original, found: ContainerLimits) -> Body:
         """The engine update that restores the original, without the shares."""

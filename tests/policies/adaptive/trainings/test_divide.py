@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.control.ledger.tiers import Climb, climbed
+from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.facts import Sample
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, Limits
@@ -17,7 +17,7 @@ from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot,
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.trainings.divide import TrainingMemory, place
-from dlsched.policies.adaptive.trainings.value import NOTHING_USUAL, Usual, worth
+from dlsched.policies.adaptive.trainings.value import NO_TYPICAL_WORK, TypicalWork, marginal_value
 from dlsched.store.memory import load_memory, memory_text
 
 RULE = AdaptiveParameters()
@@ -49,9 +49,9 @@ def training(
     )
     target = changes.pop("target", TARGET)
     assert isinstance(target, AccuracyTarget)
-    climb = Climb("c", target)
+    progress = TierProgress("c", target)
     for sample in samples:
-        climb = climbed(climb, sample, 3)
+        progress = advanced(progress, sample, 3)
     weight = changes.pop("weight", 1.0)
     job = JobView(
         JobSpec(name, ContainerSpec(image="trainer"), target=target, weight=weight),  # type: ignore[arg-type]
@@ -62,7 +62,7 @@ def training(
         attained_core_s=step_core_s * steps,
         started_at_s=0.0,
         starts=1,
-        tiers=climb.tiers,
+        tiers=progress.tiers,
     )
     return replace(job, **changes)  # type: ignore[arg-type]
 
@@ -259,26 +259,27 @@ def test_what_is_usual_is_what_first_tiers_took_and_will_take() -> None:
     reached = jobs[0].tiers.delivered
     assert reached is not None
     assert reached.step == 500, "three evaluations tell"
-    usual = Usual.of(jobs, known, RULE)
-    assert usual.beside("new") == pytest.approx(650.0, rel=0.05)
-    assert usual.beside("begun") == pytest.approx(500.0), "the others, not itself"
-    assert usual.beside("delivered") == pytest.approx(800.0, rel=0.05)
-    assert Usual.of(jobs[2:], known, RULE).beside("begun") is None
-    assert Usual.of(jobs[:1], known, RULE).beside("delivered") is None
+    typical = TypicalWork.of(jobs, known, RULE)
+    assert typical.beside("new") == pytest.approx(650.0, rel=0.05)
+    assert typical.beside("begun") == pytest.approx(500.0), "the others, not itself"
+    assert typical.beside("delivered") == pytest.approx(800.0, rel=0.05)
+    assert TypicalWork.of(jobs[2:], known, RULE).beside("begun") is None
+    assert TypicalWork.of(jobs[:1], known, RULE).beside("delivered") is None
 
 
 def test_one_that_tells_nonsense_does_not_decide_what_is_usual() -> None:
     jobs = [training("a", 250), training("b", 260), training("liar", 250, told=10**12)]
     known = {one.name: one for one in decided(jobs).memory}
-    assert Usual.of(jobs, known, RULE).beside("new") < 750.0  # type: ignore[operator]
+    assert TypicalWork.of(jobs, known, RULE).beside("new") < 750.0  # type: ignore[operator]
 
 
 def test_where_the_fit_is_doubted_the_others_tell_how_far_it_is() -> None:
     early = training("early", 200, every=20)
     (known,) = decided([early]).memory
-    near, far = Usual({"other": 250.0}, 250.0), Usual({"other": 1e6}, 1e6)
+    near, far = TypicalWork({"other": 250.0}, 250.0), TypicalWork({"other": 1e6}, 1e6)
     alone, beside, behind = (
-        worth(early, known, 100.0, RULE, usual).index for usual in (NOTHING_USUAL, near, far)
+        marginal_value(early, known, 100.0, RULE, typical).index
+        for typical in (NO_TYPICAL_WORK, near, far)
     )
     assert beside > 1.1 * alone
     assert behind == pytest.approx(alone), "no further than half the way to the end"
@@ -400,7 +401,7 @@ def test_who_hovers_at_a_tier_is_not_for_ever_as_good_as_there() -> None:
     job = training("hovers", 900, value=hovers)
     assert job.tiers.delivered is None
     (known,) = decided([job]).memory
-    left_core_s = worth(job, known, 100.0, RULE).tiers_core_s[0]
+    left_core_s = marginal_value(job, known, 100.0, RULE).tiers_core_s[0]
     assert left_core_s is not None
     assert left_core_s > 150.0
 
@@ -577,7 +578,7 @@ def test_of_who_fell_silent_it_is_told_so() -> None:
     blind = replace(training("a"), blind="silent for 200 s")
     (outlook, *_) = decided([blind], now_s=1000.0).outlooks["a"]
     assert outlook.kind is ForecastKind.UNKNOWN
-    assert "told nothing for long" in outlook.why
+    assert "reported nothing for long" in outlook.why
 
 
 def test_a_deadline_in_the_past_is_told_as_passed() -> None:

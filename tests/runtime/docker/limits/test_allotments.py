@@ -70,7 +70,7 @@ def test_a_job_that_cannot_be_told_is_said_and_told_later(tmp_path: Path):
     (tmp_path / "in").write_text("no folder")
     alarms = allotments.follow([FACT])
     (alarm,) = alarms
-    assert (alarm.source, alarm.key) == ("alpha", AlarmKey.JOB_NOT_TOLD)
+    assert (alarm.source, alarm.key) == ("alpha", AlarmKey.JOB_NOT_NOTIFIED)
     assert alarm.text.startswith("alpha: its allotment cannot be updated: ")
     (tmp_path / "in").unlink()
     assert allotments.follow([FACT]) == ()

@@ -80,7 +80,7 @@ def gave_up(job: TradlJob, rule: TradlParameters) -> bool:
     return job.tried_s - job.stepped_s > max(rule.patience_s, job.stepped_s)
 
 
-def standing(tiers: Tiers, job: TradlJob, rule: TradlParameters) -> TradlClass:
+def class_of(tiers: Tiers, job: TradlJob, rule: TradlParameters) -> TradlClass:
     """The class: U below the first tier, D between the tiers, F past the second or given up."""
     if tiers.finished is not None:
         return TradlClass.FINISHED
@@ -99,10 +99,10 @@ def pull(job: JobView, known: TradlJob, snapshot: Snapshot, rule: TradlParameter
     means: Levels | None = levels(lack, snapshot.now_s, rule.window_s)
     if means is None or known.largest <= 0:
         return None
-    way = means.last / known.largest
+    distance = means.last / known.largest
     progress_per_s = max(means.before - means.last, 0.0) / known.largest / rule.window_s
     if rule.weights == "closest":
-        return progress_per_s / max(way, _NEAREST)
+        return progress_per_s / max(distance, _NEAREST)
     used = usage_ratio(job, snapshot.node.capacity_cores)
     return None if used is None else efficiency(progress_per_s, used)
 
