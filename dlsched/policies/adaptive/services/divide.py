@@ -97,27 +97,19 @@ def place(
     promised to other jobs (None: `capacity_cores`). `saturated`: the host has no idle CPU.
     `wanted_cores`: what other jobs could use; in `slo`, ceilings leave it to them.
     """
-    before = {one.name: one for one in known}
     # Weights can do without ceilings; a GPU's time has no weights.
     free = rule.mode == "slo" and snapshot.node.weighs
     now_s, count = snapshot.now_s, max(len(jobs), 1)
     even = capacity_cores / count
     floor = FINE * even  # a service without CPU cannot report
-    memory: dict[str, ServiceMemory] = {}
-    untrusted: dict[str, str] = {}
     whole = node_cores or capacity_cores
-    crowded = _asked_cores(jobs, known) > ROOM_RATIO * whole
+    memory = _learned(jobs, snapshot, known, rule, whole, saturated=saturated)
+    untrusted: dict[str, str] = {}
     for job in jobs:
-        name, target = job.spec.name, job.spec.target
-        assert isinstance(target, LatencyTarget)
-        one = learned(job, target, before.get(name), snapshot, rule, saturated=saturated)
-        if crowded:  # else the urgency of one only delays the others: all fit as they are
-            one = urged(one)
-        memory[name] = one
-        is_known = one.can_be_placed(free=free)
-        why = distrust(one, job, now_s, rule, is_known=is_known)
+        one = memory[job.name]
+        why = distrust(one, job, now_s, rule, is_known=one.can_be_placed(free=free))
         if why is not None:
-            untrusted[name] = why
+            untrusted[job.name] = why
     views = {job.spec.name: job for job in jobs}
     # Floors may exceed equal shares, and their sum may exceed the capacity.
     floors = [views[name].spec.bounds.floor_cores for name in untrusted]
@@ -183,10 +175,32 @@ def place(
     )
 
 
-def _asked_cores(jobs: Sequence[JobView], known: Sequence[ServiceMemory]) -> float:
-    """Mean cores that the requests of these services need, by the last estimates."""
-    names = {job.name for job in jobs}
-    return math.fsum([one.asked_cores for one in known if one.name in names])
+def _learned(
+    jobs: Sequence[JobView],
+    snapshot: Snapshot,
+    known: Sequence[ServiceMemory],
+    rule: AdaptiveParameters,
+    whole_cores: float,
+    *,
+    saturated: bool,
+) -> dict[str, ServiceMemory]:
+    """What is known of each job after this cycle's reports.
+
+    Urgency grows only while the requests of all crowd the node: where all fit as they are, the
+    urgency of one only delays the others.
+    """
+    before = {one.name: one for one in known}
+    memory: dict[str, ServiceMemory] = {}
+    for job in jobs:
+        target = job.spec.target
+        assert isinstance(target, LatencyTarget)
+        memory[job.name] = learned(
+            job, target, before.get(job.name), snapshot, rule, saturated=saturated
+        )
+    asked_cores = math.fsum([one.asked_cores for one in memory.values()])
+    if asked_cores <= ROOM_RATIO * whole_cores:
+        return memory
+    return {name: urged(one) for name, one in memory.items()}
 
 
 def _need(

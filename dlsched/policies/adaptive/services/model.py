@@ -373,10 +373,9 @@ def _with_wants(
 def urged(one: ServiceMemory) -> ServiceMemory:
     """Sets the urgency by the slack once a service has come near its target; before, it is 1.
 
-    For nodes that services crowd. Slack is the target over the latency of a request that meets no
-    other, or over its CPU work if that was never measured. Urgency only grows until the load or
-    the target changes: unqueued latency is measured now and then, and each change of urgency would
-    change limits.
+    Slack is the target over the latency of a request that meets no other, or over its CPU work if
+    that was never measured. Urgency only grows until the load or the target changes: unqueued
+    latency is measured now and then, and each change of urgency would change limits.
     """
     model = one.model
     if model is None or not (one.urgency > 1.0 or one.is_near_target):
