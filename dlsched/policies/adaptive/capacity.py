@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dlsched.estimate.tuning import FINE, FULL_RATIO, LITTLE, MARGIN, MOSTLY
+from dlsched.estimate.tuning import FINE, FULL_RATIO, LITTLE, MARGIN, MOSTLY, ROOM_RATIO
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import Snapshot
 
@@ -14,8 +14,8 @@ from dlsched.model.state import Snapshot
 class Capacity:
     cores: float
     saturated: bool = False
-    """Whether the host is full even without its trainings, which yield to all other jobs: a job may
-    then get less than its ceiling."""
+    """Whether the host is full, and nearly so without its trainings, which yield to all other jobs:
+    a job may then get less than its ceiling, and less than it could use."""
 
 
 def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
@@ -49,5 +49,6 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     )
     return Capacity(
         cores=max(cores, min(floors_cores, node.capacity_cores)),
-        saturated=busy_cores - training_cores > full_cores,
+        # On a full host trainings keep a small share by their weight, so they never make way whole.
+        saturated=busy_cores > full_cores and busy_cores - training_cores > ROOM_RATIO * node.cores,
     )

@@ -6,13 +6,14 @@ Not because another one is hopeless, silent or new, and not because trainings wa
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from benchmarks.simulated.harm_worlds import training
+from benchmarks.simulated.mixed import SCENARIOS, trace_of
 from benchmarks.simulated.open_worlds import simulated_job
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.cycle import CycleReport
@@ -153,3 +154,14 @@ def test_a_false_verdict_takes_no_weight_away() -> None:
     assert "cannot be met" in last.why["hopeless"]
     others = [last.weights[job.name] for job in services(0.8)]
     assert last.weights["hopeless"] >= 0.99 * min(others)
+
+
+def test_services_that_begin_together_on_a_full_node_are_not_called_hopeless() -> None:
+    # Each got less than it could use, and was taken to be unable to use more.
+    trace = replace(trace_of(SCENARIOS[1], 20, 1), duration_s=60.0)
+    policy, reports = NamedPolicy("adaptive", load("adaptive")), list[CycleReport]()
+    run = simulate(trace, policy, 1, publish=reports.append)
+    assert not run.alarms
+    verdicts = [told.kind for report in reports for one in report.outlooks.values() for told in one]
+    assert verdicts
+    assert "impossible" not in verdicts
