@@ -49,6 +49,6 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     )
     return Capacity(
         cores=max(cores, min(floors_cores, node.capacity_cores)),
-        # On a full host trainings keep a small share by their weight, so they never make way whole.
+        # On a full host trainings keep a small share by their weight: they never yield all of it.
         saturated=busy_cores > full_cores and busy_cores - training_cores > ROOM_RATIO * node.cores,
     )
