@@ -317,6 +317,8 @@ class FakeSource:
     def __init__(self, report: CycleReport | None = None) -> None:
         self.report = report
         self.asked: list[tuple[object, ...]] = []
+        self.labels: dict[str, Mapping[str, str]] = {}
+        """What `adopt` was given."""
         self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
         self.watch = "/etc/dlsched/jobs.d"
         self.given_back: list[Mapping[str, object]] = []
@@ -343,6 +345,23 @@ class FakeSource:
 
     def resume(self) -> None:
         self.asked.append(("resume",))
+
+    def adopt(self, container: str, labels: Mapping[str, str]) -> Mapping[str, object]:
+        self._wish("adopt", container)
+        self.labels[container] = dict(labels)
+        return {
+            "job": container,
+            "container_id": "c" * 64,
+            "limit_cores": None,
+            "successors": None,
+        }
+
+    def drop(self, container: str) -> Mapping[str, object]:
+        self._wish("drop", container)
+        return {"job": container, "adopted": True, "now": "no limit", "failure": None}
+
+    def adopted_labels(self, container: str) -> Mapping[str, str]:
+        return self.labels[container]
 
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         self.asked.append(("logs", job, tail, follow))

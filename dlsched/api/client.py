@@ -10,7 +10,7 @@ import grp
 import json
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -81,6 +81,20 @@ class Daemon:
         """Request that the daemon sets limits again."""
         self._control.ask("POST", "/v1/resume")
 
+    def adopt(self, container: str, labels: Mapping[str, str]) -> dict[str, Any]:
+        """Request that a running container is adopted as these labels ask."""
+        path = f"/v1/containers/{_quoted(container)}/adopt"
+        return self._control.ask("POST", path, RELEASE_S, {"labels": dict(labels)})
+
+    def drop(self, container: str) -> dict[str, Any]:
+        """Request that an adopted container is let go; the result of giving its limits back."""
+        return self._control.ask("POST", f"/v1/containers/{_quoted(container)}/drop", RELEASE_S)
+
+    def adopted_labels(self, container: str) -> dict[str, str]:
+        """The labels that `adopt` was given."""
+        answer = self._reading.ask("GET", f"/v1/containers/{_quoted(container)}/labels")
+        return dict(answer["labels"])
+
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         """The job's output as it is written; with `follow` until the container ends. Uses the
         control socket if this process may, as that serves every job's output."""
@@ -107,9 +121,16 @@ class _Endpoint:
         """Whether this process may connect to it."""
         return os.access(self.path, os.W_OK, effective_ids=True)
 
-    def ask(self, method: str, path: str, read_s: float = ANSWER_S) -> dict[str, Any]:
-        """The answer's JSON. `read_s` is the timeout of each part."""
-        content = b"".join(self.stream(method, path, read_s))
+    def ask(
+        self,
+        method: str,
+        path: str,
+        read_s: float = ANSWER_S,
+        body: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """The answer's JSON. `read_s` is the timeout of each part; `body` is sent as JSON."""
+        sent = b"" if body is None else json.dumps(body).encode()
+        content = b"".join(self.stream(method, path, read_s, sent))
         try:
             found = json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -118,14 +139,16 @@ class _Endpoint:
             raise DaemonUnavailable(f"{self.path} does not answer with a JSON object")
         return found
 
-    def stream(self, method: str, path: str, read_s: float | None) -> Iterator[bytes]:
+    def stream(
+        self, method: str, path: str, read_s: float | None, sent: bytes = b""
+    ) -> Iterator[bytes]:
         """The answer in parts, each with a timeout of `read_s`; None: no timeout."""
-        length = "Content-Length: 0\r\n" if method == "POST" else ""
+        length = f"Content-Length: {len(sent)}\r\n" if method == "POST" else ""
         request = f"{method} {path} HTTP/1.1\r\nHost: dlsched\r\nConnection: close\r\n{length}\r\n"
         with self._reaching(), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(ANSWER_S)
             connection.connect(str(self.path))
-            connection.sendall(request.encode())
+            connection.sendall(request.encode() + sent)
             connection.settimeout(read_s)
             with connection.makefile("rb") as answer:
                 status, headers = _head(answer)
@@ -206,7 +229,11 @@ def _remedy(path: Path) -> str:
 
 
 def _path(job: str, what: str) -> str:
-    return f"/v1/jobs/{quote(job, safe='', errors='surrogateescape')}/{what}"
+    return f"/v1/jobs/{_quoted(job)}/{what}"
+
+
+def _quoted(name: str) -> str:
+    return quote(name, safe="", errors="surrogateescape")
 
 
 def _refusal(status: int, content: bytes) -> Refused:

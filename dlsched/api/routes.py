@@ -31,6 +31,9 @@ from dlsched.policies import registry
 FOLLOWERS_MAX = 32
 """Limit of logs read concurrently at each address. Each takes a thread while it is read."""
 
+BODY_BYTES = 64 << 10
+"""Limit of a request's body: `adopt` sends at most 64 labels of 256 characters."""
+
 FIRST_CHUNK_S = 1.0
 """Maximum wait for an error of the log's reader before the answer begins."""
 
@@ -66,6 +69,19 @@ class StatusSource(Protocol):
         """Set limits again after a release."""
         ...
 
+    def adopt(self, container: str, labels: Mapping[str, str]) -> Mapping[str, object]:
+        """Adopt a running container as labels of `dlsched.` ask; the fields of `Taken`. Raises
+        KeyError for an unknown one."""
+        ...
+
+    def drop(self, container: str) -> Mapping[str, object]:
+        """Let an adopted container go; the result of giving its limits back. Raises KeyError."""
+        ...
+
+    def adopted_labels(self, container: str) -> Mapping[str, str]:
+        """The labels that `adopt` was given; raises KeyError where it was not."""
+        ...
+
     def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
         """The job's output; raises KeyError or EngineUnavailable."""
         ...
@@ -97,6 +113,9 @@ def build_app(source: StatusSource) -> Starlette:
             Route("/v1/jobs/{name}/logs", routes.logs),
             Route("/v1/jobs/{name}/stop", routes.stop, methods=["POST"]),
             Route("/v1/jobs/{name}/start", routes.start, methods=["POST"]),
+            Route("/v1/containers/{name}/adopt", routes.adopt, methods=["POST"]),
+            Route("/v1/containers/{name}/drop", routes.drop, methods=["POST"]),
+            Route("/v1/containers/{name}/labels", routes.adopted_labels),
             Route("/v1/release", routes.release, methods=["POST"]),
             Route("/v1/resume", routes.resume, methods=["POST"]),
         ],
@@ -173,6 +192,21 @@ class _Routes:
     async def start(self, request: Request) -> Response:
         return await self._request(request, self._source.start)
 
+    async def adopt(self, request: Request) -> Response:
+        body = await _labels(request)
+        return await self._container(request, lambda name: self._source.adopt(name, body))
+
+    async def drop(self, request: Request) -> Response:
+        return await self._container(request, self._source.drop)
+
+    def adopted_labels(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        try:
+            return _AsciiJson({"labels": dict(self._source.adopted_labels(name))})
+        except KeyError:
+            detail = f"{name[:80]!r} was not adopted by `dlsched adopt`"
+            raise HTTPException(HTTPStatus.NOT_FOUND, detail) from None
+
     async def release(self, _request: Request) -> Response:
         return _AsciiJson({"containers": await run_in_threadpool(self._source.release)})
 
@@ -187,6 +221,16 @@ class _Routes:
         except KeyError:
             raise self._unknown(name) from None
         return _AsciiJson({"job": name}, HTTPStatus.ACCEPTED)
+
+    async def _container(
+        self, request: Request, change: Callable[[str], Mapping[str, object]]
+    ) -> Response:
+        name = request.path_params["name"]
+        try:
+            return _AsciiJson(plain(await run_in_threadpool(change, name)))
+        except KeyError:
+            detail = f"no container {name[:80]!r}; `docker ps` lists them"
+            raise HTTPException(HTTPStatus.NOT_FOUND, detail) from None
 
     def _report(self) -> CycleReport:
         report = self._source.last_report()
@@ -209,6 +253,23 @@ class _Routes:
         names = [job.name for job in report.snapshot.jobs] if report else []
         known = f"known are {', '.join(names)}" if names else "there are no jobs"
         return HTTPException(HTTPStatus.NOT_FOUND, f"no job {name[:80]!r}; {known}")
+
+
+async def _labels(request: Request) -> dict[str, str]:
+    """The request's body: {"labels": {NAME: VALUE}}, at most `BODY_BYTES`."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > BODY_BYTES:
+            detail = f"the body is longer than {BODY_BYTES} bytes"
+            raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    try:
+        labels = json.loads(body)["labels"]
+    except (KeyError, RecursionError, TypeError, ValueError):
+        labels = None
+    if not isinstance(labels, dict) or not all(isinstance(one, str) for one in labels.values()):
+        raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
+    return labels
 
 
 def _count(request: Request, key: str, *, default: int, low: int, high: int) -> int:

@@ -172,7 +172,7 @@ class JobStatus(_Value):
     state: str
     reason: str | None
     source: str
-    """file, or container for one that was adopted by its labels."""
+    """file, or container for one that was adopted by its labels or by `dlsched adopt`."""
     container: str | None
     target: LatencyTargetStatus | AccuracyTargetStatus | None
     measured_s: float | None

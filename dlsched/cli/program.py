@@ -22,6 +22,9 @@ from dlsched.model.errors import (
 
 _MODULES = {
     "run": "daemon",
+    "adopt": "adopting",
+    "drop": "adopting",
+    "export": "adopting",
     "check": "jobs",
     "schema": "jobs",
     "submit": "jobs",

@@ -48,7 +48,7 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
 def _headline(job: JobStatus) -> str:
     parts = [f"{job.name}: {job.state}"]
     if job.source == "container":
-        parts.append("adopted by its labels")
+        parts.append("adopted")
     if job.target is not None:
         parts.append(f"target {job.target.text}")
     if job.ratio is not None and job.measured_s is not None:

@@ -62,6 +62,7 @@ _ULIMITS = (
 )  # fmt: skip
 _RISES = {
     **dict.fromkeys(("accuracy", "acc", "auc", "auroc", "bleu", "f1", "recall"), True),
+    **dict.fromkeys(("acc1", "map", "map50", "precision", "iou", "dice", "reward"), True),
     **dict.fromkeys(("loss", "perplexity", "mae", "mse", "rmse", "wer"), False),
 }
 """Metrics whose direction is clear, by the last word of their names: a swapped pair of values
@@ -161,16 +162,24 @@ class TargetKeys(Keys):
         deliver, finish = self.deliver or 0.0, self.finish or 0.0
         if deliver == finish:
             raise ValueError(f"deliver and finish are both {deliver:g}: they give the direction")
-        kind = re.split(r"[^a-z0-9]", (self.metric or "").lower())[-1]
-        rises = _RISES.get(kind)
+        rises = rising(self.metric or "")
         if rises is not None and rises != (finish > deliver):
             better, place = ("higher", "above") if rises else ("lower", "below")
             raise ValueError(
                 f"finish {finish:g} must be {place} deliver {deliver:g}: "
                 f"for {self.metric}, {better} is better"
             )
-        if kind in ("accuracy", "acc"):
+        if _kind(self.metric or "") in ("accuracy", "acc"):
             _check_accuracy(deliver, finish)
+
+
+def rising(metric: str) -> bool | None:
+    """Whether a higher value of that metric is better; None: its name does not tell."""
+    return _RISES.get(_kind(metric))
+
+
+def _kind(metric: str) -> str:
+    return re.split(r"[^a-z0-9]", metric.lower())[-1]
 
 
 def _check_accuracy(deliver: float, finish: float) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from dlsched import __version__
 from dlsched.api.server import ApiServer
@@ -29,6 +29,7 @@ from dlsched.daemon.deliveries import Deliveries
 from dlsched.daemon.give_back import Release
 from dlsched.daemon.hook import Hook
 from dlsched.daemon.records import JobRecords, ReadOnlyRecords
+from dlsched.daemon.source import AgentSource
 from dlsched.daemon.systemd import Notify
 from dlsched.daemon.wiring import (
     confinement,
@@ -43,13 +44,12 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import PolicyMemory
 from dlsched.model.errors import DlschedError
-from dlsched.model.state import Ended, JobState, JobView
+from dlsched.model.state import JobState, JobView
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 from dlsched.store.jobs import claim_records, delivered_records, ended_records
 from dlsched.store.journal.coding import shadow_name
-from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME, JOURNAL_NAME
 from dlsched.store.journal.writer import Journal
 from dlsched.store.memory import memory_size_check, recalled
@@ -62,16 +62,8 @@ _LEAST_GAP_S = 0.02
 Reload = Callable[[], Settings]
 
 
-class NotDurable(DlschedError):
-    """A command cannot be recorded, so it would be lost at the next start."""
-
-
-class NotOurs(DlschedError):
-    """A job that this agent must not change now."""
-
-
 class Agent:
-    """Everything that lives as long as the daemon. It is also the API's view of the daemon."""
+    """Everything that lives as long as the daemon."""
 
     def __init__(
         self,
@@ -133,8 +125,19 @@ class Agent:
             ),
         )
         self._watch = FolderWatch(folder, self._wake)
+        self.source = AgentSource(
+            self._journal_path,
+            lambda: self._controller.last_report,
+            self._ended,
+            self._release,
+            docker,
+            self._clock.wall_time,
+            self._wake,
+            self._about,
+            dry_run=dry_run,
+        )
         self._api = ApiServer(
-            self,
+            self.source,
             settings.run_dir,
             settings.status_group,
             settings.control_group,
@@ -281,67 +284,7 @@ class Agent:
         self._controller.use(policy, guard_options(settings), shadow)
         log.info("settings read again: %s", policies_text(settings))
 
-    def last_report(self) -> CycleReport | None:
-        """The last completed cycle."""
-        return self._controller.last_report
-
-    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        """The job's last changes, newest first."""
-        with JournalReader(self._journal_path) as reader:
-            return [asdict(change) for change in reader.last_changes(job, limit)]
-
-    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        """The job's other events, newest first."""
-        with JournalReader(self._journal_path) as reader:
-            return [asdict(event) for event in reader.events(job, limit)]
-
-    def stop(self, job: str) -> None:
-        """Record that the job must not run. Raises KeyError, NotOurs, NotDurable."""
-        view = self._ours(job)
-        if view.state is JobState.UNMANAGED:
-            raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
-        ended = Ended(
-            name=job,
-            digest=view.spec.digest,
-            kind="stopped",
-            detail="stopped by command; `dlsched submit --start` lifts it",
-            wall_time=self._clock.wall_time(),
-            attained_core_s=view.attained_core_s,
-        )
-        try:
-            self._ended.secure(ended)
-        except OSError as error:
-            raise NotDurable(f"{job}: the stop cannot be recorded: {error}") from error
-        self._wake(f"stop {job}")
-
-    def start(self, job: str) -> None:
-        """Remove the record of the job's end. Raises KeyError, NotOurs, NotDurable."""
-        self._ours(job)
-        try:
-            self._ended.lift(job)
-        except OSError as error:
-            raise NotDurable(f"{job}: its end cannot be lifted: {error}") from error
-        self._wake(f"start {job}")
-
-    def release(self) -> Sequence[Mapping[str, object]]:
-        """Give everything back, then change nothing. Raises NotOurs, NotReleased."""
-        if self._dry_run:
-            raise NotOurs("this daemon is a dry run: it has changed nothing")
-        return [asdict(back) for back in self._release.ask()]
-
-    def resume(self) -> None:
-        """End a release. Raises NotOurs, NotDurable."""
-        if self._dry_run:
-            raise NotOurs("this daemon is a dry run: it sets no limits")
-        try:
-            self._release.resume()
-        except OSError as error:
-            raise NotDurable(f"nothing is resumed: {error}") from error
-
-    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
-        return self._runtime.logs(job, tail, follow)
-
-    def about(self) -> Mapping[str, object]:
+    def _about(self) -> Mapping[str, object]:
         """The agent's version, instance and main settings."""
         return {
             "version": __version__,
@@ -352,17 +295,6 @@ class Agent:
             "watch": str(self._settings.watch),
             "pid": os.getpid(),
         }
-
-    def _ours(self, job: str) -> JobView:
-        """The job, if this agent may stop and start it. Raises KeyError, NotOurs."""
-        view = next((view for view in self._jobs() if view.name == job), None)
-        if view is None:
-            raise KeyError(job)
-        if self._dry_run:
-            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
-        if view.adopted:
-            raise NotOurs(f"{job} is adopted: only its limits are dlsched's, see `docker stop`")
-        return view
 
     def _jobs(self) -> Sequence[JobView]:
         report = self._controller.last_report

@@ -14,7 +14,8 @@ import pytest
 
 from dlsched.config.settings import DeliverHook, EngineSettings, Gpus, Settings
 from dlsched.control.decider import NamedPolicy
-from dlsched.daemon.agent import Agent, NotOurs
+from dlsched.daemon.agent import Agent
+from dlsched.daemon.source import NotOurs
 from dlsched.daemon.wiring import ledger_options, reloaded
 from dlsched.model.errors import EngineUnavailable, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
@@ -83,13 +84,14 @@ def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
         state_dir=tmp_path / "other",
     )
     one._reload(lambda: moved)
-    assert (one.about()["policy"], one.about()["watch"]) == ("fair", str(settings.watch))
-    cycles(one, lambda: one.last_report() is not None)
-    report = one.last_report()
+    about = one.source.about()
+    assert (about["policy"], about["watch"]) == ("fair", str(settings.watch))
+    cycles(one, lambda: one.source.last_report() is not None)
+    report = one.source.last_report()
     assert report is not None
     assert report.policy == "fair"
     assert report.snapshot.node.capacity_cores == 0.5
-    assert list(one.changes("alpha", 5)) == []  # asked of the journal that is in use
+    assert list(one.source.changes("alpha", 5)) == []  # asked of the journal that is in use
 
 
 def test_a_reload_takes_up_whether_anybody_goes_to_the_idle_class(settings: Settings) -> None:
@@ -119,7 +121,7 @@ def test_wrong_settings_leave_the_old_in_force(agent: Make) -> None:
         raise SettingsError(())
 
     one._reload(wrong)
-    assert one.about()["policy"] == "none"
+    assert one.source.about()["policy"] == "none"
 
 
 def test_a_dry_run_refuses_to_stop_and_to_start(agent: Make, settings: Settings) -> None:
@@ -127,13 +129,13 @@ def test_a_dry_run_refuses_to_stop_and_to_start(agent: Make, settings: Settings)
     (settings.watch / "alpha.yaml").write_text(JOB)
     cycles(one, lambda: any(job.name == "alpha" for job in one._jobs()))
     with pytest.raises(NotOurs, match="dry run"):
-        one.stop("alpha")
+        one.source.stop("alpha")
     with pytest.raises(NotOurs, match="dry run"):
-        one.start("alpha")
+        one.source.start("alpha")
     with pytest.raises(NotOurs, match="dry run"):
-        one.release()
+        one.source.release()
     with pytest.raises(NotOurs, match="dry run"):
-        one.resume()
+        one.source.resume()
     assert list((settings.state_dir / "ended").iterdir()) == []
 
 
@@ -141,8 +143,8 @@ def test_a_broken_record_is_an_alarm(agent: Make, settings: Settings) -> None:
     (settings.state_dir / "ended").mkdir(parents=True)
     (settings.state_dir / "ended" / "alpha.json").write_text("{")
     one = agent()
-    cycles(one, lambda: one.last_report() is not None)
-    report = one.last_report()
+    cycles(one, lambda: one.source.last_report() is not None)
+    report = one.source.last_report()
     assert report is not None
     assert any("alpha.json is no record" in alarm for alarm in report.alarms)
 
@@ -175,7 +177,7 @@ def test_a_dry_run_keeps_no_word_and_runs_no_command(
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     one = Agent(hooked, dry_run=True)
     cycles(one, lambda: any(job.tiers == DELIVERED.tiers for job in one._jobs()))
-    report = one.last_report()
+    report = one.source.last_report()
     one.close()
     assert report is not None
     assert report.hooks == ()
@@ -191,7 +193,7 @@ def test_a_command_that_cannot_change_its_user_ends_the_start_and_leaves_a_reloa
     with pytest.raises(SettingsError, match="only root can run it as user nobody"):
         Agent(hooked, dry_run=False)
     one._reload(lambda: hooked)
-    assert one.about()["policy"] == "none"
+    assert one.source.about()["policy"] == "none"
 
 
 def test_without_an_engine_it_does_not_begin(agent: Make):
@@ -213,7 +215,7 @@ def test_a_reload_sets_changes_and_removes_the_shadow(agent: Make, settings: Set
     one = agent()
     for shadow in ("fair", "dqoes?gain=0.2", None):
         one._reload(lambda shadow=shadow: replace(settings, shadow=shadow))
-        assert one.about()["shadow"] == shadow
+        assert one.source.about()["shadow"] == shadow
         seen = one._controller.run_once().shadow
         assert (seen and seen.policy) == shadow
 
@@ -221,7 +223,7 @@ def test_a_reload_sets_changes_and_removes_the_shadow(agent: Make, settings: Set
 def test_a_reload_with_an_unknown_shadow_changes_nothing(agent: Make, settings: Settings) -> None:
     one = agent()
     one._reload(lambda: replace(settings, policy="fair", shadow="ghost"))
-    assert (one.about()["policy"], one.about()["shadow"]) == ("none", None)
+    assert (one.source.about()["policy"], one.source.about()["shadow"]) == ("none", None)
 
 
 def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> None:
@@ -264,7 +266,7 @@ def test_a_dry_run_has_nothing_to_release_and_forgets_no_release(
 ) -> None:
     one = agent(dry_run=True)
     with pytest.raises(NotOurs, match="dry run: it has changed nothing"):
-        one.release()
+        one.source.release()
     (settings.state_dir / "released").write_text("")
     one._reload(lambda: settings)
     assert (settings.state_dir / "released").exists()

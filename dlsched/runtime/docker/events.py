@@ -14,7 +14,14 @@ from typing import Any
 from dlsched.control.ports import Wake
 from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.engine import Body, Engine, one_line
-from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE, JOB
+from dlsched.runtime.docker.identity.labels import (
+    DEFAULT_INSTANCE,
+    ENABLE,
+    INSTANCE,
+    JOB,
+    compose_service,
+)
+from dlsched.store.adoptions import Adoptions
 
 KINDS = ("create", "start", "die", "oom", "pause", "unpause", "rename", "destroy")
 """What changes a container's state; our own updates are not among them."""
@@ -27,9 +34,15 @@ class Events:
     """The listening thread."""
 
     def __init__(
-        self, engine: Engine, instance: str, want: Callable[[str | None], None], wake: Wake
+        self,
+        engine: Engine,
+        instance: str,
+        want: Callable[[str | None], None],
+        wake: Wake,
+        adoptions: Adoptions,
     ) -> None:
         """`want` is called with the container that something happened to, then `wake`."""
+        self._adoptions = adoptions
         self._engine = engine
         self._instance = instance
         self._want = want
@@ -79,14 +92,17 @@ class Events:
     def _take(self, event: Body) -> None:
         actor = event.get("Actor") or {}
         labels = actor.get("Attributes") or {}
-        if not self._concerns_us(labels):
+        if not self._concerns_us(actor.get("ID", ""), labels):
             return
         job = labels.get(JOB) or labels.get("name", "?")
         self._want(actor.get("ID"))
         self._wake(f"{job}: {one_line(event.get('Action', 'event'))}")
 
-    def _concerns_us(self, labels: Body) -> bool:
-        """Whether it is about a container that may be ours, by its labels."""
+    def _concerns_us(self, container: str, labels: Body) -> bool:
+        """Whether it is about a container that may be ours, by its labels or adopted by command."""
+        names = (labels.get("name", ""), labels.get("oldName", "").lstrip("/"))
+        if any(self._adoptions.asks(container, one, compose_service(labels)) for one in names):
+            return True
         if labels.get(INSTANCE, DEFAULT_INSTANCE) != self._instance:
             return False
         return JOB in labels or labels.get(ENABLE) == "true"

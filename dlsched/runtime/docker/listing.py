@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -18,6 +18,7 @@ from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, JOB, Inspected
+from dlsched.store.adoptions import Adoptions
 
 EVERY_S = 5.0
 """Events are hints and can be lost; a listing is the truth."""
@@ -60,6 +61,7 @@ class Listings:
         left_out: frozenset[str],
         patience: Patience,
         now_s: Callable[[], float],
+        adoptions: Adoptions,
         came_with: Callable[[Inspected], float | None] = lambda one: one.limit_cores,
     ) -> None:
         """`left_out`: ids of containers that are never ours, whatever labels they carry.
@@ -70,7 +72,8 @@ class Listings:
         self._engine = engine
         self._instance = instance
         self._left_out = left_out
-        self._claims = Claims(engine, instance, came_with)
+        self._adoptions = adoptions
+        self._claims = Claims(engine, instance, came_with, adoptions)
         self._patience = patience
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -135,8 +138,11 @@ class Listings:
         found: dict[str, Inspected] = {}
         # The engine's filters are ANDed: what carries one label or the other takes two lists.
         ours = {one["Id"]: one for one in self._engine.containers({INSTANCE: self._instance})}
-        asking = {one["Id"]: one for one in self._engine.containers({ENABLE: "true"})}
-        listed = {**asking, **ours}
+        every = self._adoptions.any
+        others = self._engine.containers({} if every else {ENABLE: "true"})
+        listed = {**{one["Id"]: one for one in others}, **ours}
+        if every:
+            self._adoptions.forget(listed)
         for container, summary in listed.items():
             if container in self._left_out:
                 continue
@@ -144,7 +150,7 @@ class Listings:
                 continue
             before = known.get(container)
             if before is None or _changed(before, summary):
-                before = self._inspect(container, last.get(container))
+                before = self._inspect(container, last.get(container), listed)
             if before is not None:
                 found[container] = before
         names = {container: one.get("Names") or () for container, one in listed.items()}
@@ -154,13 +160,15 @@ class Listings:
             at_s, rightful, aside, self._claims.left_alone(listed), frozenset(filter(None, named))
         )
 
-    def _inspect(self, container: str, last: Inspected | None) -> Inspected | None:
+    def _inspect(
+        self, container: str, last: Inspected | None, there: Collection[str]
+    ) -> Inspected | None:
         """What the engine says of it; None when it is gone, not ours, or beyond understanding.
 
         One that the engine cannot describe stays as it was `last` known, and hides no other.
         """
         try:
-            return self._claims.judge(container, self._engine.inspect(container))
+            return self._claims.judge(container, self._engine.inspect(container), there)
         except EngineRefused as error:
             if error.status == 404:
                 return None

@@ -33,6 +33,7 @@ from dlsched.runtime.docker.gpus.alarms import gpu_alarms
 from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
+from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.limits.allotments import Allotments
@@ -50,6 +51,7 @@ from dlsched.runtime.docker.watch import Watch
 from dlsched.runtime.docker.watches import Watches
 from dlsched.runtime.gpu import Inventory
 from dlsched.runtime.originals import Originals
+from dlsched.store.adoptions import Adoptions
 
 _log = logging.getLogger(__name__)
 
@@ -95,12 +97,15 @@ class DockerRuntime:
         self._patience = Patience(options.call_wait_s)
         self._group = ParentGroup(options.instance, options.cgroup_under)
         self._originals = Originals(options.state_dir)
+        self._adoptions = Adoptions(options.state_dir)
+        left_out = own_containers()
         self._listings = Listings(
             self._engine,
             options.instance,
-            own_containers(),
+            left_out,
             self._patience,
             clock.now_s,
+            self._adoptions,
             self._came_with,
         )
         self._node = NodeReader(inventory or Inventory(options.gpus.device_folder))
@@ -151,7 +156,19 @@ class DockerRuntime:
             self._node.gpu_names,
         )
         self._stops = Stops(self._unhurried, gate, self._listings.want, writer.lift)
-        self._events = Events(self._engine, options.instance, self._listings.want, wake)
+        self._events = Events(
+            self._engine, options.instance, self._listings.want, wake, self._adoptions
+        )
+        self.adopting = AdoptionCommands(
+            self._unhurried,
+            self._adoptions,
+            self._listings,
+            writer,
+            self._originals,
+            self._came_with,
+            clock.wall_time,
+            left_out,
+        )
         self._operations = Operations(self._stops, self._moves, self._resizes)
         self._watches = Watches(self._engine.follow, proc)
         self._restarts = Restarts(self._engine, self._listings.want)
@@ -309,6 +326,7 @@ class DockerRuntime:
         watched = [watch.described for watch in self._watches.all()]
         return (
             *self._resizes.alarms,
+            *self._adoptions.alarms,
             *self._moves.alarms(self._clock.now_s()),
             *self._untold,
             *gpu_alarms(self._node.gpus, self._node.gpu_problem, watched, self._canary),

@@ -75,6 +75,7 @@ def spec_of(
     `came_with_cores` is its original ceiling (None: none), kept where no label sets one. Raises
     NotAdoptable.
     """
+    name = job_name(name)
     _check_name(name)
     keys = _read(labels)
     bounds = bounds_of(keys.cpus)
@@ -92,6 +93,11 @@ def spec_of(
         weight=keys.weight,
         target=target_of(keys.target),
     )
+
+
+def job_name(container: str) -> str:
+    """The job's name of an adopted container: its own, in lower case."""
+    return container.lower()
 
 
 def _check_name(name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
 from dlsched.model.alarms import Alarm, AlarmKey
@@ -21,6 +21,7 @@ from dlsched.runtime.docker.identity.labels import (
     JOB,
     PREFIX,
     Inspected,
+    compose_service,
     container_name,
     inherits,
     inspected,
@@ -28,6 +29,7 @@ from dlsched.runtime.docker.identity.labels import (
     set_aside_name,
 )
 from dlsched.runtime.progress.sources import read_sources
+from dlsched.store.adoptions import Adoptions
 
 _log = logging.getLogger(__name__)
 
@@ -42,9 +44,14 @@ class Claims:
     """What is known about the containers with our labels."""
 
     def __init__(
-        self, engine: Engine, instance: str, came_with: Callable[[Inspected], float | None]
+        self,
+        engine: Engine,
+        instance: str,
+        came_with: Callable[[Inspected], float | None],
+        adoptions: Adoptions,
     ) -> None:
         """`came_with` returns the ceiling that a container had before our changes, in cores."""
+        self._adoptions = adoptions
         self._engine = engine
         self._instance = instance
         self._came_with = came_with
@@ -64,7 +71,7 @@ class Claims:
             if not re.fullmatch(NAME, labels[JOB]):
                 self.leave(container, f"no job can be named {labels[JOB]}")
                 return False
-        elif labels.get(ENABLE) != _ENABLED:
+        elif labels.get(ENABLE) != _ENABLED and not self._adopted_by_command(summary):
             return False
         if container not in self._settled:
             return True
@@ -72,10 +79,11 @@ class Claims:
             self.leave(container, why)
         return False
 
-    def judge(self, container: str, body: Body) -> Inspected | None:
-        """An inspected container as ours or adopted; None when it is neither."""
+    def judge(self, container: str, body: Body, there: Collection[str]) -> Inspected | None:
+        """An inspected container as ours or adopted; None when it is neither. `there`: the ids of
+        all listed containers."""
         try:
-            return self._judged(body)
+            return self._judged(body, there)
         except (NotAdoptable, ValueError) as error:
             self._settled[container] = why = str(error)
             self.leave(container, why)
@@ -104,10 +112,14 @@ class Claims:
             and one.adopted is None
         }
         jobs = {one.job for one in found.values() if one.adopted is None}
+        adopted: dict[str, str] = {}
         ours, aside = {}, {}
-        for container, one in found.items():
+        # One that has the name of its job goes before one whose name has capitals.
+        for container, one in sorted(found.items(), key=lambda item: item[1].name != item[1].job):
             if one.adopted is not None and one.job in jobs:
                 self.leave(container, "a job has its name")
+            elif one.adopted is not None and adopted.setdefault(one.job, one.name) != one.name:
+                self.leave(container, f"{adopted[one.job]} is adopted as {one.job} already")
             elif one.adopted is not None or named.get(one.job, container) == container:
                 ours[container] = one
             elif f"/{set_aside_name(self._instance, one.job)}" in names[container]:
@@ -141,35 +153,53 @@ class Claims:
             alarms[REASONS_MOST:] = [_left_alone("others", more)]
         return tuple(alarms)
 
-    def _judged(self, body: Body) -> Inspected | None:
+    def _adopted_by_command(self, summary: Body) -> bool:
+        service = compose_service(summary.get("Labels") or {})
+        names = summary.get("Names") or ("",)
+        return any(self._adoptions.asks(summary["Id"], name.lstrip("/"), service) for name in names)
+
+    def _judged(self, body: Body, there: Collection[str]) -> Inspected | None:
         described, labels, given = inspected(body), labels_in(body), self._image_labels(body)
         ours = JOB in labels and labels.get(INSTANCE) == self._instance
         if ours and (given is None or not inherits(labels, given)):
             return described
         own = counting(labels, given or {})
+        container = described.container_id
         if own.get(ENABLE) == _ENABLED:
-            described = replace(described, gpus=gpu_names(body))
-            return self._adopted(described, own, judged=given is not None)
+            if own.get(INSTANCE, DEFAULT_INSTANCE) != self._instance:
+                self._settled[container] = None
+                return None
+            if given is None:
+                raise NotAdoptable("its image is gone, so the labels that came with it are unknown")
+            if self._adoptions.is_dropped(container):
+                self._settled[container] = None
+                return None
+            return self._adopted(body, described, described.name, own)
         if ours:
             raise NotAdoptable("its labels came with its image")
+        service = compose_service(labels)
+        asked = self._adoptions.of(container, described.name, service, there)
+        if asked is not None:
+            adopted = self._adopted(body, described, asked.job, asked.labels)
+            if asked.container_id != container:
+                self._adoptions.follow(asked, container, described.name)
+            return adopted
+        if self._adoptions.asks(container, described.name, service):
+            return None  # it may take the place of another that is still there: look again
         self._settled[described.container_id] = None
         return None
 
     def _adopted(
-        self, described: Inspected, own: Mapping[str, str], *, judged: bool
-    ) -> Inspected | None:
-        if own.get(INSTANCE, DEFAULT_INSTANCE) != self._instance:
-            self._settled[described.container_id] = None
-            return None
-        if not judged:
-            raise NotAdoptable("its image is gone, so the labels that came with it are unknown")
+        self, body: Body, described: Inspected, name: str, own: Mapping[str, str]
+    ) -> Inspected:
+        """The container under the job that these labels make of it."""
         container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
-        spec = spec_of(described.name, own, container, self._came_with(described))
+        spec = spec_of(name, own, container, self._came_with(described))
         sources = read_sources(own)
         return replace(
             described,
             instance=self._instance,
-            job=described.name,
+            job=spec.name,
             digest="",
             container_digest="",
             source="",
@@ -181,6 +211,7 @@ class Claims:
             mps_threads_percent=None,
             mps_memory_bytes=None,
             origin=None,
+            gpus=gpu_names(body),
         )
 
     def _image_labels(self, body: Body) -> Mapping[str, str] | None:

@@ -48,6 +48,9 @@ MADE = f"{PREFIX}made"
 
 DEFAULT_INSTANCE = "default"
 
+COMPOSE_PROJECT = "com.docker.compose.project"
+COMPOSE_SERVICE = "com.docker.compose.service"
+
 
 def container_name(instance: str, job: str) -> str:
     """The name of a job's container."""
@@ -61,6 +64,12 @@ SET_ASIDE = ".BEFORE-MOVE"
 def set_aside_name(instance: str, job: str) -> str:
     """The name of a job's container while another may replace it."""
     return f"{container_name(instance, job)}{SET_ASIDE}"
+
+
+def compose_service(labels: Mapping[str, str]) -> str | None:
+    """`project/service` of a container that Docker Compose made."""
+    project, service = labels.get(COMPOSE_PROJECT), labels.get(COMPOSE_SERVICE)
+    return f"{project}/{service}" if project and service else None
 
 
 def labels_of(spec: JobSpec, instance: str, source: str) -> dict[str, str]:

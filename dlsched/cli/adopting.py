@@ -1,0 +1,207 @@
+"""The commands `adopt`, `drop` and `export`: running containers that others started."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlsched.cli import options
+from dlsched.cli.exits import FAILURE
+from dlsched.cli.output import one_line, print_json, print_text
+from dlsched.model.units import render_cores, render_seconds
+
+if TYPE_CHECKING:
+    from dlsched.api.client import Daemon
+    from dlsched.api.schema import JobStatus
+
+READ_WITHIN_S = 10.0
+"""How long `adopt` waits for a first reading of the container's progress."""
+
+_POLL_S = 0.25
+
+NEARLY_RATIO = 0.99
+"""Without --good-enough a training is deliverable at this part of what it is to reach."""
+
+
+@click.command(short_help="Keep a running container at a target, without a restart.")
+@click.argument("name")
+@click.option("--latency", metavar="TIME", help="Answer within this time, such as 300ms.")
+@click.option("--quantile", metavar="Q", help="Which latency: mean (default), p50 to p99.9.")
+@click.option("--reach", metavar="METRIC=VALUE", help="Train until then, such as map=0.60.")
+@click.option("--good-enough", metavar="VALUE", help="When the model is of use, such as 0.55.")
+@click.option("--deadline", metavar="TIME", help="When that should be reached, such as 2h.")
+@click.option(
+    "--metrics",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="Where progress is read, as in labels: port=8000, name=..., pattern=... (repeatable).",
+)
+@click.option("--minimum", metavar="CORES", help="Least that the container gets, such as 0.5.")
+@click.option("--maximum", metavar="CORES", help="Most that the container gets, such as 4.")
+@click.option("--weight", metavar="W", help="How much it counts beside others (default 1).")
+@options.output
+@options.asking
+def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **given: Any) -> None:
+    """Adopt a running container: no restart, no labels, nothing of it is changed but its limits.
+
+    The adoption outlives restarts of the container and of dlsched; for a service of Docker Compose
+    the next container is adopted as well. Labels of the container win over this command.
+    `dlsched drop NAME` gives back every limit and ends the adoption.
+
+    \b
+    Examples:
+      dlsched adopt asr --latency 300ms --quantile p95 --metrics port=8000
+      dlsched adopt train --reach map=0.60 --metrics 'pattern=map: (?P<map>[0-9.]+)'
+      dlsched adopt postgres --minimum 1
+    """
+    daemon = options.daemon(config, run_dir)
+    taken = daemon.adopt(name, _labels(**given))
+    job = _read_job(daemon, taken["job"])
+    if output == "json":
+        print_json(taken)
+        return
+    print_text(f"{name}: adopted while it runs, as job {taken['job']}: no restart, no labels")
+    limit = "no limit" if taken["limit_cores"] is None else render_cores(taken["limit_cores"])
+    print_text(f"  it had: {limit}; it has that again after `dlsched drop {name}`")
+    if taken["successors"] is not None:
+        text = f"  the next container of {taken['successors']} is adopted as well"
+        print_text(one_line(text))
+    if job is None or job.target is not None:
+        print_text(one_line(f"  it reads: {_progress(job)}"))
+
+
+@click.command(short_help="Let an adopted container go, with all its limits as before.")
+@click.argument("name")
+@options.output
+@options.asking
+@click.pass_context
+def drop(
+    ctx: click.Context, name: str, output: str, config: Path | None, run_dir: Path | None
+) -> None:
+    """Let an adopted container go: every limit is given back and checked in the kernel.
+
+    It stays dropped, whatever its labels say, until `dlsched adopt NAME`. Ends with 1 if it did
+    not get all limits back.
+
+    \b
+    Example:
+      dlsched drop asr
+    """
+    back = options.daemon(config, run_dir).drop(name)
+    if output == "json":
+        print_json(back)
+    else:
+        now = f"{name}: dropped; it has: {back['now'] or 'not read'}"
+        failure = back["failure"]
+        print_text(one_line(f"{now} (checked)" if failure is None else f"{now}; FAILED: {failure}"))
+    if back["failure"] is not None:
+        ctx.exit(FAILURE)
+
+
+@click.command(short_help="Print an adoption as labels for a Compose file.")
+@click.argument("name")
+@options.output
+@options.asking
+def export(name: str, output: str, config: Path | None, run_dir: Path | None) -> None:
+    """Print what `adopt` was asked for as labels, for the service in a Compose file.
+
+    \b
+    Example:
+      dlsched export asr
+    """
+    labels = options.daemon(config, run_dir).adopted_labels(name)
+    whole = {"dlsched.enable": "true", **labels}
+    if output == "json":
+        print_json(whole)
+        return
+    import yaml
+
+    text: str = yaml.safe_dump({"labels": whole}, sort_keys=False, width=1000)
+    print_text(text.replace("$", "$$").rstrip("\n"))
+
+
+def _labels(
+    latency: str | None,
+    quantile: str | None,
+    reach: str | None,
+    good_enough: str | None,
+    deadline: str | None,
+    metrics: tuple[str, ...],
+    minimum: str | None,
+    maximum: str | None,
+    weight: str | None,
+) -> dict[str, str]:
+    """The command's options as labels."""
+    asked = {
+        "target.latency": latency,
+        "target.quantile": quantile,
+        "target.deadline": deadline,
+        "cpus.min": minimum,
+        "cpus.max": maximum,
+        "weight": weight,
+    }
+    if reach is not None:
+        asked |= _reach(reach, good_enough)
+    elif good_enough is not None:
+        raise click.UsageError("--good-enough needs --reach METRIC=VALUE")
+    for one in metrics:
+        key, equals, value = one.partition("=")
+        if not equals:
+            raise click.UsageError(f"--metrics {one!r}: write KEY=VALUE, such as port=8000")
+        asked[f"metrics.{key}"] = value
+    if not any(value is not None for value in asked.values()):
+        raise click.UsageError("what for? Give --latency, --reach, --minimum or --weight")
+    return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}
+
+
+def _reach(reach: str, good_enough: str | None) -> dict[str, str | None]:
+    from dlsched.config.job_schema import rising
+
+    metric, equals, value = reach.partition("=")
+    if not equals or not metric:
+        raise click.UsageError(f"--reach {reach!r}: write METRIC=VALUE, such as accuracy=0.9")
+    if good_enough is None:
+        rises = rising(metric)
+        try:
+            number = float(value)
+        except ValueError:
+            raise click.UsageError(f"--reach {reach!r}: {value!r} is no number") from None
+        if rises is None:
+            raise click.UsageError(
+                f"--reach {reach}: give --good-enough VALUE too: whether {metric!r} must rise or "
+                "fall is not known by its name"
+            )
+        step = (1 - NEARLY_RATIO) * abs(number)
+        good_enough = f"{number - step if rises else number + step:.6g}"
+    return {
+        "target.metric": metric,
+        "target.deliver": good_enough.removeprefix(f"{metric}="),
+        "target.finish": value,
+    }
+
+
+def _read_job(daemon: Daemon, name: str) -> JobStatus | None:
+    """The job's status once it has progress or says why not; else the last."""
+    until_s = time.monotonic() + READ_WITHIN_S
+    found = None
+    while time.monotonic() < until_s:
+        found = next((job for job in daemon.status().jobs if job.name == name), None)
+        if found is not None and (found.target is None or found.requests or found.metric):
+            break
+        time.sleep(_POLL_S)
+    return found
+
+
+def _progress(job: JobStatus | None) -> str:
+    if job is None:
+        return "nothing yet; `dlsched ps` shows it when it does"
+    if job.measured_s is not None:
+        return f"{render_seconds(job.measured_s)} over {job.requests} requests"
+    if job.metric is not None:
+        return f"its metric, {job.metric:g}"
+    return (
+        f"nothing yet{f': {job.blind}' if job.blind else ''}; `dlsched why {job.name}` explains"
+    )

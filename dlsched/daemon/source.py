@@ -1,0 +1,148 @@
+"""The daemon as the API sees it: readings from the last report and the journal, and requests that
+are recorded before they are answered. Called from the API's threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TypeVar
+
+from dlsched.daemon.give_back import Release
+from dlsched.model.cycle import CycleReport
+from dlsched.model.errors import DlschedError
+from dlsched.model.state import Ended, JobState, JobView
+from dlsched.runtime.docker import DockerRuntime
+from dlsched.runtime.docker.identity.commands import AdoptionCommands
+from dlsched.store.journal.reader import JournalReader
+from dlsched.store.records import Records
+
+T = TypeVar("T")
+
+
+class NotDurable(DlschedError):
+    """A command cannot be recorded, so it would be lost at the next start."""
+
+
+class NotOurs(DlschedError):
+    """A job that this agent must not change now."""
+
+
+class AgentSource:
+    """Implements `dlsched.api.routes.StatusSource`."""
+
+    def __init__(
+        self,
+        journal_path: Path,
+        last_report: Callable[[], CycleReport | None],
+        ended: Records[Ended],
+        release: Release,
+        runtime: DockerRuntime,
+        wall_time: Callable[[], str],
+        wake: Callable[[str], None],
+        about: Callable[[], Mapping[str, object]],
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._journal_path = journal_path
+        self.last_report = last_report
+        self._ended = ended
+        self._release = release
+        self._runtime = runtime
+        self._wall_time = wall_time
+        self._wake = wake
+        self.about = about
+        self._dry_run = dry_run
+
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        """The job's last changes, newest first."""
+        with JournalReader(self._journal_path) as reader:
+            return [asdict(change) for change in reader.last_changes(job, limit)]
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        """The job's other events, newest first."""
+        with JournalReader(self._journal_path) as reader:
+            return [asdict(event) for event in reader.events(job, limit)]
+
+    def stop(self, job: str) -> None:
+        """Record that the job must not run. Raises KeyError, NotOurs, NotDurable."""
+        view = self._ours(job)
+        if view.state is JobState.UNMANAGED:
+            raise NotOurs(f"{job} is left alone ({view.reason}): mend or remove its file")
+        ended = Ended(
+            name=job,
+            digest=view.spec.digest,
+            kind="stopped",
+            detail="stopped by command; `dlsched submit --start` lifts it",
+            wall_time=self._wall_time(),
+            attained_core_s=view.attained_core_s,
+        )
+        try:
+            self._ended.secure(ended)
+        except OSError as error:
+            raise NotDurable(f"{job}: the stop cannot be recorded: {error}") from error
+        self._wake(f"stop {job}")
+
+    def start(self, job: str) -> None:
+        """Remove the record of the job's end. Raises KeyError, NotOurs, NotDurable."""
+        self._ours(job)
+        try:
+            self._ended.lift(job)
+        except OSError as error:
+            raise NotDurable(f"{job}: its end cannot be lifted: {error}") from error
+        self._wake(f"start {job}")
+
+    def release(self) -> Sequence[Mapping[str, object]]:
+        """Give everything back, then change nothing. Raises NotOurs, NotReleased."""
+        if self._dry_run:
+            raise NotOurs("this daemon is a dry run: it has changed nothing")
+        return [asdict(back) for back in self._release.ask()]
+
+    def resume(self) -> None:
+        """End a release. Raises NotOurs, NotDurable."""
+        if self._dry_run:
+            raise NotOurs("this daemon is a dry run: it sets no limits")
+        try:
+            self._release.resume()
+        except OSError as error:
+            raise NotDurable(f"nothing is resumed: {error}") from error
+
+    def adopt(self, container: str, labels: Mapping[str, str]) -> Mapping[str, object]:
+        """Adopt a running container. Raises KeyError, AdoptionRefused, NotOurs, NotDurable."""
+        return asdict(self._adopting(container, lambda adopting: adopting.adopt(container, labels)))
+
+    def drop(self, container: str) -> Mapping[str, object]:
+        """Let an adopted container go. Raises as `adopt`."""
+        return asdict(self._adopting(container, lambda adopting: adopting.drop(container)))
+
+    def adopted_labels(self, container: str) -> Mapping[str, str]:
+        """The labels that `adopt` was given. Raises KeyError."""
+        return self._runtime.adopting.labels(container)
+
+    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
+        return self._runtime.logs(job, tail, follow)
+
+    def _adopting(self, container: str, change: Callable[[AdoptionCommands], T]) -> T:
+        if self._dry_run:
+            raise NotOurs("this daemon is a dry run: it adopts and drops nothing")
+        try:
+            answer = change(self._runtime.adopting)
+        except OSError as error:
+            raise NotDurable(f"{container}: this cannot be recorded: {error}") from error
+        self._wake(f"adoption of {container}")
+        return answer
+
+    def _ours(self, job: str) -> JobView:
+        """The job, if this agent may stop and start it. Raises KeyError, NotOurs."""
+        view = next((view for view in self._jobs() if view.name == job), None)
+        if view is None:
+            raise KeyError(job)
+        if self._dry_run:
+            raise NotOurs(f"{job}: this daemon is a dry run, and touches nothing")
+        if view.adopted:
+            raise NotOurs(f"{job} is adopted: only its limits are dlsched's, see `docker stop`")
+        return view
+
+    def _jobs(self) -> Sequence[JobView]:
+        report = self.last_report()
+        return report.snapshot.jobs if report is not None else ()

@@ -1,0 +1,182 @@
+"""The commands `dlsched adopt` and `dlsched drop`: check a running container, record the request,
+give limits back. Called from the API's threads; waits for the engine, never for the loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dlsched.model.errors import DlschedError
+from dlsched.model.spec import ContainerSpec
+from dlsched.model.units import plain_text, shown
+from dlsched.runtime.docker.engine import Engine, EngineRefused
+from dlsched.runtime.docker.identity.adoption import NotAdoptable, job_name, spec_of
+from dlsched.runtime.docker.identity.labels import (
+    ENABLE,
+    JOB,
+    PREFIX,
+    Inspected,
+    compose_service,
+    inspected,
+    labels_in,
+)
+from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.runtime.docker.limits.writer import LimitWriter
+from dlsched.runtime.docker.listing import Listings
+from dlsched.runtime.originals import Originals
+from dlsched.runtime.progress.sources import read_sources
+from dlsched.store.adoptions import Adopted, Adoptions
+
+DROP_S = 20.0
+"""Maximum wait of a drop until the loop has let the container go and no update of it is left."""
+
+_POLL_S = 0.05
+
+
+class AdoptionRefused(DlschedError):
+    """A container cannot be adopted or dropped, in one line; nothing has changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The answer to `dlsched adopt`."""
+
+    job: str
+    container_id: str
+    limit_cores: float | None
+    """The container's own ceiling, which a drop gives back; None: none."""
+    successors: str | None
+    """The Compose service whose next containers are adopted, too."""
+
+
+class AdoptionCommands:
+    """Adopts and drops containers of one engine."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        adoptions: Adoptions,
+        listings: Listings,
+        writer: LimitWriter,
+        originals: Originals,
+        came_with: Callable[[Inspected], float | None],
+        wall_time: Callable[[], str],
+        left_out: frozenset[str],
+    ) -> None:
+        """`left_out`: ids of containers that are never adopted."""
+        self._engine = engine
+        self._adoptions = adoptions
+        self._listings = listings
+        self._writer = writer
+        self._originals = originals
+        self._came_with = came_with
+        self._wall_time = wall_time
+        self._left_out = left_out
+
+    def adopt(self, name: str, labels: Mapping[str, str]) -> Taken:
+        """Adopt the running container of that name or id as these labels ask; durable before it
+        returns. Raises KeyError (no such container), AdoptionRefused, OSError, EngineUnavailable.
+        """
+        described, own = self._inspect(name)
+        job = job_name(described.name)
+        self._check(described, own, job)
+        if own.get(ENABLE) == "true":
+            if labels or not self._adoptions.is_dropped(described.container_id):
+                raise AdoptionRefused(f"{described.name}: its own labels ask for adoption, and win")
+            self._adoptions.readmit(described.container_id)
+        else:
+            try:
+                container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
+                spec_of(job, labels, container, self._came_with(described))
+                read_sources(labels)
+            except (NotAdoptable, ValueError) as error:
+                raise AdoptionRefused(_as_options(f"{described.name}: {error}")) from None
+            self._adoptions.adopt(
+                Adopted(
+                    job=job,
+                    container_id=described.container_id,
+                    name=described.name,
+                    service=compose_service(own),
+                    labels=dict(labels),
+                    wall_time=self._wall_time(),
+                )
+            )
+        self._listings.want(described.container_id)
+        return Taken(job, described.container_id, self._came_with(described), compose_service(own))
+
+    def drop(self, name: str) -> GivenBack:
+        """Let an adopted container go, durably, and give its limits back. Raises KeyError,
+        AdoptionRefused, OSError, EngineUnavailable."""
+        adopted = self._adopted(name)
+        if adopted is None:
+            described, own = self._inspect(name)
+            if own.get(ENABLE) != "true" and self._adoptions.by_id(described.container_id) is None:
+                raise AdoptionRefused(f"{described.name}: not adopted, so nothing is dropped")
+            container, job = described.container_id, job_name(described.name)
+        else:
+            container, job = adopted
+        self._adoptions.drop(container, job)
+        self._listings.want(container)
+        self._await_dropped(container)
+        original = self._originals.of(container)
+        if original is None:
+            return GivenBack(job, container, adopted=True, now="as it was: nothing was changed")
+        return replace(self._writer.give_back(original), job=job)
+
+    def labels(self, name: str) -> Mapping[str, str]:
+        """What `adopt` asked for the job or container of that name. Raises KeyError."""
+        record = self._adoptions.job(job_name(name)) or self._adoptions.by_id(name)
+        if record is None:
+            raise KeyError(name)
+        return record.labels
+
+    def _inspect(self, name: str) -> tuple[Inspected, Mapping[str, str]]:
+        try:
+            body = self._engine.inspect(name)
+        except EngineRefused as error:
+            if error.status == 404:
+                raise KeyError(name) from None
+            raise AdoptionRefused(f"{shown(name)}: {error.reason}") from error
+        try:
+            return inspected(body), labels_in(body)
+        except (TypeError, ValueError) as error:
+            raise AdoptionRefused(f"{shown(name)}: {error}") from None
+
+    def _check(self, described: Inspected, own: Mapping[str, str], job: str) -> None:
+        if described.container_id in self._left_out:
+            raise AdoptionRefused(f"{described.name}: dlsched itself runs in it")
+        if own.get(JOB):
+            raise AdoptionRefused(f"{described.name}: dlsched started it, as job {own[JOB]}")
+        if not described.alive:
+            raise AdoptionRefused(f"{described.name}: it does not run ({described.state})")
+        last = self._listings.last
+        for container, one in {} if last is None else last.containers.items():
+            if one.job == job and container != described.container_id:
+                raise AdoptionRefused(
+                    f"{described.name}: container {one.name} is job {job} already"
+                )
+
+    def _adopted(self, name: str) -> tuple[str, str] | None:
+        """Id and job of the adopted container of that name, job or id, as listed last."""
+        last = self._listings.last
+        for container, one in {} if last is None else last.containers.items():
+            if one.adopted is not None and name in (one.name, one.job, container):
+                return container, one.job
+        record = self._adoptions.job(job_name(name))
+        return None if record is None else (record.container_id, record.job)
+
+    def _await_dropped(self, container: str) -> None:
+        """Wait until a listing no longer has it; a change that began before is undone by the
+        loop's own check of records."""
+        until_s = time.monotonic() + DROP_S
+        while time.monotonic() < until_s:
+            last = self._listings.last
+            if last is None or container not in last.containers:
+                return
+            time.sleep(_POLL_S)
+
+
+def _as_options(problem: str) -> str:
+    """A label's problem, without the labels' prefix that the command line does not have."""
+    return plain_text(problem.replace(f"label {PREFIX}", "").replace(PREFIX, ""))

@@ -1,0 +1,133 @@
+"""Durable records of running containers that `dlsched adopt` took in, and of those that `dlsched
+drop` let go. They live in `adopted` and `dropped` in the state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dlsched.model.alarms import Alarm
+from dlsched.model.spec import NAME
+from dlsched.store.records import Records
+
+_CONTAINER_ID = "[0-9a-f]{64}"
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """A container adopted by command."""
+
+    job: str
+    """The job's name: the container's when it was adopted, in lower case."""
+    container_id: str
+    name: str
+    """The container's name when it was adopted."""
+    service: str | None = None
+    """`project/service` of Docker Compose."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """What the command asked for, as labels of `dlsched adopt`'s options."""
+    wall_time: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A container that is not adopted again until `dlsched adopt`, whatever its labels say."""
+
+    container_id: str
+
+
+class Adoptions:
+    """What `dlsched adopt` and `dlsched drop` decided; from any thread."""
+
+    def __init__(self, state_dir: Path) -> None:
+        """Load the records. Raises OSError."""
+        self._adopted = Records(
+            state_dir / "adopted",
+            Adopted,
+            lambda record: record.job,
+            NAME,
+            "its container is adopted again only by `dlsched adopt`",
+        )
+        self._dropped = Records(
+            state_dir / "dropped",
+            Dropped,
+            lambda record: record.container_id,
+            _CONTAINER_ID,
+            "a container with labels that was dropped may be adopted again",
+        )
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Broken records."""
+        return (*self._adopted.alarms, *self._dropped.alarms)
+
+    @property
+    def any(self) -> bool:
+        """Whether anything was adopted or dropped: then all containers are to be listed."""
+        return bool(self._adopted.all() or self._dropped.all())
+
+    def asks(self, container: str, name: str, service: str | None) -> bool:
+        """Whether that container, or one before it of that name or service, was adopted."""
+        return any(
+            container == one.container_id or _succeeds(one, name, service) for one in self._records
+        )
+
+    def of(
+        self, container: str, name: str, service: str | None, there: Collection[str]
+    ) -> Adopted | None:
+        """The adoption of that container: by its id, else as the next one of an adopted container
+        that is not `there` (ids) any more, by its name or its Compose service."""
+        if (known := self.by_id(container)) is not None:
+            return known
+        if self.is_dropped(container):
+            return None
+        for one in self._records:
+            if one.container_id not in there and _succeeds(one, name, service):
+                return one
+        return None
+
+    def job(self, name: str) -> Adopted | None:
+        """The adoption under the job's name."""
+        return self._adopted.of(name)
+
+    def by_id(self, container: str) -> Adopted | None:
+        """The adoption of the container of that id."""
+        return next((one for one in self._records if one.container_id == container), None)
+
+    def is_dropped(self, container: str) -> bool:
+        return self._dropped.of(container) is not None
+
+    def adopt(self, adopted: Adopted) -> None:
+        """Write it; ends a drop. Raises OSError, and then nothing has changed."""
+        self._adopted.secure(adopted)
+        self._dropped.lift(adopted.container_id)
+
+    def readmit(self, container: str) -> None:
+        """End a drop: the container's own labels count again. Raises OSError."""
+        self._dropped.lift(container)
+
+    def follow(self, adopted: Adopted, container: str, name: str) -> None:
+        """Note the next container of an adoption, also where the disk refuses it."""
+        with suppress(OSError):
+            self._adopted.record(replace(adopted, container_id=container, name=name))
+
+    def drop(self, container: str, job: str) -> None:
+        """End the adoption of that job, and adopt the container no more. Raises OSError."""
+        self._dropped.secure(Dropped(container))
+        self._adopted.lift(job)
+
+    def forget(self, there: Collection[str]) -> None:
+        """Remove the records of drops whose container is gone. `there`: the ids of all."""
+        for container in self._dropped.all().keys() - set(there):
+            with suppress(OSError):  # tried again with the next listing
+                self._dropped.lift(container)
+
+    @property
+    def _records(self) -> Collection[Adopted]:
+        return self._adopted.all().values()
+
+
+def _succeeds(one: Adopted, name: str, service: str | None) -> bool:
+    return name == one.name or (service is not None and service == one.service)

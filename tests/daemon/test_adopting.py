@@ -1,0 +1,211 @@
+"""`dlsched adopt`, `drop` and `export` on a real engine: containers without any label of ours."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import docker
+import pytest
+from docker.errors import APIError
+
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import command, session
+from tests.daemon.test_adoption import SERVE, SLEEP
+from tests.daemon.test_daemon import reaches, row, shows
+from tools.base_image import BASE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+
+READ = "path=/tmp/told.jsonl"
+MET_WITHIN_S = 180.0
+"""From the first command to a target that is met."""
+
+
+class Host:
+    """Containers on the engine, without labels of ours."""
+
+    def __init__(self, client: docker.APIClient) -> None:
+        self.client = client
+        self._made: list[str] = []
+
+    def run(
+        self,
+        name: str,
+        command: list[str],
+        labels: Mapping[str, str] | None = None,
+        **host: Any,
+    ) -> str:
+        """`docker run -d --name NAME`; returns the id."""
+        made = self.client.create_container(
+            BASE,
+            command,
+            name=name,
+            labels=dict(labels or {}),
+            host_config=self.client.create_host_config(network_mode="none", init=True, **host),
+        )
+        self._made.append(made["Id"])
+        self.client.start(made["Id"])
+        return str(made["Id"])
+
+    def facts(self, container: str) -> tuple[object, ...]:
+        """What no adoption may change: id, start, labels; and limits, which a drop gives back."""
+        body = self.client.inspect_container(container)
+        host = body["HostConfig"]
+        limits = (host["NanoCpus"], max(host["CpuQuota"], 0), host["CpuShares"] or 1024)
+        return body["Id"], body["State"]["StartedAt"], body["Config"]["Labels"], limits
+
+    def remove(self, container: str) -> None:
+        with suppress(APIError):
+            self.client.remove_container(container, force=True, v=True)
+
+    def close(self) -> None:
+        for container in self._made:
+            self.remove(container)
+
+
+@pytest.fixture
+def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    with session() as one:
+        yield one
+
+
+@pytest.fixture
+def host(node: Session, docker_client: docker.APIClient) -> Iterator[Host]:
+    made = Host(docker_client)
+    try:
+        yield made
+    finally:
+        node.stop()
+        made.close()
+
+
+def ok(node: Session, *words: str) -> str:
+    done = command(node, *words)
+    assert done.returncode == 0, done.stderr
+    return str(done.stdout)
+
+
+def refused(node: Session, *words: str) -> str:
+    done = command(node, *words)
+    assert done.returncode != 0, done.stdout
+    assert done.stderr.count("\n") == 1, done.stderr
+    return str(done.stderr)
+
+
+def test_a_running_service_is_adopted_met_within_three_minutes_and_dropped_as_it_was(
+    node: Session, host: Host
+):
+    name = f"Web-{node.instance}"
+    service = host.run(name, SERVE)
+    other = host.run(f"busy-{node.instance}", ["sh", "-c", "while :; do :; done"])
+    before = host.facts(service)
+    node.start("adaptive")
+    began_s = time.monotonic()
+    printed = ok(node, "adopt", name, "--latency", "60ms", "--metrics", READ)
+    job = name.lower()
+    assert f"{name}: adopted while it runs, as job {job}: no restart, no labels" in printed
+    assert f"it had: no limit; it has that again after `dlsched drop {name}`" in printed
+    assert " over " in printed, printed
+    shows(node, job, lambda one: one["satisfied_slo"], "to meet its target", MET_WITHIN_S)
+    assert time.monotonic() - began_s < MET_WITHIN_S
+    assert host.facts(service)[:3] == before[:3]
+    assert "adopted" in ok(node, "ps")
+    assert "latency: 60ms" in ok(node, "export", job)
+
+    dropped = ok(node, "drop", name)
+    assert f"{name}: dropped; it has: " in dropped
+    assert "(checked)" in dropped
+    assert host.facts(service) == before
+    wait_for(lambda: row(node, job)["state"] == "absent", 30, "it to be no job any more")
+    assert "not adopted, so nothing is dropped" in refused(node, "drop", name)
+    assert host.facts(other)[3] == (0, 0, 1024)
+
+
+def test_limits_that_were_changed_are_as_before_after_a_drop(node: Session, host: Host):
+    name = f"calm-{node.instance}"
+    service = host.run(name, SERVE, cpu_period=100_000, cpu_quota=90_000)
+    before = host.facts(service)
+    node.start("dqoes")
+    printed = ok(node, "adopt", name, "--latency", "60ms", "--metrics", READ, "--minimum", "0.1")
+    assert "it had: 0.9 cores" in printed
+    wait_for(lambda: host.facts(service)[3] != before[3], 60, "its limit to be changed")
+    ok(node, "drop", name)
+    assert host.facts(service) == before
+
+
+def test_an_adoption_outlives_a_killed_daemon_and_holds_for_the_next_container(
+    node: Session, host: Host
+):
+    name = f"app-{node.instance}"
+    compose = {
+        "com.docker.compose.project": node.instance,
+        "com.docker.compose.service": "app",
+    }
+    first = host.run(name, SLEEP, compose)
+    node.start("none")
+    printed = ok(node, "adopt", name, "--minimum", "0.2")
+    assert f"the next container of {node.instance}/app is adopted as well" in printed
+    reaches(node, name, "running")
+    node.kill()
+    node.start("none")
+    reaches(node, name, "running")
+    host.remove(first)
+    # Compose gives a scaled or renamed service another name: the service counts.
+    second = host.run(f"{name}-2", SLEEP, compose)
+    shows(node, name, lambda one: one["container"] == second[:12], "to be the next container")
+    host.remove(second)
+    third = host.run(f"{name}-2", SLEEP)
+    shows(node, name, lambda one: one["container"] == third[:12], "to be the next of that name")
+
+
+def test_a_drop_outlives_labels_and_restarts_until_it_is_adopted_again(node: Session, host: Host):
+    name = f"labelled-{node.instance}"
+    labels = {"dlsched.enable": "true", "dlsched.instance": node.instance}
+    container = host.run(name, SLEEP, labels)
+    node.start("none")
+    reaches(node, name, "running")
+    assert "its own labels ask for adoption, and win" in refused(
+        node, "adopt", name, "--minimum", "0.2"
+    )
+    ok(node, "drop", name)
+    host.client.restart(container, timeout=0)
+    node.kill()
+    node.start("none")
+    wait_for(lambda: node.client.about()["pid"], 30, "the daemon to answer")
+    other = host.run(f"other-{node.instance}", SLEEP, labels)
+    reaches(node, f"other-{node.instance}", "running")
+    assert row(node, name)["state"] == "absent"
+    assert node.client.jobs()["alarms"] == []
+    node.client.adopt(name, {})
+    reaches(node, name, "running")
+    host.remove(other)
+
+
+def test_bad_input_gets_one_line_and_changes_nothing(node: Session, host: Host):
+    name = f"plain-{node.instance}"
+    container = host.run(name, SLEEP)
+    ended = f"ended-{node.instance}"
+    host.client.stop(host.run(ended, SLEEP), timeout=0)
+    before = host.facts(container)
+    node.start("none")
+    assert "no container 'nothing-here'" in refused(node, "adopt", "nothing-here", "--weight", "2")
+    assert "it does not run (exited)" in refused(node, "adopt", ended, "--weight", "2")
+    assert "target.latency: '50 years'" in refused(node, "adopt", name, "--latency", "50 years")
+    assert "metrics.port: 'x'" in refused(
+        node, "adopt", name, "--latency", "50ms", "--metrics", "port=x"
+    )
+    assert "cpus: min 4 cores is above max 2 cores" in refused(
+        node, "adopt", name, "--minimum", "4", "--maximum", "2"
+    )
+    assert "was not adopted by `dlsched adopt`" in refused(node, "export", name)
+    assert host.facts(container) == before
+    assert node.client.jobs()["jobs"] == []
+    assert json.loads(ok(node, "adopt", name, "--weight", "2", "--json"))["job"] == name
+    twin = name.capitalize()
+    host.run(twin, SLEEP)
+    assert f"container {name} is job {name} already" in refused(node, "adopt", twin, "--weight", "2")
