@@ -12,6 +12,8 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dlsched import __version__
 from dlsched.api.server import ApiServer
@@ -50,7 +52,7 @@ from dlsched.runtime.dry_run import DryRun
 from dlsched.store.jobs import claim_records, delivered_records, ended_records
 from dlsched.store.journal.coding import shadow_name
 from dlsched.store.journal.reader import JournalReader
-from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME, JOURNAL_NAME
+from dlsched.store.journal.schema import JOURNAL_NAME
 from dlsched.store.journal.writer import Journal
 from dlsched.store.memory import memory_size_check, recalled
 
@@ -88,9 +90,14 @@ class Agent:
         self._notify = Notify(os.environ)
         policy, shadow = policies_of(settings)
         hook = Hook(DeliverHook() if dry_run else settings.deliver_hook, self._wake)
-        self._journal_path = settings.state_dir / (
-            DRY_RUN_JOURNAL_NAME if dry_run else JOURNAL_NAME
+        self._rehearsal = (
+            TemporaryDirectory(prefix="dlsched-dry-run-", ignore_cleanup_errors=True)
+            if dry_run
+            else None
         )
+        """Holds a dry run's journal: its actions are not executed, and nothing of it is kept."""
+        kept = settings.state_dir if self._rehearsal is None else Path(self._rehearsal.name)
+        self._journal_path = kept / JOURNAL_NAME
         self.journal = Journal(
             self._journal_path,
             frame_s=settings.journal.frame_s,
@@ -98,15 +105,17 @@ class Agent:
             max_age_s=settings.journal.max_age_s,
         )
         self._clock = clock or SystemClock(not_before_s=self.journal.last_now_s())
-        self._ended = ended_records(settings.state_dir)
-        delivered = delivered_records(settings.state_dir)
+        self._ended = ended_records(settings.state_dir, read_only=dry_run)
+        delivered = delivered_records(settings.state_dir, read_only=dry_run)
         folder = settings.watch.resolve()
         tenants = resolve(settings.tenants)
-        claims = claim_records(settings.state_dir)
+        self._claims = claims = claim_records(settings.state_dir, read_only=dry_run)
         inbox = Inbox(folder, tenants, {job: claim.file for job, claim in claims.all().items()})
         self._inbox = DesiredFolder(inbox, folder, None if dry_run else claims)
         engine = replace(
-            engine_options(settings), confine=lambda spec: confinement(spec, self._settings)
+            engine_options(settings),
+            read_only=dry_run,
+            confine=lambda spec: confinement(spec, self._settings),
         )
         docker = runtime(engine, self._clock, self._wake)
         self._runtime = DryRun(docker) if dry_run else docker
@@ -192,6 +201,8 @@ class Agent:
                 log.warning("%s: its limits are not given back: %s", back.job, back.failure)
         self._runtime.close()
         self.journal.close()
+        if self._rehearsal is not None:
+            self._rehearsal.cleanup()
         log.info("ended; containers run on%s", "" if self._dry_run else " under their own limits")
 
     def _sleep(self, began_s: float, due_s: float) -> None:
@@ -240,6 +251,7 @@ class Agent:
         )
         return (
             *self._records.alarms(),
+            *self._claims.alarms,
             *self._runtime.alarms(),
             *(Alarm(source, key, text) for source, key, text in parts if text is not None),
         )

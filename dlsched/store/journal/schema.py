@@ -12,9 +12,6 @@ from typing import Final
 JOURNAL_NAME: Final = "journal.db"
 """The journal in the state directory."""
 
-DRY_RUN_JOURNAL_NAME: Final = "dry-run.db"
-"""A dry run's own journal: its actions were not executed."""
-
 MIGRATIONS: Sequence[str] = (
     """
     CREATE TABLE frames (
