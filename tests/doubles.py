@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.state import State
@@ -30,6 +31,10 @@ from dlsched.model.facts import (
 )
 from dlsched.model.spec import Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
 from dlsched.model.state import Ended, GpuView, JobState, JobView, NodeView, Snapshot
+from dlsched.store.adoptions import Adoptions
+
+NONE_ADOPTED = Adoptions(Path("/nonexistent"), read_only=True)
+"""No container was adopted or dropped by command."""
 
 
 def job_spec(name: str, **changes: object) -> JobSpec:

@@ -202,6 +202,4 @@ def _progress(job: JobStatus | None) -> str:
         return f"{render_seconds(job.measured_s)} over {job.requests} requests"
     if job.metric is not None:
         return f"its metric, {job.metric:g}"
-    return (
-        f"nothing yet{f': {job.blind}' if job.blind else ''}; `dlsched why {job.name}` explains"
-    )
+    return f"nothing yet{f': {job.blind}' if job.blind else ''}; `dlsched why {job.name}` explains"

@@ -90,15 +90,17 @@ class Agent:
             max_age_s=settings.journal.max_age_s,
         )
         self._clock = clock or SystemClock(not_before_s=self.journal.last_now_s())
-        self._ended = ended_records(settings.state_dir)
-        delivered = delivered_records(settings.state_dir)
+        self._ended = ended_records(settings.state_dir, read_only=dry_run)
+        delivered = delivered_records(settings.state_dir, read_only=dry_run)
         folder = settings.watch.resolve()
         tenants = resolve(settings.tenants)
-        claims = claim_records(settings.state_dir)
+        self._claims = claims = claim_records(settings.state_dir, read_only=dry_run)
         inbox = Inbox(folder, tenants, {job: claim.file for job, claim in claims.all().items()})
         self._inbox = DesiredFolder(inbox, folder, None if dry_run else claims)
         engine = replace(
-            engine_options(settings), confine=lambda spec: confinement(spec, self._settings)
+            engine_options(settings),
+            read_only=dry_run,
+            confine=lambda spec: confinement(spec, self._settings),
         )
         docker = runtime(engine, self._clock, self._wake)
         self._runtime = DryRun(docker) if dry_run else docker
@@ -243,6 +245,7 @@ class Agent:
         )
         return (
             *self._records.alarms(),
+            *self._claims.alarms,
             *self._runtime.alarms(),
             *(Alarm(source, key, text) for source, key, text in parts if text is not None),
         )

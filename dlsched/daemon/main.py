@@ -28,7 +28,7 @@ def run(settings: Settings, *, dry_run: bool = False, reload: Reload | None = No
     # Hardly any object here is in a reference cycle, and each job has many small objects. Searching
     # them in every control cycle takes a tenth of the loop's time.
     gc.set_threshold(_OBJECTS_PER_SWEEP)
-    with lock_state_dir(settings.state_dir, settings.instance):
+    with lock_state_dir(settings.state_dir, settings.instance, read_only=dry_run):
         agent = Agent(settings, dry_run=dry_run)
         try:
             agent.run(reload)

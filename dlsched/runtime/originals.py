@@ -82,7 +82,7 @@ class Original:
 class Originals(Records[Original]):
     """The records of all containers that were ever changed and may still be there, by id."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, *, read_only: bool = False) -> None:
         """Load them. Raises OSError when the folder cannot be used."""
         super().__init__(
             state_dir / FOLDER,
@@ -90,6 +90,7 @@ class Originals(Records[Original]):
             lambda record: record.container_id,
             _CONTAINER_ID,
             "what that container had before is not known, so it is left as it is",
+            read_only=read_only,
         )
 
     def changed(self) -> tuple[Original, ...]:

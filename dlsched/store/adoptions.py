@@ -41,14 +41,16 @@ class Dropped:
 class Adoptions:
     """What `dlsched adopt` and `dlsched drop` decided; from any thread."""
 
-    def __init__(self, state_dir: Path) -> None:
-        """Load the records. Raises OSError."""
+    def __init__(self, state_dir: Path, *, read_only: bool = False) -> None:
+        """Load the records. Raises OSError. `read_only`: nothing is written."""
+        self._read_only = read_only
         self._adopted = Records(
             state_dir / "adopted",
             Adopted,
             lambda record: record.job,
             NAME,
             "its container is adopted again only by `dlsched adopt`",
+            read_only=read_only,
         )
         self._dropped = Records(
             state_dir / "dropped",
@@ -56,6 +58,7 @@ class Adoptions:
             lambda record: record.container_id,
             _CONTAINER_ID,
             "a container with labels that was dropped may be adopted again",
+            read_only=read_only,
         )
 
     @property
@@ -110,6 +113,8 @@ class Adoptions:
 
     def follow(self, adopted: Adopted, container: str, name: str) -> None:
         """Note the next container of an adoption, also where the disk refuses it."""
+        if self._read_only:
+            return
         with suppress(OSError):
             self._adopted.record(replace(adopted, container_id=container, name=name))
 
@@ -120,6 +125,8 @@ class Adoptions:
 
     def forget(self, there: Collection[str]) -> None:
         """Remove the records of drops whose container is gone. `there`: the ids of all."""
+        if self._read_only:
+            return
         for container in self._dropped.all().keys() - set(there):
             with suppress(OSError):  # tried again with the next listing
                 self._dropped.lift(container)

@@ -9,22 +9,13 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 from dlsched.model.errors import AlreadyRunning
 from dlsched.model.spec import NAME
 from dlsched.model.state import Delivered, Ended
 from dlsched.store.atomic import clear_unfinished
 from dlsched.store.records import Records
-
-
-def ended_records(state_dir: Path) -> Records[Ended]:
-    loss = "the job may run once more"
-    return Records(state_dir / "ended", Ended, lambda record: record.name, NAME, loss)
-
-
-def delivered_records(state_dir: Path) -> Records[Delivered]:
-    loss = "the delivery may be reported once more"
-    return Records(state_dir / "delivered", Delivered, lambda record: record.name, NAME, loss)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +26,34 @@ class NameClaim:
     file: str
 
 
-def claim_records(state_dir: Path) -> Records[NameClaim]:
+Named = TypeVar("Named", Ended, Delivered, NameClaim)
+
+
+def ended_records(state_dir: Path, *, read_only: bool = False) -> Records[Ended]:
+    loss = "the job may run once more"
+    return _named(state_dir / "ended", Ended, loss, read_only=read_only)
+
+
+def delivered_records(state_dir: Path, *, read_only: bool = False) -> Records[Delivered]:
+    loss = "the delivery may be reported once more"
+    return _named(state_dir / "delivered", Delivered, loss, read_only=read_only)
+
+
+def claim_records(state_dir: Path, *, read_only: bool = False) -> Records[NameClaim]:
     """Which job file owns each job's name. Raises OSError."""
     loss = "another owner's file may get the name"
-    return Records(state_dir / "claims", NameClaim, lambda record: record.name, NAME, loss)
+    return _named(state_dir / "claims", NameClaim, loss, read_only=read_only)
+
+
+def _named(folder: Path, kind: type[Named], loss: str, *, read_only: bool) -> Records[Named]:
+    return Records(folder, kind, lambda record: record.name, NAME, loss, read_only=read_only)
 
 
 class Lock:
     """An exclusive lock, held until released or until the process ends."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor: int | None = descriptor
+    def __init__(self, descriptor: int | None) -> None:
+        self._descriptor = descriptor
 
     def release(self) -> None:
         if self._descriptor is not None:
@@ -64,17 +72,36 @@ class Lock:
         self.release()
 
 
-def lock_state_dir(state_dir: Path, instance: str) -> Lock:
+def lock_state_dir(state_dir: Path, instance: str, *, read_only: bool = False) -> Lock:
     """Make this process the only agent on that state directory. Raises AlreadyRunning, which names
-    the other agent; OSError when the directory is not usable."""
+    the other agent; OSError when the directory is not usable.
+
+    `read_only` writes nothing: where no agent has ever locked it, there is no file to lock.
+    """
+    if read_only:
+        try:
+            descriptor = os.open(state_dir / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return Lock(None)
+        return _locked(descriptor, state_dir)
     state_dir.mkdir(parents=True, exist_ok=True, mode=0o750)
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(state_dir / "lock", flags, 0o640)
+    lock = _locked(descriptor, state_dir)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps({"pid": os.getpid(), "instance": instance}).encode(), 0)
         clear_unfinished(state_dir)
+    except BaseException:
+        lock.release()
+        raise
+    return lock
+
+
+def _locked(descriptor: int, state_dir: Path) -> Lock:
+    """The lock on that open file, which is closed where another agent has it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         holder = os.pread(descriptor, 512, 0)
         os.close(descriptor)

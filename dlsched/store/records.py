@@ -1,4 +1,7 @@
-"""A folder of small durable records, one file each; a broken file is moved aside and reported."""
+"""A folder of small durable records, one file each; a broken file is moved aside and reported.
+
+What is only read stays as it is, byte for byte: a broken file is reported and left.
+"""
 
 from __future__ import annotations
 
@@ -26,27 +29,40 @@ class Records(Generic[Record]):
     """Records by name, readable from any thread without disk access."""
 
     def __init__(
-        self, folder: Path, kind: type[Record], name: Callable[[Record], str], names: str, loss: str
+        self,
+        folder: Path,
+        kind: type[Record],
+        name: Callable[[Record], str],
+        names: str,
+        loss: str,
+        *,
+        read_only: bool = False,
     ) -> None:
         """Load all records; broken ones are moved aside and shown by `alarms`, with the `loss`.
         Raises OSError.
 
-        `name` returns the name of a record, which must match `names`.
+        `name` returns the name of a record, which must match `names`. `read_only`: the folder need
+        not be there, and nothing in it changes; then no record may be written or lifted.
         """
         self._folder = folder
         self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
         self._name = name
         self._names = names
         self._loss = loss
-        self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
-        clear_unfinished(self._folder)
+        self._read_only = read_only
+        if not read_only:
+            self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
+            clear_unfinished(self._folder)
         self._lock = threading.Lock()
         self._alarms: list[Alarm] = []
         self._records: Mapping[str, Record] = {}
         """Replaced as a whole, so that readers never wait for the disk."""
         self._unwritten: set[str] = set()
-        for path in sorted(self._folder.iterdir()):
-            self._load(path)
+        self._left: dict[str, Path] = {}
+        """Broken records by name, where nothing is moved."""
+        if self._folder.is_dir() or not read_only:
+            for path in sorted(self._folder.iterdir()):
+                self._load(path)
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
@@ -94,9 +110,9 @@ class Records(Generic[Record]):
         return self._path(name)
 
     def broken(self, name: str) -> Path:
-        """The path to which a broken record of that name is moved."""
+        """The path of a broken record of that name: where it is moved to, or left."""
         path = self._path(name)
-        return path.with_name(path.name + BROKEN)
+        return self._left.get(name) or path.with_name(path.name + BROKEN)
 
     def _checked(self, record: Record) -> str:
         name = self._name(record)
@@ -119,20 +135,25 @@ class Records(Generic[Record]):
         try:
             record = self._adapter.validate_json(path.read_bytes(), strict=True)
         except ValidationError:
-            self._move_aside(path, "is no record")
+            self._set_aside(path, match[1], "is no record")
         except FileNotFoundError:
             return  # removed meanwhile
         except OSError as error:
-            self._move_aside(path, f"cannot be read ({error.strerror})")
+            self._set_aside(path, match[1], f"cannot be read ({error.strerror})")
         else:
             if self._name(record) == match[1]:
                 self._records = {**self._records, match[1]: record}
             else:
-                self._move_aside(path, f"is the record of {self._name(record)}")
+                self._set_aside(path, match[1], f"is the record of {self._name(record)}")
 
-    def _move_aside(self, path: Path, why: str) -> None:
-        aside = path.with_name(path.name + BROKEN)
-        path.replace(aside)
-        sync_folder(self._folder)
-        text = f"{path} {why}: moved to {aside.name}; {self._loss}"
+    def _set_aside(self, path: Path, name: str, why: str) -> None:
+        done = "left there"
+        if self._read_only:
+            self._left[name] = path
+        else:
+            aside = path.with_name(path.name + BROKEN)
+            path.replace(aside)
+            sync_folder(self._folder)
+            done = f"moved to {aside.name}"
+        text = f"{path} {why}: {done}; {self._loss}"
         self._alarms.append(Alarm(str(path), AlarmKey.RECORD_BROKEN, text))

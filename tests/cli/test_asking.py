@@ -134,7 +134,7 @@ def test_who_is_adopted_and_who_is_blind_is_said(
     (row,) = json.loads(program("ps", "-o", "json").stdout)["jobs"]
     assert (row["source"], row["blind"]) == ("container", "no report for 1 min")
     told = program("why", "web").stdout
-    assert told.startswith("web: running, adopted by its labels")
+    assert told.startswith("web: running, adopted")
     assert "now: blind: no report for 1 min" in told
     note = "blind, no report for 1 min: an even share by weight instead, 1.000 of 4.000 cores"
     daemon.report = replace(daemon.report, guarded={"web": note})

@@ -208,4 +208,5 @@ def test_bad_input_gets_one_line_and_changes_nothing(node: Session, host: Host):
     assert json.loads(ok(node, "adopt", name, "--weight", "2", "--json"))["job"] == name
     twin = name.capitalize()
     host.run(twin, SLEEP)
-    assert f"container {name} is job {name} already" in refused(node, "adopt", twin, "--weight", "2")
+    line = refused(node, "adopt", twin, "--weight", "2")
+    assert f"container {name} is job {name} already" in line

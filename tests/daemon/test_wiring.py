@@ -14,15 +14,18 @@ import pytest
 
 from dlsched.config.settings import DeliverHook, EngineSettings, Gpus, Settings
 from dlsched.control.decider import NamedPolicy
+from dlsched.daemon import main
 from dlsched.daemon.agent import Agent
 from dlsched.daemon.source import NotOurs
 from dlsched.daemon.wiring import ledger_options, reloaded
-from dlsched.model.errors import EngineUnavailable, SettingsError
+from dlsched.model.errors import AlreadyRunning, EngineUnavailable, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
 from dlsched.policies.registry import load
+from dlsched.runtime.allotment import IN_FOLDER
 from dlsched.simulation.clock import VirtualClock
-from dlsched.store.jobs import delivered_records
+from dlsched.store.jobs import delivered_records, lock_state_dir
 from dlsched.store.journal.coding import shadow_name
+from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME
 
 JOB = "name: alpha\nimage: model:1\n"
 Make = Callable[..., Agent]
@@ -136,7 +139,7 @@ def test_a_dry_run_refuses_to_stop_and_to_start(agent: Make, settings: Settings)
         one.source.release()
     with pytest.raises(NotOurs, match="dry run"):
         one.source.resume()
-    assert list((settings.state_dir / "ended").iterdir()) == []
+    assert tree(settings.state_dir) == {}
 
 
 def test_a_broken_record_is_an_alarm(agent: Make, settings: Settings) -> None:
@@ -147,6 +150,77 @@ def test_a_broken_record_is_an_alarm(agent: Make, settings: Settings) -> None:
     report = one.source.last_report()
     assert report is not None
     assert any("alpha.json is no record" in alarm for alarm in report.alarms)
+
+
+def tree(folder: Path) -> dict[str, tuple[int, int, bytes | None]]:
+    """All but a dry run's journal in it: mode, time of the last change, and content."""
+    return {
+        str(path.relative_to(folder.parent)): (
+            (stat := path.lstat()).st_mode,
+            stat.st_mtime_ns,
+            path.read_bytes() if path.is_file() else None,
+        )
+        for path in folder.rglob("*")
+        if not path.name.startswith(DRY_RUN_JOURNAL_NAME)
+    }
+
+
+def rehearse(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A dry run of some cycles, as the command makes it; returns the alarms."""
+    alarms: list[str] = []
+
+    def run(self: Agent, _: object) -> None:
+        cycles(self, lambda: any(job.name == "alpha" for job in self._jobs()))
+        report = self.source.last_report()
+        assert report is not None
+        assert self.journal.problem() is None
+        alarms.extend(report.alarms)
+
+    monkeypatch.setattr(Agent, "run", run)
+    monkeypatch.setattr(main.logs, "set_up", lambda *_: None)
+    monkeypatch.setattr(main.gc, "set_threshold", lambda _: None)
+    (settings.watch / "alpha.yaml").write_text(JOB)
+    assert main.run(settings, dry_run=True) == 0
+    return alarms
+
+
+def test_a_dry_run_leaves_the_state_directory_byte_for_byte(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = settings.state_dir
+    with lock_state_dir(state, settings.instance):
+        Agent(settings, dry_run=False).close()  # an agent has been here
+    delivered_records(state).record(DELIVERED)
+    broken = [state / kind / "beta.json" for kind in ("ended", "delivered", "claims")]
+    broken.append(state / "originals" / f"{'a' * 64}.json")
+    (state / IN_FOLDER / "beta").mkdir(parents=True)
+    unfinished = [path.with_name(".beta.json.x.tmp") for path in broken]
+    unfinished += [state / ".released.x.tmp", state / IN_FOLDER / "beta" / ".allotment.json.x.tmp"]
+    for path in (*broken, *unfinished):
+        path.write_text("{")
+    before = tree(state)
+    alarms = rehearse(settings, monkeypatch)
+    assert tree(state) == before
+    for path in broken:
+        (text,) = [alarm for alarm in alarms if alarm.startswith(str(path))]
+        assert f"{path} is no record: left there; " in text
+
+
+def test_a_dry_run_makes_no_state_directory(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearse(settings, monkeypatch)
+    assert tree(settings.state_dir) == {}
+
+
+def test_a_dry_run_waits_for_the_agent_that_runs_and_another_agent_for_it(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, instance = settings.state_dir, settings.instance
+    with lock_state_dir(state, instance), pytest.raises(AlreadyRunning):
+        rehearse(settings, monkeypatch)
+    with lock_state_dir(state, instance, read_only=True), pytest.raises(AlreadyRunning):
+        lock_state_dir(state, instance)
 
 
 DELIVERED = Delivered(
@@ -267,13 +341,14 @@ def test_a_dry_run_has_nothing_to_release_and_forgets_no_release(
     one = agent(dry_run=True)
     with pytest.raises(NotOurs, match="dry run: it has changed nothing"):
         one.source.release()
+    settings.state_dir.mkdir(exist_ok=True)
     (settings.state_dir / "released").write_text("")
     one._reload(lambda: settings)
     assert (settings.state_dir / "released").exists()
 
 
 def test_a_release_holds_everything_until_a_reload(agent: Make, settings: Settings) -> None:
-    settings.state_dir.mkdir()
+    settings.state_dir.mkdir(exist_ok=True)
     (settings.state_dir / "released").write_text("")
     one = agent()
     one._see_to_release()
@@ -286,7 +361,7 @@ def test_a_release_holds_everything_until_a_reload(agent: Make, settings: Settin
 
 
 def test_a_reload_with_wrong_settings_resumes_all_the_same(agent: Make, settings: Settings) -> None:
-    settings.state_dir.mkdir()
+    settings.state_dir.mkdir(exist_ok=True)
     (settings.state_dir / "released").write_text("")
     one = agent()
 

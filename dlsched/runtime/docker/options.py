@@ -31,5 +31,7 @@ class DockerOptions:
     """Group above the instance's own (cgroupfs alone)."""
     gpus: GpuOptions = field(default_factory=GpuOptions)
     """How jobs get GPUs."""
+    read_only: bool = False
+    """Whether nothing in the state directory may be written, as in a dry run."""
     confine: Callable[[JobSpec], Confinement | None] = lambda _: None
     """What a user's container is held to; None: it is the operator's."""

@@ -96,8 +96,8 @@ class DockerRuntime:
         self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
         self._patience = Patience(options.call_wait_s)
         self._group = ParentGroup(options.instance, options.cgroup_under)
-        self._originals = Originals(options.state_dir)
-        self._adoptions = Adoptions(options.state_dir)
+        self._originals = Originals(options.state_dir, read_only=options.read_only)
+        self._adoptions = Adoptions(options.state_dir, read_only=options.read_only)
         left_out = own_containers()
         self._listings = Listings(
             self._engine,
@@ -172,7 +172,7 @@ class DockerRuntime:
         self._operations = Operations(self._stops, self._moves, self._resizes)
         self._watches = Watches(self._engine.follow, proc)
         self._restarts = Restarts(self._engine, self._listings.want)
-        self._allotments = Allotments(options.state_dir)
+        self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
         self._held: str | None = None
         self._facts: tuple[ContainerFact, ...] = ()

@@ -152,7 +152,7 @@ class Journal:
         """Open the file; an unusable one is moved aside first. False: not open, see `problem`."""
         for _ in range(2):
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
                 self._store.open()
                 return True
             except OtherVersion as error:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dlsched.runtime.docker.events import KINDS, Events
+from tests.doubles import NONE_ADOPTED
 
 
 class Stream:
@@ -65,7 +66,13 @@ def test_only_what_may_be_ours_wakes(instance: str, wanted: dict[str, str]) -> N
         ]
     )
     engine, asked, wakes = FakeEngine(stream), list[str | None](), list[str]()
-    listening = Events(engine, instance, asked.append, wakes.append)  # type: ignore[arg-type]
+    listening = Events(
+        engine,  # type: ignore[arg-type]
+        instance,
+        asked.append,
+        wakes.append,
+        NONE_ADOPTED,
+    )
     listening.start()
     assert stream.drained.wait(20)
     listening.close()

@@ -14,7 +14,7 @@ from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.listing import AGAIN_S, EVERY_S, Listings
 from dlsched.simulation.clock import VirtualClock
-from tests.doubles import texts
+from tests.doubles import NONE_ADOPTED, texts
 
 
 class FakeEngine:
@@ -97,7 +97,14 @@ def listings_of(
     engine: FakeEngine, clock: VirtualClock, wait_s: float = 20.0, instance: str = "i"
 ) -> Listings:
     own = frozenset({"agent"})
-    return Listings(engine, instance, own, Patience(wait_s), clock.now_s)  # type: ignore[arg-type]
+    return Listings(
+        engine,  # type: ignore[arg-type]
+        instance,
+        own,
+        Patience(wait_s),
+        clock.now_s,
+        NONE_ADOPTED,
+    )
 
 
 def seen(listings: Listings) -> set[str]:

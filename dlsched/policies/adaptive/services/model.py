@@ -1,8 +1,7 @@
-"""The state of the policy `adaptive` for one service: model, CPU need, and trial of more CPU."""
+"""The state of the policy `adaptive` for one service: its latency model and its CPU need."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from dlsched.estimate.latency.arrivals import NO_ARRIVALS, Arrivals
@@ -25,6 +24,7 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import OFTEN_S, JobView, Snapshot
 from dlsched.model.units import render_seconds
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
+from dlsched.policies.adaptive.services.trial import Trial, tried
 
 BAND_RATIO = 0.1
 """`band`: the half width of the band around the target, from the DQoES paper."""
@@ -40,20 +40,6 @@ _CLAIMED = 3.0
 """Latencies of one client that sum to more than so many times the elapsed time are no latencies: a
 batch counted as requests, or a wrong unit. Up to that, elapsed time / requests is used instead."""
 _LEAST_CORES = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """A trial of more CPU: mean latency before it, and the one expected."""
-
-    from_cores: float
-    before_s: float
-    expected_s: float
-    loads: int
-    """`LatencyModel.loads` at its start: after a change of load the trial is void."""
-    requests: int = 0
-    sum_s: float = 0.0
-    """Sum of the latencies of these requests since the trial began."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,28 +195,22 @@ def learned(
     unqueued_s = _unqueued_s(known, model, sample)
     trial, useless_until_s = known.trial, known.useless_until_s
     if trial is not None and (sample.throttled or sample.free):
-        trial, model, useless_until_s = _tried(trial, model, sample, useless_until_s, now_s, rule)
+        trial, model, useless_until_s = tried(trial, model, sample, useless_until_s, now_s, rule)
     mean_s = fresh.sum_s / fresh.count
     arrivals = known.arrivals.after(fresh.count, mean_s, sample.elapsed_s, sample.in_flight)
     same_load = known.model is not None and known.model.loads == model.loads
-    after = ServiceMemory(
-        known.name,
-        known.target_s,
-        known.quantile,
-        now_s,
-        job.attained_core_s,
-        known.starts,
-        model,
-        None,
-        None,
-        None,
-        known.hopeless and same_load,
-        useless_until_s,
-        trial,
-        known.kept,
-        unqueued_s,
-        arrivals,
-        known.urgency if same_load else 1.0,
+    after = replace(
+        known,
+        at_s=now_s,
+        attained_core_s=job.attained_core_s,
+        model=model,
+        hopeless=known.hopeless and same_load,
+        useless_until_s=useless_until_s,
+        trial=trial,
+        unqueued_s=unqueued_s,
+        arrivals=arrivals,
+        urgency=known.urgency if same_load else 1.0,
+        doubt=None,
     )
     return _with_wants(after, job, snapshot, rule)
 
@@ -348,26 +328,7 @@ def _with_wants(
         best = _want(model, aim_s, quantile, widest, bounds.floor_cores)
         if not snapshot.node.weighs:  # what it leaves unused of its ceiling is lost
             least, best = (replace(one, use_cores=one.ceiling_cores) for one in (least, best))
-    return ServiceMemory(
-        known.name,
-        target_s,
-        quantile,
-        known.at_s,
-        known.attained_core_s,
-        known.starts,
-        model,
-        least,
-        best,
-        best_s,
-        hopeless,
-        known.useless_until_s,
-        known.trial,
-        known.kept,
-        known.unqueued_s,
-        known.arrivals,
-        known.urgency,
-        known.doubt,
-    )
+    return replace(known, least=least, best=best, best_s=best_s, hopeless=hopeless)
 
 
 def urged(one: ServiceMemory) -> ServiceMemory:
@@ -415,48 +376,3 @@ def _want(
         cores, latency_s = floor, _reached_s(model, min(floor, widest), quantile)
     # Use cannot exceed the ceiling; a model that says so rests on wrong latencies.
     return Want(cores, min(model.use_at(latency_s, quantile), cores))
-
-
-# ---------------------------------------------------------------------- trial and revert
-
-
-def begun_trial(known: ServiceMemory, job: JobView, ceiling_cores: float | None) -> Trial | None:
-    """A trial of that ceiling, if the present one binds and the new one is clearly higher."""
-    model, actual = known.model, job.actual.cpu_cores
-    if model is None or actual is None or not (job.usage.throttled_ratio or 0.0) > THROTTLED_RATIO:
-        return None
-    if ceiling_cores is not None and ceiling_cores <= CLEARLY * actual:
-        return None
-    before_s, expected_s = model.mean_s(actual), model.mean_s(ceiling_cores)
-    if before_s is None or expected_s is None or expected_s * CLEARLY >= before_s:
-        return None
-    return Trial(actual, before_s, expected_s, model.loads)
-
-
-def _tried(
-    trial: Trial,
-    model: LatencyModel,
-    sample: ServiceSample,
-    useless_until_s: float,
-    now_s: float,
-    rule: AdaptiveParameters,
-) -> tuple[Trial | None, LatencyModel, float]:
-    """The trial after these requests (None: it is over), the model, and `useless_until_s`.
-
-    It fails if the mean latency fell by less than half of the expected logarithm, over enough
-    requests to tell that from noise.
-    """
-    if model.loads != trial.loads or not rule.reverts:
-        return None, model, useless_until_s
-    requests = trial.requests + sample.sketch.count
-    sum_s = trial.sum_s + sample.sketch.sum_s / model.claim_ratio
-    expected = math.log(trial.before_s / trial.expected_s)
-    needed = (SIGMAS * model.cv / expected) ** 2
-    if requests < max(needed, FEW_REQUESTS):
-        return replace(trial, requests=requests, sum_s=sum_s), model, useless_until_s
-    if sum_s <= 0.0 or math.log(trial.before_s * requests / sum_s) >= MOSTLY * expected:
-        return None, model, useless_until_s
-    # It does not wait for CPU: its parallelism is at most what it had before the trial.
-    fixed_s = sum_s / requests - model.law_core_s / trial.from_cores
-    model = replace(model, widest_cores=trial.from_cores, fixed_s=fixed_s)
-    return None, model, now_s + rule.retry_s

@@ -23,11 +23,11 @@ _HAS_LIMITS = frozenset({ContainerState.RUNNING, ContainerState.PAUSED})
 class Allotments:
     """The allotments of own containers; only for the loop's thread."""
 
-    def __init__(self, state_dir: Path) -> None:
+    def __init__(self, state_dir: Path, *, read_only: bool = False) -> None:
         self._state_dir = state_dir
         self._reported: dict[str, float | None] = {}
         """The ceiling certainly in the file, by container."""
-        for folder in (state_dir / IN_FOLDER).glob("*/"):
+        for folder in () if read_only else (state_dir / IN_FOLDER).glob("*/"):
             clear_unfinished(folder)
 
     def follow(self, facts: Iterable[ContainerFact]) -> tuple[Alarm, ...]:

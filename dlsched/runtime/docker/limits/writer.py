@@ -163,7 +163,8 @@ class LimitWriter:
     def update_allotment(self, own: Own, limits: Limits) -> None:
         """Write a job's limits to its allotment. Raises OSError, ValueError."""
         paces = paced(limits.gpu_share, own.mps_threads_percent)
-        self._allot(own.job, cpu_cores=limits.cpu_cores, gpu_share=paces)
+        folder = job_dir(self._state_dir, own.job)
+        change_allotment(folder, cpu_cores=limits.cpu_cores, gpu_share=paces)
 
     def lift(self, container: str, limits: Limits | None) -> None:
         """Set limits of an own container that is about to end (None: keep them), outside the idle
@@ -188,8 +189,7 @@ class LimitWriter:
             except EngineRefused as error:
                 if error.status != 404:
                     failure = error.reason
-                elif (failure := self._is_elsewhere(original.container_id)) is None:
-                    self._forget(original.container_id)
+                elif (failure := self._forget_unless_elsewhere(original.container_id)) is None:
                     now = "gone"
             except (DlschedError, OSError, ValueError) as error:
                 failure = one_line(error)
@@ -221,9 +221,8 @@ class LimitWriter:
         except EngineRefused as error:
             if error.status != 404:
                 raise
-            if (why := self._is_elsewhere(container)) is not None:
+            if (why := self._forget_unless_elsewhere(container)) is not None:
                 raise NotGivenBack(why) from error
-            self._forget(container)
             return True
         return False
 
@@ -258,10 +257,10 @@ class LimitWriter:
                 f"left as it is: its original limits cannot be recorded: {why}"
             ) from error
 
-    def _is_elsewhere(self, container: str) -> str | None:
-        return elsewhere(container, self._originals, self._facts)
-
-    def _forget(self, container: str) -> None:
+    def _forget_unless_elsewhere(self, container: str) -> str | None:
+        """Drop all that is known of a container unknown to the engine; returns why not."""
+        if (why := elsewhere(container, self._originals, self._facts)) is not None:
+            return why
         with suppress(OSError):
             self._originals.lift(container)
             self._originals.broken(container).unlink(missing_ok=True)
@@ -269,6 +268,7 @@ class LimitWriter:
         self._files.pop(container, None)
         self._past.forget(container)
         self.canary.forget(container)
+        return None
 
     def _ceiling(self, found: ContainerLimits, cores: float | None) -> Body:
         engine = found.engine
@@ -336,9 +336,6 @@ class LimitWriter:
             if found.files.hold(found.pid):  # else it has ended
                 self.idle_problem = f"idle class: {error.strerror}: cpu.idle"
 
-    def _allot(self, job: str, **values: float | None) -> None:
-        change_allotment(job_dir(self._state_dir, job), **values)
-
     def _give_back(self, original: Original) -> str:
         """Returns what it has now. Raises NotGivenBack, or what engine and files raise."""
         container = original.container_id
@@ -357,7 +354,8 @@ class LimitWriter:
             # Otherwise a job that sizes its threads by its allotment would keep too few of them.
             # Before the record: once that says given back, this is not repeated.
             with suppress(OSError, ValueError):
-                self._allot(original.job, cpu_cores=original.ceiling_cores, gpu_share=None)
+                folder = job_dir(self._state_dir, original.job)
+                change_allotment(folder, cpu_cores=original.ceiling_cores, gpu_share=None)
         with suppress(OSError):  # then the next agent gives it back once more
             self._originals.secure(replace(original, given_back=True))
         return describe(now.engine, now.limits)

@@ -1,19 +1,8 @@
 """State machine that moves a job to other GPUs: checkpoint, stop, recreate, roll back on failure.
 
 It also resumes what an earlier agent began. Each cycle takes the next step, and engine calls run
-in the background, so no cycle waits. It must not decide which job moves, or where to.
-
-    step       waits for                                   then
-    ---------  ------------------------------------------  ------------------------------------
-    asked      the job's acknowledgement                   ending; given up where none comes, but
-                                                           for one that lost a GPU and saved before
-    ending     the end of the old container                making
-    making     the creation and the start of the new one   watched; undoing where it fails
-    watched    the new one's first report                  clearing; undoing where none comes
-    clearing   the removal of the old container            over
-    undoing    the end and the removal of the new one      returning
-    returning  the old one's start under its own name      over: rolled back
-    found      one cycle, in which it can be removed       the step that fits the containers
+in the background, so no cycle waits; `steps.Step` lists the steps. It must not decide which job
+moves, or where to.
 """
 
 from __future__ import annotations
@@ -173,8 +162,7 @@ class Moves:
         move = self._moves.get(job)
         if move is None:
             return None
-        text = f"moving {describe(move, now_s, self._gpu_names)}"
-        return Operation(OperationKind.MOVING, text)
+        return Operation(OperationKind.MOVING, f"moving {describe(move, now_s, self._gpu_names)}")
 
     def kept(self, job: str, gpus: tuple[str, ...]) -> tuple[str, ...]:
         """The GPUs that the job needs beside `gpus`: its target's, and those it may return to."""
@@ -369,10 +357,8 @@ class Moves:
         self._do(move, partial(self._acts.bring_back, move.old, move.before))
 
     def _clear(self, move: JobMove) -> None:
-        old = move.old.container_id
-        self._do(
-            move, partial(self._acts.kill if move.old.state in RUNS else self._acts.remove, old)
-        )
+        act = self._acts.kill if move.old.state in RUNS else self._acts.remove
+        self._do(move, partial(act, move.old.container_id))
 
     def _enter(
         self, move: JobMove, step: Step, now_s: float, failure: Reason | None = None

@@ -44,7 +44,20 @@ AGENT_ENDS = Reason("the agent ends", agent_ended=True)
 
 
 class Step(StrEnum):
-    """What a move is waiting for."""
+    """What a move is waiting for.
+
+    step       waits for                                   then
+    ---------  ------------------------------------------  ------------------------------------
+    asked      the job's acknowledgement                   ending; given up where none comes, but
+                                                           for one that lost a GPU and saved before
+    ending     the end of the old container                making
+    making     the creation and the start of the new one   watched; undoing where it fails
+    watched    the new one's first report                  clearing; undoing where none comes
+    clearing   the removal of the old container            over
+    undoing    the end and the removal of the new one      returning
+    returning  the old one's start under its own name      over: rolled back
+    found      one cycle, in which it can be removed       the step that fits the containers
+    """
 
     FOUND = "found"
     ASKED = "asked"

@@ -148,11 +148,15 @@ def test_a_floor_above_the_limit_that_it_came_with_is_refused() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["Web", "x", "a" * 64, "_web", "", "web\x1b[2J"])
+@pytest.mark.parametrize("name", ["x", "a" * 64, "_web", "", "web\x1b[2J"])
 def test_a_name_that_no_job_can_have_is_refused(name: str) -> None:
     with pytest.raises(NotAdoptable, match="is none that a job can have") as refusal:
         adopted({}, name=name)
     assert str(refusal.value).isprintable()
+
+
+def test_capitals_of_a_name_become_small_letters() -> None:
+    assert adopted({}, name="Web_2").name == "web_2"
 
 
 def test_a_million_labels_are_one_line() -> None:

@@ -18,7 +18,7 @@ from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.docker.listing import EVERY_S, Listings
 from dlsched.runtime.progress.sources import MetricsFile
 from dlsched.simulation.clock import VirtualClock
-from tests.doubles import texts
+from tests.doubles import NONE_ADOPTED, texts
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec
 from tests.runtime.docker.test_listing import FakeEngine, listings_of, refreshed, seen
 
@@ -147,6 +147,7 @@ def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
         frozenset(),
         Patience(20.0),
         clock.now_s,
+        NONE_ADOPTED,
         came_with=lambda one: 10 * (one.limit_cores or 0.0),
     )
     assert seen(listings) == {"web"}
@@ -216,17 +217,17 @@ def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_ha
     engine: FakeEngine, clock: VirtualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     stranger(engine, "web", {**ENABLE, "dlsched.cpus.max": "lots\x1b[2J"})
-    stranger(engine, "Loud", ENABLE)
+    stranger(engine, "_loud", ENABLE)
     listings = listings_of(engine, clock)
     for _ in range(2):
         assert seen(listings) == set()
         assert listings.last is not None
         loud, web = sorted(texts(listings.last.left_alone))
-        assert loud.startswith("container Loud (Loud) is left alone: its name 'Loud' is none that")
+        assert loud.startswith("container _loud (_loud) is left alone: its name '_loud' is none that")
         why = r"label dlsched.cpus.max: 'lots\x1b[2J' is not a number"
         assert web == f"container web (web) is left alone: {why}"
         clock.advance(EVERY_S)
-    assert sorted(engine.inspected) == ["Loud", "web"]
+    assert sorted(engine.inspected) == ["_loud", "web"]
     engine.labels["web"] = ENABLE
     listings.want("web")
     assert seen(listings) == {"web"}
