@@ -64,7 +64,7 @@ class Controller:
         actions = self._plan(state, answer, approved, self._options)
         outcomes = self._execute(actions, state, answer)
         hooks = self._records.keep(state)
-        self._ledger.applied(outcomes, self._clock.now_s())
+        self._ledger.applied(outcomes, answer, self._clock.now_s())
         self._advance(now_s)
         shadow = self._ask_shadow(state)  # last, so that it delays no limit of this cycle
         return self._publish(state, answer, approved, outcomes, hooks, shadow)
@@ -133,7 +133,6 @@ class Controller:
             hooks=hooks,
             outlooks=answer.forecasts,
         )
-        self._ledger.outlooks = report.outlooks
         self._log.report(report)
         self.last_report = report
         self._ports.publish(report)

@@ -32,6 +32,7 @@ from dlsched.control.ledger.tiers import TierTracker
 from dlsched.estimate.finish import finish_forecast
 from dlsched.estimate.gpu_use import gpu_uses
 from dlsched.model.actions import Outcome, Remove, Resize, Start
+from dlsched.model.decision import Answer
 from dlsched.model.facts import Begun, ContainerFact, Observation
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import JobSpec, Limits
@@ -59,7 +60,8 @@ class Ledger:
         self._arrived = 0
         self._wakes: list[str] = []
         self._host: tuple[float, float] | None = None
-        self.outlooks: Mapping[str, tuple[Forecast, ...]] = {}  # of the last report, for the queue
+        self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}
+        """Of the last cycle's answer, for the queue."""
 
     def update(self, observed: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
         """Take in one observation, the desired state and the records of ended jobs."""
@@ -153,8 +155,9 @@ class Ledger:
             if name in self._records:
                 self._records[name].desired = wanted
 
-    def applied(self, outcomes: Sequence[Outcome], now_s: float) -> None:
-        """Record outcomes. A changed limit starts a new measuring window."""
+    def applied(self, outcomes: Sequence[Outcome], answer: Answer, now_s: float) -> None:
+        """Record the outcomes of an answer. A changed limit starts a new measuring window."""
+        self._forecasts = answer.forecasts
         for outcome in outcomes:
             self._assignments.applied(outcome, now_s)
             record = self._records.get(outcome.action.job)
@@ -325,11 +328,11 @@ class Ledger:
         return {} if wanted is None else {wanted.job: (wanted.gpus, wanted.why)}
 
     def _finish(self, job: str, now_s: float) -> Forecast:
-        """Forecast of when a job may end, from its last view and the last report."""
+        """Forecast of when a job may end, from its last view and the last answer."""
         view = self._records[job].view
         if view is None:
             return Forecast(ForecastKind.UNKNOWN, "finish", why=f"{job} reports nothing yet")
-        return finish_forecast(view, now_s, self.outlooks.get(job, ()))
+        return finish_forecast(view, now_s, self._forecasts.get(job, ()))
 
     def _known(self, name: str) -> str | None:
         """ID of the job's container so far."""

@@ -12,6 +12,7 @@ from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Move, Outcome, Start
+from dlsched.model.decision import Answer
 from dlsched.model.facts import (
     Begun,
     ContainerFact,
@@ -70,7 +71,7 @@ class Cycles:
         self.facts[spec.name] = on(spec, *gpus, **more)
 
     def applied(self, action: Start | Move, status: str) -> None:
-        self.ledger.applied([Outcome(action, status)], self.now_s)  # type: ignore[arg-type]
+        self.ledger.applied([Outcome(action, status)], Answer(), self.now_s)  # type: ignore[arg-type]
 
 
 def views(state: State):
@@ -124,9 +125,8 @@ def test_who_waits_is_told_what_the_policy_expects_of_the_holder():
     cycles = Cycles(gpu_spec("b"), gpus=TWO[:1])
     cycles.runs(learns, "GPU-0")
     assert views(cycles.update())["b"].reason.endswith("when is not known: a reports nothing yet")
-    cycles.ledger.outlooks = {
-        "a": (Forecast(ForecastKind.EXPECTED, "finish", 900.0, 602.0, 1500.0),)
-    }
+    expected = Forecast(ForecastKind.EXPECTED, "finish", 900.0, 602.0, 1500.0)
+    cycles.ledger.applied((), Answer(forecasts={"a": (expected,)}), cycles.now_s)
     assert views(cycles.update())["b"].reason.endswith(
         "; not before about 10 min: a is expected to reach accuracy 0.97"
     )

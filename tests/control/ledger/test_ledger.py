@@ -12,6 +12,7 @@ from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.decision import Answer
 from dlsched.model.facts import (
     ContainerFact,
     ContainerState,
@@ -45,7 +46,7 @@ def line(received_s: float, *latencies_s: float, **more: object) -> Report:
 
 def resized(ledger: Ledger, now_s: float, cores: float) -> None:
     action = Resize("a", "id-a", Limits(), Limits(cores), 1024, "")
-    ledger.applied([Outcome(action, "done")], now_s)
+    ledger.applied([Outcome(action, "done")], Answer(), now_s)
 
 
 def test_a_change_empties_the_window_but_not_the_recent_view():
