@@ -108,6 +108,9 @@ class FakeRuntime:
         self.held: str | None = None
         self.advanced_s: list[float] = []
 
+    def resume(self, now_s: float) -> None:
+        pass
+
     def observe(self, now_s: float) -> Observation:
         facts = tuple(self.containers.values())
         self.containers = {job: replace(fact, reports=()) for job, fact in self.containers.items()}

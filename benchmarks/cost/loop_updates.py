@@ -88,6 +88,7 @@ def measure(session: Session, rounds: int = 7) -> list[dict[str, object]]:
 def _running(runtime: DockerRuntime) -> Sequence[ContainerFact]:
     clock = SystemClock()
     for _ in range(200):
+        runtime.resume(clock.now_s())
         seen = runtime.observe(clock.now_s())
         facts = [fact for fact in seen.containers if fact.state is ContainerState.RUNNING]
         if seen.engine_ok and facts:

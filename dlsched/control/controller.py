@@ -57,6 +57,7 @@ class Controller:
         self._phases.begin()
         now_s = self._clock.now_s()
         desired = self._scan(now_s)
+        self._runtime.resume(now_s)
         facts = self._observe(now_s)
         state = self._update(facts, desired, self._records.ended())
         answer = self._ask(state.snapshot)

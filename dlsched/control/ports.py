@@ -25,6 +25,11 @@ class Runtime(Protocol):
         """Why no change may be made now; None: changes are allowed."""
         ...
 
+    def resume(self, now_s: float) -> None:
+        """List the engine's containers, and take up what an earlier agent began with them. The next
+        observation shows both."""
+        ...
+
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s`. Reads only and never raises: an unreadable value is None."""
         ...

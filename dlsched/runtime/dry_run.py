@@ -19,7 +19,6 @@ class DryRun:
 
     def __init__(self, runtime: DockerRuntime) -> None:
         self._runtime = runtime
-        runtime.resumes_moves = False  # it would never go on with them
         self.observe = runtime.observe
         self.logs = runtime.logs
         self.alarms = runtime.alarms
@@ -28,6 +27,14 @@ class DryRun:
     def close(self) -> None:
         """Release all resources."""
         self._runtime.close(keep_group=True)
+
+    def refresh(self) -> None:
+        """List the engine's containers."""
+        self._runtime.refresh()
+
+    def resume(self, _now_s: float) -> None:
+        """List them alone: a move that an earlier agent began would never go on."""
+        self.refresh()
 
     def advance(self, now_s: float) -> None:
         """Nothing was begun."""

@@ -351,7 +351,7 @@ def test_a_target_out_of_reach_is_told_once_and_so_is_its_way_back(
     world = World(Scripted(said(ForecastKind.IMPOSSIBLE)), "a")
     report = world.cycle(90)
     assert report.outlooks["a"][0].kind is ForecastKind.IMPOSSIBLE
-    assert world.controller._ledger.outlooks == report.outlooks
+    assert world.controller._ledger._forecasts == report.outlooks
     world.policy.answers = [said(ForecastKind.MET)]
     world.cycle(90)
     told = [(one.levelname, one.getMessage()) for one in caplog.records]

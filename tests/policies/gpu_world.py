@@ -134,6 +134,9 @@ class GpuWorld:
 
     held: str | None = None
 
+    def resume(self, now_s: float) -> None:
+        pass
+
     def advance(self, now_s: float) -> None:
         pass
 

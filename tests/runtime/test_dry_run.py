@@ -9,7 +9,7 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.dry_run import DryRun
 
-READS = {"observe", "logs", "alarms", "check_engine", "close"}
+READS = {"refresh", "observe", "logs", "alarms", "check_engine", "close"}
 RESIZE = Resize("a", "id-a", Limits(1.0), Limits(0.5), 1024, "late")
 
 
@@ -36,7 +36,12 @@ def test_what_would_write_does_nothing_and_says_so() -> None:
     dry.report_deliverable("a", True)
     assert dry.held == "dry run"
     assert inner.calls == []
-    assert inner.resumes_moves is False, "a move that it shows would never go on"
+
+
+def test_it_lists_containers_and_resumes_no_move() -> None:
+    inner: Any = Recorder()
+    DryRun(inner).resume(1.0)
+    assert inner.calls == ["refresh"], "a move that it shows would never go on"
 
 
 def test_what_reads_passes_through() -> None:

@@ -174,7 +174,8 @@ class DockerRuntime:
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
-        self._held: str | None = None
+        self.held: str | None = None
+        """Why nothing may be changed; None: changes are made."""
         self._facts: tuple[ContainerFact, ...] = ()
         """As observed last."""
         self._changed: set[str] = set()
@@ -183,23 +184,26 @@ class DockerRuntime:
         """The last listing that nothing was left over of."""
         self._driver: str | None = None
         self._weight = GroupWeight(self._group, options.group_weight)
-        self.resumes_moves = True  # `observe` also shows the moves that an earlier agent began
         self._events.start()
         begin(self._cgroup_driver, "cgroup-driver")  # the grain of ceilings hangs on it
 
-    def observe(self, now_s: float) -> Observation:
-        """All facts at `now_s`; reads only.
-
-        Waits at most `call_wait_s` for the engine, and only where something happened.
-        """
-        node = self._node.read(now_s, self._driver)
+    def refresh(self) -> None:
+        """List the engine's containers; waits at most `call_wait_s`, where something happened."""
         self._listings.refresh()
+
+    def resume(self, now_s: float) -> None:
+        """The same, and note the moves that an earlier agent began."""
+        self.refresh()
+        if self._listings.last is not None:
+            self._moves.find(self._listings.last, now_s)
+
+    def observe(self, now_s: float) -> Observation:
+        """All facts at `now_s` about the containers listed; reads only."""
+        node = self._node.read(now_s, self._driver)
         listing, problem = self._listings.last, self._listings.problem
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
                 self._resizes.examine(described)
-        if listing is not None and self.resumes_moves:
-            self._moves.find(listing, now_s)
         idle, watches = self._operations.idle, self._watches.all()
         self._facts = tuple([self._fact(watch, now_s, idle=idle) for watch in watches])
         self._changed.clear()
@@ -312,14 +316,9 @@ class DockerRuntime:
         if not self._resizes.held:
             self._resizes.keep_true(ceilings, self._watches.own())
 
-    @property
-    def held(self) -> str | None:
-        """Why nothing may be changed; None: changes are made."""
-        return self._held
-
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
-        self._held, self._resizes.held = why, why is not None
+        self.held, self._resizes.held = why, why is not None
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What is wrong with limits, with giving them back, with moves, and with GPUs."""
@@ -386,6 +385,7 @@ class DockerRuntime:
         self._moves.winding_up = True
         while self._moves.unsettled and self._clock.now_s() < until_s:
             now_s = self._clock.now_s()
+            self.resume(now_s)
             self.observe(now_s)
             self.advance(now_s)
             self._clock.sleep_until(self._clock.now_s() + WIND_UP_POLL_S)

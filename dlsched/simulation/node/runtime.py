@@ -66,6 +66,9 @@ class SimulatedRuntime:
             self.loads[job.name] = _loaded(job, seed)
             self._plan(job)
 
+    def resume(self, now_s: float) -> None:
+        """No agent was there before."""
+
     def observe(self, now_s: float) -> Observation:
         """Advance the world exactly to `now_s`, and return what an agent would observe."""
         self.world.advance(now_s)

@@ -58,6 +58,7 @@ class Rig:
     def observe(self, later_s: float = 0.0) -> Observation:
         """A cycle, so much later than it is, in which nothing new is to be done."""
         now_s = self.clock.now_s() + later_s
+        self.runtime.resume(now_s)
         seen = self.runtime.observe(now_s)
         self.runtime.advance(now_s)
         return seen

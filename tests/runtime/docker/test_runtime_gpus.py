@@ -43,6 +43,7 @@ class Loop:
         until_s = time.monotonic() + 20
         while True:
             self._now_s += 1.0
+            self._runtime.resume(self._now_s)
             seen = self._runtime.observe(self._now_s)
             if good(seen):
                 assert seen.node is not None

@@ -106,7 +106,9 @@ def test_to_observe_sets_nothing_back_and_to_advance_does(rig: Rig) -> None:
     dry = DryRun(rig.runtime)
     while fact(dry.observe(rig.clock.now_s()), "dry") is None:
         time.sleep(0.02)
+        dry.resume(rig.clock.now_s())
     for later_s in (0.0, 2 * AFTER_S):
+        dry.resume(rig.clock.now_s() + later_s)
         dry.observe(rig.clock.now_s() + later_s)
         dry.advance(rig.clock.now_s() + later_s)
     assert rig.runtime._resizes._calls == {}
