@@ -223,7 +223,7 @@ def test_wrong_labels_are_told_in_every_listing_and_read_once_until_something_ha
         assert seen(listings) == set()
         assert listings.last is not None
         loud, web = sorted(texts(listings.last.left_alone))
-        assert loud.startswith("container _loud (_loud) is left alone: its name '_loud' is none that")
+        assert loud.startswith("container _loud (_loud) is left alone: its name '_loud' is none")
         why = r"label dlsched.cpus.max: 'lots\x1b[2J' is not a number"
         assert web == f"container web (web) is left alone: {why}"
         clock.advance(EVERY_S)
