@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.torture.world import Adopted, Ended, Runs, Wished, World
+from dlsched.api.client import Refused
+from tests.torture.world import Adopted, Ended, LeftAlone, Runs, Wished, World
 
 WAIT = "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"
 
@@ -101,6 +103,22 @@ def _web_and(*others: str) -> Callable[[World], bool]:
 
 def _web(world: World) -> bool:
     return world.adopt("web", NanoCpus=900_000_000, CpuShares=512)
+
+
+def _stranger(world: World) -> bool:
+    """A container without labels that ask, which no adoption names any more."""
+    with suppress(Refused):
+        world.agent.client.drop(world.full("web"))
+    world.unadopt()
+    return world.adopt("web", asks=False) and wish(world, alpha=job("alpha"))
+
+
+def _adopt_by_command(world: World) -> bool:
+    return world.agent.ask(lambda client: client.adopt(world.full("web"), {"dlsched.weight": "1"}))
+
+
+def _drop_by_command(world: World) -> bool:
+    return world.agent.ask(lambda client: client.drop(world.full("web")))
 
 
 def _alone(world: World) -> bool:
@@ -194,6 +212,20 @@ def acts() -> Sequence[Act]:
             set_up=_alone,
             play=_web,
             after=beside,
+        ),
+        Act(
+            "running container adopted by command",
+            before={"alpha": Runs(0.7), "web": LeftAlone()},
+            set_up=_stranger,
+            play=_adopt_by_command,
+            after=beside,
+        ),
+        Act(
+            "adopted container dropped by command",
+            before=beside,
+            set_up=lambda world: _stranger(world) and _adopt_by_command(world),
+            play=_drop_by_command,
+            after={"alpha": Runs(0.7), "web": LeftAlone()},
         ),
         Act(
             "agent starts, a container is gone",

@@ -122,6 +122,11 @@ class Agent:
         except (DaemonUnavailable, Refused):
             return None
 
+    @property
+    def client(self) -> Any:
+        """The agent's client, for requests that need not be answered."""
+        return self._client
+
     def ask(self, request: Callable[[Any], object]) -> bool:
         """Ask the agent for something; whether it has answered: it may die over it.
 

@@ -46,6 +46,11 @@ class Adopted:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """A container that somebody else started runs with its own limits, and is no job."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """A job that is wished for and does not run: what the agent says of it."""
 
@@ -56,7 +61,7 @@ class Ended:
     """How often it may have been started since the act began."""
 
 
-Wished = Mapping[str, Runs | Adopted | Ended]
+Wished = Mapping[str, Runs | Adopted | LeftAlone | Ended]
 """What there should be, by job; whatever is not named should not be there."""
 
 
@@ -80,15 +85,17 @@ class World:
 
     # ------------------------------------------------------------------ other people's containers
 
-    def adopt(self, name: str, **host: Any) -> bool:
-        """Somebody starts a container that asks to be managed, unless it is there; True."""
+    def adopt(self, name: str, *, asks: bool = True, **host: Any) -> bool:
+        """Somebody starts a container, unless it is there; `asks`: its labels ask for adoption.
+        Returns True."""
         if name in self.foreign:
             return True
-        labels = {"dlsched.enable": "true", "dlsched.instance": self.session.instance}
+        enable = "true" if asks else "false"
+        labels = {"dlsched.enable": enable, "dlsched.instance": self.session.instance}
         made = self._api.create_container(
             BASE,
             ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"],
-            name=self._full(name),
+            name=self.full(name),
             labels=labels,
             host_config={**self._api.create_host_config(network_mode="none"), **host},
         )
@@ -102,7 +109,7 @@ class World:
         for name in [name for name in self.foreign if name not in keep]:
             self._api.remove_container(self.foreign.pop(name).container, force=True)
 
-    def _full(self, name: str) -> str:
+    def full(self, name: str) -> str:
         return f"{self.session.instance}-{name}"
 
     def _short(self, name: str) -> str:
@@ -188,12 +195,15 @@ class World:
         return by_job
 
     def _not_running(
-        self, job: str, wish: Runs | Adopted, body: dict[str, Any] | None
+        self, job: str, wish: Runs | Adopted | LeftAlone, body: dict[str, Any] | None
     ) -> list[str]:
         if body is None:
             return [f"{job}: no container"]
         if not body["State"]["Running"]:
             return [f"{job}: container is {body['State']['Status']}"]
+        if isinstance(wish, LeftAlone):
+            has, had = kernel_files(body["State"]["Pid"]), self.foreign[job].files
+            return [] if has == had else [f"{job}: has {has}, had {had}"]
         wrong = []
         cores = kernel_cores(body["State"]["Pid"])
         if not near(cores, wish.cores):
@@ -231,6 +241,7 @@ class World:
         states = {
             job: wish.state if isinstance(wish, Ended) else "running"
             for job, wish in wished.items()
+            if not isinstance(wish, LeftAlone)
         }
         wrong = [
             f"{job}: told as {rows.get(job)} ({why.get(job)}), not {states.get(job)}"

@@ -111,9 +111,10 @@ class AdoptionCommands:
         adopted = self._adopted(name)
         if adopted is None:
             described, own = self._inspect(name)
-            if own.get(ENABLE) != "true" and self._adoptions.by_id(described.container_id) is None:
-                raise AdoptionRefused(f"{described.name}: not adopted, so nothing is dropped")
             container, job = described.container_id, job_name(described.name)
+            # A request whose answer was lost may be repeated.
+            if own.get(ENABLE) != "true" and not self._adoptions.is_dropped(container):
+                raise AdoptionRefused(f"{described.name}: not adopted, so nothing is dropped")
         else:
             container, job = adopted
         self._adoptions.drop(container, job)
