@@ -253,6 +253,7 @@ class DockerRuntime:
         if isinstance(action, Remove):
             if watch is not None and watch.described.adopted is not None:
                 return Outcome(action, "failed", "adopted: it is not ours to end", retryable=False)
+            self._changed.add(action.container_id)
             return self._remove(action, None if watch is None else watch.described, now_s)
         if watch is None:
             return Outcome(action, "failed", _NOT_THERE)

@@ -13,6 +13,7 @@ import pytest
 from dlsched.model.actions import Start
 from dlsched.model.facts import ContainerState, OperationKind
 from dlsched.model.spec import Bounds, Limits, Restart
+from dlsched.runtime.allotment import job_dir, read_allotment
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.doctor.engine import EngineUnworkable, examine
 from dlsched.runtime.docker.end.release import release_all
@@ -86,6 +87,27 @@ def test_a_stop_with_long_grace_blocks_nothing(rig: Rig) -> None:
     rig.observe()
     assert time.monotonic() - began_s < 10
     assert rig.answered(found, 0.2).detail.startswith("operation under way: stopping")
+
+
+def test_a_job_that_ends_is_told_its_last_limits_and_not_those_it_had(rig: Rig) -> None:
+    deaf = "import signal,time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True)\n"
+    spec = job_spec("told", ("python", "-c", deaf + "while True: time.sleep(1)"))
+    found = rig.start(spec, cores=0.5)
+    rig.until(lambda _: b"deaf" in rig.client.logs(found.container_id))
+    rig.reopen()  # an agent that has not looked at the allotment yet
+    now_s = rig.clock.now_s()
+    while fact(rig.runtime.observe(now_s), "told") is None:
+        time.sleep(0.02)
+        rig.runtime.resume(now_s := rig.clock.now_s())
+    # One cycle: what it does to the container is done before the allotments are looked after.
+    assert rig.remove(found, grace_s=60, lift=Limits(1.5)).status == "begun"
+    inside = job_dir(rig.options.state_dir, "told")
+    deadline_s = time.monotonic() + 20
+    while read_allotment(inside).cpu_cores != 1.5:
+        assert time.monotonic() < deadline_s, read_allotment(inside)
+        time.sleep(0.02)
+    rig.runtime.advance(now_s)
+    assert read_allotment(inside).cpu_cores == 1.5
 
 
 def test_a_container_past_its_grace_is_killed_and_removed(rig: Rig) -> None:

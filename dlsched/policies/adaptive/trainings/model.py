@@ -59,6 +59,15 @@ class TrainingMemory:
     late: bool = False
     """Whether it goes first for its deadline."""
 
+    @property
+    def metric(self) -> str:
+        return self.target[0]
+
+    @property
+    def tier_values(self) -> tuple[float, float]:
+        """The metric's values at which the job delivers and finishes."""
+        return self.target[1:]
+
 
 def followed(
     job: JobView, was: TrainingMemory | None, now_s: float, pressed: bool = False
@@ -83,15 +92,16 @@ def heeded_steps(known: TrainingMemory, rule: AdaptiveParameters) -> float | Non
 def fitted(job: JobView, known: TrainingMemory, rule: AdaptiveParameters) -> TrainingMemory:
     """The memory with its learning curve fitted to all evaluations so far."""
     reported = heeded_steps(known, rule)
+    deliver, finish = known.tier_values
     end = reported if reported is not None else math.inf
     found = learnt(
         known.points,
-        known.target[1:],
+        known.tier_values,
         end if math.isfinite(end) else _HORIZON * max(known.step, 1.0),
         reported_steps=reported,
         after_steps=(
-            0.0 if job.tiers.delivered is not None else _last_short(job, known, known.target[1]),
-            0.0 if job.tiers.finished is not None else _last_short(job, known, known.target[2]),
+            0.0 if job.tiers.delivered is not None else _last_short(job, known, deliver),
+            0.0 if job.tiers.finished is not None else _last_short(job, known, finish),
         ),
         averaged=rule.averages_curves,
     )
@@ -116,7 +126,7 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
     read_s = -math.inf if was.read_s is None else was.read_s
     if not samples or samples[-1].received_s <= read_s:
         return was
-    metric, points = was.target[0], list(was.points)
+    points = list(was.points)
     step, reported, new_attempt, evaluated = was.step, was.told_steps, False, False
     last = None
     for sample in samples:
@@ -131,7 +141,7 @@ def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:
             points = [point for point in points if point[0] < sample.step]
             new_attempt = True
         step, last = float(sample.step), sample
-        for value in evaluations(sample, metric):
+        for value in evaluations(sample, was.metric):
             points.append((step, float(f"{value:.{_DIGITS}g}"), 1))
             evaluated = True
     known = replace(

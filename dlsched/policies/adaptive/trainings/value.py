@@ -179,7 +179,7 @@ def _newcomers(
         like_others_core_s = _left_core_s(job.attained_core_s, typical_core_s)
         index = rule.deliver_weight / like_others_core_s
         work = resource.work(like_others_core_s)
-        why += f", {work} to {known.target[1]:g} if it is like the others"
+        why += f", {work} to {known.tier_values[0]:g} if it is like the others"
     late = _late(job, known)
     return MarginalValue(
         job.spec.weight * index, left_core_s, job.attained_core_s, False, late, why
@@ -237,7 +237,7 @@ def _ranked(
         fitted_value += weights[tier] * sure * tiers.chances[tier]
         # Value over work by the fit alone, and with the doubt about its shape included.
         index = max(index, fitted_value / left_core_s, value / most_core_s)
-        parts.append(f"{resource.work(left_core_s)} to {known.target[1 + tier]:g}")
+        parts.append(f"{resource.work(left_core_s)} to {known.tier_values[tier]:g}")
     end_core_s = max(step_core_s * (end - known.step), least_core_s)
     index = max(index, (value + rule.end_weight) / end_core_s)
     parts.append(f"{end_core_s:.0f} to the end")

@@ -8,12 +8,18 @@ from pathlib import Path
 
 from dlsched.model.facts import GpuAccess
 from dlsched.runtime.cgroup.group_limits import GroupLimits, LimitFiles
-from dlsched.runtime.docker.engine import Engine
+from dlsched.runtime.docker.engine import Body, Engine
 from dlsched.runtime.docker.gpus.canary import Canary, GpuContainer
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.labels import Inspected, gpu_access_in, gpus_in
-from dlsched.runtime.docker.limits.dialect import engine_limits, past_the_engine
-from dlsched.runtime.originals import EngineLimits, Originals
+from dlsched.runtime.docker.limits.dialect import (
+    engine_limits,
+    files_to_have,
+    past_the_engine,
+    unlike,
+    wrong_at_next_start,
+)
+from dlsched.runtime.originals import EngineLimits, Original, Originals
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,3 +132,20 @@ def leave_idle_class(found: ContainerLimits) -> None:
     if found.limits.idle and found.files is not None:
         with suppress(OSError):  # then the engine refuses, and says so
             found.files.write_idle(False)
+
+
+def unrestored(original: Original, body: Body, now: ContainerLimits) -> list[str]:
+    """Where engine and kernel (if it runs) differ from the original, which `body` restores."""
+    wrong = unlike(body, now.engine)
+    if now.by_file:
+        wrong = wrong_at_next_start(original, now.engine)
+    if not now.alive:
+        return wrong
+    if not now.limits.files:
+        return [*wrong, "its control group cannot be read, to verify its limits"]
+    wanted, has = files_to_have(original, body, now.engine, now.limits), now.limits.files
+    return wrong + [
+        f"{name} is {has.get(name, 'unreadable')}, must be {text}"
+        for name, text in wanted.items()
+        if has.get(name) != text
+    ]

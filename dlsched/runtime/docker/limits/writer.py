@@ -38,12 +38,9 @@ from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.limits.dialect import (
     ceiling_update,
     describe,
-    files_to_have,
     is_applied,
     original_update,
     quota_after,
-    unlike,
-    wrong_at_next_start,
 )
 from dlsched.runtime.docker.limits.outcome import (
     GivenBack,
@@ -59,6 +56,7 @@ from dlsched.runtime.docker.limits.reading import (
     leave_idle_class,
     read_limits,
     refusal,
+    unrestored,
 )
 from dlsched.runtime.originals import Original, Originals
 
@@ -168,7 +166,7 @@ class LimitWriter:
 
     def lift(self, container: str, limits: Limits | None) -> None:
         """Set limits of an own container that is about to end (None: keep them), outside the idle
-        class. Raises as `set`."""
+        class, and tell its job. Raises as `set`, but not for the allotment."""
         with self._locks[container]:
             found = self._read(container)
             if limits is None:
@@ -178,6 +176,11 @@ class LimitWriter:
                 # Its GPUs are not risked while it saves itself: it does not serve as a canary.
                 found = replace(found, barred="it is about to end")
             self._change(found, self._ceiling(found, limits.cpu_cores))
+            kept = self._originals.of(container)
+            if kept is not None and not kept.adopted:
+                with suppress(OSError, ValueError):
+                    folder = job_dir(self._state_dir, kept.job)
+                    change_allotment(folder, cpu_cores=limits.cpu_cores)
 
     def give_back(self, original: Original) -> GivenBack:
         """Restore a container's original limits, and verify them in the kernel. Never raises."""
@@ -348,7 +351,7 @@ class LimitWriter:
                 raise
             self._change_back(original, again)  # it ended or was started meanwhile
         now = self._read(container)
-        if wrong := self._wrong(original, now):
+        if wrong := unrestored(original, self._body_back(original, now), now):
             raise NotGivenBack("; ".join(wrong))
         if not original.adopted:
             # Otherwise a job that sizes its threads by its allotment would keep too few of them.
@@ -381,20 +384,3 @@ class LimitWriter:
         if original.adopted:
             return original_update(original.told)
         return self._ceiling(found, original.ceiling_cores)
-
-    def _wrong(self, original: Original, now: ContainerLimits) -> list[str]:
-        """Where engine and kernel (if it runs) differ from the original."""
-        body = self._body_back(original, now)
-        wrong = unlike(body, now.engine)
-        if now.by_file:
-            wrong = wrong_at_next_start(original, now.engine)
-        if not now.alive:
-            return wrong
-        if not now.limits.files:
-            return [*wrong, "its control group cannot be read, to verify its limits"]
-        wanted, has = files_to_have(original, body, now.engine, now.limits), now.limits.files
-        return wrong + [
-            f"{name} is {has.get(name, 'unreadable')}, must be {text}"
-            for name, text in wanted.items()
-            if has.get(name) != text
-        ]

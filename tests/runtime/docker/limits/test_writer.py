@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import Limits
 from dlsched.runtime import originals as originals_module
-from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.allotment import IN_FOLDER, job_dir, read_allotment
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.limits.outcome import NotGivenBack, Own, Untouchable
@@ -224,6 +225,25 @@ def test_one_that_is_about_to_end_leaves_the_idle_class(bench: Bench) -> None:
     bench.set(0.5, 6, idle=True, own=OWN)
     bench.hands.lift(CONTAINER, Limits(None))
     assert (host.files()["cpu.idle"], host.words["CpuQuota"]) == ("0", -1)
+
+
+def test_one_that_is_about_to_end_is_told_what_it_may_use_until_then(bench: Bench) -> None:
+    bench.host.run()
+    bench.set(0.5, own=OWN)
+    allotment = job_dir(bench.root / "state", OWN.job)
+    bench.hands.lift(CONTAINER, Limits(1.5))
+    assert read_allotment(allotment).cpu_cores == 1.5
+    bench.hands.lift(CONTAINER, None)
+    assert read_allotment(allotment).cpu_cores == 1.5, "it keeps its limits"
+
+
+def test_one_that_is_about_to_end_ends_though_it_cannot_be_told(bench: Bench) -> None:
+    host = bench.host.run()
+    bench.set(0.5, own=OWN)
+    shutil.rmtree(bench.root / "state" / IN_FOLDER)
+    (bench.root / "state" / IN_FOLDER).write_text("no folder")
+    bench.hands.lift(CONTAINER, Limits(1.5))
+    assert host.words["CpuQuota"] == 150_000
 
 
 def test_one_that_ended_meanwhile_says_nothing_of_the_idle_class(
