@@ -19,6 +19,22 @@ def evaluations(sample: Sample, metric: str) -> Iterable[float]:
     return [value for name, value in sample.metrics if name == metric and abs(value) <= VALUE_MOST]
 
 
+def means_divergence(name: str, target: AccuracyTarget) -> bool:
+    """Whether `nan` or `inf` of that metric means that the training diverged: the target's own, or
+    a loss. Others, such as a rate of nothing, may be undefined in a healthy training."""
+    return name == target.metric or name.lower().endswith("loss")
+
+
+def still_diverged(
+    before: frozenset[str], sample: Sample, target: AccuracyTarget
+) -> frozenset[str]:
+    """The metrics that mean divergence after this sample. A finite value ends it."""
+    if not before and not sample.diverged:
+        return before
+    now = {name for name, _ in sample.diverged if means_divergence(name, target)}
+    return before - {name for name, _ in sample.metrics} | now
+
+
 def reaches(target: AccuracyTarget, tier: float, value: float) -> bool:
     """Whether the value has reached the tier; lower is better if `finish` is below `deliver`."""
     return value <= tier if target.finish < target.deliver else value >= tier

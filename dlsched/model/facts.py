@@ -37,6 +37,9 @@ class Sample:
     received_s: float
     step: int | None
     metrics: tuple[tuple[str, float], ...]
+    """Finite values by name."""
+    diverged: tuple[tuple[str, str], ...] = ()
+    """Metrics whose value is `nan`, `inf` or `-inf`, with that word."""
 
 
 @dataclass(frozen=True, slots=True)

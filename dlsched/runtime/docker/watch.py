@@ -289,12 +289,14 @@ def open_sources(
                 yield ScrapeReader(
                     described.address, port, http_path, name, metric, from_end=from_end
                 )
-            case LogPattern(pattern):
+            case LogPattern(pattern, step, when):
                 yield LogReader(
                     lambda from_start: follow(
                         container, _wall_s(described.started_at) if from_start else None
                     ),
                     pattern,
+                    step=step,
+                    when=when,
                     from_end=from_end,
                 )
 

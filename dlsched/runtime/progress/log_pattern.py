@@ -3,17 +3,18 @@
 Patterns run on RE2, whose time is linear in the line, and are bounded, so that neither a label nor
 a log can block the agent.
 
-Groups: `latency_s`, `latency_ms` or `latency_us` is one request's latency, `step` the training
-step, any other name a metric.
+Groups: `latency_s`, `latency_ms` or `latency_us` is one request's latency, `latency` one with its
+unit (`1m2s`), `step` the training step, any other name a metric.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol
 
 import re2
@@ -31,6 +32,8 @@ from dlsched.report.lines import (
     RESERVED,
 )
 from dlsched.runtime.progress.lines import Lines
+from dlsched.runtime.progress.numbers import duration_s, finite_doubles, number
+from dlsched.runtime.progress.samples import STEP, Samples, StepFrom, When
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
 
 _log = logging.getLogger(__name__)
@@ -43,10 +46,9 @@ FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 30.0
 
 _PROGRAM_BYTES = 256 * 1024
-_NUMBER_CHARACTERS = 32
 _SAID_CHARACTERS = 80
-_LATENCIES_S = {"latency_s": 1.0, "latency_ms": 1e-3, "latency_us": 1e-6}
-_STEP = "step"
+_DURATION = "latency"
+_LATENCIES_S = {"latency_s": 1.0, "latency_ms": 1e-3, "latency_us": 1e-6, _DURATION: 1.0}
 
 
 class LogStream(Protocol):
@@ -88,36 +90,75 @@ class Pattern:
             wanted = f"1 to {METRICS_PER_LINE} named groups such as (?P<latency_ms>[0-9.]+)"
             raise ValueError(f"{shown(text)}: {wanted} are wanted")
         for name in self._groups:
-            unfit = name in RESERVED and name not in (_STEP, "latency_s")
+            unfit = name in RESERVED and name not in (STEP, *_LATENCIES_S)
             # RE2 accepts letters of any script in names, and here each byte is a letter.
             unfit = unfit or not (name.isascii() and name.isidentifier())
             if unfit or len(name) > NAME_CHARACTERS:
                 raise ValueError(f"{shown(text)}: group {shown(name)}: not a name of a metric")
 
+    @property
+    def metrics(self) -> frozenset[str]:
+        """The groups that are neither a latency nor the step."""
+        return frozenset(self._groups) - _LATENCIES_S.keys() - {STEP}
+
+    @property
+    def has_step(self) -> bool:
+        return STEP in self._groups
+
+    @property
+    def has_latency(self) -> bool:
+        return not _LATENCIES_S.keys().isdisjoint(self._groups)
+
     def read(self, line: bytes) -> Mapping[str, float] | None:
         """The numbers of the groups in that line; None where it does not match. Raises ValueError,
-        in one line, for a match that is no valid number."""
-        match = self._expression.search(line)
-        if match is None:
-            return None
-        texts = ((name, match.group(index)) for name, index in self._groups.items())
-        return {name: _number(name, text) for name, text in texts if text}
+        in one line, for a match that is no valid number.
+
+        A metric may be `nan` or `inf`, also where the pattern asks for digits.
+        """
+        refusal: ValueError | None = None
+        for spelled in (*finite_doubles(line), line):
+            match = self._expression.search(spelled)
+            if match is not None:
+                try:
+                    return self._numbers(line, match)
+                except ValueError as why:
+                    refusal = why
+        if refusal is not None:
+            raise refusal
+        return None
+
+    def _numbers(self, line: bytes, match: Any) -> Mapping[str, float]:
+        spans = ((name, match.span(index)) for name, index in self._groups.items())
+        return {
+            name: _number(name, line[start:end]) for name, (start, end) in spans if end > start >= 0
+        }
 
 
-def check_pattern(text: str) -> None:
-    """Raise ValueError, in one line, for an invalid pattern."""
-    Pattern(text)
+def check_pattern(text: str, source: StepFrom | None = None, only: When | None = None) -> Pattern:
+    """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
+    `source` and `only` need."""
+    pattern = Pattern(text)
+    if only is not None:
+        for name in only.groups:
+            if name not in pattern.metrics:
+                raise ValueError(f"when: {shown(name)}: the pattern has no such group")
+        if pattern.metrics <= set(only.groups):
+            raise ValueError("when: the pattern has no other metric")
+    if source in (StepFrom.CARRIED, StepFrom.FOLLOWS) and not pattern.has_step:
+        raise ValueError(f"step: {source}: the pattern has no group step")
+    if source is StepFrom.EVALUATIONS and pattern.has_step:
+        raise ValueError("step: evaluations: the pattern has a group step")
+    return pattern
 
 
 def _number(name: str, text: bytes) -> float:
     """The group's value: latencies in seconds."""
-    value = math.nan
-    with suppress(ValueError):
-        if len(text) <= _NUMBER_CHARACTERS and b"_" not in text:
-            value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{name}: {shown(text.decode('latin-1'))}: not a finite number")
-    if name == _STEP and not (0 <= value <= LAST_STEP and value.is_integer()):
+    metric = name != STEP and name not in _LATENCIES_S
+    try:
+        value = duration_s(text) if name == _DURATION else number(text, finite=not metric)
+    except ValueError as why:
+        raise ValueError(f"{name}: {why}") from None
+    if name == STEP and not (0 <= value <= LAST_STEP and value.is_integer()):
         raise ValueError(f"{name}: {value:g}: an integer, 0 to {LAST_STEP}")
     if name in _LATENCIES_S:
         value *= _LATENCIES_S[name]
@@ -131,7 +172,7 @@ class _LogBatch:
 
     def __init__(self) -> None:
         self.latencies_s: list[float] = []
-        self.samples: list[tuple[int | None, tuple[tuple[str, float], ...]]] = []
+        self.samples: list[Sample] = []
         self.bad_lines = 0
         self.refused: str | None = None
         self.bytes_left = READ_BYTES
@@ -141,18 +182,12 @@ class _LogBatch:
     def full(self) -> bool:
         return self.bytes_left <= 0 or self.lines_left <= 0
 
-    def add(self, numbers: Mapping[str, float]) -> None:
-        """Add one line's numbers."""
+    def add(self, latencies_s: Iterable[float], sample: Sample | None) -> None:
+        """Add what one line reports."""
         self.lines_left -= 1
-        self.latencies_s += [value for name, value in numbers.items() if name in _LATENCIES_S]
-        step = int(numbers[_STEP]) if _STEP in numbers else None
-        metrics = tuple(
-            (name, value)
-            for name, value in numbers.items()
-            if name not in _LATENCIES_S and name != _STEP
-        )
-        if metrics or step is not None:
-            self.samples.append((step, metrics))
+        self.latencies_s += latencies_s
+        if sample is not None:
+            self.samples.append(sample)
 
     def refuse(self, why: str) -> None:
         self.bad_lines += 1
@@ -161,7 +196,7 @@ class _LogBatch:
     def reports(self, now_s: float, span_s: float) -> tuple[Report, ...]:
         """All numbers as reports, received at `now_s`."""
         reports = [
-            Report(now_s, sample=Sample(now_s, step, metrics)) for step, metrics in self.samples
+            Report(now_s, sample=replace(sample, received_s=now_s)) for sample in self.samples
         ]
         if self.latencies_s:
             reports.append(Report(now_s, latency=from_latencies(self.latencies_s), span_s=span_s))
@@ -175,11 +210,25 @@ class LogReader:
     a lost connection is restored are missed.
     """
 
-    def __init__(self, open_log: OpenLog, pattern: str, *, from_end: bool = False) -> None:
-        """`from_end`: skip what was printed before the first read. Raises ValueError for an invalid
-        pattern."""
+    def __init__(
+        self,
+        open_log: OpenLog,
+        pattern: str,
+        *,
+        step: StepFrom | None = None,
+        when: When | None = None,
+        from_end: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`step`: where steps come from; None: from the metric's own line, or, where the pattern
+        has no such group, the number of evaluations. `from_end`: skip what was printed before the
+        first read. Raises ValueError for an invalid pattern."""
         self._open_log = open_log
-        self._pattern = Pattern(pattern)
+        self._pattern = check_pattern(pattern, step, when)
+        if step is None and not self._pattern.has_step:
+            step = StepFrom.EVALUATIONS
+        self._samples = Samples(step, when)
+        self._clock = clock
         self._from_start = not from_end
         self._lock = threading.Lock()
         self._batch = _LogBatch()
@@ -220,6 +269,7 @@ class LogReader:
             try:
                 self._stream = self._open_log(self._from_start)
                 self._from_start = False
+                self._samples.missed()
                 self._note(None)
                 # A concurrent close has ended the previous stream, or is noticed here.
                 if not self._closed.is_set():
@@ -239,6 +289,7 @@ class LogReader:
         for chunk in stream:
             self._retry_s = FIRST_RETRY_S
             # A progress bar overwrites its line with carriage returns.
+            at_s = self._clock()
             results = [self._parsed(line) for line in lines.cut(chunk.replace(b"\r", b"\n"))]
             with self._lock:
                 self._batch.bytes_left -= len(chunk)
@@ -248,10 +299,13 @@ class LogReader:
                     if isinstance(each, str):
                         self._batch.refuse(each)
                     elif each is not None:
-                        self._batch.add(each)
+                        latencies = [each[name] for name in each if name in _LATENCIES_S]
+                        rest = {k: v for k, v in each.items() if k not in _LATENCIES_S}
+                        self._batch.add(latencies, self._samples.add(rest, at_s) if rest else None)
                 if self._batch.full:
                     bound = f"{READ_BYTES >> 10} KiB or {READ_LINES} lines"
                     self._batch.refuse(f"more than {bound} in one cycle: the rest is not read")
+                    self._samples.missed()
                     # After close no read makes room again.
                     if not self._closed.is_set():
                         self._room.clear()

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from dlsched.model.units import shown
 from dlsched.runtime.progress.log_pattern import check_pattern
+from dlsched.runtime.progress.samples import StepFrom, When, step_from, when
 from dlsched.runtime.progress.sidecar import SourceReading
 
 FILE = "dlsched.metrics.path"
@@ -17,6 +18,8 @@ PORT = "dlsched.metrics.port"
 HTTP_PATH = "dlsched.metrics.http_path"
 NAME = "dlsched.metrics.name"
 PATTERN = "dlsched.metrics.pattern"
+STEP = "dlsched.metrics.step"
+WHEN = "dlsched.metrics.when"
 
 DEFAULT_HTTP_PATH = "/metrics"
 PATH_CHARACTERS = 256
@@ -60,6 +63,10 @@ class LogPattern:
     """A regular expression for the lines that the container prints."""
 
     pattern: str
+    step: StepFrom | None = None
+    """Where steps come from; None: from the metric's own line."""
+    when: When | None = None
+    """Which of the matching lines count; None: all."""
 
 
 ProgressSource = MetricsFile | MetricsEndpoint | LogPattern
@@ -78,12 +85,25 @@ def read_sources(labels: Mapping[str, str]) -> tuple[ProgressSource, ...]:
             if label in labels:
                 raise ValueError(f"{label}: has no effect without {PORT}")
     if PATTERN in labels:
-        try:
-            check_pattern(labels[PATTERN])
-        except ValueError as error:
-            raise ValueError(f"{PATTERN}: {error}") from None
-        sources.append(LogPattern(labels[PATTERN]))
+        sources.append(_log_pattern(labels))
+    else:
+        for label in (STEP, WHEN):
+            if label in labels:
+                raise ValueError(f"{label}: has no effect without {PATTERN}")
     return tuple(sources)
+
+
+def _log_pattern(labels: Mapping[str, str]) -> LogPattern:
+    label = STEP
+    try:
+        step = step_from(labels[STEP]) if STEP in labels else None
+        label = WHEN
+        only = when(labels[WHEN]) if WHEN in labels else None
+        label = PATTERN
+        check_pattern(labels[PATTERN], step, only)
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from None
+    return LogPattern(labels[PATTERN], step, only)
 
 
 def _file_path(value: str) -> str:
