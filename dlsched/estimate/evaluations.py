@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget
+from dlsched.model.state import Diverged
 
 EVALUATIONS = 3
 """Default number of evaluations in a row that reach a tier: a single one may be noise."""
@@ -26,13 +27,17 @@ def means_divergence(name: str, target: AccuracyTarget) -> bool:
 
 
 def still_diverged(
-    before: frozenset[str], sample: Sample, target: AccuracyTarget
-) -> frozenset[str]:
-    """The metrics that mean divergence after this sample. A finite value ends it."""
+    before: tuple[Diverged, ...], sample: Sample, target: AccuracyTarget
+) -> tuple[Diverged, ...]:
+    """The metrics that mean divergence after this sample, oldest first. A finite value ends it."""
     if not before and not sample.diverged:
         return before
-    now = {name for name, _ in sample.diverged if means_divergence(name, target)}
-    return before - {name for name, _ in sample.metrics} | now
+    finite = {name for name, _ in sample.metrics}
+    known = {one.metric: one for one in before if one.metric not in finite}
+    for name, value in sample.diverged:
+        if means_divergence(name, target):
+            known.setdefault(name, Diverged(name, value, sample.received_s, sample.step))
+    return tuple(known.values())
 
 
 def reaches(target: AccuracyTarget, tier: float, value: float) -> bool:

@@ -43,6 +43,18 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class LogFact:
+    """What the pattern found in the lines that a container printed since this start."""
+
+    lines: int = 0
+    matched: int = 0
+    example: str | None = None
+    """While no line matches: the first one, escaped and short."""
+    buffered: bool = False
+    """Whether lines arrive in bursts of full buffers, long after they were printed."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointAck:
     """A job's acknowledgement of a checkpoint: its step, and its path."""
 
@@ -198,6 +210,10 @@ class ContainerFact:
     """Sidecar lines received since the previous observation."""
     bad_lines: int = 0
     """Number of sidecar lines refused since this start."""
+    refused: str | None = None
+    """Why the first of them was refused."""
+    log: LogFact | None = None
+    """None: no pattern reads its log."""
     sidecar_problem: str | None = None
     has_source: bool = True
     """Whether it has a source of progress."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dlsched.estimate.evaluations import evaluations, reaches, still_diverged
 from dlsched.model.facts import CheckpointAck, ContainerFact, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec
-from dlsched.model.state import Delivered, Reached, Tiers
+from dlsched.model.state import Delivered, Diverged, Reached, Tiers
 
 _NONE = Tiers()
 
@@ -41,8 +41,8 @@ class TierProgress:
     finishes: int = 0
     counted_step: int | None = None
     """The step of the last evaluation: further values at it are the same evaluation."""
-    diverged: frozenset[str] = frozenset()
-    """Metrics whose last value was `nan` or `inf`, if they mean that the training diverged."""
+    diverged: tuple[Diverged, ...] = ()
+    """Metrics that mean that the training diverged, oldest first."""
 
     def is_for(self, container_id: str | None, target: AccuracyTarget) -> bool:
         """Whether it is for that container (None: any) and target. The deadline affects no tier."""
@@ -139,6 +139,11 @@ class TierTracker:
         """The tiers that the job has reached."""
         progress = self._progress.get(name)
         return progress.tiers if progress is not None else _NONE
+
+    def diverged(self, name: str) -> Diverged | None:
+        """How the job's training diverged; None: it did not."""
+        progress = self._progress.get(name)
+        return progress.diverged[0] if progress is not None and progress.diverged else None
 
     def forget(self, name: str) -> None:
         """Drop a job that is gone, or has no accuracy target any more."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dlsched.model.facts import Report
+from dlsched.model.facts import LogFact, Report
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.lines import Lines
 from dlsched.runtime.progress.samples import Repeats
@@ -42,6 +42,8 @@ class SourceReading:
     """Why the source cannot be read now, in one line."""
     refused: str | None = None
     """Why the first of the bad lines was refused."""
+    log: LogFact | None = None
+    """What a pattern found so far."""
 
 
 _NOTHING = SourceReading()

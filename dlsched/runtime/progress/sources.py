@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from dlsched.model.spec import AccuracyTarget, Target
 from dlsched.model.units import shown
-from dlsched.runtime.progress.log_pattern import check_pattern
+from dlsched.runtime.progress.pattern import check_pattern
 from dlsched.runtime.progress.samples import StepFrom, When, step_from, when
 from dlsched.runtime.progress.sidecar import SourceReading
 
@@ -91,6 +92,23 @@ def read_sources(labels: Mapping[str, str]) -> tuple[ProgressSource, ...]:
             if label in labels:
                 raise ValueError(f"{label}: has no effect without {PATTERN}")
     return tuple(sources)
+
+
+def check_target(sources: Sequence[ProgressSource], target: Target | None) -> None:
+    """Raise ValueError, in one line, where a log is the only source, and its pattern cannot tell
+    the target's measure."""
+    if target is None or len(sources) != 1 or not isinstance(sources[0], LogPattern):
+        return
+    only = sources[0]
+    pattern = check_pattern(only.pattern, only.step, only.when)
+    groups = ", ".join(sorted(pattern.groups))
+    if isinstance(target, AccuracyTarget):
+        if target.metric not in pattern.metrics:
+            wanted = f"the target's metric {shown(target.metric)}"
+            raise ValueError(f"{PATTERN}: its groups ({groups}) lack {wanted}")
+    elif not pattern.has_latency:
+        wanted = "a latency: latency_s, latency_ms, latency_us or latency"
+        raise ValueError(f"{PATTERN}: its groups ({groups}) lack {wanted}")
 
 
 def _log_pattern(labels: Mapping[str, str]) -> LogPattern:

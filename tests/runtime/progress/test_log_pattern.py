@@ -11,7 +11,8 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.progress import log_pattern
-from dlsched.runtime.progress.log_pattern import LogReader, Pattern
+from dlsched.runtime.progress.log_pattern import LogReader
+from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
 
 DEADLINE_S = 30.0
