@@ -9,7 +9,7 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
-from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, Sample
+from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -21,6 +21,7 @@ from dlsched.model.spec import (
     Target,
 )
 from dlsched.model.state import (
+    Diverged,
     GpuView,
     JobState,
     JobView,
@@ -244,6 +245,8 @@ def everything_report() -> CycleReport:
             in_flight=1,
             oldest_s=0.1,
             bad_lines=2,
+            refused="latency_ms: 'fast': not a finite number",
+            log=LogFact(lines=512, matched=0, example="'loading'", buffered=True),
             trouble="its line is too long",
         ),
         attained_core_s=12.0,
@@ -255,6 +258,7 @@ def everything_report() -> CycleReport:
             progress=Progress(samples=(Sample(990.0, 1200, (("accuracy", 0.98),)),)),
         ),
         tiers=Tiers(Reached(910.0, 0.93, 500), Reached(990.0, 0.98, 900)),
+        diverged=Diverged("loss", "nan", 991.0, 1300),
     )
     views = tuple(
         replace(view, fact=replace(view.fact, numa_node=1)) for view in gpus.snapshot.node.gpus

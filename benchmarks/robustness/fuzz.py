@@ -44,6 +44,7 @@ TARGETS = {
     "sidecar": "benchmarks.robustness.fuzzing.sidecar_file:target",
     "labels": "benchmarks.robustness.fuzzing.label_body:target",
     "sources": "benchmarks.robustness.fuzzing.source_text:target",
+    "lines": "benchmarks.robustness.fuzzing.log_lines:target",
     "api": "benchmarks.robustness.fuzzing.http_bytes:target",
 }
 """Module and function that make each target: a worker loads its own alone."""

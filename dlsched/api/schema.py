@@ -156,12 +156,28 @@ class JobGpuStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class LogStatus(_Value):
+    """What the pattern found in the lines that the container printed since its start."""
+
+    lines: int
+    matched: int
+    example: str | None
+    """While no line matches: the first one, escaped and short."""
+    buffered: bool
+    """Whether lines arrive in bursts of full buffers, long after they were printed."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class SidecarStatus(_Value):
     """How well the job's reports arrive."""
 
     age_s: float | None
     bad_lines: int
+    refused: str | None
+    """Why the first bad line was refused."""
     trouble: str | None
+    log: LogStatus | None
+    """None: no pattern reads its log."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -191,6 +207,8 @@ class JobStatus(_Value):
     satisfied_slo: bool | None
     """Whether the latency is not above the target."""
     tiers: TiersStatus | None
+    diverged: str | None
+    """Which metric is nan or inf, and since which step, where the training diverged."""
     outlook: tuple[ForecastStatus, ...]
     cpu: CpuStatus
     gpu: JobGpuStatus | None

@@ -25,6 +25,7 @@ from dlsched.api.schema import (
     JobStatus,
     LatencyTargetStatus,
     LimitsStatus,
+    LogStatus,
     NodeStatus,
     NowStatus,
     OutcomeStatus,
@@ -39,6 +40,7 @@ from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.sketch import measured_s
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
+from dlsched.model.facts import LogFact
 from dlsched.model.forecast import Forecast, givers, in_full, in_short
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Limits, Target
 from dlsched.model.state import JobView, Reached, Snapshot
@@ -112,6 +114,7 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         satisfied_band=None if ratio is None else abs(ratio - 1.0) <= BAND_RATIO + 1e-9,
         satisfied_slo=None if ratio is None else ratio <= 1.0 + 1e-9,
         tiers=_tiers(job, now_s),
+        diverged=None if job.diverged is None else str(job.diverged),
         outlook=tuple(_forecast(one, now_s) for one in outlooks if job.state.holds),
         cpu=CpuStatus(
             desired_cores=job.desired.cpu_cores,
@@ -126,7 +129,9 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
         sidecar=SidecarStatus(
             age_s=None if progress.as_of_s is None else max(now_s - progress.as_of_s, 0.0),
             bad_lines=progress.bad_lines,
+            refused=progress.refused,
             trouble=progress.trouble,
+            log=_log(progress.log),
         ),
         blind=job.blind,
         starts=job.starts,
@@ -274,6 +279,10 @@ def _latency(job: JobView) -> tuple[float | None, float | None]:
     if target is None or latency_s is None or recent.count < REQUESTS_MIN:
         return latency_s, None
     return latency_s, latency_s / target.seconds
+
+
+def _log(log: LogFact | None) -> LogStatus | None:
+    return None if log is None else LogStatus(log.lines, log.matched, log.example, log.buffered)
 
 
 def _metric(job: JobView) -> float | None:

@@ -133,11 +133,14 @@ def measured_against_target(job: JobStatus, *, whole: bool = True) -> str:
 
 
 def result(job: JobStatus) -> Cell:
-    """Whether the target is met: OK or LATE +63%; NOT YET, DELIVERED or FINISHED for a training."""
+    """Whether the target is met: OK or LATE +63%; NOT YET, DIVERGED, DELIVERED or FINISHED for a
+    training."""
     if job.tiers is not None and job.tiers.finished is not None:
         return Cell("FINISHED", "green")
-    if job.tiers is not None and job.tiers.delivered is not None:
+    if job.tiers is not None and job.tiers.delivered is not None and job.diverged is None:
         return Cell("DELIVERED", "green")
+    if job.diverged is not None:
+        return Cell("DIVERGED", "bold red")
     if job.metric is not None:
         return Cell("NOT YET", "yellow")
     if job.ratio is None:
@@ -164,10 +167,11 @@ def _cpu(job: JobStatus) -> Cell:
 def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
     parts = [
         "adopted" if job.source == "container" else "",
+        None if job.diverged is None else f"diverged: {job.diverged}",
         delivered(job),
         job.reason,
         blindness(job),
-        job.sidecar.trouble,
+        *sources(job),
         None if job.blind else expectation(job, shown=forecast_shown),
         in_short(job.gpu),
     ]
@@ -176,10 +180,25 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
         parts.append(None if job.blind else _missing_reports(job))
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
             parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
-    for count, what in ((job.sidecar.bad_lines, "bad line"), (job.errors, "error")):
-        if count:
-            parts.append(f"{count} {what}{'' if count == 1 else 's'}")
+    if job.errors:
+        parts.append(f"{job.errors} error{'' if job.errors == 1 else 's'}")
     return "; ".join(part for part in parts if part)
+
+
+def sources(job: JobStatus) -> list[str]:
+    """What is wrong with the sources of its progress."""
+    sidecar, log, parts = job.sidecar, job.sidecar.log, []
+    if sidecar.trouble is not None:
+        parts.append(sidecar.trouble)
+    if log is not None and log.lines and not log.matched:
+        first = "" if log.example is None else f", the first: {log.example}"
+        parts.append(f"0 of {log.lines} lines match{first}")
+    if log is not None and log.buffered:
+        parts.append("its output is buffered: set PYTHONUNBUFFERED=1")
+    if sidecar.bad_lines:
+        why = "" if sidecar.refused is None else f", the first: {sidecar.refused}"
+        parts.append(f"{sidecar.bad_lines} bad line{'' if sidecar.bad_lines == 1 else 's'}{why}")
+    return parts
 
 
 def blindness(job: JobStatus) -> str | None:

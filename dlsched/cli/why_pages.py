@@ -13,7 +13,7 @@ from dlsched.api.schema import (
 from dlsched.cli.forecast_pages import print_forecasts
 from dlsched.cli.gpu_pages import in_full, share_change, short
 from dlsched.cli.layout import GAP, Page
-from dlsched.cli.pages import blindness, delivered, result
+from dlsched.cli.pages import blindness, delivered, result, sources
 from dlsched.model.units import render_seconds
 
 _Row = tuple[str, str, int]
@@ -89,7 +89,9 @@ def _reasons(job: JobStatus, now: NowStatus) -> list[str]:
     """Why the job is in its present state, without what a forecast already says."""
     blind = None if job.blind and job.blind in (now.guard or "") else blindness(job)
     in_forecast = any(forecast.why == now.why for forecast in job.outlook)
-    lines = [one for one in (job.reason, None if in_forecast else now.why, blind) if one]
+    diverged = None if job.diverged is None else f"diverged: {job.diverged}"
+    why = None if in_forecast else now.why
+    lines = [one for one in (diverged, job.reason, why, blind, *sources(job)) if one]
     if now.guard:
         lines.append(f"guard: {now.guard}")
     lines += [

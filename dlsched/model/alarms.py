@@ -101,6 +101,11 @@ class AlarmKey(StrEnum):
         "After such a loss no container with GPUs is updated through the engine any more.",
         "Set `gpus.injection: cdi`, remove the file that the text names, and restart dlsched.",
     )
+    DIVERGED = (
+        "diverged",
+        "A training reports nan or inf for its loss or its target's metric. It is not delivered.",
+        "Stop it, or restart it from a checkpoint; a finite value of that metric ends the alarm.",
+    )
     MOVE_FAILED = (
         "move-failed",
         "A job could not be moved to other GPUs. It runs where it was.",

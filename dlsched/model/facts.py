@@ -37,6 +37,21 @@ class Sample:
     received_s: float
     step: int | None
     metrics: tuple[tuple[str, float], ...]
+    """Finite values by name."""
+    diverged: tuple[tuple[str, str], ...] = ()
+    """Metrics whose value is `nan`, `inf` or `-inf`, with that word."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFact:
+    """What the pattern found in the lines that a container printed since this start."""
+
+    lines: int = 0
+    matched: int = 0
+    example: str | None = None
+    """While no line matches: the first one, escaped and short."""
+    buffered: bool = False
+    """Whether lines arrive in bursts of full buffers, long after they were printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +210,10 @@ class ContainerFact:
     """Sidecar lines received since the previous observation."""
     bad_lines: int = 0
     """Number of sidecar lines refused since this start."""
+    refused: str | None = None
+    """Why the first of them was refused."""
+    log: LogFact | None = None
+    """None: no pattern reads its log."""
     sidecar_problem: str | None = None
     has_source: bool = True
     """Whether it has a source of progress."""

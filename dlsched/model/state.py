@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, Sample
+from dlsched.model.facts import CheckpointAck, GpuAccess, GpuFact, LatencySketch, LogFact, Sample
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
 
@@ -34,6 +34,9 @@ class Progress:
     as_of_s: float | None = None
     """When the last valid line was received; None: never."""
     bad_lines: int = 0
+    refused: str | None = None
+    """Why the first bad line was refused."""
+    log: LogFact | None = None
     checkpoint: CheckpointAck | None = None
     checkpoint_at_s: float | None = None
     gpu_ratio: float | None = None
@@ -47,6 +50,22 @@ class Progress:
     def missing_s(self) -> float:
         """Length of a silence after which reports of requests are missing."""
         return MISSING_GAPS * self.every_s
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """A training's metric whose last value is not finite."""
+
+    metric: str
+    value: str
+    """`nan`, `inf` or `-inf`."""
+    at_s: float
+    """When the first such value was received (monotonic)."""
+    step: int | None = None
+
+    def __str__(self) -> str:
+        step = "" if self.step is None else f" at step {self.step}"
+        return f"{self.metric} {self.value}{step}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +199,8 @@ class JobView:
     starts: int = 0
     tiers: Tiers = Tiers()
     """Reached tiers of its accuracy target, under any policy."""
+    diverged: Diverged | None = None
+    """How its training diverged; None: it did not, or its values are finite again."""
 
     @property
     def name(self) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 from typing import Any, Dict, Optional
 
@@ -31,14 +30,14 @@ class Progress:
 
     def step(self, step: Optional[int] = None, **metrics: Any) -> None:
         """Report a step (None: the next one) and its metrics by name. A value is anything that
-        `float()` takes; non-finite ones are left out."""
+        `float()` takes; `nan` or `inf` says that the training diverged."""
         with contextlib.suppress(Exception):
             self._step = self._step + 1 if step is None else int(step)
             writer = None if self._silent else current()
             if writer is None:
                 return
             if 0 <= self._step <= LAST_STEP:
-                writer.stepped(self._step, _finite(writer, metrics))
+                writer.stepped(self._step, _numbers(writer, metrics))
             else:
                 writer.drop()
 
@@ -56,14 +55,14 @@ class Progress:
                 writer.drop()
 
 
-def _finite(writer: Writer, metrics: Dict[str, Any]) -> Dict[str, float]:
+def _numbers(writer: Writer, metrics: Dict[str, Any]) -> Dict[str, float]:
     kept: Dict[str, float] = {}
     for name, given in metrics.items():
-        value = math.nan
+        value = None
         with contextlib.suppress(Exception):
             value = float(given)
         fits = len(kept) < METRICS_PER_LINE and 0 < len(name) <= NAME_CHARACTERS
-        if fits and math.isfinite(value) and name.isprintable() and name not in RESERVED:
+        if value is not None and fits and name.isprintable() and name not in RESERVED:
             kept[name] = value
         else:
             writer.drop()

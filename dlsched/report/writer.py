@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import queue
 import threading
@@ -150,8 +151,13 @@ class Writer:
 
     def _sample_line(self, head: Dict[str, Any], step: int, metrics: Dict[str, float]) -> bytes:
         while True:
+            fields: Dict[str, Any] = {k: v for k, v in metrics.items() if math.isfinite(v)}
+            if len(fields) < len(metrics):
+                # JSON has no word for these.
+                others = {k: f"{v:g}" for k, v in metrics.items() if not math.isfinite(v)}
+                fields["diverged"] = others
             try:
-                return line(dict(metrics, step=step, **head))
+                return line(dict(fields, step=step, **head))
             except ValueError:
                 # With long names fewer metrics fit than are allowed.
                 metrics.popitem()

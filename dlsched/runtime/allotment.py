@@ -148,7 +148,8 @@ def _lay_turns(directory: Path, gpus: tuple[str, ...]) -> None:
 def container_environment(
     job: str, image_pythonpath: str | None, spec_environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """The spec's environment with dlsched's variables; the reporter comes last on PYTHONPATH.
+    """The spec's environment with dlsched's variables; the reporter comes last on PYTHONPATH, and
+    Python's output is not buffered unless the spec says so.
 
     A PYTHONPATH in the spec takes the image's place, as it would without dlsched. The names that
     begin with DLSCHED_ are ours whatever the spec says.
@@ -157,6 +158,8 @@ def container_environment(
     path = environment.get("PYTHONPATH", image_pythonpath)
     # An empty entry would put the job's working directory on the path: none for an empty value.
     environment["PYTHONPATH"] = f"{path}:{LIB}" if path else LIB
+    # A block-buffered log shows an evaluation minutes after it was printed.
+    environment.setdefault("PYTHONUNBUFFERED", "1")
     environment["DLSCHED_METRICS_FILE"] = METRICS_FILE
     environment["DLSCHED_ALLOTMENT_FILE"] = ALLOTMENT_FILE
     environment["DLSCHED_JOB"] = job

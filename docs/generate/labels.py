@@ -21,8 +21,14 @@ _FIXED = {
     ),
     sources.PATTERN: (
         "An RE2 expression for the lines that the container prints, with groups named `latency_s`, "
-        "`latency_ms`, `latency_us`, `step` or as any metric."
+        "`latency_ms`, `latency_us`, `latency` (with its unit, as in `1m2s`), `step` or as any "
+        "metric."
     ),
+    sources.STEP: (
+        "Where the step stands if not on the metric's own line: `carried` (above it), `follows` "
+        "(below it), `evaluations` (nowhere: evaluations are counted)."
+    ),
+    sources.WHEN: "Which matching lines count: two groups that must be equal, as in `at == of`.",
 }
 
 

@@ -105,7 +105,7 @@ def test_the_row_tells_container_cpu_and_sidecar() -> None:
         "ceiling_cores": 2.0,
         "usage_cores": 0.52,
     }
-    assert row.sidecar == SidecarStatus(age_s=0.5, bad_lines=0, trouble=None)
+    assert row.sidecar == SidecarStatus(0.5, 0, None, None, None)
 
 
 def test_the_node_counts_given_used_and_unlimited() -> None:

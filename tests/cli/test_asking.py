@@ -10,10 +10,10 @@ import pytest
 
 from dlsched.model.cycle import Shadow
 from dlsched.model.decision import Decision
-from dlsched.model.facts import Sample
+from dlsched.model.facts import LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Limits
-from dlsched.model.state import JobState, Progress, Reached, Tiers
+from dlsched.model.state import Diverged, JobState, Progress, Reached, Tiers
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, foretold, job
 
@@ -119,6 +119,43 @@ def test_a_training_shows_its_tier_and_since_when(
     assert "services OK" not in shown, "there is none"
     told = program("why", "lenet").stdout
     assert (since in " ".join(told.splitlines()[0].split())) == ("NOT YET" not in mark)
+
+
+@pytest.mark.parametrize("tiers", [Tiers(), Tiers(Reached(910.0, 0.93, 500))])
+def test_a_diverged_training_says_so(program: Program, daemon: FakeSource, tiers: Tiers) -> None:
+    assert daemon.report is not None
+    progress = Progress(samples=(Sample(990.0, 1200, (("accuracy", 0.94),)),))
+    view = job("lenet", target=AccuracyTarget("accuracy", 0.9, 0.97), progress=progress)
+    view = replace(view, tiers=tiers, diverged=Diverged("loss", "nan", 990.0, 1300))
+    daemon.report = replace(
+        daemon.report, snapshot=replace(daemon.report.snapshot, jobs=(view,)), outlooks={}
+    )
+    shown = " ".join(program("ps", env={"COLUMNS": "200"}).stdout.split())
+    assert "DIVERGED" in shown
+    assert "diverged: loss nan at step 1300" in shown
+    assert ("deliverable for" in shown) == (tiers.delivered is not None)
+    assert "diverged: loss nan at step 1300" in program("why", "lenet").stdout
+
+
+def test_what_is_wrong_with_a_log_is_said(program: Program, daemon: FakeSource) -> None:
+    assert daemon.report is not None
+    log = LogFact(lines=512, example=r"'step 1 \x1b[31mloss'", buffered=True)
+    why = "latency_ms: 'fast': not a finite number"
+    view = job("lenet", progress=Progress(log=log, bad_lines=2, refused=why))
+    daemon.report = replace(
+        daemon.report, snapshot=replace(daemon.report.snapshot, jobs=(view,)), outlooks={}
+    )
+    for command in (("ps",), ("why", "lenet")):
+        shown = " ".join(program(*command, env={"COLUMNS": "300"}).stdout.split())
+        assert r"0 of 512 lines match, the first: 'step 1 \x1b[31mloss'" in shown
+        assert "its output is buffered: set PYTHONUNBUFFERED=1" in shown
+        assert f"2 bad lines, the first: {why}" in shown
+    log = replace(log, matched=1, example=None, buffered=False)
+    view = replace(view, progress=Progress(log=log))
+    daemon.report = replace(
+        daemon.report, snapshot=replace(daemon.report.snapshot, jobs=(view,)), outlooks={}
+    )
+    assert "lines" not in program("ps").stdout
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -174,10 +174,13 @@ def test_the_specs_variables_stay_and_ours_are_ours() -> None:
     assert container_environment("face-unlock", None, spec) == {
         "MODEL": "mobilenet",
         "PYTHONPATH": "/run/dlsched/lib",
+        "PYTHONUNBUFFERED": "1",
         "DLSCHED_METRICS_FILE": "/run/dlsched/out/metrics.jsonl",
         "DLSCHED_ALLOTMENT_FILE": "/run/dlsched/in/allotment.json",
         "DLSCHED_JOB": "face-unlock",
     }
+    buffered = container_environment("j", None, {"PYTHONUNBUFFERED": ""})
+    assert buffered["PYTHONUNBUFFERED"] == "", "as the job file says"
     assert spec["DLSCHED_METRICS_FILE"] == "/etc/passwd", "the spec itself is left alone"
 
 

@@ -18,7 +18,7 @@ from dlsched.model.facts import LatencySketch
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.lines import Lines
-from dlsched.runtime.progress.log_pattern import Pattern
+from dlsched.runtime.progress.pattern import Pattern
 
 _VLLM = b"""# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency in seconds.
 # TYPE vllm:e2e_request_latency_seconds histogram
@@ -142,7 +142,8 @@ def _logged(text: str, log: bytes) -> Iterator[str]:
         except ValueError as error:
             yield told_line(error)
             continue
-        yield json.dumps(found and dict(found), allow_nan=False)
+        # A metric may be nan or inf.
+        yield json.dumps(found and {name: str(value) for name, value in found.items()})
 
 
 def target() -> Target:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, Observation
+from dlsched.model.state import JobView
 
 
 def file_alarms(
@@ -25,6 +26,15 @@ def file_alarms(
         for job, why in sorted(spared.items())
     ]
     return (*waits, *left)
+
+
+def divergence_alarms(jobs: Iterable[JobView]) -> tuple[Alarm, ...]:
+    """An alarm for each running training that diverged."""
+    return tuple(
+        Alarm(job.name, AlarmKey.DIVERGED, f"{job.name}: diverged: {job.diverged}")
+        for job in jobs
+        if job.diverged is not None and job.runs
+    )
 
 
 def engine_alarms(observed: Observation) -> tuple[Alarm, ...]:

@@ -12,7 +12,7 @@ from dlsched.control.ledger.measures import Measures
 from dlsched.model.actions import Remove
 from dlsched.model.facts import Begun, ContainerFact
 from dlsched.model.spec import ContainerSpec, JobSpec, Limits
-from dlsched.model.state import Ended, JobState, JobView, Progress, Tiers
+from dlsched.model.state import Diverged, Ended, JobState, JobView, Progress, Tiers
 
 _RUNS_AGAIN = frozenset({JobState.RUNNING, JobState.PAUSED, JobState.RESTARTING})
 
@@ -105,6 +105,7 @@ def view_of(
     gpus: tuple[str, ...],
     idle_class: bool,
     tiers: Tiers,
+    diverged: Diverged | None,
 ) -> JobView:
     """The job's view, for the snapshot."""
     measures = record.measures
@@ -134,4 +135,5 @@ def view_of(
         changed_at_s=measures.changed_at_s,
         starts=measures.starts,
         tiers=tiers,
+        diverged=diverged,
     )

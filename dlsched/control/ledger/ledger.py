@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
-from dlsched.control.ledger.alarms import engine_alarms, file_alarms
+from dlsched.control.ledger.alarms import divergence_alarms, engine_alarms, file_alarms
 from dlsched.control.ledger.blindness import blindness
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
@@ -138,6 +138,7 @@ class Ledger:
                 *file_alarms(waiting, spared),
                 *self._assignments.alarms(node, members, self._options.gpus),
                 *engine_alarms(observed),
+                *divergence_alarms(views),
                 *desired.alarms,
             ),
         )
@@ -381,6 +382,7 @@ class Ledger:
             gpus=self._assignments.of(record.spec.name, fact),
             idle_class=self._options.idle_class,
             tiers=self._tiers.tiers(record.spec.name),
+            diverged=self._tiers.diverged(record.spec.name),
         )
         return record.view
 

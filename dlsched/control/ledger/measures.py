@@ -185,9 +185,14 @@ class Measures:
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
         """Reported progress, for policies."""
         bad_lines = fact.bad_lines if fact else 0
+        log = fact.log if fact else None
         problem = fact.sidecar_problem if fact else None
         last = self._last_progress
-        if last is not None and last.bad_lines == bad_lines and last.trouble == problem:
+        if last is not None and (last.bad_lines, last.trouble, last.log) == (
+            bad_lines,
+            problem,
+            log,
+        ):
             return last
         recent = self._recent.sketch.total()
         in_flight, oldest_s = 0, 0.0
@@ -205,6 +210,8 @@ class Measures:
             as_of_s=self._as_of_s,
             every_s=self._every_s,
             bad_lines=bad_lines,
+            refused=fact.refused if fact else None,
+            log=log,
             checkpoint=self._checkpoint,
             checkpoint_at_s=self._checkpoint_at_s,
             gpu_ratio=self._gpu_ratio,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from dlsched.estimate.evaluations import evaluations, reaches
+from dlsched.estimate.evaluations import evaluations, reaches, still_diverged
 from dlsched.model.facts import CheckpointAck, ContainerFact, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec
-from dlsched.model.state import Delivered, Reached, Tiers
+from dlsched.model.state import Delivered, Diverged, Reached, Tiers
 
 _NONE = Tiers()
 
@@ -39,6 +39,10 @@ class TierProgress:
     delivers: int = 0
     """Number of consecutive evaluations that reach the first tier."""
     finishes: int = 0
+    counted_step: int | None = None
+    """The step of the last evaluation: further values at it are the same evaluation."""
+    diverged: tuple[Diverged, ...] = ()
+    """Metrics that mean that the training diverged, oldest first."""
 
     def is_for(self, container_id: str | None, target: AccuracyTarget) -> bool:
         """Whether it is for that container (None: any) and target. The deadline affects no tier."""
@@ -49,28 +53,47 @@ class TierProgress:
 
 def advanced(progress: TierProgress, sample: Sample, in_a_row: int) -> TierProgress:
     """Tier progress after one more report. `in_a_row` consecutive evaluations reach a tier, for
-    good. If the step goes back, a new attempt begins: counts restart, but a delivery stays."""
+    good. If the step goes back, a new attempt begins: counts restart, but a delivery stays.
+
+    Several values at one step are one evaluation, which reaches a tier only if all of them do. A
+    diverged training reaches nothing until the metric that diverged is finite again.
+    """
     if sample.step is not None:
         if progress.latest_step is not None and sample.step < progress.latest_step:
-            progress = replace(progress, delivers=0, finishes=0)
+            progress = replace(progress, delivers=0, finishes=0, counted_step=None)
         progress = replace(progress, latest_step=sample.step)
     target = progress.target
+    diverged = still_diverged(progress.diverged, sample, target)
+    if diverged != progress.diverged:
+        progress = replace(progress, diverged=diverged)
+    if diverged:
+        return replace(progress, delivers=0, finishes=0, counted_step=None)
     for value in evaluations(sample, target.metric):
+        again = sample.step is not None and sample.step == progress.counted_step
+        one_more = 0 if again else 1
         reached = Reached(sample.received_s, value, sample.step)
-        delivers = progress.delivers + 1 if reaches(target, target.deliver, value) else 0
-        finishes = progress.finishes + 1 if reaches(target, target.finish, value) else 0
+        delivers = progress.delivers + one_more if reaches(target, target.deliver, value) else 0
+        finishes = progress.finishes + one_more if reaches(target, target.finish, value) else 0
         tiers = Tiers(
             progress.tiers.delivered or (reached if delivers >= in_a_row else None),
             progress.tiers.finished or (reached if finishes >= in_a_row else None),
         )
-        progress = replace(progress, delivers=delivers, finishes=finishes, tiers=tiers)
+        progress = replace(
+            progress,
+            delivers=delivers,
+            finishes=finishes,
+            tiers=tiers,
+            counted_step=sample.step,
+        )
     return progress
 
 
 def observed(progress: TierProgress, fact: ContainerFact, in_a_row: int) -> TierProgress:
     """Tier progress after one observation of its container. A new start is a new attempt."""
     if progress.starts != fact.starts:
-        progress = replace(progress, starts=fact.starts, latest_step=None, delivers=0, finishes=0)
+        progress = TierProgress(
+            progress.container_id, progress.target, progress.tiers, progress.checkpoint, fact.starts
+        )
     for report in fact.reports:
         if report.checkpoint is not None:
             progress = replace(progress, checkpoint=report.checkpoint)
@@ -116,6 +139,11 @@ class TierTracker:
         """The tiers that the job has reached."""
         progress = self._progress.get(name)
         return progress.tiers if progress is not None else _NONE
+
+    def diverged(self, name: str) -> Diverged | None:
+        """How the job's training diverged; None: it did not."""
+        progress = self._progress.get(name)
+        return progress.diverged[0] if progress is not None and progress.diverged else None
 
     def forget(self, name: str) -> None:
         """Drop a job that is gone, or has no accuracy target any more."""

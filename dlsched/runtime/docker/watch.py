@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 
-from dlsched.model.facts import ContainerFact, Operation, Report
+from dlsched.model.facts import ContainerFact, LogFact, Operation, Report
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
 from dlsched.runtime.cgroup.read import PROC, CgroupReader, CgroupReading, belongs
@@ -63,6 +63,8 @@ class Watch:
         self._started_at_s: float | None = None
         self._drained: list[Report] = []
         self._bad_lines = 0
+        self._refused: str | None = None
+        self._log: LogFact | None = None
         self._problem: str | None = None
         if described.alive:
             self._open(now_s, from_end=from_end)
@@ -119,6 +121,8 @@ class Watch:
             bursts,
             idles,
             self._bad_lines,
+            self._refused,
+            self._log,
             self._problem,
             self._started_at_s,
             self._cgroup,
@@ -201,6 +205,8 @@ class Watch:
             throttled_periods=reading.throttled_periods,
             reports=reports,
             bad_lines=self._bad_lines,
+            refused=self._refused,
+            log=self._log,
             sidecar_problem=self._problem,
             has_source=bool(described.sources),
             operation=operation,
@@ -236,6 +242,7 @@ class Watch:
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
         self._bad_lines, self._problem = 0, None
+        self._refused = self._log = None
         self._cgroup = CgroupReader(
             self._described.pid, self._proc, container=self._described.container_id
         )
@@ -266,11 +273,14 @@ class Watch:
                     self._take_up(reading)
                 if problem is None:
                     problem = reading.problem
+                if reading.log is not None:
+                    self._log = reading.log
             self._problem = problem
 
     def _take_up(self, reading: SourceReading) -> None:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
+        self._refused = self._refused or reading.refused
 
 
 def open_sources(
@@ -289,12 +299,14 @@ def open_sources(
                 yield ScrapeReader(
                     described.address, port, http_path, name, metric, from_end=from_end
                 )
-            case LogPattern(pattern):
+            case LogPattern(pattern, step, when):
                 yield LogReader(
                     lambda from_start: follow(
                         container, _wall_s(described.started_at) if from_start else None
                     ),
                     pattern,
+                    step=step,
+                    when=when,
                     from_end=from_end,
                 )
 

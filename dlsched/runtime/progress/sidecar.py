@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from dlsched.model.facts import Report
+from dlsched.model.facts import LogFact, Report
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.lines import Lines
+from dlsched.runtime.progress.samples import Repeats
 from dlsched.runtime.progress.sidecar_line import BadLine, parse_line
 
 READ_BYTES = 64 * 1024
@@ -41,6 +42,8 @@ class SourceReading:
     """Why the source cannot be read now, in one line."""
     refused: str | None = None
     """Why the first of the bad lines was refused."""
+    log: LogFact | None = None
+    """What a pattern found so far."""
 
 
 _NOTHING = SourceReading()
@@ -91,10 +94,11 @@ class SidecarReader:
         self._missed_ns: int | None = None
         """The directory's ctime when it was found without the file."""
         self._problem: str | None = None
+        self._repeats = Repeats()
 
     def read(self, now_s: float) -> SourceReading:
         """What was written since the previous read, stamped `now_s`; never raises."""
-        batch = _ReadBatch(now_s)
+        batch = _ReadBatch(now_s, self._repeats)
         try:
             if self._is_quiet(now_s):
                 return _NOTHING
@@ -240,8 +244,9 @@ def _kind(mode: int) -> str:
 class _ReadBatch:
     """The reports of one read, and its remaining budget."""
 
-    def __init__(self, now_s: float) -> None:
+    def __init__(self, now_s: float, repeats: Repeats) -> None:
         self.now_s = now_s
+        self._repeats = repeats
         self.reports: list[Report] = []
         self.bad_lines = 0
         self.refused: str | None = None
@@ -257,9 +262,14 @@ class _ReadBatch:
             return
         self.lines_left -= 1
         try:
-            self.reports.append(parse_line(line, self.now_s))
+            report = parse_line(line, self.now_s)
         except BadLine as why:
             self.refuse(str(why))
+            return
+        if report.sample is not None:
+            # Also without anything new it is a sign of life.
+            report = replace(report, sample=self._repeats.without(report.sample))
+        self.reports.append(report)
 
     def refuse(self, why: str) -> None:
         self.bad_lines += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from typing import NoReturn
 
 from dlsched.model.facts import CheckpointAck, LatencySketch, Report, Sample
 from dlsched.report.buckets import LAST_BUCKET, LONGEST_S, UNIT_S, bucket_index, bucket_value_s
@@ -15,6 +14,7 @@ from dlsched.report.lines import (
     PATH_CHARACTERS,
     RESERVED,
 )
+from dlsched.runtime.progress.samples import sample_of
 
 MOST_REQUESTS = 10**9
 MOST_LATENCIES = 512
@@ -70,13 +70,8 @@ def _finite(text: str) -> float:
     return number
 
 
-def _refuse_constant(text: str) -> NoReturn:
-    raise BadLine(f"{text} is not a finite number")
-
-
-_DECODER = json.JSONDecoder(
-    parse_int=_integer, parse_float=_finite, parse_constant=_refuse_constant
-)
+_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite)
+"""NaN and Infinity, which many programs write, are floats: metrics alone may have them."""
 
 
 def _writer(value: object) -> str:
@@ -88,11 +83,14 @@ def _writer(value: object) -> str:
 
 def _sample(line: dict[str, object], received_s: float) -> Sample | None:
     step = _count(line["step"], "step", LAST_STEP) if "step" in line else None
-    metrics = tuple(
+    metrics = [
         (name, float(value))
         for name, value in line.items()
         if name not in RESERVED and isinstance(value, (int, float)) and _is_number(value)
-    )
+    ]
+    diverged = line.get("diverged")
+    if isinstance(diverged, dict):
+        metrics += [(name, _not_finite(name, text)) for name, text in diverged.items()]
     if step is None and not metrics:
         return None
     if len(metrics) > METRICS_PER_LINE:
@@ -102,7 +100,13 @@ def _sample(line: dict[str, object], received_s: float) -> Sample | None:
             raise BadLine(
                 f"metric {_shown(name)}: a name has 1 to {NAME_CHARACTERS} printable characters"
             )
-    return Sample(received_s=received_s, step=step, metrics=metrics)
+    return sample_of(received_s, step, metrics)
+
+
+def _not_finite(name: str, text: object) -> float:
+    if text not in ("nan", "inf", "-inf"):
+        raise BadLine(f"diverged.{_shown(name)}: {_shown(text)}: nan, inf or -inf")
+    return float(str(text))
 
 
 def _checkpoint(value: object) -> CheckpointAck:

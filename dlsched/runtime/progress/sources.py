@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from dlsched.model.spec import AccuracyTarget, Target
 from dlsched.model.units import shown
-from dlsched.runtime.progress.log_pattern import check_pattern
+from dlsched.runtime.progress.pattern import check_pattern
+from dlsched.runtime.progress.samples import StepFrom, When, step_from, when
 from dlsched.runtime.progress.sidecar import SourceReading
 
 FILE = "dlsched.metrics.path"
@@ -17,6 +19,8 @@ PORT = "dlsched.metrics.port"
 HTTP_PATH = "dlsched.metrics.http_path"
 NAME = "dlsched.metrics.name"
 PATTERN = "dlsched.metrics.pattern"
+STEP = "dlsched.metrics.step"
+WHEN = "dlsched.metrics.when"
 
 DEFAULT_HTTP_PATH = "/metrics"
 PATH_CHARACTERS = 256
@@ -60,6 +64,10 @@ class LogPattern:
     """A regular expression for the lines that the container prints."""
 
     pattern: str
+    step: StepFrom | None = None
+    """Where steps come from; None: from the metric's own line."""
+    when: When | None = None
+    """Which of the matching lines count; None: all."""
 
 
 ProgressSource = MetricsFile | MetricsEndpoint | LogPattern
@@ -78,12 +86,42 @@ def read_sources(labels: Mapping[str, str]) -> tuple[ProgressSource, ...]:
             if label in labels:
                 raise ValueError(f"{label}: has no effect without {PORT}")
     if PATTERN in labels:
-        try:
-            check_pattern(labels[PATTERN])
-        except ValueError as error:
-            raise ValueError(f"{PATTERN}: {error}") from None
-        sources.append(LogPattern(labels[PATTERN]))
+        sources.append(_log_pattern(labels))
+    else:
+        for label in (STEP, WHEN):
+            if label in labels:
+                raise ValueError(f"{label}: has no effect without {PATTERN}")
     return tuple(sources)
+
+
+def check_target(sources: Sequence[ProgressSource], target: Target | None) -> None:
+    """Raise ValueError, in one line, where a log is the only source, and its pattern cannot tell
+    the target's measure."""
+    if target is None or len(sources) != 1 or not isinstance(sources[0], LogPattern):
+        return
+    only = sources[0]
+    pattern = check_pattern(only.pattern, only.step, only.when)
+    groups = ", ".join(sorted(pattern.groups))
+    if isinstance(target, AccuracyTarget):
+        if target.metric not in pattern.metrics:
+            wanted = f"the target's metric {shown(target.metric)}"
+            raise ValueError(f"{PATTERN}: its groups ({groups}) lack {wanted}")
+    elif not pattern.has_latency:
+        wanted = "a latency: latency_s, latency_ms, latency_us or latency"
+        raise ValueError(f"{PATTERN}: its groups ({groups}) lack {wanted}")
+
+
+def _log_pattern(labels: Mapping[str, str]) -> LogPattern:
+    label = STEP
+    try:
+        step = step_from(labels[STEP]) if STEP in labels else None
+        label = WHEN
+        only = when(labels[WHEN]) if WHEN in labels else None
+        label = PATTERN
+        check_pattern(labels[PATTERN], step, only)
+    except ValueError as error:
+        raise ValueError(f"{label}: {error}") from None
+    return LogPattern(labels[PATTERN], step, only)
 
 
 def _file_path(value: str) -> str:

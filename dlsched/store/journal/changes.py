@@ -45,8 +45,9 @@ class Event:
     wall_time: str
     job: str
     kind: str
-    """arrived, left, state, blind, sighted, gpu-trouble, gpu-well, deliverable, finish, hook (the
-    operator's command has run), or a target's new forecast: crowded, impossible, possible."""
+    """arrived, left, state, blind, sighted, gpu-trouble, gpu-well, deliverable, finish, diverged,
+    finite (again), hook (the operator's command has run), or a target's new forecast: crowded,
+    impossible, possible."""
     before: str | None
     after: str | None
     reason: str
@@ -107,6 +108,7 @@ class Reported:
     blind: str | None = None
     gpu_problem: str | None = None
     targets: TargetStates = ()
+    diverged: bool = False
 
 
 def reported(
@@ -114,7 +116,8 @@ def reported(
 ) -> Reported:
     """What is recorded of a job after this cycle. A tier stays while its target cannot be read."""
     tiers = before.tiers if before is not None and job.tiers.delivered is None else job.tiers
-    return Reported(job.state, tiers, job.blind, _gpu_problem(job, node), targets)
+    diverged = job.diverged is not None
+    return Reported(job.state, tiers, job.blind, _gpu_problem(job, node), targets, diverged)
 
 
 def last_reported(last: CycleReport) -> dict[str, Reported]:
@@ -187,6 +190,11 @@ def events(
             record(name, "gpu-trouble", problem)
         elif problem is None and earlier_problem is not None and job.gpus:
             record(name, "gpu-well", None)
+        diverged = was is not None and was.diverged
+        if job.diverged is not None and not diverged:
+            record(name, "diverged", str(job.diverged))
+        elif job.diverged is None and diverged and job.runs:
+            record(name, "finite", None)
         for kind, reason in _reached(job, was.tiers if was is not None else Tiers()):
             record(name, kind, reason)
         for kind, outlook in turns:

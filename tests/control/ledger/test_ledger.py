@@ -23,7 +23,7 @@ from dlsched.model.facts import (
     Sample,
 )
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, LatencyTarget, Limits
-from dlsched.model.state import JobState, Reached, Snapshot, Tiers
+from dlsched.model.state import Diverged, JobState, Reached, Snapshot, Tiers
 from tests.doubles import FakeRuntime, gpu_fact, job_spec, running, sketch, texts
 
 SPEC = job_spec("a")
@@ -486,6 +486,35 @@ def test_who_is_left_alone_is_an_alarm():
     alarm = Alarm("123", AlarmKey.CONTAINER_LEFT_ALONE, text)
     seen = Observation(10.0, engine_ok=True, left_alone=(alarm,))
     assert Ledger(LedgerOptions()).update(seen, Desired(), {}).alarms == (alarm,)
+
+
+def test_a_diverged_training_is_an_alarm_until_its_loss_is_finite_again():
+    spec = job_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.97))
+    ledger = Ledger(LedgerOptions(tier_evaluations=1))
+
+    def told(now_s: float, sample: Sample | None, **fact: object) -> State:
+        reports = () if sample is None else (Report(now_s, sample=sample),)
+        seen = Observation(
+            now_s=now_s,
+            engine_ok=True,
+            containers=(running("a", reports=reports, **fact),),
+            node=NodeFact(4.0, 2**33),
+        )
+        return ledger.update(seen, Desired(specs={"a": spec}), {})
+
+    state = told(10.0, Sample(10.0, 200, (), (("loss", "nan"),)))
+    assert texts(state.alarms) == ("a: diverged: loss nan at step 200",)
+    assert [alarm.key for alarm in state.alarms] == [AlarmKey.DIVERGED]
+    state = told(11.0, Sample(11.0, 300, (("accuracy", 0.99),), (("loss", "inf"),)))
+    (job,) = state.snapshot.jobs
+    assert job.diverged == Diverged("loss", "nan", 10.0, 200), "since when"
+    assert job.tiers == Tiers(), "never delivered"
+    assert texts(told(12.0, None).alarms) == ("a: diverged: loss nan at step 200",)
+    state = told(13.0, Sample(13.0, 400, (("accuracy", 0.99), ("loss", 0.1))))
+    assert (state.alarms, state.snapshot.jobs[0].diverged) == ((), None)
+    assert state.snapshot.jobs[0].tiers.delivered is not None
+    told(14.0, Sample(14.0, 500, (), (("loss", "nan"),)))
+    assert told(15.0, None, starts=2).alarms == (), "a new start has not diverged"
 
 
 # ---------------------------------------------------------------------- the blind

@@ -104,14 +104,14 @@ def test_it_says_what_looking_at_all_of_them_at_once_would(
             attempts[-1].append(one)
     sign = -1.0 if target.finish < target.deliver else 1.0
     for tier, reached in ((target.deliver, got.delivered), (target.finish, got.finished)):
-        ends = [
-            attempt[i]
-            for attempt in attempts
-            for i in range(in_a_row - 1, len(attempt))
-            if all(
-                sign * one.metrics[0][1] >= sign * tier for one in attempt[i + 1 - in_a_row : i + 1]
-            )
-        ]
+        ends = []
+        for attempt in attempts:
+            row = 0
+            for i, one in enumerate(attempt):
+                again = i > 0 and one.step is not None and one.step == attempt[i - 1].step
+                good = sign * one.metrics[0][1] >= sign * tier
+                row = row + (0 if again else 1) if good else 0
+                ends += [one] if row >= in_a_row else []
         assert (reached is not None) == bool(ends)
         if reached is not None:
             first = ends[0]
@@ -119,6 +119,37 @@ def test_it_says_what_looking_at_all_of_them_at_once_would(
     if got.finished is not None:
         assert got.delivered is not None
         assert got.delivered.at_s <= got.finished.at_s
+
+
+def test_values_at_one_step_are_one_evaluation_which_the_worst_of_them_decides() -> None:
+    ranks = [sample(1.0, 0.95, 10), sample(1.1, 0.951, 10), sample(1.2, 0.952, 10)]
+    assert after(*ranks) == Tiers()
+    more = [sample(2.0, 0.95, 20), sample(2.1, 0.89, 20), sample(2.2, 0.95, 20)]
+    assert after(*ranks, *more, sample(3.0, 0.95, 30)) == Tiers()
+    rows = [sample(float(step), 0.95, step) for step in (30, 40, 50)]
+    assert after(*ranks, *more, *rows).delivered == Reached(50.0, 0.95, 50)
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "train_loss"])
+def test_a_diverged_training_reaches_nothing_until_that_metric_is_finite(metric: str) -> None:
+    bad = Sample(1.0, 10, (), ((metric, "nan"),))
+    good = [sample(float(step), 0.95, step) for step in (20, 30, 40)]
+    finite = Sample(15.0, 15, ((metric, 0.5),))
+    if metric == "train_loss":
+        assert after(bad, *good) == Tiers()
+    assert after(bad, finite, *good).delivered == Reached(40.0, 0.95, 40)
+    early = [sample(float(step), 0.95, step) for step in (1, 2)]
+    assert after(*early, bad, *good[:1]) == Tiers(), "the row begins again"
+    done = [sample(float(step), 0.95, step) for step in (1, 2, 3)]
+    assert after(*done, bad).delivered == Reached(3.0, 0.95, 3), "what was delivered stays"
+
+
+def test_a_rate_of_nothing_is_no_divergence() -> None:
+    samples = [
+        Sample(float(step), step, (("accuracy", 0.95),), (("precision", "nan"),))
+        for step in (1, 2, 3)
+    ]
+    assert after(*samples).delivered == Reached(3.0, 0.95, 3)
 
 
 @given(way=st.lists(numbers, max_size=12), more=st.lists(numbers, max_size=12), target=targets)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.model.facts import ContainerState
+from dlsched.model.facts import ContainerState, LogFact
 from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
 from dlsched.runtime.cgroup.limits import older_shares
 from dlsched.runtime.cgroup.read import belongs
@@ -123,6 +123,25 @@ def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
     watch = Watch(described(*sources, adopted=adopted), 1.0, log.follow, from_end=False)
     fact, _ = watch.fact(1.0, None)
     assert (fact.sidecar_problem, fact.has_source) == (NO_ADDRESS, True)
+    watch.close()
+
+
+def test_what_its_log_says_is_in_the_fact_until_a_new_start() -> None:
+    log = FakeLog()
+    watch = Watch(described(LOSS), 1.0, log.follow, from_end=False)
+    log.chunks.put(b"hello\n")
+    log.chunks.put(b"x" * 5000 + b"\n")
+    deadline_s = time.monotonic() + 30.0
+    while (fact := watch.fact(1.0, None)[0]).bad_lines < 1:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+    assert fact.log == LogFact(lines=2, example="'hello'")
+    assert fact.refused == "a line of more than 4096 bytes"
+    assert watch.fact(2.0, None)[0] is watch.fact(3.0, None)[0], "nothing new"
+    again = replace(described(LOSS), started_at="2026-01-01T00:00:00Z")
+    watch.take(again, 4.0)
+    fact, _ = watch.fact(4.0, None)
+    assert (fact.log, fact.refused) == (LogFact(), None)
     watch.close()
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.progress import log_pattern
-from dlsched.runtime.progress.log_pattern import LogReader, Pattern
+from dlsched.runtime.progress.log_pattern import LogReader
+from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
 
 DEADLINE_S = 30.0
@@ -125,7 +126,7 @@ def test_what_makes_no_sense_is_a_bad_line(log: FakeLog, line: bytes, why: str) 
         ("".join(f"(?P<a{n}>.)" for n in range(24)), "characters, at most 256"),
         ("(?P<loss>x{1000})", "compiles to"),
         ("(?P<loss>((a{100}){100}){100})", "not a regular expression of RE2: "),
-        ("(?P<latency>.)", "group 'latency': not a name of a metric"),
+        ("(?P<checkpoint>.)", "group 'checkpoint': not a name of a metric"),
         ("(?P<t>.)", "group 't': not a name of a metric"),
         (f"(?P<{'a' * 65}>.)", "not a name of a metric"),
     ],

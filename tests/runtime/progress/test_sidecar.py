@@ -312,7 +312,7 @@ def test_a_line_without_end_is_counted_once_and_not_kept(
     "line",
     [
         "[" * 100_000,
-        '{"loss": NaN}',
+        '{"step": NaN}',
         '{"step": "1"}',
         '{"pad": "' + "x" * 4096 + '"}',
         "\x00" * 10,

@@ -115,13 +115,25 @@ def test_a_checkpoint_is_acknowledged() -> None:
     assert report == Report(42.0, checkpoint=CheckpointAck(1200, "/ckpt/1200"))
 
 
+def test_what_is_not_finite_is_told_apart() -> None:
+    sample = read({"step": 7, "acc": 0.5, "diverged": {"loss": "nan", "x": "-inf"}}).sample
+    assert sample == Sample(42.0, 7, (("acc", 0.5),), (("loss", "nan"), ("x", "-inf")))
+    plain = read({"step": 7, "loss": math.nan, "x": -math.inf}).sample
+    assert plain == Sample(42.0, 7, (), (("loss", "nan"), ("x", "-inf")))
+    flag = read({"diverged": 0}).sample
+    assert flag == Sample(42.0, None, (("diverged", 0.0),)), "a metric of that name"
+
+
 @pytest.mark.parametrize(
     ("fields", "why"),
     [
         ([], "not a JSON object"),
         ({"v": 2, "loss": 1}, "reads version 1"),
         ({"v": True}, "reads version 1"),
-        ({"loss": math.nan}, "NaN is not a finite number"),
+        ({"t": 1, "diverged": {"loss": 1}}, "diverged.'loss': 1: nan, inf or -inf"),
+        ({"diverged": {"loss": "NAN"}}, "diverged.'loss': 'NAN': nan, inf or -inf"),
+        ({"diverged": {"a\x1b[31m": "nan"}}, "1 to 64 printable characters"),
+        ({"diverged": {f"m{number}": "nan" for number in range(33)}}, "33 metrics, at most 32"),
         ({"loss": 10**30}, "an integer of 31 characters"),
         ({"step": -1}, "step: -1: an integer, 0 to"),
         ({"step": True}, "step: True"),
@@ -192,7 +204,7 @@ def test_the_part_of_the_gpus_time_is_told_beside_the_rest(ratio: float) -> None
         ({"busy_ratio": -0.01}, "gpu.busy_ratio: -0.01: a number, 0 to 1"),
         ({"busy_ratio": True}, "gpu.busy_ratio: True: a number, 0 to 1"),
         ({"busy_ratio": "0.5"}, "gpu.busy_ratio: '0.5': a number, 0 to 1"),
-        ({"busy_ratio": math.nan}, "NaN is not a finite number"),
+        ({"busy_ratio": math.nan}, "gpu.busy_ratio: nan: a number, 0 to 1"),
     ],
 )
 def test_what_is_no_part_of_a_gpus_time_is_a_bad_line(gpu: object, why: str) -> None:

@@ -9,7 +9,7 @@ from dlsched.model.cycle import CycleReport, HookRun
 from dlsched.model.decision import Decision
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Checkpoint, Limits, Stop
-from dlsched.model.state import Delivered, JobState, JobView, Reached, Tiers
+from dlsched.model.state import Delivered, Diverged, JobState, JobView, Reached, Tiers
 from dlsched.store.journal.changes import Reported, changes, events, last_reported
 from tests.store.journal.reports import GPU, job, report, resized
 
@@ -83,6 +83,20 @@ def test_trouble_with_a_jobs_gpu_and_its_end_are_told_once_each() -> None:
         (4, "alpha", "gpu-well", ""),
         (5, "alpha", "gpu-trouble", "taken away"),
         (6, "alpha", "gpu-well", ""),
+    ]
+
+
+def test_a_divergence_and_its_end_are_told_once_each() -> None:
+    told = []
+    known: dict[str, Reported] = {}
+    bad = Diverged("loss", "nan", 990.0, 300)
+    for cycle, diverged in enumerate([None, bad, replace(bad, step=400), None, None, bad], 1):
+        happened, known = events(report(cycle, replace(job(), diverged=diverged)), known)
+        told += [(one.cycle, one.kind, one.reason) for one in happened]
+    assert told[1:] == [
+        (2, "diverged", "loss nan at step 300"),
+        (4, "finite", ""),
+        (6, "diverged", "loss nan at step 300"),
     ]
 
 

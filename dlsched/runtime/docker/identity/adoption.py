@@ -53,7 +53,17 @@ _KNOWN: Mapping[str, Place] = {
     )
 }
 _OTHERS = frozenset(
-    {ENABLE, INSTANCE, sources.FILE, sources.PORT, sources.HTTP_PATH, sources.NAME, sources.PATTERN}
+    {
+        ENABLE,
+        INSTANCE,
+        sources.FILE,
+        sources.PORT,
+        sources.HTTP_PATH,
+        sources.NAME,
+        sources.PATTERN,
+        sources.STEP,
+        sources.WHEN,
+    }
 )
 """Labels that do not become part of the job's spec."""
 

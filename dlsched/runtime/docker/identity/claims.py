@@ -28,7 +28,7 @@ from dlsched.runtime.docker.identity.labels import (
     labels_in,
     set_aside_name,
 )
-from dlsched.runtime.progress.sources import read_sources
+from dlsched.runtime.progress.sources import check_target, read_sources
 from dlsched.store.adoptions import Adoptions
 
 _log = logging.getLogger(__name__)
@@ -196,6 +196,7 @@ class Claims:
         container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
         spec = spec_of(name, own, container, self._came_with(described))
         sources = read_sources(own)
+        check_target(sources, spec.target)
         return replace(
             described,
             instance=self._instance,

@@ -125,6 +125,7 @@ def test_the_ceiling_is_the_labels_else_what_it_came_with(
             (
                 "label 'dlsched.x' is unknown; known are cpus.max, cpus.min, enable, instance, "
                 "metrics.http_path, metrics.name, metrics.path, metrics.pattern, metrics.port, "
+                "metrics.step, metrics.when, "
                 "target.deadline, target.deliver, target.finish, target.latency, target.metric, "
                 "target.quantile, weight"
             ),

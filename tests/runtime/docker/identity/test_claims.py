@@ -137,6 +137,36 @@ def test_a_labelled_container_is_listed_beside_ours_and_called_as_it_is_called(
     assert texts(listings.last.left_alone) == ()
 
 
+@pytest.mark.parametrize(
+    ("labels", "why"),
+    [
+        (
+            {"target.metric": "accuracy", "target.deliver": "0.9", "target.finish": "0.95"},
+            "dlsched.metrics.pattern: its groups (acc, step) lack the target's metric 'accuracy'",
+        ),
+        (
+            {"target.latency": "20ms"},
+            (
+                "dlsched.metrics.pattern: its groups (acc, step) lack a latency: latency_s, "
+                "latency_ms, latency_us or latency"
+            ),
+        ),
+    ],
+)
+def test_a_pattern_that_cannot_read_the_target_is_refused(
+    engine: FakeEngine, clock: VirtualClock, labels: dict[str, str], why: str
+) -> None:
+    asked = {f"dlsched.{name}": value for name, value in labels.items()}
+    pattern = {"dlsched.metrics.pattern": r"(?P<step>\d+) (?P<acc>\S+)"}
+    stranger(engine, "web", {**ENABLE, **asked, **pattern})
+    stranger(engine, "both", {**ENABLE, **asked, **pattern, "dlsched.metrics.path": "/data/m"})
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"both"}, "another source may have it"
+    assert listings.last is not None
+    (text,) = texts(listings.last.left_alone)
+    assert text.endswith(why)
+
+
 def test_the_ceiling_is_what_it_came_with_whatever_its_limit_is_now(
     engine: FakeEngine, clock: VirtualClock
 ) -> None:

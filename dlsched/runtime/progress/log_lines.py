@@ -1,0 +1,128 @@
+"""Turns a log's bytes into latencies and samples, and counts what the pattern found. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from dlsched.estimate.sketch import from_latencies
+from dlsched.model.facts import LogFact, Report, Sample
+from dlsched.model.units import shown
+from dlsched.report.lines import LINE_BYTES
+from dlsched.runtime.progress.bursts import Bursts
+from dlsched.runtime.progress.lines import Lines
+from dlsched.runtime.progress.pattern import LATENCIES_S, check_pattern
+from dlsched.runtime.progress.samples import Samples, StepFrom, When
+from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
+
+Parsed = tuple[bytes | None, Mapping[str, float] | str | None]
+"""A line (None: too long), and the numbers in it; why it is refused; or None: it does not match."""
+
+
+class LogBatch:
+    """The numbers since the last read, and how much may be added until the next."""
+
+    def __init__(self) -> None:
+        self.latencies_s: list[float] = []
+        self.samples: list[Sample] = []
+        self.bad_lines = 0
+        self.refused: str | None = None
+        self.bytes_left = READ_BYTES
+        self.lines_left = READ_LINES
+
+    @property
+    def full(self) -> bool:
+        return self.bytes_left <= 0 or self.lines_left <= 0
+
+    def add(self, latencies_s: Iterable[float], sample: Sample | None) -> None:
+        """Add what one line reports."""
+        self.lines_left -= 1
+        self.latencies_s += latencies_s
+        if sample is not None:
+            self.samples.append(sample)
+
+    def refuse(self, why: str) -> None:
+        self.bad_lines += 1
+        self.refused = self.refused or why
+
+    def reports(self, now_s: float, span_s: float) -> tuple[Report, ...]:
+        """All numbers as reports, received at `now_s`."""
+        reports = [
+            Report(now_s, sample=replace(sample, received_s=now_s)) for sample in self.samples
+        ]
+        if self.latencies_s:
+            reports.append(Report(now_s, latency=from_latencies(self.latencies_s), span_s=span_s))
+        return tuple(reports)
+
+
+class LogLines:
+    """The lines of one container start."""
+
+    def __init__(self, pattern: str, step: StepFrom | None = None, when: When | None = None):
+        """`step`: where steps come from; None: from the metric's own line, or, where the pattern
+        has no such group, the number of evaluations. Raises ValueError for an invalid pattern."""
+        self._pattern = check_pattern(pattern, step, when)
+        if step is None and not self._pattern.has_step:
+            step = StepFrom.EVALUATIONS
+        self._samples = Samples(step, when)
+        self._bursts = Bursts()
+        self._cut = Lines(LINE_BYTES)
+        self._lines = self._matched = 0
+        self._example: str | None = None
+
+    @property
+    def fact(self) -> LogFact:
+        """What the pattern found so far."""
+        example = None if self._matched else self._example
+        return LogFact(self._lines, self._matched, example, self._bursts.buffered)
+
+    def begin(self) -> None:
+        """The log is opened: what was printed before may be missing."""
+        self._cut = Lines(LINE_BYTES)
+        self._missed()
+
+    def parsed(self, chunk: bytes) -> list[Parsed]:
+        """The lines that end in this chunk. It takes the time, and changes nothing else."""
+        # A progress bar overwrites its line with carriage returns.
+        whole = self._cut.cut(chunk.replace(b"\r", b"\n"))
+        return [(line, self._numbers(line)) for line in whole]
+
+    def take(self, chunk: bytes, lines: Sequence[Parsed], at_s: float, batch: LogBatch) -> None:
+        """Add the chunk's lines, which arrived at that time, to the batch, until it is full."""
+        self._bursts.add(at_s, chunk)
+        batch.bytes_left -= len(chunk)
+        for line, numbers in lines:
+            if batch.full:
+                break
+            self._count(line, numbers)
+            if isinstance(numbers, str):
+                batch.refuse(numbers)
+            elif numbers is not None:
+                latencies = [numbers[name] for name in numbers if name in LATENCIES_S]
+                rest = {name: numbers[name] for name in numbers if name not in LATENCIES_S}
+                batch.add(latencies, self._samples.add(rest, at_s) if rest else None)
+        if batch.full:
+            bound = f"{READ_BYTES >> 10} KiB or {READ_LINES} lines"
+            batch.refuse(f"more than {bound} in one cycle: the rest is not read")
+            self._missed()
+
+    def _numbers(self, line: bytes | None) -> Mapping[str, float] | str | None:
+        if line is None:
+            return f"a line of more than {LINE_BYTES} bytes"
+        try:
+            return self._pattern.read(line)
+        except ValueError as why:
+            return str(why)
+
+    def _count(self, line: bytes | None, numbers: Mapping[str, float] | str | None) -> None:
+        if line is not None and not line.strip():
+            return
+        self._lines += 1
+        if line is not None and numbers is not None:
+            self._matched += 1
+        elif line is not None and self._example is None:
+            self._example = shown(line.decode("utf-8", "replace").strip())
+
+    def _missed(self) -> None:
+        self._samples.missed()
+        self._bursts.missed()

@@ -1,0 +1,176 @@
+"""Turns the numbers in a program's lines into training samples: one for each evaluation. Pure.
+
+An evaluation may be printed by several ranks, redrawn by a progress bar, or spread over two lines,
+with the step on the one and the metric on the other.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from dlsched.model.facts import Sample
+from dlsched.model.units import shown
+
+REPEATED_S = 2.0
+"""The same value, printed again without a step within this time, is the same evaluation: ranks
+print theirs together, and an evaluation of its own takes longer."""
+
+KNOWN_MOST = 1024
+"""Values remembered as already counted: far more than are printed between two repetitions."""
+
+STEP = "step"
+WHEN_CHARACTERS = 160
+
+_WHEN = re.compile(r" *([A-Za-z_][A-Za-z0-9_]*) *== *([A-Za-z_][A-Za-z0-9_]*) *")
+
+
+class StepFrom(StrEnum):
+    """Where the step of an evaluation comes from, if not from its own line."""
+
+    CARRIED = "carried"
+    """The last step printed before the metric."""
+    FOLLOWS = "follows"
+    """The next step printed after the metric."""
+    EVALUATIONS = "evaluations"
+    """The number of evaluations so far."""
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """A line counts only if two groups have the same number."""
+
+    left: str
+    right: str
+
+    @property
+    def groups(self) -> tuple[str, str]:
+        return self.left, self.right
+
+    def holds(self, numbers: Mapping[str, float]) -> bool:
+        """Whether it holds for these numbers; also where a group is missing from the line."""
+        left, right = numbers.get(self.left), numbers.get(self.right)
+        return left is None or right is None or left == right
+
+
+def step_from(text: str) -> StepFrom:
+    """Raises ValueError, in one line."""
+    try:
+        return StepFrom(text)
+    except ValueError:
+        known = ", ".join(one.value for one in StepFrom)
+        raise ValueError(f"{shown(text)}: one of {known}") from None
+
+
+def when(text: str) -> When:
+    """Raises ValueError, in one line."""
+    match = _WHEN.fullmatch(text) if len(text) <= WHEN_CHARACTERS else None
+    if match is None:
+        raise ValueError(f"{shown(text)}: two groups of the pattern, as in: at == of")
+    return When(match[1], match[2])
+
+
+class Repeats:
+    """Recognizes values that were already counted at their step."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, str, float | str], None] = {}
+        self._step = -1
+
+    def without(self, sample: Sample) -> Sample | None:
+        """The sample without repeated values; None: it has nothing else. Without a step, nothing
+        can be told apart. A lower step with a new value begins a new attempt."""
+        step = sample.step
+        if step is None:
+            return sample
+        metrics = tuple(one for one in sample.metrics if (step, *one) not in self._known)
+        diverged = tuple(one for one in sample.diverged if (step, *one) not in self._known)
+        bare = not (sample.metrics or sample.diverged)
+        if not (metrics or diverged or (bare and (step, "", 0.0) not in self._known)):
+            return None
+        if step < self._step:
+            self._known = {key: None for key in self._known if key[0] < step}
+        self._step = step
+        # The step alone, printed after its metrics, is not new either.
+        self._known[step, "", 0.0] = None
+        self._known.update({(step, name, value): None for name, value in metrics})
+        self._known.update({(step, name, text): None for name, text in diverged})
+        while len(self._known) > KNOWN_MOST:
+            del self._known[next(iter(self._known))]
+        if len(metrics) + len(diverged) == len(sample.metrics) + len(sample.diverged):
+            return sample
+        return Sample(sample.received_s, step, metrics, diverged)
+
+
+class Samples:
+    """Makes samples of one container start, from the numbers of its lines."""
+
+    def __init__(self, source: StepFrom | None = None, only: When | None = None) -> None:
+        """`source`: where steps come from; None: from the metric's own line."""
+        self._source = source
+        self._only = only
+        self._repeats = Repeats()
+        self._step: int | None = None
+        """The last step printed."""
+        self._waiting: dict[str, float] = {}
+        """Metrics whose step is not printed yet."""
+        self._last: dict[str, tuple[float, float]] = {}
+        """By metric without a step: its last value, and when it was printed last."""
+        self._evaluations = 0
+
+    def add(self, numbers: Mapping[str, float], at_s: float) -> Sample | None:
+        """The sample that is complete with this line's numbers, printed at `at_s`; None: none."""
+        if self._only is not None:
+            if not self._only.holds(numbers):
+                return None
+            numbers = {k: v for k, v in numbers.items() if k not in self._only.groups}
+        step = int(numbers[STEP]) if STEP in numbers else None
+        metrics = {name: value for name, value in numbers.items() if name != STEP}
+        match self._source:
+            case StepFrom.EVALUATIONS:
+                step, metrics = self._counted(self._fresh(metrics, at_s))
+            case StepFrom.CARRIED:
+                step = self._step = self._step if step is None else step
+            case StepFrom.FOLLOWS:
+                metrics = self._waiting = {**self._waiting, **metrics}
+                if step is None:
+                    return None
+                self._waiting = {}
+        if step is None:
+            metrics = self._fresh(metrics, at_s)
+            if not metrics:
+                return None
+        return self._repeats.without(sample_of(at_s, step, metrics.items()))
+
+    def missed(self) -> None:
+        """Lines are lost: a step from before is not that of what comes."""
+        self._step, self._waiting = None, {}
+
+    def _counted(self, metrics: dict[str, float]) -> tuple[int | None, dict[str, float]]:
+        if metrics:
+            self._evaluations += 1
+        return (self._evaluations if metrics else None), metrics
+
+    def _fresh(self, metrics: Mapping[str, float], at_s: float) -> dict[str, float]:
+        """The metrics without those that were printed just before."""
+        fresh = {}
+        for name, value in metrics.items():
+            before, before_s = self._last.get(name, (None, -math.inf))
+            if before is None or str(before) != str(value) or at_s - before_s > REPEATED_S:
+                fresh[name] = value
+            self._last[name] = value, at_s
+        return fresh
+
+
+def sample_of(at_s: float, step: int | None, metrics: Iterable[tuple[str, float]]) -> Sample:
+    """A sample of these values, finite or not."""
+    finite, diverged = [], []
+    for name, value in metrics:
+        if math.isfinite(value):
+            finite.append((name, value))
+        else:
+            diverged.append((name, f"{value:g}"))
+    return Sample(at_s, step, tuple(finite), tuple(diverged))

@@ -1,0 +1,232 @@
+"""One sample an evaluation: repetitions, steps on other lines, and what all logs have in common."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsched.model.facts import Sample
+from dlsched.runtime.progress.log_lines import LogBatch, LogLines
+from dlsched.runtime.progress.numbers import duration_s, number
+from dlsched.runtime.progress.pattern import Pattern, check_pattern
+from dlsched.runtime.progress.samples import (
+    KNOWN_MOST,
+    REPEATED_S,
+    Repeats,
+    Samples,
+    StepFrom,
+    When,
+    step_from,
+    when,
+)
+
+values = st.floats(0, 1, width=16)
+
+
+def sample(step: int | None, value: float, name: str = "accuracy") -> Sample:
+    return Sample(1.0, step, ((name, value),))
+
+
+def test_the_same_value_at_a_step_counts_once_and_another_one_counts() -> None:
+    repeats = Repeats()
+    assert repeats.without(sample(5, 0.5)) == sample(5, 0.5)
+    assert repeats.without(sample(5, 0.5)) is None
+    assert repeats.without(sample(5, 0.6)) == sample(5, 0.6)
+    assert repeats.without(sample(5, 0.5, "loss")) == sample(5, 0.5, "loss")
+    assert repeats.without(Sample(1.0, 5, ())) is None, "the step alone is nothing new"
+    assert repeats.without(sample(6, 0.5)) == sample(6, 0.5)
+    assert repeats.without(sample(5, 0.5)) is None, "a rank that is late"
+    assert repeats.without(sample(3, 0.4)) == sample(3, 0.4), "a new attempt"
+    assert repeats.without(sample(5, 0.5)) == sample(5, 0.5)
+
+
+def test_a_value_beside_a_repeated_one_counts() -> None:
+    repeats = Repeats()
+    repeats.without(sample(5, 0.5))
+    both = Sample(1.0, 5, (("accuracy", 0.5), ("loss", 2.0)), (("norm", "nan"),))
+    assert repeats.without(both) == Sample(1.0, 5, (("loss", 2.0),), (("norm", "nan"),))
+    assert repeats.without(both) is None
+
+
+@given(
+    way=st.lists(st.tuples(st.integers(0, 30), values), max_size=40),
+    ranks=st.integers(1, 4),
+)
+def test_several_ranks_count_as_one(way: list[tuple[int, float]], ranks: int) -> None:
+    way.sort(key=lambda one: one[0])
+    one, many = Repeats(), Repeats()
+    alone = [one.without(sample(*each)) for each in way]
+    together = [many.without(sample(*each)) for each in way for _ in range(ranks)]
+    assert [each for each in alone if each] == [each for each in together if each]
+    assert {each.step for each in alone if each} == {step for step, _ in way}
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    repeats = Repeats()
+    for step in range(3 * KNOWN_MOST):
+        repeats.without(sample(step, 0.5))
+    assert len(repeats._known) == KNOWN_MOST
+
+
+def test_the_step_is_carried_until_the_next_and_forgotten_with_lost_lines() -> None:
+    samples = Samples(StepFrom.CARRIED)
+    assert samples.add({"accuracy": 0.1}, 1.0) == Sample(1.0, None, (("accuracy", 0.1),))
+    assert samples.add({"step": 7.0}, 2.0) == Sample(2.0, 7, ())
+    assert samples.add({"accuracy": 0.2}, 3.0) == Sample(3.0, 7, (("accuracy", 0.2),))
+    assert samples.add({"step": 8.0, "accuracy": 0.3}, 4.0) == Sample(4.0, 8, (("accuracy", 0.3),))
+    samples.missed()
+    assert samples.add({"accuracy": 0.4}, 5.0) == Sample(5.0, None, (("accuracy", 0.4),))
+
+
+def test_a_metric_waits_for_the_step_that_follows() -> None:
+    samples = Samples(StepFrom.FOLLOWS)
+    assert samples.add({"reward": 1.0}, 1.0) is None
+    assert samples.add({"length": 22.0}, 1.0) is None
+    whole = samples.add({"step": 2048.0}, 1.0)
+    assert whole == Sample(1.0, 2048, (("reward", 1.0), ("length", 22.0)))
+    assert samples.add({"step": 4096.0}, 2.0) == Sample(2.0, 4096, ()), "each waits once"
+    samples.add({"reward": 2.0}, 3.0)
+    samples.missed()
+    assert samples.add({"step": 8192.0}, 4.0) == Sample(4.0, 8192, ())
+
+
+def test_evaluations_are_counted_and_what_is_printed_again_soon_is_the_same_one() -> None:
+    samples = Samples(StepFrom.EVALUATIONS)
+    told = [samples.add({"accuracy": 0.9}, at_s) for at_s in (0.0, 0.1, REPEATED_S, 100.0, 100.1)]
+    assert [one and one.step for one in told] == [1, None, None, 2, None]
+    assert samples.add({"accuracy": 0.91}, 100.2) == Sample(100.2, 3, (("accuracy", 0.91),))
+    nan = [samples.add({"accuracy": math.nan}, at_s) for at_s in (200.0, 200.1)]
+    assert nan == [Sample(200.0, 4, (), (("accuracy", "nan"),)), None]
+
+
+@given(
+    numbers=st.lists(
+        st.dictionaries(
+            st.sampled_from(("step", "accuracy", "loss", "at", "of")),
+            st.integers(0, 9).map(float) | st.just(math.nan),
+            max_size=4,
+        ).map(lambda one: {k: v for k, v in one.items() if k != "step" or math.isfinite(v)}),
+        max_size=30,
+    ),
+    source=st.sampled_from((None, *StepFrom)),
+    only=st.sampled_from((None, When("at", "of"))),
+    apart_s=st.sampled_from((0.01, 60.0)),
+)
+def test_samples_of_any_numbers(
+    numbers: list[dict[str, float]], source: StepFrom | None, only: When | None, apart_s: float
+) -> None:
+    """Each is new, has values that were printed, and the step that was asked for."""
+    samples = Samples(source, only)
+    counted = 0
+    known: set[tuple[object, ...]] = set()
+    latest = -1
+    for i, each in enumerate(numbers):
+        found = samples.add(each, apart_s * i)
+        if found is None:
+            continue
+        assert all(math.isfinite(value) for _, value in found.metrics)
+        if only is not None:
+            assert not {"at", "of"} & dict(found.metrics).keys()
+            assert only.holds(each)
+        if source is StepFrom.EVALUATIONS:
+            counted += 1
+            assert found.step == counted
+        if source is StepFrom.FOLLOWS:
+            assert found.step is not None
+        if found.step is not None:
+            if found.step < latest:
+                known = {one for one in known if one[0] < found.step}
+            latest = found.step
+            for one in (*found.metrics, *found.diverged):
+                assert (found.step, *one) not in known
+                known.add((found.step, *one))
+
+
+@given(text=st.text(max_size=200))
+def test_any_condition_or_source_is_read_or_refused_in_one_line(text: str) -> None:
+    for reader in (when, step_from):
+        try:
+            reader(text)
+        except ValueError as why:
+            assert str(why).isprintable() and len(str(why)) < 200
+
+
+@pytest.mark.parametrize(
+    ("pattern", "source", "only", "why"),
+    [
+        ("(?P<acc>.)", StepFrom.CARRIED, None, "step: carried: the pattern has no group step"),
+        ("(?P<acc>.)", StepFrom.FOLLOWS, None, "step: follows: the pattern has no group step"),
+        (
+            "(?P<acc>.)(?P<step>.)",
+            StepFrom.EVALUATIONS,
+            None,
+            "step: evaluations: the pattern has a group step",
+        ),
+        ("(?P<acc>.)", None, When("at", "of"), "when: 'at': the pattern has no such group"),
+        ("(?P<at>.)(?P<of>.)", None, When("at", "of"), "when: the pattern has no other metric"),
+    ],
+)
+def test_a_pattern_that_lacks_a_group_is_refused(
+    pattern: str, source: StepFrom | None, only: When | None, why: str
+) -> None:
+    with pytest.raises(ValueError) as raised:
+        check_pattern(pattern, source, only)
+    assert str(raised.value) == why
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("143ms", 0.143),
+        ("1m2s", 62.0),
+        ("1h2m3s", 3723.0),
+        ("2h", 7200.0),
+        ("1m", 60.0),
+        ("1m2.5s", 62.5),
+        ("154.3\u00b5s", 154.3e-6),
+        ("154.3\u03bcs", 154.3e-6),
+        ("12us", 12e-6),
+        ("350ns", 350e-9),
+        ("0s", 0.0),
+    ],
+)
+def test_durations_as_go_prints_them(text: str, seconds: float) -> None:
+    assert duration_s(text.encode()) == pytest.approx(seconds)
+    assert Pattern(r"took (?P<latency>\S+)").read(f"took {text}".encode()) == {
+        "latency": pytest.approx(seconds)
+    }
+
+
+@pytest.mark.parametrize("text", ["", "12", "1.5.2s", "s", "1m2", "m", "1s2m", "-1s", "1" * 40])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a duration with units, such as 143ms or 1m2s"):
+        duration_s(text.encode())
+
+
+@given(data=st.binary(max_size=40))
+def test_any_bytes_are_a_number_or_refused_in_one_line(data: bytes) -> None:
+    for reader in (number, duration_s):
+        try:
+            reader(data)
+        except ValueError as why:
+            assert str(why).isprintable() and len(str(why)) < 150
+
+
+def test_a_pattern_that_never_matches_says_so_with_the_first_line() -> None:
+    lines, batch = LogLines("accuracy=(?P<accuracy>[0-9.]+)"), LogBatch()
+
+    def take(chunk: bytes) -> None:
+        lines.take(chunk, lines.parsed(chunk), 1.0, batch)
+
+    take(b"\n  \nacc: \x1b[31m0.5\nacc: 0.6\n")
+    assert (lines.fact.lines, lines.fact.matched) == (2, 0)
+    assert lines.fact.example == r"'acc: \x1b[31m0.5'"
+    take(b"x" * 5000 + b"\n" + b"y" * 300 + b"\n")
+    assert (lines.fact.lines, lines.fact.matched) == (4, 0)
+    assert lines.fact.example is not None and len(lines.fact.example) <= 60
+    take(b"accuracy=0.5\naccuracy=1.2.3\n")
+    assert (lines.fact.lines, lines.fact.matched, lines.fact.example) == (6, 2, None)
+    assert batch.bad_lines == 2

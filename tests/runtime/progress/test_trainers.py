@@ -1,0 +1,292 @@
+"""Learning curves out of the lines that training programs print, in each program's own format."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from dlsched.control.ledger.tiers import TierProgress, advanced
+from dlsched.model.facts import Sample
+from dlsched.model.spec import AccuracyTarget
+from dlsched.model.state import Reached
+from dlsched.runtime.progress.log_pattern import LogReader
+from dlsched.runtime.progress.samples import StepFrom, When
+
+DEADLINE_S = 30.0
+Curve = list[tuple[int | None, float]]
+
+
+class Printed:
+    """A log that holds some bytes, in chunks of some size, and then stays open."""
+
+    def __init__(self, text: bytes, size: int = 1 << 20) -> None:
+        self._chunks = [text[start : start + size] for start in range(0, len(text), size)]
+        self.taken = False
+        self._closed = False
+
+    def __call__(self, from_start: bool) -> Printed:
+        return self
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._chunks
+        self._chunks = []
+        self.taken = True
+        while not self._closed:
+            time.sleep(0.001)
+
+    def close(self) -> None:
+        self._closed = True
+
+
+def samples(
+    pattern: str,
+    text: str,
+    step: StepFrom | None = None,
+    when: When | None = None,
+    apart_s: float = 60.0,
+) -> list[Sample]:
+    """The samples of a program that prints these lines, `apart_s` between its writes. A form feed
+    in the text ends a write."""
+    now_s, found = 0.0, []
+    times = iter(range(10_000))
+
+    def clock() -> float:
+        return apart_s * next(times)
+
+    log = Printed(b"")
+    log._chunks = [part.encode() for part in text.split("\f")]
+    reader = LogReader(log, pattern, step=step, when=when, clock=clock)
+    deadline_s = time.monotonic() + DEADLINE_S
+    while True:
+        over = log.taken
+        reading = reader.read(now_s)
+        assert reading.refused is None, reading.refused
+        found += [report.sample for report in reading.reports if report.sample is not None]
+        if over:
+            break
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+    reader.close()
+    return found
+
+
+def curve(found: Sequence[Sample], metric: str) -> Curve:
+    """What a policy fits: steps and values."""
+    return [(one.step, value) for one in found for name, value in one.metrics if name == metric]
+
+
+def test_nanogpt() -> None:
+    text = """\
+step 0: train loss 4.2874, val loss 4.2823
+iter 0: loss 4.2664, time 34155.93ms, mfu -100.00%
+iter 10: loss 3.2408, time 9.68ms, mfu 38.47%
+step 250: train loss 1.9673, val loss 2.0700
+saving checkpoint to out-shakespeare-char
+step 500: train loss 1.5271, val loss 1.7243
+"""
+    pattern = r"step (?P<step>[0-9]+): train loss [0-9.]+, val loss (?P<val_loss>[0-9.]+)"
+    assert curve(samples(pattern, text), "val_loss") == [(0, 4.2823), (250, 2.07), (500, 1.7243)]
+
+
+YOLO = (
+    r"(?:^|K) +(?P<step>[0-9]+)/[0-9]+ +[0-9.]+G .*100%"
+    r"|^ +all +[0-9]+ +[0-9]+ +[0-9.e+]+ +[0-9.e+]+ +(?P<map50>[0-9.e+-]+) +(?P<map>[0-9.e+-]+)"
+)
+
+
+def test_ultralytics_prints_the_epoch_on_a_progress_bar_and_the_metric_below() -> None:
+    head = "      Epoch    GPU_mem   box_loss   cls_loss   dfl_loss  Instances       Size\n"
+    text = ""
+    for epoch, (map50, map_) in enumerate([(0.551, 0.331), (0.612, 0.402), (0.640, 0.431)], 1):
+        text += head
+        for done in (0, 6, 12, 16, 16):
+            text += f"\r      {epoch}/300      6.73G      1.21      1.02      1.1     "
+            text += f"12        640: {done * 100 // 16:3d}%|###| {done}/16 [00:03<00:00,  4.3it/s]"
+        text += "\n                 Class     Images  Instances      Box(P          R      mAP50\n"
+        text += f"                   all        722       1444      0.939      0.927      {map50}"
+        text += f"      {map_}\n"
+    found = samples(YOLO, text, StepFrom.CARRIED)
+    assert curve(found, "map") == [(1, 0.331), (2, 0.402), (3, 0.431)]
+    assert curve(found, "map50") == [(1, 0.551), (2, 0.612), (3, 0.64)]
+
+
+def test_hugging_face_trainer_counts_evaluations() -> None:
+    text = """\
+{'loss': 0.6931, 'grad_norm': 1.2, 'learning_rate': 5e-05, 'epoch': 0.5}
+ 50%|#####     | 17/34 [00:11<00:09,  1.81it/s]
+100%|##########| 9/9 [00:00<00:00, 33.2it/s]
+{'eval_loss': 0.41, 'eval_accuracy': 0.81, 'eval_runtime': 0.3, 'epoch': 0.5882}
+\f{'eval_loss': '0.36', 'eval_accuracy': '0.85', 'eval_runtime': '0.3', 'epoch': '1'}
+"""
+    pattern = (
+        r"^\{'eval_loss': '?(?P<eval_loss>[0-9.e-]+)'?"
+        r"(?:.*'eval_accuracy': '?(?P<accuracy>[0-9.e-]+))?"
+    )
+    found = samples(pattern, text, StepFrom.EVALUATIONS)
+    assert curve(found, "eval_loss") == [(1, 0.41), (2, 0.36)]
+    assert curve(found, "accuracy") == [(1, 0.81), (2, 0.85)]
+    assert samples(pattern, text) == found, "without a group step, evaluations are counted"
+
+
+def test_keras_prints_the_epoch_above() -> None:
+    text = """\
+Epoch 1/25
+\r1/1875 [..............................] - ETA: 1:12 - loss: 2.4 - accuracy: 0.0625
+1875/1875 [====] - 7s 4ms/step - loss: 0.49 - accuracy: 0.82 - val_loss: 0.41 - val_accuracy: 0.8516
+Epoch 2/25
+1875/1875 [====] - 6s 3ms/step - loss: 0.37 - accuracy: 0.86 - val_loss: 0.38 - val_accuracy: 0.8616
+"""
+    pattern = r"^Epoch (?P<step>[0-9]+)/|val_accuracy: (?P<accuracy>[0-9.]+)"
+    found = samples(pattern, text, StepFrom.CARRIED)
+    assert curve(found, "accuracy") == [(1, 0.8516), (2, 0.8616)]
+
+
+TIMM = (
+    r"Test: \[ *(?P<at>[0-9]+)/(?P<of>[0-9]+)\]"
+    r".*Acc@1: +[0-9.]+ \( *(?P<acc1>[0-9.]+)\)"
+)
+
+
+def test_timm_counts_only_the_last_batch_of_a_validation() -> None:
+    text = ""
+    for top in (61.2, 68.9, 74.312):
+        for at in (0, 24, 48):
+            text += f"Test: [{at:>4d}/48]  Time: 0.15 (0.2)  Loss:  0.98 (1.1)  "
+            text += f"Acc@1:  76.250 ({top - (48 - at) / 10:>7.3f})  Acc@5:  93.1 ( 92.2)\n"
+        text += "\f"
+    found = samples(TIMM, text, StepFrom.EVALUATIONS, When("at", "of"))
+    assert curve(found, "acc1") == [(1, 61.2), (2, 68.9), (3, 74.312)]
+    assert all(dict(one.metrics).keys() == {"acc1"} for one in found)
+
+
+def test_deit_prints_json() -> None:
+    text = (
+        '{"train_lr": 9.9e-07, "train_loss": 6.91, "test_loss": 6.8, "test_acc1": 1.59, '
+        '"test_acc5": 5.2, "epoch": 0, "n_parameters": 28}\n'
+        '{"train_lr": 9.9e-05, "train_loss": 3.91, "test_loss": 1.8, "test_acc1": 67.59, '
+        '"test_acc5": 88.2, "epoch": 50, "n_parameters": 28}\n'
+    )
+    pattern = r'"test_acc1": (?P<acc1>[0-9.]+).*"epoch": (?P<step>[0-9]+)'
+    assert curve(samples(pattern, text), "acc1") == [(0, 1.59), (50, 67.59)]
+
+
+def test_pytorch_examples_mnist() -> None:
+    text = ""
+    for epoch, right in ((1, 9843), (2, 9867)):
+        for batch in (0, 640):
+            text += f"Train Epoch: {epoch} [{batch}/60000 (0%)]\tLoss: 2.30{batch}\n"
+        text += "\nTest set: Average loss: 0.0485, "
+        text += f"Accuracy: {right}/10000 ({right / 100:.0f}%)\n\n"
+    pattern = r"^Train Epoch: (?P<step>[0-9]+) |Accuracy: [0-9]+/[0-9]+ \((?P<accuracy>[0-9.]+)%\)"
+    assert curve(samples(pattern, text, StepFrom.CARRIED), "accuracy") == [(1, 98.0), (2, 99.0)]
+
+
+def test_lightnings_bar_is_redrawn() -> None:
+    text = ""
+    for epoch, accuracy in enumerate((0.91, 0.95, 0.981)):
+        bar = f"Epoch {epoch}: 100%|###| 94/94 [00:03<00:00, 30.1it/s, v_num=0"
+        text += f"{bar}]\r" + f"{bar}, val_acc={accuracy}]\r" * 4
+    pattern = r"Epoch (?P<step>[0-9]+): 100%.*val_acc=(?P<accuracy>[0-9.]+)"
+    assert curve(samples(pattern, text), "accuracy") == [(0, 0.91), (1, 0.95), (2, 0.981)]
+
+
+SB3 = r"\| +total_timesteps +\| (?P<step>[0-9]+) |\| +ep_rew_mean +\| (?P<reward>-?[0-9.e+]+) "
+
+
+def sb3(*rows: tuple[int, str]) -> str:
+    return "".join(
+        f"""\
+-----------------------------------------
+| rollout/                |             |
+|    ep_len_mean          | 22          |
+|    ep_rew_mean          | {reward:<11} |
+| time/                   |             |
+|    fps                  | 1012        |
+|    iterations           | 1           |
+|    total_timesteps      | {step:<11} |
+-----------------------------------------
+"""
+        for step, reward in rows
+    )
+
+
+def test_stable_baselines_prints_the_step_below_the_reward() -> None:
+    text = sb3((2048, "-1.1e+03"), (4096, "-980"), (6144, "-640"))
+    found = samples(SB3, text, StepFrom.FOLLOWS)
+    assert curve(found, "reward") == [(2048, -1100.0), (4096, -980.0), (6144, -640.0)]
+    carried = samples(SB3, text, StepFrom.CARRIED)
+    assert curve(carried, "reward") == [(None, -1100.0), (2048, -980.0), (4096, -640.0)]
+
+
+def test_xgboost() -> None:
+    text = "".join(f"[{i}]\tvalidation_0-auc:0.9{i}\tvalidation_1-auc:0.67{i}\n" for i in range(3))
+    pattern = r"^\[(?P<step>[0-9]+)\]\t.*validation_1-auc:(?P<auc>[0-9.]+)"
+    assert curve(samples(pattern, text), "auc") == [(0, 0.67), (1, 0.671), (2, 0.672)]
+
+
+def test_lightgbm() -> None:
+    text = "[50]\tvalid_0's auc: 0.84\tvalid_1's auc: 0.836\n[100]\tvalid_0's auc: 0.85\t"
+    text += "valid_1's auc: 0.841\n"
+    pattern = r"^\[(?P<step>[0-9]+)\]\s+.*valid_1's auc: (?P<auc>[0-9.]+)"
+    assert curve(samples(pattern, text), "auc") == [(50, 0.836), (100, 0.841)]
+
+
+def test_lightgbms_ranks_print_the_same_evaluation() -> None:
+    text = "".join(
+        f"[LightGBM] [Info] Iteration:{step}, valid_1 auc : {auc}\n"
+        for step, auc in ((63, 0.8179), (64, 0.8181))
+        for _ in range(4)
+    )
+    pattern = r"Iteration:(?P<step>[0-9]+), valid_1 auc : (?P<auc>[0-9.]+)"
+    assert curve(samples(pattern, text), "auc") == [(63, 0.8179), (64, 0.8181)]
+
+
+def test_fairseq() -> None:
+    text = """\
+| epoch 001 | valid on 'valid' subset | valid_loss 6.43844 | valid_ppl 50 | num_updates 21896
+2020-06-01 | INFO | valid | epoch 002 | valid on 'valid' subset | valid_loss 5.1 | num_updates 43792
+"""
+    pattern = r'valid_loss[ ":=]+(?P<valid_loss>[0-9.]+)(?:.*num_updates[ ":=]+(?P<step>[0-9]+))?'
+    assert curve(samples(pattern, text), "valid_loss") == [(21896, 6.43844), (43792, 5.1)]
+
+
+def test_flax_examples() -> None:
+    text = "".join(
+        f"I0712 train.py:151] epoch:{epoch:3d}, train_loss: 0.21, train_accuracy: 93.63, "
+        f"test_loss: 0.06, test_accuracy: {accuracy}\n"
+        for epoch, accuracy in ((1, 98.11), (2, 98.62))
+    )
+    pattern = r"epoch: *(?P<step>[0-9]+),.*test_accuracy: (?P<test_accuracy>[0-9.]+)"
+    assert curve(samples(pattern, text), "test_accuracy") == [(1, 98.11), (2, 98.62)]
+
+
+@pytest.mark.parametrize("step", [None, StepFrom.EVALUATIONS])
+def test_torchrun_with_four_ranks_counts_one_evaluation(step: StepFrom | None) -> None:
+    """Whether each line has its step or evaluations are counted."""
+    text = "\f".join(
+        "".join(f"[default{rank}]:epoch {epoch} accuracy {value}\n" for rank in range(4))
+        for epoch, value in ((1, 0.91), (2, 0.91), (3, 0.93))
+    )
+    pattern = r"default[0-9]+\]:epoch (?P<step>[0-9]+) accuracy (?P<accuracy>[0-9.]+)"
+    if step is not None:
+        pattern = pattern.replace("(?P<step>[0-9]+)", "[0-9]+")
+    found = samples(pattern, text, step)
+    assert curve(found, "accuracy") == [(1, 0.91), (2, 0.91), (3, 0.93)]
+    target = AccuracyTarget("accuracy", 0.9, 0.99)
+    progress = TierProgress("c1", target)
+    for one in found[:2]:
+        progress = advanced(progress, one, 3)
+    assert progress.tiers.delivered is None, "two evaluations, printed eight times"
+    assert advanced(progress, found[2], 3).tiers.delivered == Reached(0.0, 0.93, 3)
+
+
+@pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf", "Infinity"])
+def test_a_diverged_training_says_so_although_the_pattern_asks_for_digits(word: str) -> None:
+    text = f"step 100: train loss 2.1, val loss 2.2\nstep 200: train loss {word}, val loss {word}\n"
+    pattern = r"step (?P<step>[0-9]+): train loss [-]?[0-9.]+, val loss (?P<val_loss>-?[0-9.]+)"
+    first, second = samples(pattern, text)
+    assert (first.metrics, first.diverged) == ((("val_loss", 2.2),), ())
+    assert (second.step, second.metrics) == (200, ())
+    assert second.diverged == (("val_loss", f"{float(word):g}"),)
