@@ -14,8 +14,8 @@ from dlsched.model.state import Snapshot
 class Capacity:
     cores: float
     saturated: bool = False
-    """Whether the host is full, and nearly so without its trainings, which yield to all other jobs:
-    a job may then get less than its ceiling, and less than it could use."""
+    """Whether the host is full, and nearly so without the trainings that yield (in the idle class,
+    or under a ceiling): a job may then get less than its ceiling, and less than it could use."""
 
 
 def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
@@ -46,6 +46,7 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
         job.usage.cpu_cores or 0.0
         for job in snapshot.running
         if isinstance(job.spec.target, AccuracyTarget)
+        and (job.cpu_idle or job.actual.cpu_cores is not None)
     )
     return Capacity(
         cores=max(cores, min(floors_cores, node.capacity_cores)),

@@ -144,10 +144,11 @@ def test_services_that_fit_are_as_good_as_under_plain_docker(
 
 
 def test_a_false_verdict_takes_no_weight_away() -> None:
-    # While two trainings compete, a service can seem slower than it is.
+    # While two trainings compete, a service can seem slower than it is: the verdict comes once
+    # they are held back.
     found: list[CycleReport] = []
     jobs = [*services(0.8), *neighbours("hopeless"), *neighbours("two trainings")]
-    trace = Trace(NodeFact(CORES, 1 << 34), tuple(sorted(jobs, key=lambda job: job.name)), 30.0)
+    trace = Trace(NodeFact(CORES, 1 << 34), tuple(sorted(jobs, key=lambda job: job.name)), 60.0)
     simulate(trace, NamedPolicy("adaptive", load("adaptive")), 1, publish=found.append)
     last = found[-1].decision
     assert last is not None
@@ -156,11 +157,16 @@ def test_a_false_verdict_takes_no_weight_away() -> None:
     assert last.weights["hopeless"] >= 0.99 * min(others)
 
 
-def test_services_that_begin_together_on_a_full_node_are_not_called_hopeless() -> None:
+@pytest.mark.parametrize(
+    ("name", "n", "seed"), [("adaptive", 20, 1), ("adaptive?mode=band", 40, 7)]
+)
+def test_services_that_begin_together_on_a_full_node_are_not_called_hopeless(
+    name: str, n: int, seed: int
+) -> None:
     # Each got less than it could use, and was taken to be unable to use more.
-    trace = replace(trace_of(SCENARIOS[1], 20, 1), duration_s=60.0)
-    policy, reports = NamedPolicy("adaptive", load("adaptive")), list[CycleReport]()
-    run = simulate(trace, policy, 1, publish=reports.append)
+    trace = replace(trace_of(SCENARIOS[1], n, seed), duration_s=60.0)
+    policy, reports = NamedPolicy(name, load(name)), list[CycleReport]()
+    run = simulate(trace, policy, seed, publish=reports.append)
     assert not run.alarms
     verdicts = [told.kind for report in reports for one in report.outlooks.values() for told in one]
     assert verdicts
