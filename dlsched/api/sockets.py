@@ -11,6 +11,7 @@ import stat
 from pathlib import Path
 
 from dlsched.model.errors import AlreadyRunning, DlschedError
+from dlsched.model.units import render_address
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +86,6 @@ def open_tcp(address: str, port: int) -> socket.socket:
         why = error.strerror or error
         raise SocketUnusable(f"listen: {render_address(address, port)}: {why}") from error
     return listening
-
-
-def render_address(address: str, port: int) -> str:
-    """The address as in a URL."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _clear(path: Path) -> None:

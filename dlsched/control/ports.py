@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,14 +44,6 @@ class Runtime(Protocol):
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
         """Change the limits of several jobs, which do not depend on each other, in any order."""
-        ...
-
-
-class LogSource(Protocol):
-    """Where the API reads a job's log."""
-
-    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
-        """The job's output, oldest first; raises EngineUnavailable or KeyError."""
         ...
 
 

@@ -97,6 +97,11 @@ def shown(value: object) -> str:
     return quoted if len(quoted) <= 60 else f"{quoted[:57]}..."
 
 
+def render_address(address: str, port: int) -> str:
+    """An IP address and port as in a URL."""
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def _digits(number: float) -> str:
     """Three significant digits, without exponent or trailing zeros."""
     if abs(number) >= 999.5:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import cast
+from typing import Any, cast
 
 from dlsched import policies
 from dlsched.model.errors import PolicyError
@@ -21,6 +21,8 @@ from dlsched.policies.protocol import Policy, divides_gpus
 from dlsched.policies.spelling import split, typed
 
 GROUP = "dlsched.policies"
+
+Fields = Mapping[str, dataclasses.Field[Any]]
 
 _GONE = {
     "dlsched.division": ("Claim", "claim", "fair_shares", "water_fill as pour"),
@@ -41,23 +43,22 @@ def known() -> dict[str, str]:
 def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
     """The policy of `spelled`, with its parameters and those of `options`.
 
-    `spelled` is `NAME` or `NAME?key=value&key=value`; NAME may be `module:Class`. Raises
-    PolicyError in one line, which lists the known names or parameters, or gives the right type.
+    `spelled` is `NAME` or `NAME?key=value&key=value`; NAME may be `module:Class`. Options of
+    another installed policy are checked and not used. Raises PolicyError in one line, which lists
+    the known names or parameters, or gives the right type.
     """
     name, written = split(spelled)
     cls = _find(name)
-    fields = {field.name: field for field in dataclasses.fields(cls.Parameters)}
+    fields = _fields(cls)
     given: dict[str, object] = dict(options or {})
-    for key in (*written, *given):
+    for key in written:
         if key not in fields:
             raise PolicyError(f"policy {name}: no parameter {key!r}; {_parameters_text(fields)}")
-        if key in written and key in given:
+        if key in given:
             raise PolicyError(f"policy {name}: {key} is given twice")
-    for key, value in given.items():
-        expected = type(fields[key].default)
-        fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
-        if not (fits or (expected is float and type(value) is int)):
-            raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
+    for key in unused_options(spelled, given):
+        _check_elsewhere(name, fields, key, given.pop(key))
+    _check_types(name, fields, given)
     for key, text in written.items():
         try:
             given[key] = typed(text, fields[key].default)
@@ -67,6 +68,48 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
         return per_device(cls(cls.Parameters(**given)))
     except ValueError as error:
         raise PolicyError(f"policy {name}: {error}") from error
+
+
+def unused_options(spelled: str, options: Mapping[str, object]) -> tuple[str, ...]:
+    """The options that are no parameters of that policy."""
+    fields = _fields(_find(split(spelled)[0]))
+    return tuple(key for key in options if key not in fields)
+
+
+def _check_elsewhere(name: str, fields: Fields, key: str, value: object) -> None:
+    """Raise PolicyError unless the option fits a parameter of some installed policy."""
+    problems: list[PolicyError] = []
+    for point in _points():
+        try:
+            other = _find(point.name)
+        except PolicyError:
+            continue
+        if key in (theirs := _fields(other)):
+            try:
+                _check_types(point.name, theirs, {key: value})
+                other.Parameters(**{key: value})
+            except ValueError as error:
+                problems.append(PolicyError(f"policy {point.name}: {error}"))
+            except PolicyError as error:
+                problems.append(error)
+            else:
+                return
+    if problems:
+        raise problems[0]
+    text = _parameters_text(fields)
+    raise PolicyError(f"policy {name}: no parameter {key!r}, nor has another policy; {text}")
+
+
+def _check_types(name: str, fields: Fields, options: Mapping[str, object]) -> None:
+    for key, value in options.items():
+        expected = type(fields[key].default)
+        fits = isinstance(value, expected) and isinstance(value, bool) == (expected is bool)
+        if not (fits or (expected is float and type(value) is int)):
+            raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
+
+
+def _fields(policy: type[Policy]) -> Fields:
+    return {field.name: field for field in dataclasses.fields(policy.Parameters)}
 
 
 def _parameters_text(fields: Mapping[str, object]) -> str:

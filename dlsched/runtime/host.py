@@ -9,8 +9,8 @@ import os
 from pathlib import Path
 
 from dlsched.model.facts import NodeFact
+from dlsched.runtime.cgroup.read import PROC
 
-PROC = Path("/proc")
 CPUS = Path("/sys/devices/system/cpu")
 
 

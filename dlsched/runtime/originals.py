@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from dlsched.runtime.cgroup.group_limits import GroupLimits
-from dlsched.runtime.cgroup.limits import PERIOD_US, quota_cores
+from dlsched.runtime.cgroup.limits import engine_cores
 from dlsched.store.records import BROKEN, Records
 
 FOLDER = "originals"
@@ -43,9 +43,7 @@ class EngineLimits:
     @property
     def cpu_cores(self) -> float | None:
         """The ceiling; None: none."""
-        if self.nano_cpus > 0:
-            return self.nano_cpus / 1e9
-        return quota_cores(self.quota_us, self.period_us or PERIOD_US)
+        return engine_cores(self.nano_cpus, self.quota_us, self.period_us)
 
 
 @dataclass(frozen=True, slots=True)

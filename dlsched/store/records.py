@@ -100,18 +100,15 @@ class Records(Generic[Record]):
         """Remove the record of that name, if there is one. Raises OSError."""
         with self._lock:
             if name in self._records:
-                remove(self._path(name))
+                remove(self.path(name))
                 self._records = {
                     key: record for key, record in self._records.items() if key != name
                 }
                 self._unwritten.discard(name)
 
-    def place(self, name: str) -> Path:
-        return self._path(name)
-
     def broken(self, name: str) -> Path:
         """The path of a broken record of that name: where it is moved to, or left."""
-        path = self._path(name)
+        path = self.path(name)
         return self._left.get(name) or path.with_name(path.name + BROKEN)
 
     def _checked(self, record: Record) -> str:
@@ -122,10 +119,10 @@ class Records(Generic[Record]):
 
     def _write(self, name: str, record: Record) -> None:
         plain: Any = record
-        write_whole(self._path(name), json.dumps(asdict(plain), sort_keys=True) + "\n")
+        write_whole(self.path(name), json.dumps(asdict(plain), sort_keys=True) + "\n")
         self._unwritten.discard(name)
 
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
 
     def _load(self, path: Path) -> None:
@@ -151,7 +148,7 @@ class Records(Generic[Record]):
         if self._read_only:
             self._left[name] = path
         else:
-            aside = path.with_name(path.name + BROKEN)
+            aside = self.broken(name)
             path.replace(aside)
             sync_folder(self._folder)
             done = f"moved to {aside.name}"

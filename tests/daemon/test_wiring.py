@@ -17,7 +17,7 @@ from dlsched.control.decider import NamedPolicy
 from dlsched.daemon import main
 from dlsched.daemon.agent import Agent
 from dlsched.daemon.source import NotOurs
-from dlsched.daemon.wiring import ledger_options, reloaded
+from dlsched.daemon.wiring import ledger_options, policies_of, policies_text, reloaded
 from dlsched.model.errors import AlreadyRunning, EngineUnavailable, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
 from dlsched.policies.registry import load
@@ -314,6 +314,15 @@ def test_a_shadow_remembers_over_a_restart(agent: Make, settings: Settings) -> N
     assert memory == decided.decision.memory
     assert kept is not None
     assert kept.decider._memory == memory
+
+
+def test_options_of_another_policy_are_named_in_the_log(settings: Settings) -> None:
+    both = replace(settings, policy_options={"gain": 0.2}, shadow="fair", shadow_options={})
+    acting, _ = policies_of(both)
+    assert acting.name == "none"
+    assert policies_text(both) == (
+        "policy none (without the options of another policy: gain), shadow fair"
+    )
 
 
 def test_the_watchdog_is_fed_through_the_longest_wait_and_not_by_anybody_else(

@@ -9,7 +9,7 @@ import pytest
 
 from dlsched.model.errors import PolicyError
 from dlsched.policies.fair import FairPolicy
-from dlsched.policies.registry import load
+from dlsched.policies.registry import load, unused_options
 from dlsched.policies.spelling import split
 
 
@@ -80,3 +80,28 @@ def test_what_the_policy_itself_refuses_names_it() -> None:
         load("tradl?patience_s=0")
     with pytest.raises(PolicyError, match="it has none"):
         load("fair?gain=1")
+
+
+def test_options_of_another_policy_are_checked_and_not_used() -> None:
+    options = {"count": 5, "gain": 0.2, "fits_most": 2}
+    assert unused_options(f"{OWN}?ratio=0.1", options) == ("gain", "fits_most")
+    assert chosen(f"{OWN}?ratio=0.1", **options) == Parameters(count=5, ratio=0.1)
+    load("fair", {"gain": 0.2})
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"gian": 0.2}, "policy fair: no parameter 'gian', nor has another policy; it has none"),
+        ({"fits_most": "two"}, "policy adaptive: fits_most is 'two', must be int"),
+        ({"fits_most": True}, "policy adaptive: fits_most is True, must be int"),
+        ({"gain": -1.0}, "policy dqoes: gain is -1.0, must be above 0, at most 1"),
+    ],
+)
+def test_options_that_fit_no_policy_are_told_in_one_line(
+    options: dict[str, object], said: str
+) -> None:
+    with pytest.raises(PolicyError) as refused:
+        load("fair", options)
+    assert said in str(refused.value)
+    assert "\n" not in str(refused.value)

@@ -13,10 +13,10 @@ share one ceiling, each has c / L: the w of the law is L times the work of a req
 L = requests x mean latency / time (Little's law).
 
 **Wait** is the rest, a = p - w / c, learned where the ceiling binds. It may be negative: it also
-absorbs what a quota gives beyond its nominal cores. It rests on about the last `remembered`
-requests only. That makes it an integral action: in the long run the model is exact at the applied
-ceiling, whatever its errors elsewhere. Other jobs on a full host make a service slower, never
-faster, so a latency clearly below the prediction always corrects the wait.
+absorbs what a quota gives beyond its nominal cores. It rests on about the last
+`remembered_requests` only. That makes it an integral action: in the long run the model is exact at
+the applied ceiling, whatever its errors elsewhere. Other jobs on a full host make a service slower,
+never faster, so a latency clearly below the prediction always corrects the wait.
 
 **Parallelism** is measured where the ceiling does not bind: a busy service then uses all the CPU
 that it can. With mean use u, of which it waits the fraction a u / w of the time,
@@ -201,10 +201,6 @@ class LatencyModel:
         """Relative standard error of a mean latency, times the square root of its requests."""
         noise = self.means.believed(self.cv) if self.is_one_client else self.cv
         return max(noise, FINE)
-
-    @property
-    def remembered(self) -> float:
-        return remembered_requests(self.noise)
 
     def mean_s(self, cores: float | None) -> float | None:
         """Mean latency under that ceiling; None: no ceiling, and the parallelism is unknown."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlsched.runtime.cgroup.read import PROC, group_folders
+from dlsched.runtime.cgroup.read import PROC, group_folders, integer
 
 _V1 = {
     "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us", "cpu.idle"),
@@ -38,13 +38,13 @@ class GroupLimits:
         """CPU time in each period; -1: no limit."""
         if "cpu.max" in self.files:
             quota = self.files["cpu.max"].partition(" ")[0]
-            return -1 if quota == "max" else _integer(quota)
+            return -1 if quota == "max" else integer(quota)
         return self._number("cpu.cfs_quota_us")
 
     @property
     def period_us(self) -> int | None:
         if "cpu.max" in self.files:
-            return _integer(self.files["cpu.max"].partition(" ")[2])
+            return integer(self.files["cpu.max"].partition(" ")[2])
         return self._number("cpu.cfs_period_us")
 
     @property
@@ -75,7 +75,7 @@ class GroupLimits:
         return None if limit is None or limit > _NO_MEMORY_LIMIT else limit
 
     def _number(self, name: str) -> int | None:
-        return _integer(self.files.get(name))
+        return integer(self.files.get(name))
 
 
 class LimitFiles:
@@ -128,7 +128,7 @@ class LimitFiles:
     def burst_us(self) -> int | None:
         """The burst now; None: unreadable, or not supported by the kernel."""
         path = self.burst_file
-        return None if path is None else _integer(_text(path))
+        return None if path is None else integer(_text(path))
 
     def write_burst(self, burst_us: int) -> None:
         """Set the burst, which the kernel refuses above the quota. Raises OSError."""
@@ -186,11 +186,4 @@ def _text(path: Path) -> str | None:
         finally:
             os.close(descriptor)
     except (OSError, UnicodeDecodeError):
-        return None
-
-
-def _integer(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
         return None

@@ -46,6 +46,11 @@ def quota_cores(quota: int | None, period: int | None) -> float | None:
     return quota / period
 
 
+def engine_cores(nano_cpus: int, quota_us: int, period_us: int) -> float | None:
+    """The ceiling that an engine's configuration gives; None: none."""
+    return nano_cpus / 1e9 if nano_cpus > 0 else quota_cores(quota_us, period_us or PERIOD_US)
+
+
 def bounded_shares(shares: float) -> int:
     """The nearest valid value of `cpu.shares`, on cgroup v1."""
     return round(min(max(shares, _SHARES[0]), _SHARES[1]))

@@ -170,7 +170,7 @@ class CgroupReader:
             usage_core_s = None if usage_us is None else usage_us / 1e6
         else:
             stat = _table(self._text("stat"))
-            usage_ns = _integer(used)
+            usage_ns = integer(used)
             usage_core_s = None if usage_ns is None else usage_ns / 1e9
         return CgroupReading(
             usage_core_s,
@@ -203,7 +203,7 @@ class CgroupReader:
         before = self._numbers.get(name)
         if before is not None and before[0] == raw:
             return before[1]
-        number = _integer(raw)
+        number = integer(raw)
         self._numbers[name] = raw, number
         return number
 
@@ -266,13 +266,13 @@ def _table(text: str | None) -> dict[str, int]:
     table: dict[str, int] = {}
     for line in (text or "").splitlines():
         key, _, fields = line.partition(" ")
-        value = _integer(fields)
+        value = integer(fields)
         if value is not None:
             table[key] = value
     return table
 
 
-def _integer(raw: bytes | str | None) -> int | None:
+def integer(raw: bytes | str | None) -> int | None:
     try:
         return None if raw is None else int(raw)
     except ValueError:
@@ -283,7 +283,7 @@ def _cpu_max(text: str | None) -> tuple[int | None, int | None]:
     fields = (text or "").split()
     if len(fields) != 2:
         return None, None
-    return (-1 if fields[0] == "max" else _integer(fields[0])), _integer(fields[1])
+    return (-1 if fields[0] == "max" else integer(fields[0])), integer(fields[1])
 
 
 def _pressure_ratio(text: str | None) -> float | None:

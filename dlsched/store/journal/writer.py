@@ -8,7 +8,7 @@ from collections import deque
 from pathlib import Path
 
 from dlsched.model.cycle import CycleReport
-from dlsched.store.journal.reader import Growth, JournalReader
+from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.schema import OtherVersion, damaged, set_aside
 from dlsched.store.journal.store import Store
 
@@ -27,7 +27,6 @@ class Journal:
         queue_reports: int = 120,
     ) -> None:
         self._path = path
-        self._max_bytes = max_bytes
         self._queue: deque[CycleReport] = deque()
         self._queue_reports = queue_reports
         self._changed = threading.Condition()
@@ -93,15 +92,6 @@ class Journal:
         `load_memory`.
         """
         return self._store.memory(policy)
-
-    def cycle(self, number: int) -> CycleReport | None:
-        """That cycle, exactly as written; None when it is not kept."""
-        with JournalReader(self._path) as reader:
-            return reader.cycle(number)
-
-    def growth(self) -> Growth:
-        with JournalReader(self._path) as reader:
-            return reader.growth(self._max_bytes)
 
     # ------------------------------------------------------------------ the writer's side
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from dlsched.estimate.latency.lag import Lag
-from dlsched.estimate.latency.law import Clients, LatencyModel
+from dlsched.estimate.latency.law import Clients, LatencyModel, remembered_requests
 from dlsched.estimate.latency.observed import ServiceSample
 from dlsched.estimate.latency.update import Learning, first, updated
 from dlsched.estimate.sketch import from_latencies
@@ -288,7 +288,7 @@ def test_a_host_that_becomes_faster_is_followed_within_some_dozens_of_requests()
     for _ in range(30):
         model = updated(model, look(25, 0.04, 0.5), None)
     assert model.noise == 0.02
-    assert model.remembered == 40.0
+    assert remembered_requests(model.noise) == 40.0
     for _ in range(10):
         model = updated(model, look(27, 0.037, 0.5), None)
     assert model.mean_s(0.5) == pytest.approx(0.037, rel=0.01)
@@ -301,7 +301,7 @@ def test_where_means_vary_much_much_is_remembered() -> None:
         seen = look(12, latency_s, 0.24, elapsed_s=12 * latency_s)
         model = updated(model, seen, None, Learning(forgetting=False))
     assert model.noise == pytest.approx(1.0, rel=0.3)
-    assert model.remembered == 1500.0
+    assert remembered_requests(model.noise) == 1500.0
 
 
 def test_requests_side_by_side_tell_nothing_of_what_means_vary_by() -> None:

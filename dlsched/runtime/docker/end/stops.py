@@ -15,12 +15,10 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.create.containers import NO_RESTART
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.identity.labels import RUNS, Inspected
 from dlsched.runtime.docker.listing import Listing
 
 KILL_AGAIN_S = 5.0
-
-_RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerState.PAUSED})
 
 
 @dataclass(slots=True)
@@ -57,7 +55,7 @@ class Stops:
         container = action.container_id
         if container in self._leaving:
             return Outcome(action, "begun", str(self.operation(container, now_s) or ""))
-        runs = described.state in _RUNS
+        runs = described.state in RUNS
         first = self._ask(action, described) if runs else self._remove(container)
         self._leaving[container] = _Leaving(
             action=action,
@@ -98,7 +96,7 @@ class Stops:
     def _step(self, leaving: _Leaving, described: Inspected, now_s: float) -> None:
         container = leaving.action.container_id
         failed = leaving.call.exception() is not None
-        if described.state not in _RUNS:
+        if described.state not in RUNS:
             if described.state is not ContainerState.REMOVING and (failed or not leaving.removing):
                 leaving.removing = True
                 leaving.call = self._remove(container)

@@ -15,7 +15,7 @@ from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import JobSpec, Restart, Stop
 from dlsched.model.units import shown
 from dlsched.runtime.allotment import METRICS_FILE
-from dlsched.runtime.cgroup.limits import PERIOD_US, quota_cores
+from dlsched.runtime.cgroup.limits import engine_cores
 from dlsched.runtime.docker.create.containers import restart_policy
 from dlsched.runtime.docker.engine import Body, one_line
 from dlsched.runtime.docker.gpus.injection import GPUS_MAX, access_of, gpu_names
@@ -117,6 +117,10 @@ def gpu_access_in(body: Body) -> GpuAccess | None:
     return GpuAccess.LEGACY if value == GpuAccess.LEGACY else found
 
 
+RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerState.PAUSED})
+"""A container in one of these has not ended."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inspected:
     """One container of ours, or adopted, as the engine described it."""
@@ -176,9 +180,7 @@ class Inspected:
     @property
     def limit_cores(self) -> float | None:
         """The ceiling in the engine's configuration; None: none."""
-        if self.nano_cpus > 0:
-            return self.nano_cpus / 1e9
-        return quota_cores(self.quota_us, self.period_us or PERIOD_US)
+        return engine_cores(self.nano_cpus, self.quota_us, self.period_us)
 
     @property
     def start(self) -> tuple[int, str]:

@@ -49,5 +49,5 @@ def elsewhere(container: str, originals: Originals, facts: EngineFacts) -> str |
     return (
         "not known to the engine that answers, which is not the one that has it (see "
         f"engine.host and DOCKER_HOST); if that is gone for good, remove "
-        f"{originals.place(container)}"
+        f"{originals.path(container)}"
     )

@@ -75,13 +75,10 @@ class Resizes:
         self.held = False
         """Whether everything was given back, and nothing may be changed any more."""
 
-    def begin(self, action: Resize, described: Inspected) -> Outcome:
-        """Change the limits; a slow change continues in the background."""
-        return self.begin_all([(action, described)])[0]
-
     def begin_all(self, changes: Sequence[tuple[Resize, Inspected]]) -> tuple[Outcome, ...]:
-        """The same for several containers, `CONCURRENT_UPDATES` at a time. Where only the share of
-        GPU time changes, only the job's allotment is written."""
+        """Change the limits of several containers, `CONCURRENT_UPDATES` at a time; a slow change
+        continues in the background. Where only the share of GPU time changes, only the job's
+        allotment is written."""
         lost = self._patience.lost
         asks = [
             partial(self._change, action, described)

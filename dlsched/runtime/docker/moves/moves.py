@@ -20,7 +20,7 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.facts import ContainerFact, ContainerState, Operation, OperationKind
 from dlsched.runtime.docker.background import begin
 from dlsched.runtime.docker.engine import one_line
-from dlsched.runtime.docker.identity.labels import Inspected, set_aside_name
+from dlsched.runtime.docker.identity.labels import RUNS, Inspected, set_aside_name
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.moves.steps import (
@@ -31,7 +31,6 @@ from dlsched.runtime.docker.moves.steps import (
     REPORT_WITHIN_S,
     REST_S,
     RETURNS,
-    RUNS,
     STAYS_UP_S,
     JobMove,
     Reason,

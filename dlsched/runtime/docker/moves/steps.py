@@ -182,9 +182,6 @@ POLL_S = 0.25
 """Polling interval for an acknowledgement: steps that the job makes after it are lost."""
 
 
-RUNS = frozenset({ContainerState.RUNNING, ContainerState.RESTARTING, ContainerState.PAUSED})
-
-
 def everything(listing: Listing) -> dict[str, Inspected]:
     return {**listing.containers, **listing.set_aside}
 

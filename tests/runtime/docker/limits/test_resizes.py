@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dlsched.model.actions import Resize
+from dlsched.model.actions import Outcome, Resize
 from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import JobSpec, Limits, Stop
@@ -91,6 +91,9 @@ class Bench:
             lambda: self.now_s,
         )
 
+    def begin(self, action: Resize, one: Inspected) -> Outcome:
+        return self.resizes.begin_all([(action, one)])[0]
+
     def sweep(self, *listed: Inspected) -> None:
         """One observation, whose listing began at this moment; waits for what it begins."""
         listing = Listing(self.now_s, {one.container_id: one for one in listed})
@@ -112,14 +115,14 @@ def until(true: Callable[[], bool]) -> None:
 
 
 def test_an_adopted_one_is_changed_and_recorded_as_it_was(bench: Bench) -> None:
-    assert bench.resizes.begin(resize(), described()).status == "done"
+    assert bench.begin(resize(), described()).status == "done"
     assert bench.host.words["CpuQuota"] == 25_000
     record = bench.originals.of(CONTAINER)
     assert record is not None and record.adopted and record.files["cpu.cfs_quota_us"] == "-1"
 
 
 def test_an_own_one_is_recorded_with_its_ceiling(bench: Bench) -> None:
-    assert bench.resizes.begin(resize(), described(adopted=None)).status == "done"
+    assert bench.begin(resize(), described(adopted=None)).status == "done"
     record = bench.originals.of(CONTAINER)
     assert record is not None and not record.adopted
     assert record.cpu_cores == 1.0
@@ -129,11 +132,11 @@ def test_what_only_the_job_has_to_know_is_told_without_the_engine(bench: Bench) 
     action = replace(resize(), before=Limits(0.25, 0.7), limits=Limits(0.25, 0.4))
     bench.host.gone = True
     own = described(adopted=None)
-    assert bench.resizes.begin(action, own).status == "done"
+    assert bench.begin(action, own).status == "done"
     told = read_allotment(job_dir(bench.host.proc.parent / "state", "theirs"))
     assert (told.cpu_cores, told.gpu_share) == (0.25, 0.4)
     assert bench.host.updates == []
-    assert bench.resizes.begin(action, described()).status == "failed"
+    assert bench.begin(action, described()).status == "failed"
 
 
 def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Bench) -> None:
@@ -149,13 +152,13 @@ def test_while_another_is_tried_first_it_is_withheld_and_not_refused(bench: Benc
     first = threading.Thread(target=lambda: bench.hands.canary.update(canary, slow))
     first.start()
     assert began.wait(10)
-    outcome = bench.resizes.begin(resize(), described())
+    outcome = bench.begin(resize(), described())
     go_on.set()
     first.join(10)
     assert (outcome.status, bench.host.updates) == ("withheld", [])
     assert outcome.detail.startswith("waits for the canary: an update of another")
     assert bench.resizes.operation(described()) is None
-    assert bench.resizes.begin(resize(), described()).status == "done"
+    assert bench.begin(resize(), described()).status == "done"
 
 
 def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
@@ -163,10 +166,10 @@ def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
     held = threading.Event()
     real = bench.host.update
     bench.host.update = lambda *words: (held.wait(10), real(*words))[1]  # type: ignore[method-assign]
-    assert bench.resizes.begin(resize(), described()).status == "begun"
+    assert bench.begin(resize(), described()).status == "begun"
     assert str(bench.resizes.operation(described())) == "updating"
     assert bench.wanted == [CONTAINER]
-    assert bench.resizes.begin(resize(), described()).detail.endswith("is not answering")
+    assert bench.begin(resize(), described()).detail.endswith("is not answering")
     held.set()
     until(lambda: not bench.resizes.updating(CONTAINER))
     assert bench.host.words["CpuQuota"] == 25_000
@@ -181,14 +184,14 @@ def test_a_slow_engine_is_not_waited_for(tmp_path: Path) -> None:
 )
 def test_what_the_engine_says_is_an_outcome(bench: Bench, error: Exception, detail: str) -> None:
     bench.host.raises.append(error)
-    outcome = bench.resizes.begin(resize(), described())
+    outcome = bench.begin(resize(), described())
     assert (outcome.status, outcome.detail) == ("failed", detail)
     assert bench.resizes.operation(described()) is None
 
 
 def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
     bench.host.write("cpu.shares", "3")
-    outcome = bench.resizes.begin(resize(), described())
+    outcome = bench.begin(resize(), described())
     assert outcome.status == "failed"
     assert outcome.detail.startswith("left as it is: its shares was written past the engine")
     for _ in range(3):
@@ -203,7 +206,7 @@ def test_a_refused_one_shows_its_reason_until_it_is_cured(bench: Bench) -> None:
 
     until(cured)
     assert texts(bench.resizes.alarms) == ()
-    assert bench.resizes.begin(resize(), described()).status == "done"
+    assert bench.begin(resize(), described()).status == "done"
 
 
 def test_an_own_one_that_could_not_be_recorded_is_tried_again_later(
@@ -214,19 +217,19 @@ def test_an_own_one_that_could_not_be_recorded_is_tried_again_later(
 
     own = described(adopted=None)
     monkeypatch.setattr("dlsched.store.records.write_whole", full)
-    outcome = bench.resizes.begin(resize(), own)
+    outcome = bench.begin(resize(), own)
     assert outcome.detail.endswith("cannot be recorded: full")
     assert str(bench.resizes.operation(own)) == outcome.detail
     monkeypatch.undo()
     bench.now_s += AGAIN_S + 1
     assert bench.resizes.operation(own) is None
-    assert bench.resizes.begin(resize(), own).status == "done"
+    assert bench.begin(resize(), own).status == "done"
 
 
 def test_a_new_start_is_looked_at_anew_and_an_ended_one_has_no_operation(bench: Bench) -> None:
     bench.host.write("cpu.shares", "3")
     for again in (described(started_at="later"), described(state=ContainerState.EXITED, pid=0)):
-        bench.resizes.begin(resize(), described())
+        bench.begin(resize(), described())
         assert bench.resizes.operation(described()) is not None
         assert bench.resizes.operation(again) is None
 
@@ -250,7 +253,7 @@ def test_a_burst_that_cannot_be_set_is_told(bench: Bench) -> None:
 
 
 def test_one_that_is_not_listed_any_more_is_given_back_once(bench: Bench) -> None:
-    bench.resizes.begin(resize(), described())
+    bench.begin(resize(), described())
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == 25_000
     bench.sweep()  # it is missing, but this listing may be older than the container
@@ -265,7 +268,7 @@ def test_one_that_is_not_listed_any_more_is_given_back_once(bench: Bench) -> Non
 
 
 def test_one_that_is_gone_is_forgotten(bench: Bench) -> None:
-    bench.resizes.begin(resize(), described())
+    bench.begin(resize(), described())
     bench.host.gone = True
     for _ in range(2):
         bench.sweep()
@@ -274,7 +277,7 @@ def test_one_that_is_gone_is_forgotten(bench: Bench) -> None:
 
 
 def test_one_that_is_back_in_the_listing_is_left_alone(bench: Bench) -> None:
-    bench.resizes.begin(resize(), described())
+    bench.begin(resize(), described())
     bench.sweep()
     bench.now_s += 5
     bench.sweep(described())
@@ -284,7 +287,7 @@ def test_one_that_is_back_in_the_listing_is_left_alone(bench: Bench) -> None:
 
 
 def test_one_that_is_set_aside_for_a_move_keeps_what_it_has(bench: Bench) -> None:
-    bench.resizes.begin(resize(), described(adopted=None))
+    bench.begin(resize(), described(adopted=None))
     for _ in range(2):
         listing = Listing(bench.now_s, {}, {CONTAINER: described(adopted=None)})
         bench.resizes.sweep(listing)
@@ -294,7 +297,7 @@ def test_one_that_is_set_aside_for_a_move_keeps_what_it_has(bench: Bench) -> Non
 
 
 def test_one_whose_name_a_job_has_taken_is_given_back(bench: Bench) -> None:
-    bench.resizes.begin(resize(), described())
+    bench.begin(resize(), described())
     for managed, quota in (({CONTAINER}, 25_000), (set(), -1)):
         bench.resizes.managed = managed
         for _ in range(2):
@@ -304,7 +307,7 @@ def test_one_whose_name_a_job_has_taken_is_given_back(bench: Bench) -> None:
 
 
 def test_without_an_engine_a_stray_is_tried_again(bench: Bench) -> None:
-    bench.resizes.begin(resize(), described())
+    bench.begin(resize(), described())
     bench.sweep()
     bench.now_s += 5
     bench.host.raises.append(EngineUnavailable("no answer"))
@@ -332,7 +335,7 @@ def test_a_changed_ceiling_is_written_down_before_any_change_needs_it(bench: Ben
 
 
 def test_release_goes_to_the_ceilings_of_now(bench: Bench) -> None:
-    bench.resizes.begin(resize(), described(adopted=None))
+    bench.begin(resize(), described(adopted=None))
     (back,) = bench.resizes.release({"theirs": 1.5}, {"theirs": CONTAINER}, bench.now_s + 10)
     assert back.failure is None
     assert bench.host.words["CpuQuota"] == 150_000
@@ -340,7 +343,7 @@ def test_release_goes_to_the_ceilings_of_now(bench: Bench) -> None:
 
 
 def test_release_does_not_wait_for_ever(bench: Bench) -> None:
-    bench.resizes.begin(resize(), described())
+    bench.begin(resize(), described())
     held = threading.Event()
     real = bench.host.update
     bench.host.update = lambda *words: (held.wait(10), real(*words))[1]  # type: ignore[method-assign]
@@ -352,7 +355,7 @@ def test_release_does_not_wait_for_ever(bench: Bench) -> None:
 def test_while_it_is_held_what_was_under_way_is_given_back_too(bench: Bench) -> None:
     bench.resizes.release({}, {}, bench.now_s)
     bench.resizes.held = True
-    bench.resizes.begin(resize(), described())  # begun before, and slow
+    bench.begin(resize(), described())  # begun before, and slow
     bench.sweep(described())
     assert bench.host.words["CpuQuota"] == -1
 
@@ -398,12 +401,12 @@ def test_of_an_own_one_that_is_listed_the_engine_is_asked_nothing(bench: Bench) 
         return real(container)
 
     bench.host.inspect = inspect  # type: ignore[method-assign]
-    assert bench.resizes.begin(resize(), described(adopted=None)).status == "done"
+    assert bench.begin(resize(), described(adopted=None)).status == "done"
     assert (asked, bench.host.words["CpuQuota"]) == ([], 25_000)
     started_anew = described(adopted=None, pid=PID + 1)
-    assert bench.resizes.begin(resize(0.3), started_anew).status == "done"
+    assert bench.begin(resize(0.3), started_anew).status == "done"
     assert (asked, bench.host.words["CpuQuota"]) == ([CONTAINER], 30_000)
-    assert bench.resizes.begin(resize(0.4), described(gpu_access=GpuAccess.CDI)).status == "done"
+    assert bench.begin(resize(0.4), described(gpu_access=GpuAccess.CDI)).status == "done"
     assert len(asked) > 1
 
 
@@ -411,7 +414,7 @@ def test_a_change_that_outlasts_its_container_is_forgotten_once_it_is_over(tmp_p
     bench = Bench(tmp_path, wait_s=0.01)
     held = threading.Event()
     bench.hands.set = lambda *_, **__: held.wait(10)  # type: ignore[method-assign,assignment]
-    assert bench.resizes.begin(resize(), described()).status == "begun"
+    assert bench.begin(resize(), described()).status == "begun"
     bench.sweep()
     assert not bench.resizes.idle
     held.set()
