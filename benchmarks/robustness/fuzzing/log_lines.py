@@ -10,6 +10,7 @@ import json
 import math
 from dataclasses import asdict
 from random import Random
+from typing import get_args
 
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
@@ -17,7 +18,7 @@ from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.facts import Report
 from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.samples import StepFrom, step_from, when
+from dlsched.runtime.progress.samples import Step, step_from, when
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
 
 _PATTERNS = (
@@ -46,7 +47,7 @@ _WORDS = (
     b"(", b")", b"(?P<step>", b"(?P<latency>.)", b"|", b"[", b"]", b"{1000}", b"\\S+", b".*",
 )  # fmt: skip
 _CONDITIONS = (b"", b"", b"", b"at == of", b"step == accuracy", b"at==", b"at != of")
-_STEPS = (b"", b"", *(one.value.encode() for one in StepFrom), b"each")
+_STEPS = (b"", b"", *(one.encode() for one in get_args(Step)), b"each")
 _NEXT = b"\x1e"
 _TARGET = AccuracyTarget("accuracy", 0.5, 0.9)
 

@@ -109,11 +109,10 @@ def _paged(pages: Pages, page: bytes) -> str:
     told = pages.take(page)
     for line in filter(None, (told.problem, told.refused)):
         told_line(line)
-    if told.value is not None and not math.isfinite(told.value):
-        raise Broken(f"a value that is none: {told.value}")
     if told.latency is not None:
         _check(told.latency)
-    return json.dumps(asdict(told), allow_nan=False)
+    # A gauge may be nan or inf.
+    return json.dumps({**asdict(told), "value": str(told.value)}, allow_nan=False)
 
 
 def _check(sketch: LatencySketch) -> None:

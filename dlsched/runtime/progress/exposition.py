@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -27,6 +27,7 @@ from prometheus_client.samples import Sample as Line
 from dlsched.estimate.sketch import merge
 from dlsched.model.facts import LatencySketch
 from dlsched.runtime.progress.cumulative import Cumulative, sketch
+from dlsched.runtime.progress.gauge import Gauge
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
 
 LINE_BYTES = 2048
@@ -96,7 +97,7 @@ class PageDelta:
 
     latency: LatencySketch | None = None
     value: float | None = None
-    """A gauge's value; None: none, or unchanged."""
+    """A gauge's value, finite or not; None: none, or unchanged."""
     bad_lines: int = 0
     refused: str | None = None
     """Why the first bad line was refused."""
@@ -111,12 +112,13 @@ class Pages:
         """`name`: the metric; None: that of a known server. `from_end`: the first page is a
         baseline."""
         self._candidates = KNOWN if name is None else (family(name),)
+        self._gauges = {wanted.value for wanted in self._candidates}
         names = {each for wanted in self._candidates for each in wanted.names}
         spelled = b"|".join(re.escape(each).encode() for each in sorted(names, reverse=True))
         self._lines = re.compile(rb"^(?:%s)[{ \t][^\n]*" % spelled, re.MULTILINE)
         self._before: dict[Labels, Cumulative] | None = None if from_end else {}
         self._errors_before: float | None = None if from_end else 0.0
-        self._value: float | None = None
+        self._value = Gauge()
 
     def take(self, page: bytes) -> PageDelta:
         """What this page adds to the previous one; never raises for its content."""
@@ -126,7 +128,7 @@ class Pages:
         for number, match in enumerate(found):
             if number == MOST_LINES:
                 bad.add(f"more than {MOST_LINES} lines of one metric")
-            elif (line := _parsed(match.group(), bad)) is not None:
+            elif (line := _parsed(match.group(), bad, self._gauges)) is not None:
                 by_name[line.name].append(line)
         for wanted in self._candidates:
             if any(name in by_name for name in wanted.names if name != wanted.errors):
@@ -156,11 +158,10 @@ class Pages:
 
     def _gauge(self, lines: Iterable[Line], bad: _Bad) -> PageDelta:
         values = [line.value for line in lines if "quantile" not in line.labels]
-        if len(values) != 1:
-            problem = f"{len(values)} series of that metric, and one is wanted" if values else None
-            return PageDelta(None, None, bad.lines, bad.why, problem)
-        changed, self._value = values[0] != self._value, values[0]
-        return PageDelta(None, values[0] if changed else None, bad.lines, bad.why)
+        try:
+            return PageDelta(None, self._value.take(values), bad.lines, bad.why)
+        except ValueError as problem:
+            return PageDelta(None, None, bad.lines, bad.why, str(problem))
 
 
 class _Bad:
@@ -175,7 +176,8 @@ class _Bad:
         self.why = self.why or why
 
 
-def _parsed(line: bytes, bad: _Bad) -> Line | None:
+def _parsed(line: bytes, bad: _Bad, gauges: Collection[str | None]) -> Line | None:
+    """The line's sample. Of `gauges` alone it may be nan or inf: a training that diverged."""
     if len(line) > LINE_BYTES:
         bad.add(f"a line of more than {LINE_BYTES} bytes")
         return None
@@ -188,7 +190,8 @@ def _parsed(line: bytes, bad: _Bad) -> Line | None:
         return None
     if math.isnan(value) and "quantile" in sample.labels:
         return None  # a summary without recent requests
-    if not math.isfinite(value):
+    gauge = sample.name in gauges and "quantile" not in sample.labels
+    if not math.isfinite(value) and not gauge:
         bad.add(f"not a finite number: {_shown(line)}")
         return None
     return Line(sample.name, sample.labels, value)

@@ -12,7 +12,7 @@ from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.bursts import Bursts
 from dlsched.runtime.progress.lines import Lines
 from dlsched.runtime.progress.pattern import LATENCIES_S, check_pattern
-from dlsched.runtime.progress.samples import Samples, StepFrom, When
+from dlsched.runtime.progress.samples import Samples, Step, When
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
 
 Parsed = tuple[bytes | None, Mapping[str, float] | str | None]
@@ -58,13 +58,21 @@ class LogBatch:
 class LogLines:
     """The lines of one container start."""
 
-    def __init__(self, pattern: str, step: StepFrom | None = None, when: When | None = None):
+    def __init__(
+        self,
+        pattern: str,
+        step: Step | None = None,
+        when: When | None = None,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
         """`step`: where steps come from; None: from the metric's own line, or, where the pattern
-        has no such group, the number of evaluations. Raises ValueError for an invalid pattern."""
+        has no such group, the number of evaluations. `names`: metrics by the groups that stand for
+        them, if those have other names. Raises ValueError for an invalid pattern."""
         self._pattern = check_pattern(pattern, step, when)
         if step is None and not self._pattern.has_step:
-            step = StepFrom.EVALUATIONS
+            step = "evaluations"
         self._samples = Samples(step, when)
+        self._names = dict(names or {})
         self._bursts = Bursts()
         self._cut = Lines(LINE_BYTES)
         self._lines = self._matched = 0
@@ -100,6 +108,7 @@ class LogLines:
             elif numbers is not None:
                 latencies = [numbers[name] for name in numbers if name in LATENCIES_S]
                 rest = {name: numbers[name] for name in numbers if name not in LATENCIES_S}
+                rest = {self._names.get(name, name): value for name, value in rest.items()}
                 batch.add(latencies, self._samples.add(rest, at_s) if rest else None)
         if batch.full:
             bound = f"{READ_BYTES >> 10} KiB or {READ_LINES} lines"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Protocol
 
 from dlsched.model.errors import DlschedError
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.samples import StepFrom, When
+from dlsched.runtime.progress.samples import Step, When
 from dlsched.runtime.progress.sidecar import SourceReading
 
 _log = logging.getLogger(__name__)
@@ -43,15 +43,16 @@ class LogReader:
         open_log: OpenLog,
         pattern: str,
         *,
-        step: StepFrom | None = None,
+        step: Step | None = None,
         when: When | None = None,
+        names: Mapping[str, str] | None = None,
         from_end: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`step`, `when`: as in `LogLines`. `from_end`: skip what was printed before the first
-        read. Raises ValueError for an invalid pattern."""
+        """`step`, `when`, `names`: as in `LogLines`. `from_end`: skip what was printed before the
+        first read. Raises ValueError for an invalid pattern."""
         self._open_log = open_log
-        self._lines = LogLines(pattern, step, when)
+        self._lines = LogLines(pattern, step, when, names)
         self._clock = clock
         self._from_start = not from_end
         self._lock = threading.Lock()

@@ -18,7 +18,7 @@ from dlsched.model.units import shown
 from dlsched.report.buckets import LONGEST_S
 from dlsched.report.lines import LAST_STEP, METRICS_PER_LINE, NAME_CHARACTERS, RESERVED
 from dlsched.runtime.progress.numbers import duration_s, finite_doubles, number
-from dlsched.runtime.progress.samples import STEP, StepFrom, When
+from dlsched.runtime.progress.samples import STEP, Step, When
 
 PATTERN_CHARACTERS = 256
 PROGRAM_STEPS = 200
@@ -107,19 +107,19 @@ class Pattern:
         }
 
 
-def check_pattern(text: str, source: StepFrom | None = None, only: When | None = None) -> Pattern:
+def check_pattern(text: str, step: Step | None = None, only: When | None = None) -> Pattern:
     """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
-    `source` and `only` need."""
+    `step` and `only` need."""
     pattern = Pattern(text)
     if only is not None:
-        for name in only.groups:
+        for name in only:
             if name not in pattern.metrics:
                 raise ValueError(f"when: {shown(name)}: the pattern has no such group")
-        if pattern.metrics <= set(only.groups):
+        if pattern.metrics <= set(only):
             raise ValueError("when: the pattern has no other metric")
-    if source in (StepFrom.CARRIED, StepFrom.FOLLOWS) and not pattern.has_step:
-        raise ValueError(f"step: {source}: the pattern has no group step")
-    if source is StepFrom.EVALUATIONS and pattern.has_step:
+    if step in ("carried", "follows") and not pattern.has_step:
+        raise ValueError(f"step: {step}: the pattern has no group step")
+    if step == "evaluations" and pattern.has_step:
         raise ValueError("step: evaluations: the pattern has a group step")
     return pattern
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from typing import Literal, cast, get_args
 
 from dlsched.model.facts import Sample
 from dlsched.model.units import shown
@@ -28,41 +27,20 @@ WHEN_CHARACTERS = 160
 _WHEN = re.compile(r" *([A-Za-z_][A-Za-z0-9_]*) *== *([A-Za-z_][A-Za-z0-9_]*) *")
 
 
-class StepFrom(StrEnum):
-    """Where the step of an evaluation comes from, if not from its own line."""
+Step = Literal["carried", "follows", "evaluations"]
+"""Where the step of an evaluation comes from, if not from its own line: the last step printed
+before the metric, the next one after it, or the number of evaluations so far."""
 
-    CARRIED = "carried"
-    """The last step printed before the metric."""
-    FOLLOWS = "follows"
-    """The next step printed after the metric."""
-    EVALUATIONS = "evaluations"
-    """The number of evaluations so far."""
+When = tuple[str, str]
+"""Two groups: a line counts only if they have the same number."""
 
 
-@dataclass(frozen=True, slots=True)
-class When:
-    """A line counts only if two groups have the same number."""
-
-    left: str
-    right: str
-
-    @property
-    def groups(self) -> tuple[str, str]:
-        return self.left, self.right
-
-    def holds(self, numbers: Mapping[str, float]) -> bool:
-        """Whether it holds for these numbers; also where a group is missing from the line."""
-        left, right = numbers.get(self.left), numbers.get(self.right)
-        return left is None or right is None or left == right
-
-
-def step_from(text: str) -> StepFrom:
+def step_from(text: str) -> Step:
     """Raises ValueError, in one line."""
-    try:
-        return StepFrom(text)
-    except ValueError:
-        known = ", ".join(one.value for one in StepFrom)
-        raise ValueError(f"{shown(text)}: one of {known}") from None
+    for one in get_args(Step):
+        if text == one:
+            return cast(Step, one)
+    raise ValueError(f"{shown(text)}: one of {', '.join(get_args(Step))}")
 
 
 def when(text: str) -> When:
@@ -70,7 +48,13 @@ def when(text: str) -> When:
     match = _WHEN.fullmatch(text) if len(text) <= WHEN_CHARACTERS else None
     if match is None:
         raise ValueError(f"{shown(text)}: two groups of the pattern, as in: at == of")
-    return When(match[1], match[2])
+    return match[1], match[2]
+
+
+def _holds(only: When, numbers: Mapping[str, float]) -> bool:
+    """Whether the groups are equal; also where one is missing from the line."""
+    left, right = (numbers.get(group) for group in only)
+    return left is None or right is None or left == right
 
 
 class Repeats:
@@ -108,9 +92,9 @@ class Repeats:
 class Samples:
     """Makes samples of one container start, from the numbers of its lines."""
 
-    def __init__(self, source: StepFrom | None = None, only: When | None = None) -> None:
-        """`source`: where steps come from; None: from the metric's own line."""
-        self._source = source
+    def __init__(self, step: Step | None = None, only: When | None = None) -> None:
+        """`step`: where steps come from; None: from the metric's own line."""
+        self._step_from = step
         self._only = only
         self._repeats = Repeats()
         self._step: int | None = None
@@ -124,17 +108,17 @@ class Samples:
     def add(self, numbers: Mapping[str, float], at_s: float) -> Sample | None:
         """The sample that is complete with this line's numbers, printed at `at_s`; None: none."""
         if self._only is not None:
-            if not self._only.holds(numbers):
+            if not _holds(self._only, numbers):
                 return None
-            numbers = {k: v for k, v in numbers.items() if k not in self._only.groups}
+            numbers = {k: v for k, v in numbers.items() if k not in self._only}
         step = int(numbers[STEP]) if STEP in numbers else None
         metrics = {name: value for name, value in numbers.items() if name != STEP}
-        match self._source:
-            case StepFrom.EVALUATIONS:
+        match self._step_from:
+            case "evaluations":
                 step, metrics = self._counted(self._fresh(metrics, at_s))
-            case StepFrom.CARRIED:
+            case "carried":
                 step = self._step = self._step if step is None else step
-            case StepFrom.FOLLOWS:
+            case "follows":
                 metrics = self._waiting = {**self._waiting, **metrics}
                 if step is None:
                     return None

@@ -13,9 +13,10 @@ import time
 from concurrent.futures import Future
 from typing import Any
 
-from dlsched.model.facts import Report, Sample
+from dlsched.model.facts import Report
 from dlsched.model.units import render_address, shown
 from dlsched.runtime.progress.exposition import PageDelta, Pages
+from dlsched.runtime.progress.samples import Samples
 from dlsched.runtime.progress.sidecar import SourceReading
 
 ANSWER_S = 0.5
@@ -67,6 +68,8 @@ class ScrapeReader:
         self._answered_s: float | None = None
         """Time of the last successful request; at first, when reading began."""
         self._answer: Future[PageDelta] | None = None
+        # Each new value of a gauge is an evaluation.
+        self._samples = Samples("evaluations")
 
     @property
     def asking(self) -> bool:
@@ -103,7 +106,7 @@ class ScrapeReader:
         if delta.latency is not None:
             reports.append(Report(at_s, latency=delta.latency, span_s=span_s))
         if delta.value is not None:
-            sample = Sample(at_s, None, ((self._metric, delta.value),))
+            sample = self._samples.add({self._metric: delta.value}, at_s)
             reports.append(Report(at_s, sample=sample))
         if delta.problem is None:
             self._answered_s = at_s

@@ -11,7 +11,7 @@ from typing import Protocol
 from dlsched.model.spec import AccuracyTarget, Target
 from dlsched.model.units import shown
 from dlsched.runtime.progress.pattern import check_pattern
-from dlsched.runtime.progress.samples import StepFrom, When, step_from, when
+from dlsched.runtime.progress.samples import Step, When, step_from, when
 from dlsched.runtime.progress.sidecar import SourceReading
 
 FILE = "dlsched.metrics.path"
@@ -64,7 +64,7 @@ class LogPattern:
     """A regular expression for the lines that the container prints."""
 
     pattern: str
-    step: StepFrom | None = None
+    step: Step | None = None
     """Where steps come from; None: from the metric's own line."""
     when: When | None = None
     """Which of the matching lines count; None: all."""

@@ -13,10 +13,12 @@ import docker
 import pytest
 from docker.errors import APIError
 
-from dlsched.model.facts import ContainerFact, Report
+from dlsched.control.ledger.tiers import TierProgress, advanced
+from dlsched.model.facts import ContainerFact, LogFact, Report
+from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
 from dlsched.runtime.progress.scrape import NO_ADDRESS
-from dlsched.runtime.progress.sources import HTTP_PATH, NAME, PATTERN, PORT
+from dlsched.runtime.progress.sources import HTTP_PATH, NAME, PATTERN, PORT, STEP
 from tests.runtime.docker.rig import Rig, fact
 
 pytestmark = pytest.mark.engine
@@ -67,6 +69,48 @@ for step in itertools.count():
     time.sleep(0.05)
     sys.stderr.write(f"step {step}: loss 1\\n")
 """
+
+
+RANKS = """
+import os, signal, time
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append("to train"))
+print("accuracy of nothing", flush=True)
+while not asked:
+    time.sleep(0.02)
+for epoch, text in enumerate(("0.91", "0.92", "nan", "0.93"), 1):
+    print(f"Epoch {epoch}/4", flush=True)
+    for rank in range(4):
+        if not os.fork():
+            print(f"[default{rank}]: val_accuracy: {text}", flush=True)
+            os._exit(0)
+    for rank in range(4):
+        os.wait()
+    for _ in range(3):
+        print(f"100%|###| val_accuracy: {text}", end="\\r", flush=True)
+print()
+time.sleep(600)
+"""
+
+BUFFERED = """
+import time
+for step in range(100000):
+    print(f"step {step}: loss {1 / (1 + step):.6f} and what else there is to say")
+    time.sleep(0.01)
+"""
+
+LOSS = {
+    "dlsched.target.latency": "",
+    "dlsched.target.metric": "loss",
+    "dlsched.target.deliver": "0.3",
+    "dlsched.target.finish": "0.1",
+}
+ACCURACY = {
+    "dlsched.target.latency": "",
+    "dlsched.target.metric": "accuracy",
+    "dlsched.target.deliver": "0.9",
+    "dlsched.target.finish": "0.99",
+}
 
 
 @pytest.fixture
@@ -194,12 +238,54 @@ def test_lines_that_it_prints(
 
 
 def test_what_it_prints_last_is_seen_after_its_end(rig: Rig, foreign: Callable[..., str]) -> None:
-    job = foreign(LAST_WORDS, {PATTERN: r"step (?P<step>\d+): loss (?P<loss>\S+)"})
+    job = foreign(LAST_WORDS, {**LOSS, PATTERN: r"step (?P<step>\d+): loss (?P<loss>\S+)"})
     reports_until(rig, job, len)  # its log is followed
     rig.client.kill(job, "SIGTERM")
     # Before it: its errors, whose last line may be logged after these.
     reports, _ = reports_until(rig, job, lambda all_: 2001 in steps_of(all_))
     assert [step for step in steps_of(reports) if (step or 0) >= 2000] == [2000, 2001]
+
+
+def test_an_evaluation_of_four_ranks_and_a_progress_bar_is_one(
+    rig: Rig, foreign: Callable[..., str]
+) -> None:
+    pattern = r"^Epoch (?P<step>[0-9]+)/|val_accuracy: (?P<accuracy>[0-9.]+)"
+    job = foreign(RANKS, {**ACCURACY, PATTERN: pattern, STEP: "carried"})
+
+    def waits(seen: Any) -> bool:
+        found = fact(seen, job)
+        return found is not None and found.log == LogFact(1, 0, "'accuracy of nothing'")
+
+    rig.until(waits)
+    rig.client.kill(job, "SIGTERM")
+    reports, found = reports_until(rig, job, lambda all_: 4 in steps_of(evaluated(all_)))
+    samples = [report.sample for report in evaluated(reports) if report.sample]
+    values = [(one.step, *one.metrics, *one.diverged) for one in samples]
+    assert values == [
+        (1, ("accuracy", 0.91)),
+        (2, ("accuracy", 0.92)),
+        (3, ("accuracy", "nan")),
+        (4, ("accuracy", 0.93)),
+    ]
+    assert (found.bad_lines, found.refused) == (0, None)
+    progress = TierProgress(found.life, AccuracyTarget("accuracy", 0.9, 0.99))
+    for one in samples:
+        progress = advanced(progress, one, 3)
+    assert progress.tiers.delivered is None, "never three in a row: it diverged in between"
+
+
+def evaluated(reports: list[Report]) -> list[Report]:
+    return [one for one in reports if one.sample and (one.sample.metrics or one.sample.diverged)]
+
+
+def test_block_buffered_output_is_noticed(rig: Rig, foreign: Callable[..., str]) -> None:
+    job = foreign(BUFFERED, {**LOSS, PATTERN: r"step (?P<step>\d+): loss (?P<loss>\S+)"})
+
+    def noticed(seen: Any) -> bool:
+        found = fact(seen, job)
+        return found is not None and found.log is not None and found.log.buffered
+
+    rig.until(noticed)
 
 
 def steps_of(reports: list[Report]) -> list[int | None]:
@@ -208,7 +294,7 @@ def steps_of(reports: list[Report]) -> list[int | None]:
 
 def test_a_log_driver_that_cannot_be_read_is_said(rig: Rig, foreign: Callable[..., str]) -> None:
     logging = {"Type": "none", "Config": {}}
-    job = foreign(PRINTER, {PATTERN: r"loss (?P<loss>\S+)"}, log_config=logging)
+    job = foreign(PRINTER, {**LOSS, PATTERN: r"loss (?P<loss>\S+)"}, log_config=logging)
 
     def said(seen: Any) -> bool:
         found = fact(seen, job)

@@ -92,6 +92,20 @@ def test_two_gauges_of_a_name_are_not_guessed_between() -> None:
     assert (told.value, told.problem) == (None, "2 series of that metric, and one is wanted")
 
 
+def test_several_processes_with_the_same_value_are_one_gauge() -> None:
+    pages = Pages("loss", from_end=False)
+    assert pages.take(b'loss{pid="1"} 0.5\nloss{pid="2"} 0.5\n').value == 0.5
+    assert pages.take(b'loss{pid="1"} 0.5\nloss{pid="2"} 0.5\n').value is None
+
+
+def test_a_gauge_that_is_not_finite_counts_after_a_finite_one() -> None:
+    pages = Pages("loss", from_end=False)
+    values = ["NaN", "NaN", "0.5", "NaN", "NaN", "+Inf", "0.4"]
+    told = [pages.take(f"loss {value}\n".encode()) for value in values]
+    assert all((one.bad_lines, one.problem) == (0, None) for one in told)
+    assert [str(one.value) for one in told] == ["None", "None", "0.5", "nan", "None", "inf", "0.4"]
+
+
 def test_a_page_without_the_metric_is_said() -> None:
     assert taken("up 1\n", name="accuracy").problem == "there is no accuracy among its metrics"
     trouble = taken("nv_inference_request_failure 1\n").problem

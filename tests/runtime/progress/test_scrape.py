@@ -117,6 +117,18 @@ def test_a_gauge_is_the_targets_metric(server: Server) -> None:
     assert told.sample is not None and told.sample.metrics == (("trainer_val_acc", 0.75),)
 
 
+def test_each_new_value_of_a_gauge_is_an_evaluation(server: Server) -> None:
+    reader = reader_of(server, "val_acc", metric="accuracy")
+    told = []
+    for now_s, value in enumerate(["0.7", "0.7", "0.8", "NaN", "0.8"], 1):
+        server.serve = answer(f"val_acc {value}\n".encode())
+        reports = answered(reader, 10.0 * now_s).reports
+        told += [(one.sample.step, one.sample.metrics, one.sample.diverged) for one in reports]
+    values = [(step, dict(metrics).get("accuracy")) for step, metrics, _ in told]
+    assert values == [(1, 0.7), (2, 0.8), (3, None), (4, 0.8)]
+    assert told[2][2] == (("accuracy", "nan"),)
+
+
 def test_a_container_without_an_address_is_said_and_nobody_is_asked() -> None:
     assert ScrapeReader(None, 9000).read(1.0) == SourceReading(problem=NO_ADDRESS)
 

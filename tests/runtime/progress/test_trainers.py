@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +14,69 @@ from dlsched.model.facts import Sample
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import Reached
 from dlsched.runtime.progress.log_pattern import LogReader
-from dlsched.runtime.progress.samples import StepFrom, When
+from dlsched.runtime.progress.samples import Step, When
 
 DEADLINE_S = 30.0
 Curve = list[tuple[int | None, float]]
+PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "read-logs.md"
+
+TRAINERS: dict[str, tuple[str, Step | None]] = {
+    "nanoGPT": (
+        r"step (?P<step>[0-9]+): train loss [0-9.]+, val loss (?P<val_loss>[0-9.]+)",
+        None,
+    ),
+    "Ultralytics YOLO": (
+        (
+            r"(?:^|K) +(?P<step>[0-9]+)/[0-9]+ +[0-9.]+G .*100%"
+            r"|^ +all +[0-9]+ +[0-9]+ +[0-9.e+]+ +[0-9.e+]+ "
+            r"+(?P<map50>[0-9.e+-]+) +(?P<map>[0-9.e+-]+)"
+        ),
+        "carried",
+    ),
+    "Hugging Face Trainer": (
+        (
+            r"^\{'eval_loss': '?(?P<eval_loss>[0-9.e-]+)'?"
+            r"(?:.*'eval_accuracy': '?(?P<accuracy>[0-9.e-]+))?"
+        ),
+        "evaluations",
+    ),
+    "Keras": (r"^Epoch (?P<step>[0-9]+)/|val_accuracy: (?P<accuracy>[0-9.]+)", "carried"),
+    "timm": (
+        (
+            r"Test: \[ *(?P<at>[0-9]+)/(?P<of>[0-9]+)\]"
+            r".*Acc@1: +[0-9.]+ \( *(?P<acc1>[0-9.]+)\)"
+        ),
+        "evaluations",
+    ),
+    "DeiT, PVT, MAE": (r'"test_acc1": (?P<acc1>[0-9.]+).*"epoch": (?P<step>[0-9]+)', None),
+    "PyTorch's MNIST example": (
+        r"^Train Epoch: (?P<step>[0-9]+) |Accuracy: [0-9]+/[0-9]+ \((?P<accuracy>[0-9.]+)%\)",
+        "carried",
+    ),
+    "Lightning's progress bar": (
+        r"Epoch (?P<step>[0-9]+): 100%.*val_acc=(?P<accuracy>[0-9.]+)",
+        None,
+    ),
+    "Stable-Baselines3": (
+        r"\| +total_timesteps +\| (?P<step>[0-9]+) |\| +ep_rew_mean +\| (?P<reward>-?[0-9.e+]+) ",
+        "follows",
+    ),
+    "XGBoost": (r"^\[(?P<step>[0-9]+)\]\t.*validation_1-auc:(?P<auc>[0-9.]+)", None),
+    "LightGBM": (r"^\[(?P<step>[0-9]+)\]\s+.*valid_1's auc: (?P<auc>[0-9.]+)", None),
+    "LightGBM's command line": (
+        r"Iteration:(?P<step>[0-9]+), valid_1 auc : (?P<auc>[0-9.]+)",
+        None,
+    ),
+    "fairseq": (
+        r'valid_loss[ ":=]+(?P<valid_loss>[0-9.]+)(?:.*num_updates[ ":=]+(?P<step>[0-9]+))?',
+        None,
+    ),
+    "Flax's examples": (
+        r"epoch: *(?P<step>[0-9]+),.*test_accuracy: (?P<test_accuracy>[0-9.]+)",
+        None,
+    ),
+}
+"""The patterns that docs/how-to/read-logs.md recommends."""
 
 
 class Printed:
@@ -43,7 +104,7 @@ class Printed:
 def samples(
     pattern: str,
     text: str,
-    step: StepFrom | None = None,
+    step: Step | None = None,
     when: When | None = None,
     apart_s: float = 60.0,
 ) -> list[Sample]:
@@ -72,9 +133,22 @@ def samples(
     return found
 
 
+def printed(trainer: str, text: str, when: When | None = None) -> list[Sample]:
+    """The samples of that program."""
+    pattern, step = TRAINERS[trainer]
+    return samples(pattern, text, step, when)
+
+
 def curve(found: Sequence[Sample], metric: str) -> Curve:
     """What a policy fits: steps and values."""
     return [(one.step, value) for one in found for name, value in one.metrics if name == metric]
+
+
+def test_the_page_recommends_these_patterns() -> None:
+    rows = re.findall(r"^\| ([^|]+) \| `(.+)` \| (?:`(\w+)`)? ?\|$", PAGE.read_text(), re.MULTILINE)
+    told = {name: (pattern.replace(r"\|", "|"), step or None) for name, pattern, step in rows}
+    assert {**told, "timm": TRAINERS["timm"]} == TRAINERS
+    assert f"dlsched.metrics.pattern: '{TRAINERS['timm'][0]}'" in PAGE.read_text()
 
 
 def test_nanogpt() -> None:
@@ -86,14 +160,7 @@ step 250: train loss 1.9673, val loss 2.0700
 saving checkpoint to out-shakespeare-char
 step 500: train loss 1.5271, val loss 1.7243
 """
-    pattern = r"step (?P<step>[0-9]+): train loss [0-9.]+, val loss (?P<val_loss>[0-9.]+)"
-    assert curve(samples(pattern, text), "val_loss") == [(0, 4.2823), (250, 2.07), (500, 1.7243)]
-
-
-YOLO = (
-    r"(?:^|K) +(?P<step>[0-9]+)/[0-9]+ +[0-9.]+G .*100%"
-    r"|^ +all +[0-9]+ +[0-9]+ +[0-9.e+]+ +[0-9.e+]+ +(?P<map50>[0-9.e+-]+) +(?P<map>[0-9.e+-]+)"
-)
+    assert curve(printed("nanoGPT", text), "val_loss") == [(0, 4.2823), (250, 2.07), (500, 1.7243)]
 
 
 def test_ultralytics_prints_the_epoch_on_a_progress_bar_and_the_metric_below() -> None:
@@ -107,7 +174,7 @@ def test_ultralytics_prints_the_epoch_on_a_progress_bar_and_the_metric_below() -
         text += "\n                 Class     Images  Instances      Box(P          R      mAP50\n"
         text += f"                   all        722       1444      0.939      0.927      {map50}"
         text += f"      {map_}\n"
-    found = samples(YOLO, text, StepFrom.CARRIED)
+    found = printed("Ultralytics YOLO", text)
     assert curve(found, "map") == [(1, 0.331), (2, 0.402), (3, 0.431)]
     assert curve(found, "map50") == [(1, 0.551), (2, 0.612), (3, 0.64)]
 
@@ -120,14 +187,12 @@ def test_hugging_face_trainer_counts_evaluations() -> None:
 {'eval_loss': 0.41, 'eval_accuracy': 0.81, 'eval_runtime': 0.3, 'epoch': 0.5882}
 \f{'eval_loss': '0.36', 'eval_accuracy': '0.85', 'eval_runtime': '0.3', 'epoch': '1'}
 """
-    pattern = (
-        r"^\{'eval_loss': '?(?P<eval_loss>[0-9.e-]+)'?"
-        r"(?:.*'eval_accuracy': '?(?P<accuracy>[0-9.e-]+))?"
-    )
-    found = samples(pattern, text, StepFrom.EVALUATIONS)
+    found = printed("Hugging Face Trainer", text)
     assert curve(found, "eval_loss") == [(1, 0.41), (2, 0.36)]
     assert curve(found, "accuracy") == [(1, 0.81), (2, 0.85)]
-    assert samples(pattern, text) == found, "without a group step, evaluations are counted"
+    assert samples(TRAINERS["Hugging Face Trainer"][0], text) == found, (
+        "without a group step, evaluations are counted"
+    )
 
 
 def test_keras_prints_the_epoch_above() -> None:
@@ -138,15 +203,8 @@ Epoch 1/25
 Epoch 2/25
 1875/1875 [====] - 6s 3ms/step - loss: 0.37 - accuracy: 0.86 - val_loss: 0.38 - val_accuracy: 0.8616
 """
-    pattern = r"^Epoch (?P<step>[0-9]+)/|val_accuracy: (?P<accuracy>[0-9.]+)"
-    found = samples(pattern, text, StepFrom.CARRIED)
+    found = printed("Keras", text)
     assert curve(found, "accuracy") == [(1, 0.8516), (2, 0.8616)]
-
-
-TIMM = (
-    r"Test: \[ *(?P<at>[0-9]+)/(?P<of>[0-9]+)\]"
-    r".*Acc@1: +[0-9.]+ \( *(?P<acc1>[0-9.]+)\)"
-)
 
 
 def test_timm_counts_only_the_last_batch_of_a_validation() -> None:
@@ -156,7 +214,7 @@ def test_timm_counts_only_the_last_batch_of_a_validation() -> None:
             text += f"Test: [{at:>4d}/48]  Time: 0.15 (0.2)  Loss:  0.98 (1.1)  "
             text += f"Acc@1:  76.250 ({top - (48 - at) / 10:>7.3f})  Acc@5:  93.1 ( 92.2)\n"
         text += "\f"
-    found = samples(TIMM, text, StepFrom.EVALUATIONS, When("at", "of"))
+    found = printed("timm", text, ("at", "of"))
     assert curve(found, "acc1") == [(1, 61.2), (2, 68.9), (3, 74.312)]
     assert all(dict(one.metrics).keys() == {"acc1"} for one in found)
 
@@ -168,8 +226,7 @@ def test_deit_prints_json() -> None:
         '{"train_lr": 9.9e-05, "train_loss": 3.91, "test_loss": 1.8, "test_acc1": 67.59, '
         '"test_acc5": 88.2, "epoch": 50, "n_parameters": 28}\n'
     )
-    pattern = r'"test_acc1": (?P<acc1>[0-9.]+).*"epoch": (?P<step>[0-9]+)'
-    assert curve(samples(pattern, text), "acc1") == [(0, 1.59), (50, 67.59)]
+    assert curve(printed("DeiT, PVT, MAE", text), "acc1") == [(0, 1.59), (50, 67.59)]
 
 
 def test_pytorch_examples_mnist() -> None:
@@ -179,8 +236,7 @@ def test_pytorch_examples_mnist() -> None:
             text += f"Train Epoch: {epoch} [{batch}/60000 (0%)]\tLoss: 2.30{batch}\n"
         text += "\nTest set: Average loss: 0.0485, "
         text += f"Accuracy: {right}/10000 ({right / 100:.0f}%)\n\n"
-    pattern = r"^Train Epoch: (?P<step>[0-9]+) |Accuracy: [0-9]+/[0-9]+ \((?P<accuracy>[0-9.]+)%\)"
-    assert curve(samples(pattern, text, StepFrom.CARRIED), "accuracy") == [(1, 98.0), (2, 99.0)]
+    assert curve(printed("PyTorch's MNIST example", text), "accuracy") == [(1, 98.0), (2, 99.0)]
 
 
 def test_lightnings_bar_is_redrawn() -> None:
@@ -188,11 +244,11 @@ def test_lightnings_bar_is_redrawn() -> None:
     for epoch, accuracy in enumerate((0.91, 0.95, 0.981)):
         bar = f"Epoch {epoch}: 100%|###| 94/94 [00:03<00:00, 30.1it/s, v_num=0"
         text += f"{bar}]\r" + f"{bar}, val_acc={accuracy}]\r" * 4
-    pattern = r"Epoch (?P<step>[0-9]+): 100%.*val_acc=(?P<accuracy>[0-9.]+)"
-    assert curve(samples(pattern, text), "accuracy") == [(0, 0.91), (1, 0.95), (2, 0.981)]
-
-
-SB3 = r"\| +total_timesteps +\| (?P<step>[0-9]+) |\| +ep_rew_mean +\| (?P<reward>-?[0-9.e+]+) "
+    assert curve(printed("Lightning's progress bar", text), "accuracy") == [
+        (0, 0.91),
+        (1, 0.95),
+        (2, 0.981),
+    ]
 
 
 def sb3(*rows: tuple[int, str]) -> str:
@@ -214,23 +270,21 @@ def sb3(*rows: tuple[int, str]) -> str:
 
 def test_stable_baselines_prints_the_step_below_the_reward() -> None:
     text = sb3((2048, "-1.1e+03"), (4096, "-980"), (6144, "-640"))
-    found = samples(SB3, text, StepFrom.FOLLOWS)
+    found = printed("Stable-Baselines3", text)
     assert curve(found, "reward") == [(2048, -1100.0), (4096, -980.0), (6144, -640.0)]
-    carried = samples(SB3, text, StepFrom.CARRIED)
+    carried = samples(TRAINERS["Stable-Baselines3"][0], text, "carried")
     assert curve(carried, "reward") == [(None, -1100.0), (2048, -980.0), (4096, -640.0)]
 
 
 def test_xgboost() -> None:
     text = "".join(f"[{i}]\tvalidation_0-auc:0.9{i}\tvalidation_1-auc:0.67{i}\n" for i in range(3))
-    pattern = r"^\[(?P<step>[0-9]+)\]\t.*validation_1-auc:(?P<auc>[0-9.]+)"
-    assert curve(samples(pattern, text), "auc") == [(0, 0.67), (1, 0.671), (2, 0.672)]
+    assert curve(printed("XGBoost", text), "auc") == [(0, 0.67), (1, 0.671), (2, 0.672)]
 
 
 def test_lightgbm() -> None:
     text = "[50]\tvalid_0's auc: 0.84\tvalid_1's auc: 0.836\n[100]\tvalid_0's auc: 0.85\t"
     text += "valid_1's auc: 0.841\n"
-    pattern = r"^\[(?P<step>[0-9]+)\]\s+.*valid_1's auc: (?P<auc>[0-9.]+)"
-    assert curve(samples(pattern, text), "auc") == [(50, 0.836), (100, 0.841)]
+    assert curve(printed("LightGBM", text), "auc") == [(50, 0.836), (100, 0.841)]
 
 
 def test_lightgbms_ranks_print_the_same_evaluation() -> None:
@@ -239,8 +293,7 @@ def test_lightgbms_ranks_print_the_same_evaluation() -> None:
         for step, auc in ((63, 0.8179), (64, 0.8181))
         for _ in range(4)
     )
-    pattern = r"Iteration:(?P<step>[0-9]+), valid_1 auc : (?P<auc>[0-9.]+)"
-    assert curve(samples(pattern, text), "auc") == [(63, 0.8179), (64, 0.8181)]
+    assert curve(printed("LightGBM's command line", text), "auc") == [(63, 0.8179), (64, 0.8181)]
 
 
 def test_fairseq() -> None:
@@ -248,8 +301,7 @@ def test_fairseq() -> None:
 | epoch 001 | valid on 'valid' subset | valid_loss 6.43844 | valid_ppl 50 | num_updates 21896
 2020-06-01 | INFO | valid | epoch 002 | valid on 'valid' subset | valid_loss 5.1 | num_updates 43792
 """
-    pattern = r'valid_loss[ ":=]+(?P<valid_loss>[0-9.]+)(?:.*num_updates[ ":=]+(?P<step>[0-9]+))?'
-    assert curve(samples(pattern, text), "valid_loss") == [(21896, 6.43844), (43792, 5.1)]
+    assert curve(printed("fairseq", text), "valid_loss") == [(21896, 6.43844), (43792, 5.1)]
 
 
 def test_flax_examples() -> None:
@@ -258,12 +310,11 @@ def test_flax_examples() -> None:
         f"test_loss: 0.06, test_accuracy: {accuracy}\n"
         for epoch, accuracy in ((1, 98.11), (2, 98.62))
     )
-    pattern = r"epoch: *(?P<step>[0-9]+),.*test_accuracy: (?P<test_accuracy>[0-9.]+)"
-    assert curve(samples(pattern, text), "test_accuracy") == [(1, 98.11), (2, 98.62)]
+    assert curve(printed("Flax's examples", text), "test_accuracy") == [(1, 98.11), (2, 98.62)]
 
 
-@pytest.mark.parametrize("step", [None, StepFrom.EVALUATIONS])
-def test_torchrun_with_four_ranks_counts_one_evaluation(step: StepFrom | None) -> None:
+@pytest.mark.parametrize("step", [None, "evaluations"])
+def test_torchrun_with_four_ranks_counts_one_evaluation(step: Step | None) -> None:
     """Whether each line has its step or evaluations are counted."""
     text = "\f".join(
         "".join(f"[default{rank}]:epoch {epoch} accuracy {value}\n" for rank in range(4))
