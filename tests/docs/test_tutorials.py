@@ -64,15 +64,15 @@ def test_your_own_policy(follow: Follow) -> None:
 def cleared(docker_client: docker.APIClient, own: str) -> Iterator[None]:
     """No container of this test is left, whatever happened."""
     yield
-    label = {"label": f"dlsched.instance={own}"}
-    for container in docker_client.containers(all=True, filters=label):
-        docker_client.remove_container(container["Id"], force=True, v=True)
+    for mine in ({"label": f"dlsched.instance={own}"}, {"name": own}):
+        for container in docker_client.containers(all=True, filters=mine):
+            docker_client.remove_container(container["Id"], force=True, v=True)
 
 
 @pytest.mark.slow
 @pytest.mark.engine
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("name", ["first-service", "first-training"])
+@pytest.mark.parametrize("name", ["first-service", "first-training", "your-container"])
 def test_with_containers(cleared: None, follow: Follow, name: str) -> None:
     follow(name, 600)
 
