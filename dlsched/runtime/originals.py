@@ -96,6 +96,11 @@ class Originals(Records[Original]):
         there = [record for record in self.all().values() if not record.given_back]
         return tuple(sorted(there, key=lambda record: record.job))
 
+    def cores_before(self, container: str, now_cores: float | None) -> float | None:
+        """The ceiling that a container had before any change of ours, or has now."""
+        original = self.of(container)
+        return now_cores if original is None or original.given_back else original.cpu_cores
+
     def all_lost(self) -> tuple[str, ...]:
         """The containers whose record cannot be read. Raises OSError."""
         names = (path.name.partition(".")[0] for path in self._folder.glob(f"*.json{BROKEN}"))

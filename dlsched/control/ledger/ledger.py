@@ -56,12 +56,10 @@ class Ledger:
         self._tiers = TierTracker(delivered or {})
         self._assignments = Assignments()
         self._records: dict[str, JobRecord] = {}
-        self._cycle = cycle
-        self._arrived = 0
+        self._cycle, self._arrived = cycle, 0
         self._wakes: list[str] = []
         self._host: tuple[float, float] | None = None
-        self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}
-        """Of the last cycle's answer, for the queue."""
+        self._forecasts: Mapping[str, tuple[Forecast, ...]] = {}  # the last answer's, for the queue
 
     def update(self, observed: Observation, desired: Desired, ended: Mapping[str, Ended]) -> State:
         """Take in one observation, the desired state and the records of ended jobs."""
@@ -161,8 +159,7 @@ class Ledger:
         self._forecasts = answer.forecasts
         for outcome in outcomes:
             self._assignments.applied(outcome, now_s)
-            record = self._records.get(outcome.action.job)
-            if record is None:
+            if (record := self._records.get(outcome.action.job)) is None:
                 continue
             if isinstance(outcome.action, Start):
                 done = outcome.status in ("done", "begun")
@@ -182,8 +179,7 @@ class Ledger:
     ) -> None:
         """Create records for new names, and update changed specs."""
         for name in sorted({*specs, *facts}):
-            spec = specs.get(name)
-            record = self._records.get(name)
+            spec, record = specs.get(name), self._records.get(name)
             if record is None:
                 self._arrived += 1
                 known = spec or unknown_spec(facts[name])
@@ -391,13 +387,12 @@ class Ledger:
     ) -> str | None:
         if fact is None or record.state is not JobState.RUNNING:
             return None
-        measures = record.measures
         return blindness(
             record.spec.target,
             fact,
             progress,
-            began_s=max(record.runs_since_s, measures.started_at_s or 0.0),
-            idle=measures.idle,
+            began_s=max(record.runs_since_s, record.measures.started_at_s or 0.0),
+            idle=record.measures.idle,
             now_s=now_s,
             after_s=self._options.blind_after_s,
         )

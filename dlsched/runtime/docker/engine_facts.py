@@ -22,6 +22,8 @@ class EngineFacts:
     def __init__(self, engine: Engine) -> None:
         """Nothing is asked before it is needed."""
         self._engine = engine
+        self.driver: str | None = None
+        """As `cgroup_driver`; None: not asked yet."""
         self._cores: int | None = None
         self._identity = ""
         self._newer_runc: bool | None = None
@@ -33,6 +35,12 @@ class EngineFacts:
             with suppress(DlschedError):
                 self._identity = str(self._engine.info().get("ID") or "")
         return self._identity
+
+    def cgroup_driver(self) -> str:
+        """systemd or cgroupfs."""
+        if self.driver is None:
+            self.driver = str(self._engine.info().get("CgroupDriver", "cgroupfs"))
+        return self.driver
 
     def cores(self) -> int:
         """Of the host, as it counts them."""

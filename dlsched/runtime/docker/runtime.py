@@ -28,6 +28,7 @@ from dlsched.runtime.docker.create.starts import Starts
 from dlsched.runtime.docker.doctor.engine import EngineUnworkable, unworkable
 from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.engine import Engine, EngineRefused
+from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.docker.events import Events
 from dlsched.runtime.docker.gpus.alarms import gpu_alarms
 from dlsched.runtime.docker.gpus.canary import Canary
@@ -96,8 +97,10 @@ class DockerRuntime:
         self._unhurried = engine or Engine(options.host, max(options.timeout_s, UNHURRIED_S))
         self._patience = Patience(options.call_wait_s)
         self._group = ParentGroup(options.instance, options.cgroup_under)
-        self._originals = Originals(options.state_dir, read_only=options.read_only)
-        self._adoptions = Adoptions(options.state_dir, read_only=options.read_only)
+        self._engine_facts = EngineFacts(self._engine)
+        state_dir = options.state_dir
+        self._originals = Originals(state_dir, read_only=options.read_only)
+        self._adoptions = Adoptions(state_dir, read_only=options.read_only)
         left_out = own_containers()
         self._listings = Listings(
             self._engine,
@@ -108,18 +111,14 @@ class DockerRuntime:
             self._adoptions,
             self._came_with,
         )
+        self.refresh = self._listings.refresh
+        """List the engine's containers; waits at most `call_wait_s`, where something happened."""
         self._node = NodeReader(inventory or Inventory(options.gpus.device_folder))
         gate = threading.Semaphore(CONCURRENT_CALLS)
         injector = Injector(options.gpus, lambda: self._node.gpus)
-        self._canary = Canary(state_dir=options.state_dir)
+        self._canary = Canary(state_dir=state_dir)
         writer = LimitWriter(
-            self._engine,
-            self._originals,
-            options.state_dir,
-            clock.wall_time,
-            proc,
-            injector,
-            self._canary,
+            self._engine, self._originals, state_dir, clock.wall_time, proc, injector, self._canary
         )
         self._resizes = Resizes(
             writer,
@@ -134,20 +133,15 @@ class DockerRuntime:
             self._group,
             writer,
             options.instance,
-            options.state_dir,
-            self._cgroup_driver,
+            state_dir,
+            self._engine_facts.cgroup_driver,
             injector,
             options.confine,
         )
-        self._starts = Starts(
-            Images(self._unhurried, options.config_file),
-            creation,
-            gate,
-            self._start_ended,
-            clock.now_s,
-        )
+        images = Images(self._unhurried, options.config_file)
+        self._starts = Starts(images, creation, gate, self._start_ended, clock.now_s)
         self._moves = Moves(
-            Relocation(self._unhurried, creation, options.instance, options.state_dir),
+            Relocation(self._unhurried, creation, options.instance, state_dir),
             options.instance,
             gate,
             self._start_ended,
@@ -172,7 +166,7 @@ class DockerRuntime:
         self._operations = Operations(self._stops, self._moves, self._resizes)
         self._watches = Watches(self._engine.follow, proc)
         self._restarts = Restarts(self._engine, self._listings.want)
-        self._allotments = Allotments(options.state_dir, read_only=options.read_only)
+        self._allotments = Allotments(state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
         self.held: str | None = None
         """Why nothing may be changed; None: changes are made."""
@@ -182,24 +176,19 @@ class DockerRuntime:
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
         """The last listing that nothing was left over of."""
-        self._driver: str | None = None
         self._weight = GroupWeight(self._group, options.group_weight)
         self._events.start()
-        begin(self._cgroup_driver, "cgroup-driver")  # the grain of ceilings hangs on it
-
-    def refresh(self) -> None:
-        """List the engine's containers; waits at most `call_wait_s`, where something happened."""
-        self._listings.refresh()
+        begin(self._engine_facts.cgroup_driver, "cgroup-driver")  # the ceilings' grain
 
     def resume(self, now_s: float) -> None:
-        """The same, and note the moves that an earlier agent began."""
+        """List containers, and note the moves that an earlier agent began."""
         self.refresh()
         if self._listings.last is not None:
             self._moves.find(self._listings.last, now_s)
 
     def observe(self, now_s: float) -> Observation:
         """All facts at `now_s` about the containers listed; reads only."""
-        node = self._node.read(now_s, self._driver)
+        node = self._node.read(now_s, self._engine_facts.driver)
         listing, problem = self._listings.last, self._listings.problem
         if listing is not None and listing is not self._watches.listing:
             for described in self._watches.show(listing, now_s):
@@ -375,8 +364,9 @@ class DockerRuntime:
         if vanished:
             self._listings.want(described.container_id)
         if described.gpu_access is not None:
-            state_dir = self._options.state_dir
-            fact = with_gpus(fact, described, self._node.gpus, self._canary, state_dir)
+            fact = with_gpus(
+                fact, described, self._node.gpus, self._canary, self._options.state_dir
+            )
         if not idle and fact.adopted is None and (kept := self._moves.kept(fact.job, fact.gpus)):
             fact = replace(fact, gpus_kept=kept)
         return fact
@@ -384,8 +374,7 @@ class DockerRuntime:
     def _wind_up(self, until_s: float) -> None:
         """Leave no job between two containers: it goes back, or goes on in the new one."""
         self._moves.winding_up = True
-        while self._moves.unsettled and self._clock.now_s() < until_s:
-            now_s = self._clock.now_s()
+        while self._moves.unsettled and (now_s := self._clock.now_s()) < until_s:
             self.resume(now_s)
             self.observe(now_s)
             self.advance(now_s)
@@ -404,15 +393,7 @@ class DockerRuntime:
 
     def _came_with(self, described: Inspected) -> float | None:
         """The ceiling that a container had before any change of ours, in cores."""
-        original = self._originals.of(described.container_id)
-        if original is None or original.given_back:
-            return described.limit_cores
-        return original.cpu_cores
-
-    def _cgroup_driver(self) -> str:
-        if self._driver is None:
-            self._driver = str(self._engine.info().get("CgroupDriver", "cgroupfs"))
-        return self._driver
+        return self._originals.cores_before(described.container_id, described.limit_cores)
 
     def _start_ended(self, container: str | None, reason: str) -> None:
         self._listings.want(container)
