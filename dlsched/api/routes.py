@@ -22,7 +22,7 @@ from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus
-from dlsched.api.status import explanation, job_now, job_status, node_status, plain
+from dlsched.api.status import discreet, explanation, job_now, job_status, node_status, plain
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.state import JobView
@@ -143,30 +143,30 @@ class _Routes:
     def policies(self, _request: Request) -> Response:
         return _AsciiJson({"policies": registry.known()})
 
-    async def report(self, _request: Request) -> Response:
-        return _AsciiJson(plain(self._report()))
+    async def report(self, request: Request) -> Response:
+        return _AsciiJson(plain(self._shown(request)))
 
-    async def jobs(self, _request: Request) -> Response:
-        return _AsciiJson(as_json(node_status(self._report())))
+    async def jobs(self, request: Request) -> Response:
+        return _AsciiJson(as_json(node_status(self._shown(request))))
 
     async def job(self, request: Request) -> Response:
-        row = as_json(self._row(request.path_params["name"]))
+        row = as_json(self._row(request.path_params["name"], self._shown(request)))
         return _AsciiJson({"schema_version": SCHEMA_VERSION, **row})
 
     def why(self, request: Request) -> Response:
-        name, report = request.path_params["name"], self._report()
+        name, report = request.path_params["name"], self._shown(request)
         limit = _count(request, "limit", default=10, low=1, high=1000)
         changes, events = self._source.changes(name, limit), self._source.events(name, limit)
         known = any(job.name == name for job in report.snapshot.jobs)
         # A job whose file and container are gone still has a history.
-        row = None if not known and (changes or events) else self._row(name)
+        row = None if not known and (changes or events) else self._row(name, report)
         return _AsciiJson(as_json(explanation(row, job_now(name, report), changes, events)))
 
     async def logs(self, request: Request) -> Response:
         name = request.path_params["name"]
         tail = _count(request, "tail", default=100, low=0, high=1_000_000)
         follow = bool(_count(request, "follow", default=0, low=0, high=1))
-        caller, owner = caller_of(request), self._view(name).spec.owner
+        caller, owner = caller_of(request), self._view(name, self._report()).spec.owner
         if not caller.may_read_logs(owner):
             whose = "" if owner is None else f", unless by its owner (uid {owner})"
             detail = refusal(caller, f"the output of {name}, which may hold secrets,") + whose
@@ -238,12 +238,16 @@ class _Routes:
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the first cycle is not done yet")
         return report
 
-    def _row(self, name: str) -> JobStatus:
-        report = self._report()
-        return job_status(self._view(name), report.snapshot.now_s, report.outlooks.get(name, ()))
+    def _shown(self, request: Request) -> CycleReport:
+        """What the caller may see of it: output of jobs may hold secrets."""
+        return discreet(self._report(), caller_of(request).may_read_logs)
 
-    def _view(self, name: str) -> JobView:
-        for job in self._report().snapshot.jobs:
+    def _row(self, name: str, report: CycleReport) -> JobStatus:
+        view = self._view(name, report)
+        return job_status(view, report.snapshot.now_s, report.outlooks.get(name, ()))
+
+    def _view(self, name: str, report: CycleReport) -> JobView:
+        for job in report.snapshot.jobs:
             if job.name == name:
                 return job
         raise self._unknown(name)

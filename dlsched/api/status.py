@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -43,7 +43,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
 from dlsched.model.forecast import Forecast, givers, in_full, in_short
 from dlsched.model.spec import AccuracyTarget, ContainerSpec, JobSpec, LatencyTarget, Limits, Target
-from dlsched.model.state import JobView, Reached, Snapshot
+from dlsched.model.state import JobView, Progress, Reached, Snapshot
 from dlsched.model.units import render_seconds
 
 BAND_RATIO = 0.10
@@ -73,6 +73,28 @@ def node_status(report: CycleReport) -> Status:
             for job in snapshot.jobs
         ),
     )
+
+
+def discreet(report: CycleReport, may_read: Callable[[int | None], bool]) -> CycleReport:
+    """The report without quotations of the output of jobs whose owner's logs the caller may not
+    read."""
+    jobs = [
+        job if _quotes_nothing(job.progress) or may_read(job.spec.owner) else _unquoted(job)
+        for job in report.snapshot.jobs
+    ]
+    snapshot = dataclasses.replace(report.snapshot, jobs=tuple(jobs))
+    return dataclasses.replace(report, snapshot=snapshot)
+
+
+def _quotes_nothing(progress: Progress) -> bool:
+    return progress.refused is None and (progress.log is None or progress.log.example is None)
+
+
+def _unquoted(job: JobView) -> JobView:
+    log = job.progress.log
+    log = None if log is None else dataclasses.replace(log, example=None)
+    progress = dataclasses.replace(job.progress, refused=None, log=log)
+    return dataclasses.replace(job, progress=progress)
 
 
 def _node(snapshot: Snapshot) -> NodeStatus:

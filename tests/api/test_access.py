@@ -15,6 +15,8 @@ import pytest
 
 from dlsched.api.access import Caller
 from dlsched.api.server import ApiServer
+from dlsched.model.facts import LogFact
+from dlsched.model.state import Progress
 from tests.status_source import FakeSource, example_report, job
 
 STRANGER = 65534
@@ -107,6 +109,24 @@ def test_output_is_never_told_by_tcp(server: ApiServer, source: FakeSource, port
     answer = by_tcp(port, "localhost", url="/v1/jobs/queued/logs")
     assert answer.startswith(b"HTTP/1.1 403")
     assert source.asked == []
+
+
+URLS = ("/v1/jobs", "/v1/jobs/private", "/v1/jobs/private/why", "/v1/report")
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_quotations_of_output_are_for_those_who_may_read_it(
+    server: ApiServer, source: FakeSource, port: int, url: str
+) -> None:
+    log = LogFact(lines=512, example="'token=hunter2'")
+    progress = Progress(log=log, bad_lines=2, refused="loss: 'hunter2': not a finite number")
+    view = replace(job("private"), progress=progress)
+    report = example_report()
+    source.report = replace(report, snapshot=replace(report.snapshot, jobs=(view,)))
+    assert ask(server.control_path, "GET", url).text.count("hunter2") == 2
+    by_strangers = by_tcp(port, "localhost", url=url)
+    assert by_strangers.startswith(b"HTTP/1.1 200")
+    assert b"512" in by_strangers and b"hunter2" not in by_strangers
 
 
 @pytest.mark.parametrize(("caller", "owner", "may"), [

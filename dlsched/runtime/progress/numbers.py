@@ -46,7 +46,9 @@ def duration_s(text: bytes) -> float:
 def finite_doubles(line: bytes) -> tuple[bytes, ...]:
     """The line with each `nan` and `inf` replaced by digits of the same length, as patterns for
     numbers expect them: first with a decimal point, then without. Empty: it has neither."""
-    if not _NOT_FINITE.search(line):
+    lower = line.lower()
+    # Nearly all lines have neither, and this costs a tenth of the expression.
+    if (b"nan" not in lower and b"inf" not in lower) or not _NOT_FINITE.search(line):
         return ()
     return (
         _NOT_FINITE.sub(lambda found: b"0.0".ljust(len(found.group()), b"0"), line),

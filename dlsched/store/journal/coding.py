@@ -21,9 +21,10 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter
 
 from dlsched.model.cycle import CycleReport
-from dlsched.model.facts import LatencySketch, Sample
+from dlsched.model.facts import LatencySketch, LogFact, Sample
 from dlsched.model.forecast import Forecast
 from dlsched.model.spec import ContainerSpec, JobSpec
+from dlsched.model.state import Progress
 from dlsched.store.journal.frames import (
     Counts,
     Plain,
@@ -41,6 +42,8 @@ _REPORTS = TypeAdapter(CycleReport)
 _SCALARS = frozenset({type(None), bool, int, float, str})
 _UNCHANGING = frozenset({JobSpec, Forecast, Sample})
 """Seldom change, so they are compared by identity and replaced as a whole."""
+_LEFT_OUT: Mapping[type, str] = {LogFact: "example", Progress: "refused"}
+"""Fields that quote what a job printed, which may hold secrets."""
 _SKETCH_FIELDS = ("count", "sum_s", "errors", "buckets")
 
 
@@ -200,7 +203,7 @@ def _shape(kind: type) -> Shape | None:
 def _fields(kind: Any) -> Shape:
     if kind is LatencySketch:
         return Shape(_SKETCH_FIELDS, _sketched)
-    names = tuple(item.name for item in fields(kind))
+    names = tuple(item.name for item in fields(kind) if item.name != _LEFT_OUT.get(kind))
     if kind is ContainerSpec:
         return Shape(names, lambda value: tuple(getattr(value.discreet, name) for name in names))
     if len(names) < 2:  # of one name an attrgetter gives no tuple

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import get_args
 
@@ -144,6 +145,49 @@ def test_samples_of_any_numbers(
             for one in (*found.metrics, *found.diverged):
                 assert (found.step, *one) not in known
                 known.add((found.step, *one))
+
+
+def read(log: bytes, cuts: list[int], pattern: str, step: Step | None) -> list[Sample]:
+    """The samples of a log that arrives cut into pieces, all at the same time."""
+    lines, batch = LogLines(pattern, step), LogBatch()
+    edges = sorted({0, len(log), *(cut % (len(log) + 1) for cut in cuts)})
+    for begin, end in itertools.pairwise(edges):
+        lines.take(log[begin:end], lines.parsed(log[begin:end]), 1.0, batch)
+    return batch.samples
+
+
+PRINTED: dict[Step | None, tuple[str, str]] = {
+    None: ("epoch {0} acc {1}", r"epoch (?P<step>\d+) acc (?P<acc>\S+)"),
+    "carried": ("epoch {0}\nacc {1}", r"epoch (?P<step>\d+)|acc (?P<acc>\S+)"),
+    "follows": ("acc {1}\nepoch {0}", r"epoch (?P<step>\d+)|acc (?P<acc>\S+)"),
+}
+
+
+@given(
+    values=st.lists(values | st.just(math.nan), min_size=1, max_size=12),
+    step=st.sampled_from(tuple(PRINTED)),
+    redraws=st.integers(1, 4),
+    noise=st.sampled_from(("", "100%|###| 9/9\r", "\r\n", "INFO: loaded\n", "\xff\x1b[0m\n")),
+    cuts=st.lists(st.integers(0, 10_000), max_size=8),
+)
+def test_a_curve_is_the_same_however_it_is_printed_redrawn_and_cut(
+    values: list[float], step: Step | None, redraws: int, noise: str, cuts: list[int]
+) -> None:
+    form, pattern = PRINTED[step]
+    drawn = [
+        (form.format(epoch, value) + "\r" + noise) * redraws
+        for epoch, value in enumerate(values, 1)
+    ]
+    found = read("".join(drawn).encode("latin-1"), cuts, pattern, step)
+    curve = [(one.step, *one.metrics, *one.diverged) for one in found if one != bare(one)]
+    assert curve == [
+        (epoch, ("acc", "nan" if math.isnan(value) else value))
+        for epoch, value in enumerate(values, 1)
+    ]
+
+
+def bare(one: Sample) -> Sample:
+    return Sample(one.received_s, one.step, ())
 
 
 @given(text=st.text(max_size=200))

@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.control.ledger.tiers import TierProgress, advanced
-from dlsched.model.facts import Sample
+from dlsched.control.ledger.desired import Desired
+from dlsched.control.ledger.ledger import Ledger
+from dlsched.control.ledger.options import LedgerOptions
+from dlsched.model.facts import Observation, Report, Sample
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import Reached
 from dlsched.runtime.progress.log_pattern import LogReader
 from dlsched.runtime.progress.samples import Step, When
+from tests.doubles import job_spec, running
 
 DEADLINE_S = 30.0
 Curve = list[tuple[int | None, float]]
@@ -325,12 +328,15 @@ def test_torchrun_with_four_ranks_counts_one_evaluation(step: Step | None) -> No
         pattern = pattern.replace("(?P<step>[0-9]+)", "[0-9]+")
     found = samples(pattern, text, step)
     assert curve(found, "accuracy") == [(1, 0.91), (2, 0.91), (3, 0.93)]
-    target = AccuracyTarget("accuracy", 0.9, 0.99)
-    progress = TierProgress("c1", target)
-    for one in found[:2]:
-        progress = advanced(progress, one, 3)
-    assert progress.tiers.delivered is None, "two evaluations, printed eight times"
-    assert advanced(progress, found[2], 3).tiers.delivered == Reached(0.0, 0.93, 3)
+    spec = job_spec("a", target=AccuracyTarget("accuracy", 0.9, 0.99))
+    ledger = Ledger(LedgerOptions(tier_evaluations=3))
+    delivered = []
+    for now_s, one in enumerate(found, 10):
+        fact = running("a", reports=(Report(float(now_s), sample=one),))
+        seen = Observation(float(now_s), engine_ok=True, containers=(fact,))
+        delivered.append(ledger.update(seen, Desired(specs={"a": spec}), {}).delivered)
+    assert delivered[:2] == [(), ()], "two evaluations, printed eight times, run no hook"
+    assert [one.tiers.delivered for one in delivered[2]] == [Reached(0.0, 0.93, 3)]
 
 
 @pytest.mark.parametrize("word", ["nan", "NaN", "inf", "-inf", "Infinity"])

@@ -16,6 +16,7 @@ from dlsched.model.facts import (
     GpuFact,
     GpuProcess,
     LatencySketch,
+    LogFact,
     Sample,
 )
 from dlsched.model.forecast import Forecast, ForecastKind
@@ -102,6 +103,8 @@ _UUIDS = st.sampled_from([(), ("GPU-a",), ("GPU-a", "GPU-b")])
 _MOVE = Move(
     "id", Start(JobSpec("a", ContainerSpec("i")), Limits(), 2), Checkpoint("HUP", 1, "/c"), "w"
 )
+_LOGS = st.none() | whole(LogFact, example=st.none())
+"""No quotation of output is kept."""
 _SAMPLES = st.lists(whole(Sample), max_size=3).map(tuple)
 _JOBS = whole(
     JobView,
@@ -113,7 +116,15 @@ _JOBS = whole(
     gpu_enforced=st.sampled_from([(), (("devices", "CDI"), ("cpu", "engine"))]),
     usage=whole(Usage),
     tiers=st.sampled_from([Tiers(), _DELIVERED.tiers]),
-    progress=whole(Progress, fresh=_SKETCHES, window=_SKETCHES, recent=_SKETCHES, samples=_SAMPLES),
+    progress=whole(
+        Progress,
+        fresh=_SKETCHES,
+        window=_SKETCHES,
+        recent=_SKETCHES,
+        samples=_SAMPLES,
+        refused=st.none(),
+        log=_LOGS,
+    ),
 )
 _NAMES = st.sampled_from(["a", "b", "c", "d"])
 

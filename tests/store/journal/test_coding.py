@@ -16,7 +16,7 @@ from dlsched.model.actions import Outcome, Remove, Start
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.errors import PolicyError
-from dlsched.model.facts import Sample
+from dlsched.model.facts import LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Limits, Stop
 from dlsched.model.state import Progress
@@ -85,6 +85,15 @@ def test_no_value_of_an_environment_is_kept() -> None:
     (back,) = restored([told], set())
     assert back.snapshot.jobs[0].spec.container.environment == (("TOKEN", "***"),)
     assert "hunter2" not in repr(back)
+
+
+def test_nothing_that_a_job_printed_is_kept() -> None:
+    log = LogFact(lines=7, example="'token=hunter2'")
+    told = report(1)
+    view = replace(told.snapshot.jobs[0], progress=Progress(log=log, refused="'hunter2'"))
+    told = replace(told, snapshot=replace(told.snapshot, jobs=(view,)))
+    (back,) = restored([told], set())
+    assert back.snapshot.jobs[0].progress == Progress(log=LogFact(lines=7))
 
 
 def test_every_kind_of_action_comes_back() -> None:

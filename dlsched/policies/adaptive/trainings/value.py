@@ -150,11 +150,12 @@ def marginal_value(
     resource: Resource = CPU,
 ) -> MarginalValue:
     """The marginal value of a core-second for that job; `typical`: the work of the others."""
-    if _silent(job, known, now_s, rule):
-        # A silent job has no tier that could be reached: the more it attained, the later it comes.
+    if job.diverged is not None or _silent(job, known, now_s, rule):
+        # Such a job has no tier that could be reached: the more it attained, the later it comes.
         left_core_s = max(job.attained_core_s, 1.0)
         index = job.spec.weight * rule.end_weight / left_core_s
-        why = f"silent, after {resource.work(job.attained_core_s)}"
+        how = "silent" if job.diverged is None else f"diverged ({job.diverged})"
+        why = f"{how}, after {resource.work(job.attained_core_s)}"
         return MarginalValue(
             index, left_core_s, job.attained_core_s, False, False, why, silent=True
         )

@@ -13,7 +13,7 @@ from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.facts import Sample
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, ContainerSpec, JobSpec, Limits
-from dlsched.model.state import JobState, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.model.state import Diverged, JobState, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.trainings.divide import TrainingMemory, place
@@ -305,6 +305,18 @@ def test_a_training_that_tells_nothing_is_served_by_what_it_had() -> None:
     placed = decided(silent, now_s=500.0)
     assert first(placed) == "little"
     assert "silent" in placed.why["much"]
+
+
+def test_a_diverged_training_comes_behind_and_is_promised_nothing() -> None:
+    near, far = training("near", 380, every=20, told=3000), training("far", 250, told=1000)
+    assert first(decided([near, far])) == "near"
+    gone = replace(near, diverged=Diverged("loss", "nan", 90.0, 385))
+    placed = decided([gone, far])
+    assert first(placed) == "far"
+    assert "diverged (loss nan at step 385)" in placed.why["near"]
+    forecasts = {one.tier: one for one in placed.outlooks["near"]}
+    assert forecasts["deliver"].kind is ForecastKind.UNKNOWN
+    assert forecasts["deliver"].why.startswith("it diverged (loss nan at step 385): ")
 
 
 def test_who_was_held_back_and_so_could_tell_nothing_is_not_silent() -> None:
