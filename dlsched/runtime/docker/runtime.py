@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerFact, Observation
+from dlsched.model.spec import JobSpec
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.cgroup.read import PROC
@@ -34,7 +35,7 @@ from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
-from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.identity.labels import Inspected, address_in
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
@@ -47,6 +48,7 @@ from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.node import NodeReader
 from dlsched.runtime.docker.operations import Operations
 from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch
 from dlsched.runtime.docker.watches import Watches
 from dlsched.runtime.gpu import Inventory
@@ -107,6 +109,7 @@ class DockerRuntime:
             clock.now_s,
             self._adoptions,
             self._came_with,
+            options.presets,
         )
         self._node = NodeReader(inventory or Inventory(options.gpus.device_folder))
         gate = threading.Semaphore(CONCURRENT_CALLS)
@@ -170,7 +173,7 @@ class DockerRuntime:
             left_out,
         )
         self._operations = Operations(self._stops, self._moves, self._resizes)
-        self._watches = Watches(self._engine.follow, proc)
+        self._watches = Watches(Outside(self._engine.follow, self._address_of, proc))
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
@@ -317,6 +320,13 @@ class DockerRuntime:
         if not self._resizes.held:
             self._resizes.keep_true(ceilings, self._watches.own())
 
+    def read_from(self, specs: Iterable[JobSpec]) -> None:
+        """Read the progress of these jobs where their files say."""
+        for spec in specs:
+            watch = self._watches.get(self._watches.ids.get(spec.name, ""))
+            if watch is not None:
+                watch.read_from(spec)
+
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
         self.held, self._resizes.held = why, why is not None
@@ -401,6 +411,10 @@ class DockerRuntime:
             also = replace(action, container_id=other.container_id, lift=None)
             self._stops.begin(also, other, now_s)
         return self._stops.begin(action, described, now_s)
+
+    def _address_of(self, container: str) -> str | None:
+        """The address of any container, by its name; blocks on the engine."""
+        return address_in(self._engine.inspect(container))
 
     def _came_with(self, described: Inspected) -> float | None:
         """The ceiling that a container had before any change of ours, in cores."""

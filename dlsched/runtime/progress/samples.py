@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 from dlsched.model.facts import Sample
+from dlsched.model.sources import Step, When
 from dlsched.model.units import shown
 
 REPEATED_S = 2.0
@@ -25,14 +26,6 @@ STEP = "step"
 WHEN_CHARACTERS = 160
 
 _WHEN = re.compile(r" *([A-Za-z_][A-Za-z0-9_]*) *== *([A-Za-z_][A-Za-z0-9_]*) *")
-
-
-Step = Literal["carried", "follows", "evaluations"]
-"""Where the step of an evaluation comes from, if not from its own line: the last step printed
-before the metric, the next one after it, or the number of evaluations so far."""
-
-When = tuple[str, str]
-"""Two groups: a line counts only if they have the same number."""
 
 
 def step_from(text: str) -> Step:

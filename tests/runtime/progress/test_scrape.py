@@ -11,14 +11,11 @@ from contextlib import suppress
 
 import pytest
 
+from dlsched.model.sources import Metric, MetricsEndpoint
+from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.progress import scrape
-from dlsched.runtime.progress.scrape import (
-    ANSWER_BYTES,
-    ANSWER_S,
-    APART_S,
-    NO_ADDRESS,
-    ScrapeReader,
-)
+from dlsched.runtime.progress.http_page import ANSWER_S, PAGE_BYTES, Unanswered
+from dlsched.runtime.progress.scrape import APART_S, ScrapeReader
 from dlsched.runtime.progress.sidecar import SourceReading
 
 DEADLINE_S = 30.0
@@ -67,7 +64,8 @@ def answer(body: bytes, status: str = "200 OK", *headers: str) -> Serve:
 
 
 def reader_of(server: Server, name: str = "m", **more: object) -> ScrapeReader:
-    return ScrapeReader("127.0.0.1", server.port, "/metrics", name, **more)  # type: ignore[arg-type]
+    endpoint = MetricsEndpoint((server.port,), metrics=(Metric(name=name),))
+    return ScrapeReader(lambda _: "127.0.0.1", endpoint, **more)  # type: ignore[arg-type]
 
 
 def answered(reader: ScrapeReader, now_s: float) -> SourceReading:
@@ -109,16 +107,20 @@ def test_it_asks_no_more_than_once_a_second_and_one_at_a_time(server: Server) ->
 
 def test_a_gauge_is_the_targets_metric(server: Server) -> None:
     server.serve = answer(b"trainer_val_acc 0.75\n")
-    reader = reader_of(server, "trainer_val_acc", metric="accuracy")
+    reader = reader_of(server, "trainer_val_acc", target=AccuracyTarget("accuracy", 0.9, 0.95))
     (told,) = answered(reader, 1.0).reports
     assert told.sample is not None and told.sample.metrics == (("accuracy", 0.75),)
-    unnamed = ScrapeReader("127.0.0.1", server.port, metric="trainer_val_acc")
+    unnamed = ScrapeReader(
+        lambda _: "127.0.0.1",
+        MetricsEndpoint((server.port,)),
+        AccuracyTarget("trainer_val_acc", 0.9, 0.95),
+    )
     (told,) = answered(unnamed, 1.0).reports
     assert told.sample is not None and told.sample.metrics == (("trainer_val_acc", 0.75),)
 
 
 def test_each_new_value_of_a_gauge_is_an_evaluation(server: Server) -> None:
-    reader = reader_of(server, "val_acc", metric="accuracy")
+    reader = reader_of(server, "val_acc", target=AccuracyTarget("accuracy", 0.9, 0.95))
     told = []
     for now_s, value in enumerate(["0.7", "0.7", "0.8", "NaN", "0.8"], 1):
         server.serve = answer(f"val_acc {value}\n".encode())
@@ -129,8 +131,12 @@ def test_each_new_value_of_a_gauge_is_an_evaluation(server: Server) -> None:
     assert told[2][2] == (("accuracy", "nan"),)
 
 
-def test_a_container_without_an_address_is_said_and_nobody_is_asked() -> None:
-    assert ScrapeReader(None, 9000).read(1.0) == SourceReading(problem=NO_ADDRESS)
+def test_without_an_address_the_reason_is_said() -> None:
+    def nowhere(_: int) -> str:
+        raise Unanswered("it has none")
+
+    reading = answered(ScrapeReader(nowhere, MetricsEndpoint((9000,))), 1.0)
+    assert reading.problem == "http://container:9000/metrics: it has none"
 
 
 def test_a_proxy_in_the_environment_is_not_asked(
@@ -168,7 +174,7 @@ def hundred_continues(connection: socket.socket) -> None:
 
 
 GZIPPED = gzip.compress(b"m_count 1\n" * 10**6)
-TOO_LONG = f"more than {ANSWER_BYTES >> 10} KiB"
+TOO_LONG = f"more than {PAGE_BYTES >> 10} KiB"
 TOO_SLOW = f"no whole answer within {ANSWER_S:g} s"
 
 
@@ -181,7 +187,7 @@ TOO_SLOW = f"no whole answer within {ANSWER_S:g} s"
         (drip(b"HTTP"), TOO_SLOW),
         (silence, TOO_SLOW),
         (flood, TOO_LONG),
-        (hundred_continues, TOO_LONG),
+        (hundred_continues, "more than 256 KiB: not read"),
         (answer(b"", "302 Found", "Location: http://127.0.0.1:1/"), "answers with status 302"),
         (answer(b"", "500 No"), "answers with status 500"),
         (answer(GZIPPED, "200 OK", "Content-Encoding: gzip"), "answers in encoding 'gzip'"),
@@ -227,7 +233,10 @@ def test_reading_waits_for_nothing(server: Server) -> None:
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    reading = answered(ScrapeReader("127.0.0.1", port, name="m"), 1.0)
+    reading = answered(
+        ScrapeReader(lambda _: "127.0.0.1", MetricsEndpoint((port,), metrics=(Metric(name="m"),))),
+        1.0,
+    )
     assert reading.problem == f"http://127.0.0.1:{port}/metrics: Connection refused"
 
 
@@ -237,7 +246,7 @@ def test_a_fault_of_our_own_is_said_and_ends_nothing(
     def fail(*_: object) -> bytes:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(scrape, "_page", fail)
+    monkeypatch.setattr(scrape, "fetch", fail)
     assert "not understood" in str(answered(reader_of(server), 1.0).problem)
 
 
