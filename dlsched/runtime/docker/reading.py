@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from dlsched.config.metrics.pattern import pattern_of
 from dlsched.model.errors import DlschedError
 from dlsched.model.sources import LogPattern, MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import AccuracyTarget, Target
@@ -18,7 +19,6 @@ from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import loopback_of
 from dlsched.runtime.progress.log_pattern import LogReader, LogStream
-from dlsched.runtime.progress.samples import StepFrom, When
 from dlsched.runtime.progress.scrape import ScrapeReader
 from dlsched.runtime.progress.sidecar import SidecarReader
 from dlsched.runtime.progress.sources import Source
@@ -72,20 +72,20 @@ def open_sources(
                     lambda from_start: outside.follow(
                         container, started_at_s if from_start else None
                     ),
-                    _for_target(source, target),
-                    step=None if source.step is None else StepFrom(source.step),
-                    when=None if source.when is None else When(*source.when),
+                    source.pattern,
+                    step=source.step,
+                    when=source.when,
+                    names=_names(source, target),
                     from_end=from_end,
                 )
 
 
-def _for_target(source: LogPattern, target: Target | None) -> str:
-    """The pattern, whose group `metric` has the name of the target's metric."""
+def _names(source: LogPattern, target: Target | None) -> dict[str, str]:
+    """The target's metric by the group that stands for it, where none has its name."""
     if not isinstance(target, AccuracyTarget) or source.metric is None:
-        return source.pattern
-    if f"(?P<{target.metric}>" in source.pattern:
-        return source.pattern
-    return source.pattern.replace(f"(?P<{source.metric}>", f"(?P<{target.metric}>")
+        return {}
+    own = pattern_of(source.pattern)[1]
+    return {} if target.metric in own else {source.metric: target.metric}
 
 
 def _locator(

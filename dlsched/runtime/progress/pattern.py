@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, metrics_of, pattern_of
+from dlsched.model.sources import Step, When
 from dlsched.report.buckets import LONGEST_S
 from dlsched.report.lines import LAST_STEP
 from dlsched.runtime.progress.numbers import duration_s, finite_doubles, number
-from dlsched.runtime.progress.samples import Step, When
 
 _DURATION = "latency"
 

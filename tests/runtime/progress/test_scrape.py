@@ -271,3 +271,53 @@ def test_without_a_thread_it_is_said_and_tried_again(
         patched.setattr(threading.Thread, "start", refuse)
         assert "not asked: can't start new thread" in str(answered(reader, 1.0).problem)
     assert answered(reader, 2.0).problem is None
+
+
+def test_the_port_that_has_the_metric_is_found(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        unused = gone.getsockname()[1]
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    endpoint = MetricsEndpoint((unused, server.port), metrics=(Metric(name="m"),))
+    reader = ScrapeReader(lambda _: "127.0.0.1", endpoint)
+    assert answered(reader, 1.0).reports == ()
+    assert answered(reader, 2.0).problem is None
+    assert answered(reader, 3.0).problem is None
+
+
+def test_what_the_program_needs_is_said_where_it_does_not_answer(server: Server) -> None:
+    needs = "--enable-metrics"
+    endpoint = MetricsEndpoint((server.port,), metrics=(Metric(name="m"),), needs=needs)
+    reader = ScrapeReader(lambda _: "127.0.0.1", endpoint)
+    server.serve = answer(b"", "404 Not Found")
+    assert str(answered(reader, 1.0).problem).endswith("status 404; it needs --enable-metrics")
+    server.serve = answer(b"other 1\n")
+    assert str(answered(reader, 2.0).problem).endswith("its metrics; it needs --enable-metrics")
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    assert answered(reader, 3.0).problem is None
+
+
+def test_a_large_page_is_filtered_while_it_arrives(server: Server) -> None:
+    rest = b'other_metric{a="b",c="d"} 12345.678\n' * 60_000
+    server.serve = answer(rest + b"m_sum 1\nm_count 10\n" + rest)
+    (told,) = answered(reader_of(server), 1.0).reports
+    assert len(rest) > 2 << 20 and told.latency is not None and told.latency.count == 10
+
+
+def test_a_page_that_costs_much_is_asked_for_less_often(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrape, "CPU_RATIO", 1e-9)
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    reader = reader_of(server)
+    answered(reader, 1.0)
+    reader.read(1.0 + 0.9 * scrape.APART_MAX_S)
+    assert len(server.asked) == 1
+    answered(reader, 1.0 + 1.1 * scrape.APART_MAX_S)
+    assert len(server.asked) == 2
+
+
+def test_a_server_younger_than_its_latencies_has_another_unit(server: Server) -> None:
+    server.serve = answer(b"m_sum 50000\nm_count 10\n")
+    reader = reader_of(server, started_at_s=time.time() - 20.0)
+    reading = answered(reader, 1.0)
+    assert reading.reports == () and "give its unit (s, ms or us)" in str(reading.problem)
