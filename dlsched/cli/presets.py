@@ -47,13 +47,14 @@ def presets(name: str | None, config: Path | None, output: str) -> None:
     else:
         columns = (Column("NAME"), Column("READS", most=60), Column("IMAGE"))
         rows = [
-            [Cell(one), Cell(_reads(fields)), Cell(_joined(fields.get("image")))]
+            [Cell(one), Cell(reads(fields)), Cell(_joined(fields.get("image")))]
             for one, fields in found.items()
         ]
         Page().table(columns, rows)
 
 
-def _reads(fields: dict[str, Any]) -> str:
+def reads(fields: dict[str, Any]) -> str:
+    """Where such a preset reads, in short."""
     if "port" not in fields:
         return f"its log: {fields.get('metric', 'latency')}"
     place = f"port {_joined(fields['port'])}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
@@ -34,9 +33,8 @@ class PresetError(SettingsError):
 @cache
 def package_presets() -> Presets:
     """The presets that come with dlsched."""
-    folder = files("dlsched.config.metrics") / "presets"
-    named = sorted((one.name, one) for one in folder.iterdir() if one.name.endswith(".yaml"))
-    return _joined(Presets(), [parse_presets(one.read_bytes(), name) for name, one in named])
+    found = sorted(Path(__file__).with_name("presets").glob("*.yaml"))
+    return joined(Presets(), [parse_presets(one.read_bytes(), one.name) for one in found])
 
 
 def load_presets(folder: Path) -> Presets:
@@ -48,7 +46,7 @@ def load_presets(folder: Path) -> Presets:
         raise _unreadable(folder, error.strerror or "cannot be read") from error
     if len(found) > FILES_MAX:
         raise _unreadable(folder, f"has {len(found)} files, at most {FILES_MAX}")
-    return _joined(package_presets(), [parse_presets(_content(one), str(one)) for one in found])
+    return joined(package_presets(), [parse_presets(_content(one), str(one)) for one in found])
 
 
 def parse_presets(content: bytes, file: str) -> tuple[Document, dict[str, MetricsKeys]]:
@@ -59,8 +57,9 @@ def parse_presets(content: bytes, file: str) -> tuple[Document, dict[str, Metric
     return document, validate(document, _ADAPTER, _known_keys, PresetError, null_ok=False)
 
 
-def _joined(before: Presets, parsed: list[tuple[Document, dict[str, MetricsKeys]]]) -> Presets:
-    """With the presets of these files, of which a later one replaces its namesake."""
+def joined(before: Presets, parsed: list[tuple[Document, dict[str, MetricsKeys]]]) -> Presets:
+    """With the presets of these files, of which a later one replaces its namesake. Raises
+    PresetError."""
     by_name = dict(before.by_name)
     for document, given in parsed:
         by_name |= {name: Preset(name, keys, document.file) for name, keys in given.items()}

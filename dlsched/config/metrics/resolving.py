@@ -132,7 +132,8 @@ def _plain(value: Any) -> Any:
         given = {key: getattr(value, key) for key in MetricKeys.model_fields}
         return {key: _plain(one) for key, one in given.items() if one is not None}
     if isinstance(value, tuple):
-        return _plain(value[0]) if len(value) == 1 else [_plain(one) for one in value]
+        alone = len(value) == 1 and not isinstance(value[0], MetricKeys)
+        return value[0] if alone else [_plain(one) for one in value]
     return value
 
 
