@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -83,7 +85,10 @@ def _contradictions(
 
 def _content(file: Path) -> bytes:
     try:
-        with file.open("rb") as stream:
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as stream:  # noqa: PTH123
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _unreadable(file, "is not a regular file")
             return stream.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
         raise _unreadable(file, f"cannot be read: {error.strerror}") from error

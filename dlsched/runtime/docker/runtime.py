@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +17,6 @@ from dlsched.control.ports import Clock, Wake
 from dlsched.model.actions import Action, Outcome, Remove, Resize, Start
 from dlsched.model.alarms import Alarm
 from dlsched.model.facts import ContainerFact, Observation
-from dlsched.model.spec import JobSpec
 from dlsched.runtime import host
 from dlsched.runtime.allotment import change_allotment, job_dir
 from dlsched.runtime.cgroup.read import PROC
@@ -173,7 +172,9 @@ class DockerRuntime:
             left_out,
         )
         self._operations = Operations(self._stops, self._moves, self._resizes)
-        self._watches = Watches(Outside(self._engine.follow, self._address_of, proc))
+        address_of = lambda name: address_in(self._engine.inspect(name))  # noqa: E731
+        self._watches = Watches(Outside(self._engine.follow, address_of, proc))
+        self.read_from = self._watches.read_from
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(options.state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()
@@ -320,13 +321,6 @@ class DockerRuntime:
         if not self._resizes.held:
             self._resizes.keep_true(ceilings, self._watches.own())
 
-    def read_from(self, specs: Iterable[JobSpec]) -> None:
-        """Read the progress of these jobs where their files say."""
-        for spec in specs:
-            watch = self._watches.get(self._watches.ids.get(spec.name, ""))
-            if watch is not None:
-                watch.read_from(spec)
-
     def hold(self, why: str | None) -> None:
         """Change nothing from now on, since everything was given back; None: make changes again."""
         self.held, self._resizes.held = why, why is not None
@@ -411,10 +405,6 @@ class DockerRuntime:
             also = replace(action, container_id=other.container_id, lift=None)
             self._stops.begin(also, other, now_s)
         return self._stops.begin(action, described, now_s)
-
-    def _address_of(self, container: str) -> str | None:
-        """The address of any container, by its name; blocks on the engine."""
-        return address_in(self._engine.inspect(container))
 
     def _came_with(self, described: Inspected) -> float | None:
         """The ceiling that a container had before any change of ours, in cores."""

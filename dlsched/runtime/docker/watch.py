@@ -97,6 +97,7 @@ class Watch:
         for source in self._sources[base:]:
             source.close()
         self._sources, self._asked = self._sources[:base], asked
+        self._problem = self._log = self._refused = None
         if self._cgroup is not None:
             self._sources += self._opened(*asked, from_end=from_end)
 
@@ -135,6 +136,7 @@ class Watch:
             self._problem,
             self._started_at_s,
             self._cgroup,
+            self._asked,
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from dlsched.model.spec import JobSpec
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.reading import Outside
@@ -37,6 +38,13 @@ class Watches:
         self.listing = listing
         self.ids = {watch.described.job: key for key, watch in self._watches.items()}
         return adopted
+
+    def read_from(self, specs: Iterable[JobSpec]) -> None:
+        """Read the progress of these jobs where their files say, too."""
+        for spec in specs:
+            watch = self._watches.get(self.ids.get(spec.name, ""))
+            if watch is not None:
+                watch.read_from(spec)
 
     def get(self, container: str) -> Watch | None:
         """That container's watch; None: it is not listed."""

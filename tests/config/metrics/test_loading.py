@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import (
+    FILES_MAX,
     PRESETS_MAX,
+    SIZE_MAX_BYTES,
     PresetError,
     load_presets,
     package_presets,
@@ -72,3 +75,22 @@ def test_what_is_wrong_is_a_line_with_its_place(tmp_path: Path, text: str, line:
         load_presets(tmp_path)
     first = str(raised.value).splitlines()[0]
     assert first.startswith(f"{file}:") and line in first and first.isprintable()
+
+
+def test_what_is_no_file_of_bounded_size_is_said(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    os.mkfifo(file)
+    with pytest.raises(PresetError, match=r"own.yaml: is not a regular file"):
+        load_presets(tmp_path)
+    file.unlink()
+    file.write_text("#" * (SIZE_MAX_BYTES + 1))
+    with pytest.raises(PresetError, match=r"own.yaml: has more than 64 KiB"):
+        load_presets(tmp_path)
+    file.unlink()
+    file.write_bytes(b"\xff")
+    with pytest.raises(PresetError, match=r"own.yaml:1:1: the byte 0xff is not UTF-8"):
+        load_presets(tmp_path)
+    for number in range(FILES_MAX + 1):
+        (tmp_path / f"{number}.yaml").touch()
+    with pytest.raises(PresetError, match=f"at most {FILES_MAX}"):
+        load_presets(tmp_path)

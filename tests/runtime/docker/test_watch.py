@@ -309,3 +309,38 @@ def test_limits_that_somebody_else_changed_are_seen_once_the_engine_tells(tmp_pa
     watch.take(replace(watch.described, quota_us=50_000), 2.0)
     assert watch.fact(2.0, None)[0].actual == Limits(0.5)
     watch.close()
+
+
+def reports_of(watch: Watch, steps: int) -> list[int | None]:
+    deadline_s, found = time.monotonic() + DEADLINE_S, []
+    while len(found) < steps:
+        assert time.monotonic() < deadline_s
+        fact, _ = watch.fact(1.0, None)
+        found += [one.sample.step for one in fact.reports if one.sample]
+        time.sleep(0.001)
+    return found
+
+
+def test_a_job_file_says_where_its_progress_is_read() -> None:
+    log = FakeLog()
+    watch = Watch(described(), 1.0, Outside(log.follow), from_end=False)
+    assert not watch.fact(1.0, None)[0].has_source
+    pattern = LogPattern(r"epoch (?P<step>\d+) acc (?P<acc>\S+)", metric="acc")
+    spec = job_spec("web", target=AccuracyTarget("accuracy", 0.9, 0.97), sources=(pattern,))
+    watch.read_from(spec)
+    log.chunks.put(b"epoch 1 acc 0.5\n")
+    assert reports_of(watch, 1) == [1]
+    assert watch.fact(2.0, None)[0].has_source
+    watch.read_from(spec)
+    assert len(log.since_s) == 1, "the same sources go on"
+    watch.read_from(replace(spec, sources=()))
+    assert log.closed and not watch.fact(3.0, None)[0].has_source
+    watch.close()
+
+
+def test_an_adopted_containers_own_sources_stay() -> None:
+    adopted = job_spec("web")
+    watch = Watch(described(LOSS, adopted=adopted), 1.0, Outside(FakeLog().follow), from_end=False)
+    watch.read_from(replace(adopted, sources=(MetricsFile("/m.jsonl"),)))
+    assert watch._asked == ((), None)
+    watch.close()
