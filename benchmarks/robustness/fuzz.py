@@ -37,12 +37,15 @@ from rich.console import Console
 from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.robustness.fuzzing.trial import Finding, Target, reduced, tried
+from dlsched.config.metrics.loading import package_presets
 
 TARGETS = {
     "spec": "benchmarks.robustness.fuzzing.job_file:target",
     "settings": "benchmarks.robustness.fuzzing.settings_file:target",
     "sidecar": "benchmarks.robustness.fuzzing.sidecar_file:target",
     "labels": "benchmarks.robustness.fuzzing.label_body:target",
+    "presets": "benchmarks.robustness.fuzzing.preset_file:target",
+    "pages": "benchmarks.robustness.fuzzing.metrics_page:target",
     "sources": "benchmarks.robustness.fuzzing.source_text:target",
     "lines": "benchmarks.robustness.fuzzing.log_lines:target",
     "api": "benchmarks.robustness.fuzzing.http_bytes:target",
@@ -68,7 +71,7 @@ LOOK_S = 0.5
 TOLD_EVERY = 100_000
 _KINDS_BYTES = 1 << 20
 _CODECS = ("utf-8-sig", "idna", "latin-1", "unicode_escape")
-"""Loaded on first use, from where nobody may not be allowed to read."""
+"""Loaded on first use, as presets are, from where nobody may not be allowed to read."""
 _SLOT_BYTES = 1 << 20
 _SLOT = struct.Struct("<QQ")
 """Number and length of the input that a worker tries now; its bytes follow."""
@@ -138,6 +141,7 @@ def load(maker: str, *, powerless: bool = False) -> Target:
     if powerless and os.geteuid() == 0:
         for codec in _CODECS:
             codecs.lookup(codec)
+        package_presets()
         nobody = pwd.getpwnam("nobody")
         os.setgroups([])
         os.setgid(nobody.pw_gid)

@@ -35,9 +35,9 @@ NEARLY_RATIO = 0.99
 @click.option("--deadline", metavar="TIME", help="When that should be reached, such as 2h.")
 @click.option(
     "--metrics",
-    metavar="KEY=VALUE",
+    metavar="PRESET|KEY=VALUE",
     multiple=True,
-    help="Where progress is read, as in labels: port=8000, name=..., pattern=... (repeatable).",
+    help="Where progress is read: a preset, or as in labels: port=8000, pattern=... (repeatable).",
 )
 @click.option("--minimum", metavar="CORES", help="Least that the container gets, such as 0.5.")
 @click.option("--maximum", metavar="CORES", help="Most that the container gets, such as 4.")
@@ -54,6 +54,7 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
     \b
     Examples:
       dlsched adopt asr --latency 300ms --quantile p95 --metrics port=8000
+      dlsched adopt llm --latency 2s --metrics vllm --metrics where.model_name=llama
       dlsched adopt train --reach map=0.60 --metrics 'pattern=map: (?P<map>[0-9.]+)'
       dlsched adopt postgres --minimum 1
     """
@@ -149,9 +150,9 @@ def _labels(
         raise click.UsageError("--good-enough needs --reach METRIC=VALUE")
     for one in metrics:
         key, equals, value = one.partition("=")
-        if not equals:
-            raise click.UsageError(f"--metrics {one!r}: write KEY=VALUE, such as port=8000")
-        asked[f"metrics.{key}"] = value
+        if not one:
+            raise click.UsageError("--metrics '': write a preset's name, or KEY=VALUE")
+        asked[f"metrics.{key}" if equals else "metrics"] = value if equals else one
     if not any(value is not None for value in asked.values()):
         raise click.UsageError("what for? Give --latency, --reach, --minimum or --weight")
     return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}

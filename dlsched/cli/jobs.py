@@ -15,6 +15,7 @@ from dlsched.model.errors import DaemonUnavailable, Problem, SpecError
 
 if TYPE_CHECKING:
     from dlsched.api.schema import Status
+    from dlsched.config.metrics.resolving import Presets
     from dlsched.config.settings import Settings
     from dlsched.config.yaml import Path as Place
     from dlsched.model.spec import JobSpec
@@ -53,7 +54,8 @@ def check(
       dlsched check jobs/*.yaml --json
     """
     status = options.daemon(config, run_dir).status() if node else None
-    checked = [(file, *_checked(file, status)) for file in files]
+    presets = options.presets(config)
+    checked = [(file, *_checked(file, status, presets)) for file in files]
     if output == "json":
         print_json([_as_json(*one) for one in checked])
     else:
@@ -116,12 +118,14 @@ def submit(
     """
     from dlsched.config.inbox.submit import own_folder
     from dlsched.config.inbox.submit import submit as put
+    from dlsched.config.metrics.loading import load_presets
 
     flags = {"watch": watch, "run_dir": run_dir}
     settings = options.settings(config, flags)
     running, status = _running(settings) if watch is None else (settings.watch, None)
     folder = own_folder(running)
-    spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status))
+    presets = load_presets(settings.presets)
+    spec = put(_read(file), file.name, folder, lambda spec: _lacks(spec, status), presets)
     print_text(str(folder / file.name))
     for doubt in _doubts(spec, status):
         say(f"{file.name}: {doubt}")
@@ -161,14 +165,16 @@ def _lift(job: str, settings: Settings) -> None:
 
 
 def _checked(
-    file: Path, status: Status | None
+    file: Path, status: Status | None, presets: Presets
 ) -> tuple[JobSpec | None, tuple[Problem, ...], tuple[str, ...]]:
     """The job or its problems, and doubts about its target."""
     from dlsched.config.job import env_file_reader, parse_spec
 
     beside = env_file_reader(file.parent)
     try:
-        spec = parse_spec(_read(file), _name(file), beside, lambda spec: _lacks(spec, status))
+        spec = parse_spec(
+            _read(file), _name(file), beside, lambda spec: _lacks(spec, status), presets
+        )
     except SpecError as error:
         return None, error.problems, ()
     return spec, (), tuple(_doubts(spec, status))

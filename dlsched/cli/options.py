@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from dlsched.model.errors import SettingsError
+
 if TYPE_CHECKING:
     from dlsched.api.client import Daemon
+    from dlsched.config.metrics.resolving import Presets
     from dlsched.config.settings import Settings
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -80,6 +83,21 @@ def _run_dir(file: Path | None) -> Path:
     from dlsched.config.settings_file import plain_run_dir
 
     return plain_run_dir(file) or settings(file).run_dir
+
+
+def presets(file: Path | None) -> Presets:
+    """The presets that the package and the operator's folder give. Raises SettingsError."""
+    from dlsched.config.metrics.loading import load_presets
+    from dlsched.config.settings_file import PRESETS_DIR
+
+    # Without the right to read the settings, the folder is looked for in its default place.
+    try:
+        folder = settings(file).presets
+    except SettingsError:
+        if file is not None:
+            raise
+        folder = PRESETS_DIR
+    return load_presets(folder)
 
 
 def daemon_of(settings: Settings) -> Daemon:

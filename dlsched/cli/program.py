@@ -33,6 +33,7 @@ _MODULES = {
     "stop": "asking",
     "why": "asking",
     "policies": "policies",
+    "presets": "presets",
     "simulate": "simulating",
     "trace": "tracing",
     "replay": "replaying",
@@ -42,7 +43,18 @@ _MODULES = {
     "version": "helping",
 }
 
-_SUGGESTED = ("check", "help", "logs", "policies", "ps", "replay", "schema", "version", "why")
+_SUGGESTED = (
+    "check",
+    "help",
+    "logs",
+    "policies",
+    "presets",
+    "ps",
+    "replay",
+    "schema",
+    "version",
+    "why",
+)
 """Suggestions for a mistyped command. None of them changes anything."""
 
 _PS = "`dlsched ps` lists jobs"

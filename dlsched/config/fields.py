@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
-from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic_core import CoreSchema, core_schema
 
 from dlsched.config.yaml import EXPONENT, Document, Path, WrittenFloat, WrittenInt
@@ -24,6 +31,12 @@ PROBLEMS_MAX = 50
 """As many as a person reads at once; a file of another kind would give thousands."""
 
 T = TypeVar("T")
+
+
+class Keys(BaseModel):
+    """A mapping in a file: no other keys than these."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 @dataclass(frozen=True, eq=False)

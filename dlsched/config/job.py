@@ -29,9 +29,12 @@ from dlsched.config.job_schema import (  # fmt: skip
     known_keys,
 )
 from dlsched.config.job_values import RESERVED_VARIABLE, Pairs
+from dlsched.config.metrics.loading import package_presets
+from dlsched.config.metrics.resolving import Contradiction, Presets, check_target
 from dlsched.config.yaml import Document, Scalar, load_document
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import Problem, SpecError
+from dlsched.model.sources import ProgressSource
 from dlsched.model.spec import (  # fmt: skip
     AccuracyTarget,
     Bounds,
@@ -54,6 +57,7 @@ ENV_FILE_MAX_BYTES = 64 * 1024
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|\.\.\.)|"(?:[^"\\]|\\.)*(?:"|\.\.\.)""")
 """A value as error lines show it: in quotes, and cut off when it is long."""
 _ADAPTER = TypeAdapter(JobKeys)
+_QUANTILE: Place = ("target", "quantile")
 _NULL: Mapping[str, Scalar] = dict.fromkeys(("null", "Null", "NULL", "~"))
 _COMPOSES: Mapping[Place, Mapping[str, Scalar]] = {
     ("restart",): {"no": "no"},
@@ -68,12 +72,13 @@ def parse_spec(
     file: str,
     read_file: Callable[[str], str] | None = None,
     refusals: Callable[[JobSpec], Iterable[tuple[Place, str]]] = lambda _: (),
+    presets: Presets | None = None,
 ) -> JobSpec:
     """The job that the text describes.
 
     `read_file` gives the text of an env_file by its name as written (`env_file_reader` makes one);
-    `refusals` finds where the job asks for what its owner may not have. Raises SpecError with all
-    problems, in the order of the file.
+    `refusals` finds where the job asks for what its owner may not have; `presets` None means those
+    of the package. Raises SpecError with all problems, in the order of the file.
     """
     source = load_document(text, file, meanings=_COMPOSES)
     try:
@@ -89,7 +94,12 @@ def parse_spec(
         target=target_of(keys.target),
         stop=Stop(keys.stop.signal, keys.stop.grace) if keys.stop else Stop(),
         checkpoint=_checkpoint(keys),
+        sources=_sources(keys, presets or package_presets(), finding),
     )
+    try:
+        check_target(spec.sources, spec.target)
+    except Contradiction as error:
+        finding.add(("metrics", *error.place) if error.place else _QUANTILE, error.what)
     for place, what in refusals(spec):
         finding.add(place, what)
     if finding.problems:
@@ -175,6 +185,15 @@ def _container(
         logging=_logging(keys),
         pull_policy=keys.pull_policy,
     )
+
+
+def _sources(keys: JobKeys, presets: Presets, finding: _Crossing) -> tuple[ProgressSource, ...]:
+    try:
+        return () if keys.metrics is None else presets.sources(keys.metrics)
+    except Contradiction as error:
+        inner = () if error.place == ("base",) else error.place
+        finding.add(("metrics", *inner), error.what)
+        return ()
 
 
 def _environment(

@@ -10,11 +10,11 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from dlsched.config.fields import Short, choice, flag, number, seconds, size, text, whole
+from dlsched.config.fields import Keys, Short, choice, flag, number, seconds, size, text, whole
 from dlsched.config.job_values import (  # fmt: skip
     GPU_COUNT,
     GPU_SHARE,
@@ -48,6 +48,7 @@ from dlsched.config.job_values import (  # fmt: skip
     Volume,
     Weight,
 )
+from dlsched.config.metrics.keys import PRESET_ALONE, MetricKeys, MetricsKeys
 from dlsched.model.spec import NAME
 from dlsched.model.units import CORES_MIN, render_cores, shown
 
@@ -69,12 +70,6 @@ _RISES = {
 shows."""
 _ACCURACY_MAX = 100.0
 """In per cent; a ratio goes to 1."""
-
-
-class Keys(BaseModel):
-    """A mapping in a job file: no other keys than these."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class CpusKeys(Keys):
@@ -297,6 +292,9 @@ class JobKeys(Keys):
         1.0, description="Weight beside other jobs, above 0, at most 1000 (default 1)."
     )
     target: TargetKeys | None = Field(None, description="What is asked of the job.")
+    metrics: Annotated[MetricsKeys, PRESET_ALONE] | None = Field(
+        None, description="Where its progress is read from: a preset's name, or a mapping."
+    )
     stop: StopKeys | None = Field(None, description="How the job is ended.")
     checkpoint: CheckpointKeys | None = Field(None, description="How the job saves itself.")
     ports: tuple[Port, ...] = Field(
@@ -325,7 +323,8 @@ class JobKeys(Keys):
 
 _INNER: dict[tuple[str, ...], type[Keys]] = {
     ("cpus",): CpusKeys, ("gpus",): GpusKeys, ("gpus", "share"): ShareKeys,
-    ("target",): TargetKeys, ("stop",): StopKeys, ("checkpoint",): CheckpointKeys,
+    ("target",): TargetKeys, ("metrics",): MetricsKeys, ("metrics", "first_of"): MetricKeys,
+    ("stop",): StopKeys, ("checkpoint",): CheckpointKeys,
     ("ulimits",): UlimitKeys, ("healthcheck",): HealthcheckKeys, ("logging",): LoggingKeys,
 }  # fmt: skip
 
@@ -340,7 +339,7 @@ COMPOSES: Mapping[str, str] = {
 def known_keys(path: tuple[str | int, ...]) -> list[str]:
     """The keys that may stand in the mapping at that path of a job file."""
     above = tuple(str(part) for part in path)
-    model = _INNER.get(above) or _INNER.get(above[:1], JobKeys)
+    model = _INNER.get(above) or _INNER.get(above[:2]) or _INNER.get(above[:1], JobKeys)
     return list(model.model_fields)
 
 

@@ -24,7 +24,7 @@ from dlsched.config.setting_values import (
     capacity_value,
     listen_address,
 )
-from dlsched.config.settings_file import RUN_DIR, settings_document
+from dlsched.config.settings_file import PRESETS_DIR, RUN_DIR, settings_document
 from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
 from dlsched.config.yaml import Document, Value, dotted, load_document, read_plain
 from dlsched.config.yaml import Path as Place
@@ -142,6 +142,8 @@ class Settings:
     state_dir: Folder = Path("/var/lib/dlsched")
     run_dir: Folder = RUN_DIR
     watch: Folder = Path("/etc/dlsched/jobs.d")
+    presets: Folder = PRESETS_DIR
+    """Folder with the operator's own presets; it need not exist."""
     policy: PolicyChoice = "adaptive"
     policy_options: PolicyOptions = field(default_factory=dict)
     shadow: PolicyChoice | None = None
@@ -286,7 +288,13 @@ def _tenants(document: Document, settings: Settings) -> Iterator[Problem]:
 def kept_out(settings: Settings) -> tuple[str, ...]:
     """Paths that no user's job may bind, whatever its rules: access there may give root on the
     host."""
-    own = (settings.state_dir, settings.run_dir, settings.watch, Path("/etc/dlsched"))
+    own = (
+        settings.state_dir,
+        settings.run_dir,
+        settings.watch,
+        settings.presets,
+        Path("/etc/dlsched"),
+    )
     host = settings.engine.host or os.environ.get("DOCKER_HOST", "")
     engine = (host.removeprefix("unix://"),) if host.startswith("unix:///") else ()
     return (*_KEPT_OUT, *engine, *(str(path) for path in own))

@@ -13,6 +13,9 @@ from dlsched.model.errors import Problem, SettingsError
 default_settings_file = Path("/etc/dlsched/dlsched.yaml")
 """Read when no other file is named, if it is there."""
 
+PRESETS_DIR = Path("/etc/dlsched/presets.d")
+"""The default of the setting `presets`."""
+
 RUN_DIR = Path("/run/dlsched")
 """The default of the setting `run_dir`."""
 

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field
 from dlsched.config.fields import Reader, as_text, choice, number, size, text, whole
 from dlsched.config.inbox.files import is_operator
 from dlsched.config.yaml import Path as Place
+from dlsched.model.sources import MetricsEndpoint
 from dlsched.model.spec import JobSpec, Logging, OwnerCeilings
 from dlsched.model.units import CORES_MAX, render_bytes, shown
 
@@ -215,6 +216,8 @@ def refusals(spec: JobSpec, rules: Rules, owner: Owner) -> Iterator[tuple[Place,
     if interval_s is not None and interval_s < HEALTH_INTERVAL_MIN_S:
         what = f"{interval_s:g} s is not for {whose}: at least {HEALTH_INTERVAL_MIN_S:g} s"
         yield ("healthcheck", "interval"), what
+    if any(isinstance(one, MetricsEndpoint) and one.via is not None for one in spec.sources):
+        yield ("metrics", "via"), f"is not for {whose}: another container's page is read by it"
     if spec.weight > rules.weight:
         yield ("weight",), f"{spec.weight:g} is not for {whose}: at most {rules.weight:g}"
     yield from _too_much(spec, rules, whose)

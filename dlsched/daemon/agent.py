@@ -18,6 +18,7 @@ from dlsched.api.server import ApiServer
 from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
 from dlsched.config.inbox.watcher import FolderWatch
+from dlsched.config.metrics.loading import load_presets
 from dlsched.config.settings import DeliverHook, Settings
 from dlsched.config.users import resolve
 from dlsched.control.controller import Controller
@@ -95,12 +96,15 @@ class Agent:
         folder = settings.watch.resolve()
         tenants = resolve(settings.tenants)
         self._claims = claims = claim_records(settings.state_dir, read_only=dry_run)
-        inbox = Inbox(folder, tenants, {job: claim.file for job, claim in claims.all().items()})
+        presets = load_presets(settings.presets)
+        held = {job: claim.file for job, claim in claims.all().items()}
+        inbox = Inbox(folder, tenants, held, presets)
         self._inbox = DesiredFolder(inbox, folder, None if dry_run else claims)
         engine = replace(
             engine_options(settings),
             read_only=dry_run,
             confine=lambda spec: confinement(spec, self._settings),
+            presets=presets,
         )
         docker = runtime(engine, self._clock, self._wake)
         self._runtime = DryRun(docker) if dry_run else docker
@@ -179,6 +183,7 @@ class Agent:
 
     def cycle(self) -> CycleReport:
         """Run one cycle, with the release, API and systemd steps around it."""
+        self._runtime.read_from(job.spec for job in self._jobs())
         self._see_to_release()
         report = self._controller.run_once()
         self._api.keep()

@@ -27,6 +27,7 @@ _AT_START = (
     "state_dir",
     "run_dir",
     "watch",
+    "presets",
     "engine",
     "journal",
     "group_weight",

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Literal
 
+from dlsched.model.sources import ProgressSource
 from dlsched.model.units import CORES_MIN
 
 NOT_IN_DIGEST = {"digest": False}
@@ -178,8 +179,11 @@ class JobSpec:
     checkpoint: Checkpoint | None = None
     container_digest: str = ""
     """Digest of `container` alone. A different one means: recreate the container."""
+    sources: tuple[ProgressSource, ...] = field(default=(), metadata=NOT_IN_DIGEST)
+    """Where progress is read from, beside the sidecar. A preset may change with an upgrade."""
     digest: str = ""
-    """Digest of everything but `owner`. A different one means that the user changed the file."""
+    """Digest of everything but `owner` and `sources`. A different one means that the user changed
+    the file."""
     owner: int | None = None
     """uid of the job file's owner; None: the job has no file."""
 

@@ -20,6 +20,7 @@ class DryRun:
     def __init__(self, runtime: DockerRuntime) -> None:
         self._runtime = runtime
         self.observe = runtime.observe
+        self.read_from = runtime.read_from
         self.logs = runtime.logs
         self.alarms = runtime.alarms
         self.check_engine = runtime.check_engine

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from benchmarks.publish.blocks import BLOCKS
-from docs.generate import alarms, commands, job_file, labels, policies, settings, status
+from docs.generate import alarms, commands, job_file, labels, policies, presets, settings, status
 
 MARKER = re.compile(r"^<!-- generated: (?:result (?P<bench>\S+)|(?P<name>\S+)) -->$", re.MULTILINE)
 
@@ -19,6 +19,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings.markdown,
     "job-file": job_file.markdown,
     "labels": labels.markdown,
+    "presets": presets.markdown,
     "policies": policies.markdown,
     "status": status.markdown,
     "alarms": alarms.markdown,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.runtime.docker.identity.adoption import AdoptionKeys
 from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE, ENABLE, INSTANCE, PREFIX
 from dlsched.runtime.progress import sources
@@ -12,30 +13,25 @@ from docs.generate.markdown import table
 _FIXED = {
     ENABLE: "`true`: dlsched adopts the container.",
     INSTANCE: f"Which agent adopts it, by its setting `instance` (default `{DEFAULT_INSTANCE}`).",
-    sources.FILE: "A file in the container in the format of the sidecar protocol.",
-    sources.PORT: "A Prometheus endpoint on the container's own address: its port.",
-    sources.HTTP_PATH: f"Its path (default `{sources.DEFAULT_HTTP_PATH}`).",
-    sources.NAME: (
-        "The metric to read. vLLM and Triton need none. A quantile is as exact as the histogram's "
-        "buckets: have some around the target."
-    ),
-    sources.PATTERN: (
-        "An RE2 expression for the lines that the container prints, with groups named `latency_s`, "
-        "`latency_ms`, `latency_us`, `latency` (with its unit, as in `1m2s`), `step` or as any "
-        "metric."
-    ),
-    sources.STEP: (
-        "Where the step stands if not on the metric's own line: `carried` (above it), `follows` "
-        "(below it), `evaluations` (nowhere: evaluations are counted)."
-    ),
-    sources.WHEN: "Which matching lines count: two groups that must be equal, as in `at == of`.",
+    sources.METRICS: "A preset, which says where its progress is read from; the labels below "
+    "replace fields of it.",
 }
 
 
 def markdown() -> str:
     """A table of every label."""
-    rows = ((f"`{label}`", description) for label, description in (*_FIXED.items(), *_asked()))
+    rows = (
+        (f"`{label}`", description)
+        for label, description in (*_FIXED.items(), *_metrics(), *_asked())
+    )
     return table(("label", "what it says"), rows)
+
+
+def _metrics() -> Iterator[tuple[str, str]]:
+    fields = MetricsKeys.model_fields
+    for name in sources.LABEL_FIELDS:
+        yield f"{sources.METRICS}.{name}", fields[name].description or ""
+    yield f"{sources.WHERE}LABEL", fields["where"].description or ""
 
 
 def _asked() -> Iterator[tuple[str, str]]:

@@ -116,6 +116,12 @@ def test_what_would_leave_the_container_is_no_key_for_anybody(key: str) -> None:
     assert str(problem).startswith(f"a.yaml:3:1: {name}: unknown key; ")
 
 
+def test_anothers_page_is_not_read_for_a_user() -> None:
+    assert problems("metrics: {port: 8000, name: m}", RULES) == []
+    (problem,) = problems("metrics: {port: 8000, name: m, via: edge}", RULES)
+    assert "metrics.via: is not for uid 1001: another container's page" in problem
+
+
 def test_a_network_that_is_left_out_is_the_engines_own_bridge() -> None:
     rules = replace(RULES, networks=("none",))
     (problem,) = problems("", rules)

@@ -16,10 +16,11 @@ from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
 from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.facts import Report
+from dlsched.model.sources import LogPattern, Step
 from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.samples import Step, step_from, when
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
+from dlsched.runtime.progress.sources import PATTERN, STEP, WHEN, read_sources
 
 _PATTERNS = (
     rb"step (?P<step>[0-9]+): train loss [0-9.]+, val loss (?P<loss>[0-9.]+)",
@@ -71,11 +72,16 @@ def answer(data: bytes) -> str:
     """The samples and what became of the target, or why something is refused."""
     pattern, source, condition, *writes = (data + _NEXT * 3).split(_NEXT)
     try:
-        lines = LogLines(
-            pattern.decode("utf-8", "replace"),
-            step_from(source.decode("utf-8", "replace")) if source else None,
-            when(condition.decode("utf-8", "replace")) if condition else None,
+        labels = ((PATTERN, pattern), (STEP, source), (WHEN, condition))
+        (found,) = read_sources(
+            {
+                label: text.decode("utf-8", "replace")
+                for label, text in labels
+                if text or label == PATTERN
+            }
         )
+        assert isinstance(found, LogPattern)
+        lines = LogLines(found.pattern, found.step, found.when)
     except ValueError as error:
         return told_line(error)
     told, reports = [], []
@@ -84,10 +90,10 @@ def answer(data: bytes) -> str:
         lines.take(write, lines.parsed(write), float(number), batch)
         if batch.refused is not None:
             told.append(told_line(batch.refused))
-        found = batch.reports(float(number), 1.0)
-        if len(found) > READ_LINES + 1 and len(write) < READ_BYTES:
-            raise Broken(f"{len(found)} reports in one read")
-        reports += found
+        reported = batch.reports(float(number), 1.0)
+        if len(reported) > READ_LINES + 1 and len(write) < READ_BYTES:
+            raise Broken(f"{len(reported)} reports in one read")
+        reports += reported
     if lines.fact.example is not None:
         told_line(lines.fact.example)
     if not 0 <= lines.fact.matched <= lines.fact.lines:

@@ -15,8 +15,10 @@ from random import Random
 from benchmarks.robustness.fuzzing.mutation import NUMBERS, TEXTS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
 from dlsched.model.facts import LatencySketch
+from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.exposition import Pages
+from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.lines import Lines
 from dlsched.runtime.progress.pattern import Pattern
 
@@ -101,7 +103,8 @@ def answer(data: bytes) -> str:
         pattern, _, log = data[1:].partition(_NEXT)
         return "\n".join(_logged(pattern.decode("utf-8", "replace"), log))
     name = _NAMES[data[0] % len(_NAMES)] if data else None
-    pages = Pages(name, from_end=len(data) % 2 == 0)
+    metrics = () if name is None else (Metric(name=name),)
+    pages = Pages(named(MetricsEndpoint((1,), metrics=metrics), None), from_end=len(data) % 2 == 0)
     return "\n".join(_paged(pages, page) for page in data[1:].split(_NEXT))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlsched.config.inbox.files import JobFile, Stamp, beside_reader, is_operator, stamp_at
 from dlsched.config.job import ENV_FILE_MAX_BYTES, env_file_reader, parse_spec
+from dlsched.config.metrics.resolving import Presets
 from dlsched.config.users import Tenants, owner_of, refusals
 from dlsched.config.yaml import Path as Place
 from dlsched.model.errors import SpecError
@@ -60,13 +61,17 @@ class Judged:
     """The env_files that it names."""
 
 
-def judge(folder: Path, name: str, file: JobFile, tenants: Tenants) -> Judged:
+def judge(
+    folder: Path, name: str, file: JobFile, tenants: Tenants, presets: Presets | None = None
+) -> Judged:
     """Check that file of the watch folder by the rules of its owner."""
     if is_operator(file.owner):
-        return _judged(file, name, EnvFiles(folder, env_file_reader(folder), anywhere=True))
+        return _judged(
+            file, name, EnvFiles(folder, env_file_reader(folder), anywhere=True), presets
+        )
     within = (folder / name).parent
     reader = beside_reader(within, file.owner, ENV_FILE_MAX_BYTES)
-    judged = _judged(file, name, EnvFiles(within, reader, anywhere=False), tenants)
+    judged = _judged(file, name, EnvFiles(within, reader, anywhere=False), presets, tenants)
     if len(judged.problems) <= _USER_PROBLEMS:
         return judged
     more = f"{name}: and {len(judged.problems) - _USER_PROBLEMS} more: see `dlsched check`"
@@ -74,7 +79,11 @@ def judge(folder: Path, name: str, file: JobFile, tenants: Tenants) -> Judged:
 
 
 def _judged(
-    file: JobFile, name: str, env_files: EnvFiles, tenants: Tenants | None = None
+    file: JobFile,
+    name: str,
+    env_files: EnvFiles,
+    presets: Presets | None,
+    tenants: Tenants | None = None,
 ) -> Judged:
     """`tenants` None: no rules apply."""
     rules = None if tenants is None else tenants.rules_of(file.owner)
@@ -86,7 +95,7 @@ def _judged(
         return () if rules is None else refusals(spec, rules, owner_of(file.owner))
 
     try:
-        spec = parse_spec(file.text, name, env_files, refused)
+        spec = parse_spec(file.text, name, env_files, refused, presets)
     except SpecError as error:
         return Judged(None, tuple(str(problem) for problem in error.problems), env_files)
     return Judged(replace(spec, owner=file.owner), (), env_files)

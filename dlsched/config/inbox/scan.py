@@ -8,6 +8,7 @@ from pathlib import Path
 
 from dlsched.config.inbox.check import EnvFiles, judge
 from dlsched.config.inbox.files import FolderListing, Moved, Stamp, list_files, read_job_file
+from dlsched.config.metrics.resolving import Presets
 from dlsched.config.users import NO_TENANTS, Tenants
 from dlsched.config.yaml import SIZE_MAX_BYTES
 from dlsched.model.cycle import RejectedFile
@@ -100,12 +101,15 @@ class Inbox:
         folder: Path,
         tenants: Tenants = NO_TENANTS,
         claims: Mapping[str, str] | None = None,
+        presets: Presets | None = None,
         *,
         quiet_s: float = 0.1,
         gone_s: float = 0.5,
     ) -> None:
-        """`claims`: file name by job name, as of this agent's predecessor's last scan."""
+        """`claims`: file name by job name, as of this agent's predecessor's last scan.
+        `presets`: those that files may name; None: those of the package."""
         self._folder = folder
+        self._presets = presets
         self._tenants = tenants
         self._quiet_s = quiet_s
         self._gone_s = gone_s
@@ -229,7 +233,7 @@ class Inbox:
             except SpecError as error:
                 known.offered, known.problems = None, tuple(str(one) for one in error.problems)
             else:
-                judged = judge(self._folder, name, file, self._tenants)
+                judged = judge(self._folder, name, file, self._tenants, self._presets)
                 known.offered, known.problems = judged.spec, judged.problems
                 watched = judged.env_files is not None and judged.env_files.watched
                 known.env_files = judged.env_files if watched else None

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm
 from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.background import Patience, begin
@@ -63,17 +64,19 @@ class Listings:
         now_s: Callable[[], float],
         adoptions: Adoptions,
         came_with: Callable[[Inspected], float | None] = lambda one: one.limit_cores,
+        presets: Presets | None = None,
     ) -> None:
         """`left_out`: ids of containers that are never ours, whatever labels they carry.
 
         `came_with` is asked, from a thread, for the ceiling (cores) that a container to be adopted
-        had before any change of ours.
+        had before any change of ours. `presets` are those that labels may name.
         """
         self._engine = engine
         self._instance = instance
         self._left_out = left_out
         self._adoptions = adoptions
-        self._claims = Claims(engine, instance, came_with, adoptions)
+        self.presets = presets
+        self._claims = Claims(engine, instance, came_with, adoptions, presets)
         self._patience = patience
         self._now_s = now_s
         self._lock = threading.Lock()

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dlsched.config.metrics.resolving import Presets
 from dlsched.model.spec import JobSpec
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.gpus.options import GpuOptions
@@ -33,5 +34,7 @@ class DockerOptions:
     """How jobs get GPUs."""
     read_only: bool = False
     """Whether nothing in the state directory may be written, as in a dry run."""
+    presets: Presets | None = None
+    """Those that labels may name; None: those of the package."""
     confine: Callable[[JobSpec], Confinement | None] = lambda _: None
     """What a user's container is held to; None: it is the operator's."""

@@ -35,7 +35,7 @@ from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
-from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.identity.labels import Inspected, address_in
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
@@ -48,6 +48,7 @@ from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.node import NodeReader
 from dlsched.runtime.docker.operations import Operations
 from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch
 from dlsched.runtime.docker.watches import Watches
 from dlsched.runtime.gpu import Inventory
@@ -110,6 +111,7 @@ class DockerRuntime:
             clock.now_s,
             self._adoptions,
             self._came_with,
+            options.presets,
         )
         self.refresh = self._listings.refresh
         """List the engine's containers; waits at most `call_wait_s`, where something happened."""
@@ -164,7 +166,9 @@ class DockerRuntime:
             left_out,
         )
         self._operations = Operations(self._stops, self._moves, self._resizes)
-        self._watches = Watches(self._engine.follow, proc)
+        address_of = lambda name: address_in(self._engine.inspect(name))  # noqa: E731
+        self._watches = Watches(Outside(self._engine.follow, address_of, proc))
+        self.read_from = self._watches.read_from
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(state_dir, read_only=options.read_only)
         self._untold: tuple[Alarm, ...] = ()

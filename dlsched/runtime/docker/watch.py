@@ -6,27 +6,21 @@ It must not call the engine: all of this goes on while the engine hangs or is go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import datetime
-from pathlib import Path
-
 from dlsched.model.facts import ContainerFact, LogFact, Operation, Report
-from dlsched.model.spec import AccuracyTarget, Limits
+from dlsched.model.sources import ProgressSource
+from dlsched.model.spec import JobSpec, Limits, Target
 from dlsched.runtime.cgroup.limits import DEFAULT_SHARES, older_shares, quota_cores, weights_of
-from dlsched.runtime.cgroup.read import PROC, CgroupReader, CgroupReading, belongs
+from dlsched.runtime.cgroup.read import CgroupReader, CgroupReading
 from dlsched.runtime.cgroup.waiting import RunQueueWait
 from dlsched.runtime.docker.identity.labels import Inspected
-from dlsched.runtime.progress.log_pattern import LogReader, LogStream
-from dlsched.runtime.progress.scrape import ScrapeReader
-from dlsched.runtime.progress.sidecar import SidecarReader, SourceReading
-from dlsched.runtime.progress.sources import LogPattern, MetricsEndpoint, MetricsFile, Source
+from dlsched.runtime.docker.reading import Outside, open_sources
+from dlsched.runtime.progress.log_pattern import LogReader
+from dlsched.runtime.progress.sidecar import SourceReading
+from dlsched.runtime.progress.sources import Source
 
 READ_ALL_S = 5.0
 """Everything of a container is read so often at least: somebody else may have changed its
 limits."""
-
-Follow = Callable[[str, float | None], LogStream]
-"""Opens a container's output from that wall time on (None: from now on); raises DlschedError."""
 
 
 class Watch:
@@ -36,22 +30,23 @@ class Watch:
         self,
         described: Inspected,
         now_s: float,
-        follow: Follow,
-        proc: Path = PROC,
+        outside: Outside,
         *,
         from_end: bool,
     ) -> None:
         """`from_end`: it ran before we looked, so nothing that it has reported yet can be dated."""
         self._described = described
-        self._follow = follow
-        self._proc = proc
+        self._outside = outside
         self._cgroup: CgroupReader | None = None
         self._waiting: RunQueueWait | None = None
         """On cgroup v1 alone: version 2 reports its pressure."""
         self._sources: tuple[Source, ...] = ()
+        self._asked: tuple[tuple[ProgressSource, ...], Target | None] = ((), None)
+        """Sources that its job's file names, and its target."""
         self._leaving: tuple[LogReader, ...] = ()
         """Of a start that is over: the engine may not have delivered its last lines yet."""
         self._left_at_s = float("-inf")
+        self._from_end = from_end
         self._reading = CgroupReading()
         self._read_all_s = float("-inf")
         """When everything was last read; not yet, where something is known to have changed."""
@@ -91,6 +86,21 @@ class Watch:
         if described.alive:
             self._open(now_s, from_end=False)
 
+    def read_from(self, spec: JobSpec) -> None:
+        """Read the progress of an own container where its job's file says, too."""
+        asked = (spec.sources, spec.target if spec.sources else None)
+        if self._described.adopted is not None or asked == self._asked:
+            return
+        # The file of a job that just started is the one it started with.
+        from_end = self._from_end or bool(self._asked[0])
+        base = len(self._described.sources)
+        for source in self._sources[base:]:
+            source.close()
+        self._sources, self._asked = self._sources[:base], asked
+        self._problem = self._log = self._refused = None
+        if self._cgroup is not None:
+            self._sources += self._opened(*asked, from_end=from_end)
+
     def doubt(self) -> None:
         """Its limits are changed, or may have been: read everything of it next time."""
         self._read_all_s = float("-inf")
@@ -126,6 +136,7 @@ class Watch:
             self._problem,
             self._started_at_s,
             self._cgroup,
+            self._asked,
         )
         if self._drained:
             reports, self._drained = tuple(self._drained), []
@@ -208,7 +219,7 @@ class Watch:
             refused=self._refused,
             log=self._log,
             sidecar_problem=self._problem,
-            has_source=bool(described.sources),
+            has_source=bool(described.sources or self._asked[0]),
             operation=operation,
             cpu_shares=self.shares if runs else None,
             cpu_idle=idle,
@@ -244,12 +255,21 @@ class Watch:
         self._bad_lines, self._problem = 0, None
         self._refused = self._log = None
         self._cgroup = CgroupReader(
-            self._described.pid, self._proc, container=self._described.container_id
+            self._described.pid, self._outside.proc, container=self._described.container_id
         )
         if not self._cgroup.v2 and self._cgroup.cpu_folder is not None:
-            self._waiting = RunQueueWait(self._cgroup.cpu_folder, self._proc)
-        self._sources = tuple(
-            open_sources(self._described, self._follow, self._proc, from_end=from_end)
+            self._waiting = RunQueueWait(self._cgroup.cpu_folder, self._outside.proc)
+        self._from_end = from_end
+        described = self._described
+        target = described.adopted.target if described.adopted is not None else None
+        self._sources = self._opened(described.sources, target, from_end=from_end)
+        self._sources += self._opened(*self._asked, from_end=from_end)
+
+    def _opened(
+        self, sources: tuple[ProgressSource, ...], target: Target | None, *, from_end: bool
+    ) -> tuple[Source, ...]:
+        return tuple(
+            open_sources(self._described, sources, target, self._outside, from_end=from_end)
         )
 
     def _end(self, now_s: float) -> None:
@@ -281,43 +301,3 @@ class Watch:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
         self._refused = self._refused or reading.refused
-
-
-def open_sources(
-    described: Inspected, follow: Follow, proc: Path = PROC, *, from_end: bool
-) -> Iterator[Source]:
-    """What reads the progress of this start of a container."""
-    container, pid = described.container_id, described.pid
-    for source in described.sources:
-        match source:
-            case MetricsFile(path):
-                yield SidecarReader(
-                    pid, path, proc, expect=lambda: belongs(pid, container, proc), from_end=from_end
-                )
-            case MetricsEndpoint(port, http_path, name):
-                metric = _metric(described)
-                yield ScrapeReader(
-                    described.address, port, http_path, name, metric, from_end=from_end
-                )
-            case LogPattern(pattern, step, when):
-                yield LogReader(
-                    lambda from_start: follow(
-                        container, _wall_s(described.started_at) if from_start else None
-                    ),
-                    pattern,
-                    step=step,
-                    when=when,
-                    from_end=from_end,
-                )
-
-
-def _metric(described: Inspected) -> str | None:
-    target = described.adopted.target if described.adopted is not None else None
-    return target.metric if isinstance(target, AccuracyTarget) else None
-
-
-def _wall_s(started_at: str) -> float | None:
-    try:
-        return datetime.fromisoformat(started_at).timestamp()
-    except ValueError:
-        return None

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from pathlib import Path
+from collections.abc import Collection, Iterable, Mapping
 
+from dlsched.model.spec import JobSpec
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.watch import Follow, Watch
+from dlsched.runtime.docker.reading import Outside
+from dlsched.runtime.docker.watch import Watch
 
 
 class Watches:
     """One watch for each container; used by the loop's thread, but for `ids`."""
 
-    def __init__(self, follow: Follow, proc: Path) -> None:
-        self._follow = follow
-        self._proc = proc
+    def __init__(self, outside: Outside) -> None:
+        self._outside = outside
         self._watches: dict[str, Watch] = {}
         self.listing: Listing | None = None
         """The listing that is shown."""
@@ -30,9 +30,7 @@ class Watches:
             if watch is not None:
                 watch.take(described, now_s)
                 continue
-            self._watches[container] = Watch(
-                described, now_s, self._follow, self._proc, from_end=first
-            )
+            self._watches[container] = Watch(described, now_s, self._outside, from_end=first)
             if described.adopted is not None:
                 adopted.append(described)
         for container in self._watches.keys() - listing.containers.keys():
@@ -40,6 +38,13 @@ class Watches:
         self.listing = listing
         self.ids = {watch.described.job: key for key, watch in self._watches.items()}
         return adopted
+
+    def read_from(self, specs: Iterable[JobSpec]) -> None:
+        """Read the progress of these jobs where their files say, too."""
+        for spec in specs:
+            watch = self._watches.get(self.ids.get(spec.name, ""))
+            if watch is not None:
+                watch.read_from(spec)
 
     def get(self, container: str) -> Watch | None:
         """That container's watch; None: it is not listed."""

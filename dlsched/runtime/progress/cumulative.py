@@ -6,9 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import LONGEST_S, bucket_index
+from dlsched.runtime.progress.page_lines import Labels, Line, Refused
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
 
 PLACES = 16
@@ -25,15 +27,24 @@ class Cumulative:
     """Cumulative counts by upper bound."""
     quantiles: dict[float, float] = field(default_factory=dict)
 
-    def since(self, before: Cumulative) -> Cumulative:
-        """The increase; the whole counts where one decreased, since then the server restarted.
-        Raises ValueError where the two are not comparable."""
+    @property
+    def requests(self) -> float:
+        """How many requests are counted."""
+        return self.count if self.count is not None else max(self.edges.values(), default=0.0)
+
+    def is_behind(self, before: Cumulative) -> bool:
+        """Whether a count is lower than before."""
         shared = self.edges.keys() & before.edges.keys()
-        if (
+        return (
             (self.count or 0.0) < (before.count or 0.0)
             or (self.total or 0.0) < (before.total or 0.0)
             or any(self.edges[edge] < before.edges[edge] for edge in shared)
-        ):
+        )
+
+    def since(self, before: Cumulative) -> Cumulative:
+        """The increase; the whole counts where one decreased, since then the server restarted.
+        Raises ValueError where the two are not comparable."""
+        if self.is_behind(before):
             return self
         if before.edges and self.edges.keys() != before.edges.keys():
             raise ValueError("its bounds changed")
@@ -43,6 +54,53 @@ class Cumulative:
             {edge: count - before.edges.get(edge, 0.0) for edge, count in self.edges.items()},
             self.quantiles,
         )
+
+
+class SampleNames(Protocol):
+    """The sample names of a metric."""
+
+    total: str
+    """Sum of all latencies."""
+    count: str
+    """Number of requests."""
+    bucket: str | None
+    """A histogram's cumulative counts, by `le`."""
+    value: str | None
+    """A summary's values, by `quantile`."""
+
+
+def series_of(
+    wanted: SampleNames, lines: Iterable[Line], refused: Refused
+) -> dict[Labels, Cumulative]:
+    """The counts by label set."""
+    series: defaultdict[Labels, Cumulative] = defaultdict(Cumulative)
+    for line in lines:
+        head = line.head
+        try:
+            if head.name == wanted.bucket:
+                series[head.labels].edges[_bound(head.le)] = _counted(line)
+            elif head.name == wanted.count:
+                series[head.labels].count = _counted(line)
+            elif head.name == wanted.total:
+                series[head.labels].total = _counted(line)
+            elif head.quantile is not None:
+                series[head.labels].quantiles[_bound(head.quantile, 1.0)] = _counted(line)
+        except ValueError:
+            refused.add(f"{head.name}: no bound, or a value below 0")
+    return dict(series)
+
+
+def _counted(line: Line) -> float:
+    if line.value < 0:
+        raise ValueError("below 0")
+    return line.value
+
+
+def _bound(text: str | None, most: float = math.inf) -> float:
+    bound = math.nan if text is None else float(text)
+    if not 0.0 <= bound <= most:
+        raise ValueError("no bound")
+    return bound
 
 
 def sketch(added: Cumulative, unit_s: float) -> LatencySketch:

@@ -5,35 +5,37 @@ Only lines that begin with a wanted name are parsed, and a bounded number of the
 The number of requests and their sum (so the mean) are exact. Requests of a classic histogram are
 spread evenly between two bounds, as in Prometheus' own `histogram_quantile`; those above the last
 bound are placed by the rest of the sum. A summary is placed by its quantiles. A sum and a count
-alone yield only the mean.
+alone, or a counter of latencies over one of requests, yield only the mean.
 
-Known servers: vLLM, `vllm:e2e_request_latency_seconds` (histogram; its docs/design/metrics.md), and
-Triton, `nv_inference_request_summary_us` where summaries are on, else
-`nv_inference_request_duration_us` over `nv_inference_request_success` (docs/user_guide/metrics.md).
+What cannot be right is refused with the reason: several models in one metric, several processes
+that answer in turn, a unit by which requests take longer than the server runs.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from prometheus_client.parser import text_string_to_metric_families
-from prometheus_client.samples import Sample as Line
-
+from dlsched.config.metrics.pattern import compiled
 from dlsched.estimate.sketch import merge
 from dlsched.model.facts import LatencySketch
-from dlsched.runtime.progress.cumulative import Cumulative, sketch
+from dlsched.model.sources import LabelFilter, Metric
+from dlsched.model.spec import LatencyTarget, Target
+from dlsched.runtime.progress.cumulative import Cumulative, series_of, sketch
 from dlsched.runtime.progress.gauge import Gauge
+from dlsched.runtime.progress.growth import IN_TURN, Growth
+from dlsched.runtime.progress.page_lines import (
+    Labels,
+    Line,
+    LineParser,
+    PageFilter,
+    Refused,
+    wanted_lines,
+)
+from dlsched.runtime.progress.plausible import contradiction, improbable
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
-
-LINE_BYTES = 2048
-"""Longer lines are not parsed."""
-MOST_LINES = 1024
-"""Wanted lines parsed of one page at most."""
 
 _UNITS_S = {
     "_milliseconds": 1e-3,
@@ -41,54 +43,14 @@ _UNITS_S = {
     "_microseconds": 1e-6,
     "_us": 1e-6,
 }
-_SERIES_LABELS = ("le", "quantile")
-_MOST_SHOWN = 40
+_PROCESS = "process_start_time_seconds"
+"""Prometheus' own clients say by it which process answers."""
 _MOST_COUNTED = 2.0**53
 """Larger integers have no exact float."""
-
-Labels = tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyMetrics:
-    """The sample names of one server's latency, and their unit."""
-
-    total: str
-    """Sum of all latencies."""
-    count: str
-    """Number of requests."""
-    bucket: str | None = None
-    """A histogram's cumulative counts, by `le`."""
-    value: str | None = None
-    """A summary's values, by `quantile`, or a gauge."""
-    errors: str | None = None
-    """Number of requests that failed."""
-    unit_s: float = 1.0
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        names = (self.total, self.count, self.bucket, self.value, self.errors)
-        return tuple(name for name in names if name is not None)
-
-
-def family(name: str, errors: str | None = None) -> LatencyMetrics:
-    """A histogram, summary or gauge of that name; its suffix gives the unit."""
-    unit_s = next((unit for suffix, unit in _UNITS_S.items() if name.endswith(suffix)), 1.0)
-    return LatencyMetrics(f"{name}_sum", f"{name}_count", f"{name}_bucket", name, errors, unit_s)
-
-
-_TRITON_FAILED = "nv_inference_request_failure"
-KNOWN = (
-    family("vllm:e2e_request_latency_seconds"),
-    family("nv_inference_request_summary_us", _TRITON_FAILED),
-    LatencyMetrics(
-        "nv_inference_request_duration_us",
-        "nv_inference_request_success",
-        errors=_TRITON_FAILED,
-        unit_s=1e-6,
-    ),
-)
-"""Metrics of known servers; the first one present is read."""
+_VALUES_SHOWN = 4
+"""Values of a label in one message."""
+_PASSES_MAX = 4096
+"""Label sets whose filtering is remembered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,148 +63,242 @@ class PageDelta:
     bad_lines: int = 0
     refused: str | None = None
     """Why the first bad line was refused."""
+    absent: bool = False
+    """Whether it has no such metric at all."""
     problem: str | None = None
-    """Why the page has no such metric, in one line."""
+    """Why the page is not read, or not all of it, in one line."""
+
+
+class Candidate:
+    """One metric that a page may have: its sample names, unit and filters."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        name = metric.name or ""
+        if metric.total is not None and metric.count is not None:
+            self.total, self.count, self.bucket, self.value = metric.total, metric.count, None, None
+        else:
+            self.total, self.count = f"{name}_sum", f"{name}_count"
+            self.bucket, self.value = f"{name}_bucket", name
+        self.errors = metric.errors
+        suffixed = metric.total or name
+        self.unit_s = unit_of(suffixed) if metric.unit_s is None else metric.unit_s
+        self._filters = [(one, compiled(one.pattern)) for one in metric.where]
+        self._passes: dict[Labels, bool] = {}
+
+    @property
+    def shown(self) -> str:
+        """The metric as messages call it."""
+        return self.metric.name or f"{self.metric.total} and {self.metric.count}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The sample names without the errors'."""
+        names = (self.total, self.count, self.bucket, self.value)
+        return tuple(name for name in names if name is not None)
+
+    def passes(self, labels: Labels) -> bool:
+        """Whether the series with these labels counts."""
+        known = self._passes.get(labels)
+        if known is None:
+            if len(self._passes) >= _PASSES_MAX:
+                self._passes.clear()
+            given = dict(labels)
+            known = all(_matches(one, each, given) for one, each in self._filters)
+            self._passes[labels] = known
+        return known
+
+    def fails(self, labels: Labels) -> bool:
+        """Whether the failures in the series with these labels count: of what the filters name, it
+        may have less."""
+        given = dict(labels)
+        return all(
+            one.label not in given or _matches(one, each, given) for one, each in self._filters
+        )
+
+
+def _matches(one: LabelFilter, expression: Any, labels: Mapping[str, str]) -> bool:
+    value = labels.get(one.label, "").encode("utf-8", "replace")
+    return (expression.fullmatch(value) is None) == one.excludes
+
+
+def unit_of(name: str) -> float:
+    """The unit that a metric's name ends in, in seconds."""
+    return next((unit for suffix, unit in _UNITS_S.items() if name.endswith(suffix)), 1.0)
 
 
 class Pages:
     """The successive pages of one container start."""
 
-    def __init__(self, name: str | None, *, from_end: bool) -> None:
-        """`name`: the metric; None: that of a known server. `from_end`: the first page is a
-        baseline."""
-        self._candidates = KNOWN if name is None else (family(name),)
-        self._gauges = {wanted.value for wanted in self._candidates}
-        names = {each for wanted in self._candidates for each in wanted.names}
-        spelled = b"|".join(re.escape(each).encode() for each in sorted(names, reverse=True))
-        self._lines = re.compile(rb"^(?:%s)[{ \t][^\n]*" % spelled, re.MULTILINE)
-        self._before: dict[Labels, Cumulative] | None = None if from_end else {}
+    def __init__(
+        self,
+        metrics: Sequence[Metric],
+        *,
+        from_end: bool,
+        target: Target | None = None,
+        hint: str | None = None,
+    ) -> None:
+        """Of `metrics` the first one that a page has is read. `from_end`: the first page is a
+        baseline. `hint`: what helps where there are several models."""
+        self._candidates = [Candidate(metric) for metric in metrics]
+        names = {_PROCESS}
+        for one in self._candidates:
+            names.update(one.names)
+            names.update(filter(None, (one.errors,)))
+        self._wanted = wanted_lines(names)
+        self._parser = LineParser()
+        self._growth = Growth(None if from_end else {})
         self._errors_before: float | None = None if from_end else 0.0
+        self._gauges = frozenset(one.value for one in self._candidates if one.value is not None)
         self._value = Gauge()
+        self._target = target
+        self._hint = hint
 
-    def take(self, page: bytes) -> PageDelta:
-        """What this page adds to the previous one; never raises for its content."""
-        bad = _Bad()
+    def take(self, page: bytes, at_s: float = 0.0, age_s: float | None = None) -> PageDelta:
+        """What this page adds to the previous one; never raises for its content. `at_s`: wall time;
+        `age_s`: how long the server has run, if known."""
+        reading = self.begin()
+        reading.feed(page)
+        return self.end(reading, at_s, age_s)
+
+    def begin(self) -> PageFilter:
+        """What takes the bytes of the next page."""
+        return PageFilter(self._wanted, Refused())
+
+    def end(self, reading: PageFilter, at_s: float, age_s: float | None) -> PageDelta:
+        """What that page adds to the previous one."""
+        refused = reading.refused
         by_name: defaultdict[str, list[Line]] = defaultdict(list)
-        found = islice(self._lines.finditer(page), MOST_LINES + 1)
-        for number, match in enumerate(found):
-            if number == MOST_LINES:
-                bad.add(f"more than {MOST_LINES} lines of one metric")
-            elif (line := _parsed(match.group(), bad, self._gauges)) is not None:
-                by_name[line.name].append(line)
+        for line in self._parser.parsed(reading.end(), refused, self._gauges):
+            by_name[line.head.name].append(line)
+        delta = self._read(by_name, refused, at_s, age_s)
+        return replace(delta, bad_lines=refused.lines, refused=refused.why)
+
+    def _read(
+        self,
+        by_name: Mapping[str, list[Line]],
+        refused: Refused,
+        at_s: float,
+        age_s: float | None,
+    ) -> PageDelta:
+        left_out: list[tuple[Candidate, list[Line]]] = []
         for wanted in self._candidates:
-            if any(name in by_name for name in wanted.names if name != wanted.errors):
-                return self._delta(wanted, by_name, bad)
-        known = " or ".join(wanted.value or wanted.total for wanted in self._candidates)
-        return PageDelta(None, None, bad.lines, bad.why, f"there is no {known} among its metrics")
+            lines = [line for name in wanted.names for line in by_name.get(name, ())]
+            if not lines:
+                continue
+            counting = [line for line in lines if wanted.passes(line.head.labels)]
+            if not counting:
+                left_out.append((wanted, lines))
+                continue
+            return self._delta(wanted, counting, by_name, refused, at_s, age_s)
+        if left_out:
+            return self._nothing_passes(*left_out[0])
+        known = " or ".join(one.shown for one in self._candidates)
+        return PageDelta(problem=f"there is no {known} among its metrics", absent=True)
+
+    def _nothing_passes(self, wanted: Candidate, lines: Sequence[Line]) -> PageDelta:
+        """No series counts: a mistake where a value is asked for, else there was no request."""
+        for one in wanted.metric.where:
+            if not one.excludes:
+                there = {dict(line.head.labels).get(one.label, "") for line in lines}
+                return PageDelta(problem=f"no {wanted.shown} has {one}; there are {_list(there)}")
+        self._growth.before = self._growth.before or {}
+        return PageDelta(LatencySketch())
 
     def _delta(
-        self, wanted: LatencyMetrics, by_name: Mapping[str, list[Line]], bad: _Bad
+        self,
+        wanted: Candidate,
+        lines: Sequence[Line],
+        by_name: Mapping[str, list[Line]],
+        refused: Refused,
+        at_s: float,
+        age_s: float | None,
     ) -> PageDelta:
-        series = _gathered(wanted, by_name, bad)
+        series = series_of(wanted, lines, refused)
         if not any(one.count is not None or one.edges for one in series.values()):
-            return self._gauge(by_name.get(wanted.value or "", ()), bad)
-        before, self._before = self._before, series
-        errors = _failures(by_name.get(wanted.errors or "", ()), bad)
-        errors_before, self._errors_before = self._errors_before, errors
-        if before is None or errors_before is None:
-            return PageDelta(LatencySketch(), None, bad.lines, bad.why)
-        failed = errors - errors_before if errors >= errors_before else errors
+            return self._gauge(wanted, lines)
+        if (problem := self._several(wanted, series)) is not None:
+            self._growth.before = None
+            return PageDelta(problem=problem)
+        process = [line.value for line in by_name.get(_PROCESS, ())]
+        compared = self._growth.take(series, process[0] if len(process) == 1 else None, at_s)
+        if compared is None:
+            return PageDelta(problem=IN_TURN)
+        if (problem := improbable(series.values(), wanted.unit_s, age_s)) is not None:
+            return PageDelta(problem=f"{wanted.shown}: {problem}")
+        failed = self._failed(wanted, by_name, refused)
+        return self._latency(wanted, compared, failed, refused)
+
+    def _latency(
+        self,
+        wanted: Candidate,
+        compared: Mapping[Labels, tuple[Cumulative, Cumulative]],
+        failed: float,
+        refused: Refused,
+    ) -> PageDelta:
+        problem = None
         sketches = [LatencySketch(errors=min(round(failed), MOST_REQUESTS))]
-        for labels, one in series.items():
+        for now, before in compared.values():
             try:
-                sketches.append(sketch(one.since(before.get(labels, Cumulative())), wanted.unit_s))
+                added = now.since(before)
+                if (why := contradiction(added, wanted.unit_s)) is not None:
+                    problem = f"{wanted.shown}: {why}"
+                    added = replace(added, quantiles={})
+                sketches.append(sketch(added, wanted.unit_s))
             except ValueError as why:
-                bad.add(str(why))
-        return PageDelta(merge(*sketches), None, bad.lines, bad.why)
+                refused.add(str(why))
+        latency = merge(*sketches)
+        if problem is None and latency.count and not latency.buckets:
+            problem = self._mean_only(wanted)
+        return PageDelta(latency, problem=problem)
 
-    def _gauge(self, lines: Iterable[Line], bad: _Bad) -> PageDelta:
-        values = [line.value for line in lines if "quantile" not in line.labels]
+    def _mean_only(self, wanted: Candidate) -> str | None:
+        quantile = self._target.quantile if isinstance(self._target, LatencyTarget) else None
+        if quantile is None:
+            return None
+        return f"{wanted.shown} has only the mean: p{100 * quantile:g} cannot be read of it"
+
+    def _several(self, wanted: Candidate, series: Mapping[Labels, Cumulative]) -> str | None:
+        """Why these series are not one model's; None: they are."""
+        per = wanted.metric.per
+        if per is None:
+            return None
+        # A model without requests changes nothing.
+        models = {dict(labels).get(per, "") for labels, one in series.items() if one.requests}
+        if len(models) < 2:
+            return None
+        hint = "" if self._hint is None else f" ({self._hint})"
+        return f"its requests are of several {per}: {_list(models)}: choose by where.{per}{hint}"
+
+    def _failed(
+        self, wanted: Candidate, by_name: Mapping[str, list[Line]], refused: Refused
+    ) -> float:
+        """Failures since the previous page."""
+        errors = 0.0
+        for line in by_name.get(wanted.errors or "", ()):
+            if not 0 <= line.value <= _MOST_COUNTED:
+                refused.add(f"{line.head.name}: {line.value:g} is no count")
+            elif wanted.fails(line.head.labels):
+                errors += line.value
+        before, self._errors_before = self._errors_before, errors
+        if before is None:
+            return 0.0
+        return errors - before if errors >= before else errors
+
+    def _gauge(self, wanted: Candidate, lines: Iterable[Line]) -> PageDelta:
+        values = [line.value for line in lines if line.head.quantile is None]
+        if isinstance(self._target, LatencyTarget) and values:
+            what = "is one number, and no histogram, summary or ratio of latencies"
+            return PageDelta(problem=f"{wanted.shown} {what}")
         try:
-            return PageDelta(None, self._value.take(values), bad.lines, bad.why)
+            return PageDelta(value=self._value.take(values))
         except ValueError as problem:
-            return PageDelta(None, None, bad.lines, bad.why, str(problem))
+            return PageDelta(problem=str(problem))
 
 
-class _Bad:
-    """Counts refused lines, and keeps the first reason."""
-
-    def __init__(self) -> None:
-        self.lines = 0
-        self.why: str | None = None
-
-    def add(self, why: str) -> None:
-        self.lines += 1
-        self.why = self.why or why
-
-
-def _parsed(line: bytes, bad: _Bad, gauges: Collection[str | None]) -> Line | None:
-    """The line's sample. Of `gauges` alone it may be nan or inf: a training that diverged."""
-    if len(line) > LINE_BYTES:
-        bad.add(f"a line of more than {LINE_BYTES} bytes")
-        return None
-    try:
-        (metric,) = text_string_to_metric_families(line.decode())
-        (sample,) = metric.samples
-        value = float(sample.value)
-    except Exception:  # noqa: BLE001 - whatever the parser makes of a container's bytes
-        bad.add(f"not a sample: {_shown(line)}")
-        return None
-    if math.isnan(value) and "quantile" in sample.labels:
-        return None  # a summary without recent requests
-    gauge = sample.name in gauges and "quantile" not in sample.labels
-    if not math.isfinite(value) and not gauge:
-        bad.add(f"not a finite number: {_shown(line)}")
-        return None
-    return Line(sample.name, sample.labels, value)
-
-
-def _gathered(
-    wanted: LatencyMetrics, by_name: Mapping[str, list[Line]], bad: _Bad
-) -> dict[Labels, Cumulative]:
-    """The counts by label set."""
-    series: defaultdict[Labels, Cumulative] = defaultdict(Cumulative)
-    names = (wanted.count, wanted.total, wanted.bucket, wanted.value)
-    for line in (line for name in names if name is not None for line in by_name.get(name, ())):
-        labels = tuple(sorted(p for p in line.labels.items() if p[0] not in _SERIES_LABELS))
-        try:
-            if line.name == wanted.bucket:
-                series[labels].edges[_bound(line.labels["le"])] = _counted(line)
-            elif line.name == wanted.count:
-                series[labels].count = _counted(line)
-            elif line.name == wanted.total:
-                series[labels].total = _counted(line)
-            elif "quantile" in line.labels:
-                series[labels].quantiles[_bound(line.labels["quantile"], 1.0)] = _counted(line)
-        except (KeyError, ValueError):
-            bad.add(f"{line.name}: no bound, or a value below 0")
-    return dict(series)
-
-
-def _failures(lines: Iterable[Line], bad: _Bad) -> float:
-    """Number of failed requests, over all series."""
-    failed = 0.0
-    for line in lines:
-        if 0 <= line.value <= _MOST_COUNTED:
-            failed += line.value
-        else:
-            bad.add(f"{line.name}: {line.value:g} is no count")
-    return failed
-
-
-def _counted(line: Line) -> float:
-    if line.value < 0:
-        raise ValueError("below 0")
-    return line.value
-
-
-def _bound(text: str, most: float = math.inf) -> float:
-    bound = float(text)
-    if not 0.0 <= bound <= most:
-        raise ValueError("no bound")
-    return bound
-
-
-def _shown(line: bytes) -> str:
-    text = ascii(line.decode(errors="replace"))
-    return text if len(text) <= _MOST_SHOWN else f"{text[:_MOST_SHOWN]}..."
+def _list(values: Iterable[str]) -> str:
+    """The values for a message: a few, escaped and cut."""
+    found = sorted(values)
+    texts = [ascii(one)[1:-1][:40] or "(none)" for one in found[:_VALUES_SHOWN]]
+    more = f" and {len(found) - _VALUES_SHOWN} more" if len(found) > _VALUES_SHOWN else ""
+    return ", ".join(texts) + more

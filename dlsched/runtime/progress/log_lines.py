@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from dlsched.config.metrics.pattern import LATENCIES_S
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.facts import LogFact, Report, Sample
+from dlsched.model.sources import Step, When
 from dlsched.model.units import shown
 from dlsched.report.lines import LINE_BYTES
 from dlsched.runtime.progress.bursts import Bursts
 from dlsched.runtime.progress.lines import Lines
-from dlsched.runtime.progress.pattern import LATENCIES_S, check_pattern
-from dlsched.runtime.progress.samples import Samples, Step, When
+from dlsched.runtime.progress.pattern import check_pattern
+from dlsched.runtime.progress.samples import Samples
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
 
 Parsed = tuple[bytes | None, Mapping[str, float] | str | None]

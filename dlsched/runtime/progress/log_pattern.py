@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from dlsched.model.errors import DlschedError
+from dlsched.model.sources import Step, When
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.samples import Step, When
 from dlsched.runtime.progress.sidecar import SourceReading
 
 _log = logging.getLogger(__name__)

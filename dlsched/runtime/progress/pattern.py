@@ -12,63 +12,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import re2
-
-from dlsched.model.units import shown
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, metrics_of, pattern_of
+from dlsched.model.sources import Step, When
 from dlsched.report.buckets import LONGEST_S
-from dlsched.report.lines import LAST_STEP, METRICS_PER_LINE, NAME_CHARACTERS, RESERVED
+from dlsched.report.lines import LAST_STEP
 from dlsched.runtime.progress.numbers import duration_s, finite_doubles, number
-from dlsched.runtime.progress.samples import STEP, Step, When
 
-PATTERN_CHARACTERS = 256
-PROGRAM_STEPS = 200
-"""Bound of a compiled pattern's size: 64 KiB of log match within 0.1 s."""
-
-_PROGRAM_BYTES = 256 * 1024
-_SAID_CHARACTERS = 80
 _DURATION = "latency"
-LATENCIES_S = {"latency_s": 1.0, "latency_ms": 1e-3, "latency_us": 1e-6, _DURATION: 1.0}
-"""The groups of a latency, with their units."""
 
 
 class Pattern:
     """A valid pattern; raises ValueError, in one line, for any other."""
 
     def __init__(self, text: str) -> None:
-        if len(text) > PATTERN_CHARACTERS:
-            raise ValueError(f"{len(text)} characters, at most {PATTERN_CHARACTERS}")
-        options = re2.Options()
-        options.max_mem = _PROGRAM_BYTES
-        options.log_errors = False
-        # A log may have any encoding: each byte is one character.
-        options.encoding = re2.Options.Encoding.LATIN1
-        try:
-            self._expression: Any = re2.compile(text.encode(), options)
-        except re2.error as error:
-            why = error.args[0]
-            # The message quotes the pattern.
-            said = ascii(why.decode("latin-1") if isinstance(why, bytes) else str(why))[1:-1]
-            said = said[:_SAID_CHARACTERS]
-            raise ValueError(f"{shown(text)}: not a regular expression of RE2: {said}") from None
-        if self._expression.programsize > PROGRAM_STEPS:
-            size = self._expression.programsize
-            raise ValueError(f"{shown(text)}: compiles to {size} steps, at most {PROGRAM_STEPS}")
-        groups = sorted(self._expression.groupindex.items(), key=lambda item: item[1])
-        self._groups = {name.decode("latin-1"): int(index) for name, index in groups}
-        if not 0 < len(self._groups) <= METRICS_PER_LINE:
-            wanted = f"1 to {METRICS_PER_LINE} named groups such as (?P<latency_ms>[0-9.]+)"
-            raise ValueError(f"{shown(text)}: {wanted} are wanted")
-        for name in self._groups:
-            unfit = name in RESERVED and name not in (STEP, *LATENCIES_S)
-            # RE2 accepts letters of any script in names, and here each byte is a letter.
-            unfit = unfit or not (name.isascii() and name.isidentifier())
-            if unfit or len(name) > NAME_CHARACTERS:
-                raise ValueError(f"{shown(text)}: group {shown(name)}: not a name of a metric")
+        self._expression, self._groups = pattern_of(text)
 
     @property
     def metrics(self) -> frozenset[str]:
         """The groups that are neither a latency nor the step."""
-        return frozenset(self._groups) - LATENCIES_S.keys() - {STEP}
+        return metrics_of(self._groups)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -111,16 +73,7 @@ def check_pattern(text: str, step: Step | None = None, only: When | None = None)
     """The valid pattern. Raises ValueError, in one line, for an invalid one, or where it lacks what
     `step` and `only` need."""
     pattern = Pattern(text)
-    if only is not None:
-        for name in only:
-            if name not in pattern.metrics:
-                raise ValueError(f"when: {shown(name)}: the pattern has no such group")
-        if pattern.metrics <= set(only):
-            raise ValueError("when: the pattern has no other metric")
-    if step in ("carried", "follows") and not pattern.has_step:
-        raise ValueError(f"step: {step}: the pattern has no group step")
-    if step == "evaluations" and pattern.has_step:
-        raise ValueError("step: evaluations: the pattern has a group step")
+    check_use(pattern.groups, step, only)
     return pattern
 
 

@@ -7,12 +7,10 @@ with the step on the one and the metric on the other.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping
-from typing import Literal, cast, get_args
 
 from dlsched.model.facts import Sample
-from dlsched.model.units import shown
+from dlsched.model.sources import Step, When
 
 REPEATED_S = 2.0
 """The same value, printed again without a step within this time, is the same evaluation: ranks
@@ -22,33 +20,6 @@ KNOWN_MOST = 1024
 """Values remembered as already counted: far more than are printed between two repetitions."""
 
 STEP = "step"
-WHEN_CHARACTERS = 160
-
-_WHEN = re.compile(r" *([A-Za-z_][A-Za-z0-9_]*) *== *([A-Za-z_][A-Za-z0-9_]*) *")
-
-
-Step = Literal["carried", "follows", "evaluations"]
-"""Where the step of an evaluation comes from, if not from its own line: the last step printed
-before the metric, the next one after it, or the number of evaluations so far."""
-
-When = tuple[str, str]
-"""Two groups: a line counts only if they have the same number."""
-
-
-def step_from(text: str) -> Step:
-    """Raises ValueError, in one line."""
-    for one in get_args(Step):
-        if text == one:
-            return cast(Step, one)
-    raise ValueError(f"{shown(text)}: one of {', '.join(get_args(Step))}")
-
-
-def when(text: str) -> When:
-    """Raises ValueError, in one line."""
-    match = _WHEN.fullmatch(text) if len(text) <= WHEN_CHARACTERS else None
-    if match is None:
-        raise ValueError(f"{shown(text)}: two groups of the pattern, as in: at == of")
-    return match[1], match[2]
 
 
 def _holds(only: When, numbers: Mapping[str, float]) -> bool:

@@ -1,40 +1,43 @@
 """Reads a container's Prometheus endpoint in a thread, with bounds.
 
-It asks only the container's own address (no redirect, proxy or name lookup), for at most half a
-second and 256 KiB in all. `exposition` parses the pages.
+`http_page` asks, and `exposition` reads what it answers while it arrives.
 """
 
 from __future__ import annotations
 
-import http.client
-import socket
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from dataclasses import dataclass
 
 from dlsched.model.facts import Report
+from dlsched.model.sources import MetricsEndpoint
+from dlsched.model.spec import AccuracyTarget, Target
 from dlsched.model.units import render_address, shown
 from dlsched.runtime.progress.exposition import PageDelta, Pages
+from dlsched.runtime.progress.http_page import Unanswered, fetch
+from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.samples import Samples
 from dlsched.runtime.progress.sidecar import SourceReading
 
-ANSWER_S = 0.5
-"""Time from connecting to the last byte."""
-ANSWER_BYTES = 256 * 1024
-"""Bytes of head and body together."""
 APART_S = 0.9
 """Time between requests; slightly less than a second, since cycles jitter."""
+APART_MAX_S = 30.0
+CPU_RATIO = 0.05
+"""Part of a core that reading one container's pages may take: costly ones are asked less often."""
 
 
-NO_ADDRESS = (
-    "the container has no address of its own (network host, none or another container's), so its "
-    "metrics cannot be read"
-)
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """What one request brought."""
 
-
-class Unanswered(Exception):
-    """Why there is no page, in one line."""
+    where: str
+    """Whom it asked."""
+    delta: PageDelta | None
+    problem: str | None = None
+    """Why there is no page."""
+    cpu_s: float = 0.0
 
 
 class ScrapeReader:
@@ -46,30 +49,37 @@ class ScrapeReader:
 
     def __init__(
         self,
-        address: str | None,
-        port: int,
-        http_path: str = "/metrics",
-        name: str | None = None,
-        metric: str | None = None,
+        locate: Callable[[int], str],
+        endpoint: MetricsEndpoint,
+        target: Target | None = None,
         *,
         from_end: bool = False,
+        started_at_s: float | None = None,
     ) -> None:
-        """`address`: the container's own, or None. `name`: the Prometheus metric; None: `metric`,
-        or else a known server's. `metric`: the name reported for a gauge; None: its own.
-        `from_end`: skip what the server counted before the first page."""
-        wanted = name or metric
-        self._metric = metric or name or ""
-        self._pages = Pages(wanted, from_end=from_end)
-        self._port = port
-        self._http_path = http_path
-        self._address = address
-        self._problem = NO_ADDRESS if address is None else None
+        """`locate` gives the address to ask for a port, or raises Unanswered; it is called in the
+        thread. `target`: its metric names a gauge in the reports; where the endpoint names none, it
+        is also the Prometheus metric. `from_end`: skip what the server counted before the first
+        page. `started_at_s`: wall time of the container's start, if known."""
+        metric = target.metric if isinstance(target, AccuracyTarget) else None
+        wanted = named(endpoint, metric)
+        self._metric = metric or next((one.name for one in wanted if one.name), "")
+        self._pages = Pages(wanted, from_end=from_end, target=target, hint=endpoint.hint)
+        self._endpoint = endpoint
+        self._turn = 0
+        """Of the endpoint's ports, the one to ask."""
+        self._locate = locate
+        self._started_at_s = started_at_s
+        self._problem: str | None = None
         self._asked_s = float("-inf")
+        self._apart_s = APART_S
         self._answered_s: float | None = None
         """Time of the last successful request; at first, when reading began."""
-        self._answer: Future[PageDelta] | None = None
+        self._answer: Future[_Answer] | None = None
         # Each new value of a gauge is an evaluation.
         self._samples = Samples("evaluations")
+        self._closed = False
+        self._found = False
+        """Whether a port has had the metric."""
 
     @property
     def asking(self) -> bool:
@@ -83,24 +93,30 @@ class ScrapeReader:
             self._answered_s = now_s
         if self._answer is not None and self._answer.done():
             reading, self._answer = self._taken(self._answer), None
-        if self._answer is None and self._address and now_s - self._asked_s >= APART_S:
+        if self._answer is None and not self._closed and now_s - self._asked_s >= self._apart_s:
             self._asked_s = now_s
-            self._answer = self._ask(self._address)
+            self._answer = self._ask(self._endpoint.ports[self._turn])
         return reading
 
     def close(self) -> None:
-        """Abandon a request in progress; it ends within half a second."""
-        self._answer = self._address = None
+        """Abandon a request in progress; it ends by itself."""
+        self._answer, self._closed = None, True
 
-    def _taken(self, answer: Future[PageDelta]) -> SourceReading:
-        where = f"{render_address(self._address or '', self._port)}{self._http_path}"
-        try:
-            delta = answer.result()
-        except Unanswered as why:
-            self._problem = f"http://{where}: {why}"
-            return SourceReading(problem=self._problem)
-        self._problem = None if delta.problem is None else f"http://{where}: {delta.problem}"
+    def _taken(self, future: Future[_Answer]) -> SourceReading:
+        answer = future.result()
+        delta = answer.delta or PageDelta(problem=answer.problem, absent=True)
+        self._apart_s = min(max(APART_S, answer.cpu_s / CPU_RATIO), APART_MAX_S)
+        self._problem = None
+        if delta.problem is not None:
+            needs = self._endpoint.needs if delta.absent else None
+            remedy = "" if needs is None else f"; it needs {needs}"
+            self._problem = f"http://{answer.where}: {delta.problem}{remedy}"
         at_s = self._asked_s
+        if delta.absent:
+            if not self._found:
+                self._turn = (self._turn + 1) % len(self._endpoint.ports)
+        else:
+            self._found = True
         span_s = max(APART_S, at_s - (self._answered_s or 0.0))
         reports = []
         if delta.latency is not None:
@@ -108,79 +124,41 @@ class ScrapeReader:
         if delta.value is not None:
             sample = self._samples.add({self._metric: delta.value}, at_s)
             reports.append(Report(at_s, sample=sample))
-        if delta.problem is None:
+        if delta.problem is None or reports:
             self._answered_s = at_s
         return SourceReading(tuple(reports), delta.bad_lines, self._problem, delta.refused)
 
-    def _ask(self, address: str) -> Future[PageDelta]:
-        answer: Future[PageDelta] = Future()
-
-        def ask() -> None:
-            try:
-                answer.set_result(self._pages.take(_page(address, self._port, self._http_path)))
-            except Unanswered as why:
-                answer.set_exception(why)
-            except Exception as error:  # noqa: BLE001 - no answer of a container ends the loop
-                answer.set_exception(Unanswered(f"not understood: {shown(repr(error))}"))
-
+    def _ask(self, port: int) -> Future[_Answer]:
+        future: Future[_Answer] = Future()
         try:
-            threading.Thread(target=ask, name="dlsched-scrape", daemon=True).start()
+            threading.Thread(
+                target=lambda: future.set_result(self._asked(port)),
+                name="dlsched-scrape",
+                daemon=True,
+            ).start()
         except RuntimeError as error:
-            answer.set_exception(Unanswered(f"not asked: {error}"))
-        return answer
+            future.set_result(_Answer(self._shown(None, port), None, f"not asked: {error}"))
+        return future
 
+    def _asked(self, port: int) -> _Answer:
+        """Ask once; never raises."""
+        began_s = time.thread_time()
+        address: str | None = None
+        delta, problem = None, None
+        try:
+            address = self._locate(port)
+            at_s = time.time()
+            reading = self._pages.begin()
+            fetch(address, port, self._endpoint.http_path, reading.feed)
+            age_s = None if self._started_at_s is None else max(0.0, at_s - self._started_at_s)
+            delta = self._pages.end(reading, at_s, age_s)
+        except Unanswered as why:
+            problem = str(why)
+        except Exception as error:  # noqa: BLE001 - no answer of a container ends the loop
+            problem = f"not understood: {shown(repr(error))}"
+        cpu_s = time.thread_time() - began_s
+        return _Answer(self._shown(address, port), delta, problem, cpu_s)
 
-class _Bounded(socket.socket):
-    """A connection bounded in time and size, whatever the other side does."""
-
-    until_s: float
-    bytes_left = ANSWER_BYTES
-
-    def limit(self) -> None:
-        """Set the timeout to the time left until the deadline."""
-        left_s = self.until_s - time.monotonic()
-        if left_s <= 0.0:
-            raise TimeoutError
-        self.settimeout(left_s)
-
-    def recv_into(self, *where: Any, **more: Any) -> int:
-        """Used by `http.client` for reading."""
-        self.limit()
-        count = super().recv_into(*where, **more)
-        self.bytes_left -= count
-        if self.bytes_left < 0:
-            raise Unanswered(f"more than {ANSWER_BYTES >> 10} KiB: not read")
-        return count
-
-
-def _page(address: str, port: int, http_path: str) -> bytes:
-    """The page's body; raises Unanswered."""
-    try:
-        return _asked(address, port, http_path)
-    except TimeoutError:
-        raise Unanswered(f"no whole answer within {ANSWER_S:g} s") from None
-    except OSError as error:
-        raise Unanswered(error.strerror or "the connection broke") from None
-    except (http.client.HTTPException, ValueError) as error:
-        raise Unanswered(f"not HTTP: {shown(str(error) or type(error).__name__)}") from None
-
-
-def _asked(address: str, port: int, http_path: str) -> bytes:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with _Bounded(family, socket.SOCK_STREAM) as connected:
-        connected.until_s = time.monotonic() + ANSWER_S
-        connected.limit()
-        connected.connect((address, port))
-        connection = http.client.HTTPConnection(address, port)
-        connection.sock = connected
-        connected.limit()
-        connection.request(
-            "GET", http_path, headers={"Accept": "text/plain", "Connection": "close"}
-        )
-        with connection.getresponse() as response:
-            if response.status != http.HTTPStatus.OK:
-                raise Unanswered(f"answers with status {response.status}")
-            encoding = response.headers.get("Content-Encoding", "identity")
-            if encoding.strip().lower() != "identity":
-                raise Unanswered(f"answers in encoding {shown(encoding)}, which was not asked for")
-            return response.read()
+    def _shown(self, address: str | None, port: int) -> str:
+        place = render_address(address or self._endpoint.via or "container", port)
+        return f"{place}{self._endpoint.http_path}"

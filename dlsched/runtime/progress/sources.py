@@ -1,33 +1,46 @@
-"""Progress sources in a container's labels (`dlsched.metrics.*`), and the readers' protocol."""
+"""Progress sources in a container's labels (`dlsched.metrics`, `dlsched.metrics.*`), and the
+readers' protocol."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Protocol
+from typing import Any, Protocol
 
-from dlsched.model.spec import AccuracyTarget, Target
-from dlsched.model.units import shown
-from dlsched.runtime.progress.pattern import check_pattern
-from dlsched.runtime.progress.samples import Step, When, step_from, when
+from pydantic import TypeAdapter
+
+from dlsched.config.fields import validate
+from dlsched.config.metrics import resolving
+from dlsched.config.metrics.keys import MetricsKeys
+from dlsched.config.metrics.loading import package_presets
+from dlsched.config.metrics.resolving import Contradiction, Presets
+from dlsched.config.yaml import Document
+from dlsched.config.yaml import Path as Place
+from dlsched.model.errors import SpecError
+from dlsched.model.sources import ProgressSource
+from dlsched.model.spec import Target
 from dlsched.runtime.progress.sidecar import SourceReading
 
-FILE = "dlsched.metrics.path"
-PORT = "dlsched.metrics.port"
-HTTP_PATH = "dlsched.metrics.http_path"
-NAME = "dlsched.metrics.name"
-PATTERN = "dlsched.metrics.pattern"
-STEP = "dlsched.metrics.step"
-WHEN = "dlsched.metrics.when"
+METRICS = "dlsched.metrics"
+"""The name of a preset."""
+FILE = f"{METRICS}.path"
+PORT = f"{METRICS}.port"
+HTTP_PATH = f"{METRICS}.http_path"
+NAME = f"{METRICS}.name"
+PATTERN = f"{METRICS}.pattern"
+STEP = f"{METRICS}.step"
+WHEN = f"{METRICS}.when"
+WHERE = f"{METRICS}.where."
+"""Before the name of a Prometheus label."""
 
-DEFAULT_HTTP_PATH = "/metrics"
-PATH_CHARACTERS = 256
-NAME_CHARACTERS = 128
+LABEL_FIELDS = tuple(
+    name
+    for name in MetricsKeys.model_fields
+    if name not in ("base", "image", "where", "first_of", "needs", "hint")
+)
+"""The fields that a label each can set."""
+LABELS = frozenset({METRICS, *(f"{METRICS}.{name}" for name in LABEL_FIELDS)})
 
-_HTTP_PATH = re.compile(r"/[A-Za-z0-9/_.~%+:?&=-]*")
-_NAME = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*")
+_ADAPTER = TypeAdapter(MetricsKeys)
 
 
 class Source(Protocol):
@@ -42,112 +55,51 @@ class Source(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsFile:
-    """A file in the container, in the sidecar's format."""
-
-    path: str
+def is_metrics_label(label: str) -> bool:
+    """Whether the label says where progress is read from."""
+    return label in LABELS or label.startswith(WHERE)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricsEndpoint:
-    """A Prometheus endpoint on the container's own address."""
-
-    port: int
-    http_path: str = DEFAULT_HTTP_PATH
-    name: str | None = None
-    """The metric to read; None: that of a known server."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogPattern:
-    """A regular expression for the lines that the container prints."""
-
-    pattern: str
-    step: Step | None = None
-    """Where steps come from; None: from the metric's own line."""
-    when: When | None = None
-    """Which of the matching lines count; None: all."""
-
-
-ProgressSource = MetricsFile | MetricsEndpoint | LogPattern
-
-
-def read_sources(labels: Mapping[str, str]) -> tuple[ProgressSource, ...]:
+def read_sources(
+    labels: Mapping[str, str], presets: Presets | None = None
+) -> tuple[ProgressSource, ...]:
     """The sources that a container's labels name, if any. Raises ValueError, in one line: the
-    label, its value and the bound."""
-    sources: list[ProgressSource] = []
-    if FILE in labels:
-        sources.append(MetricsFile(_file_path(labels[FILE])))
-    if PORT in labels:
-        sources.append(_endpoint(labels))
-    else:
-        for label in (HTTP_PATH, NAME):
-            if label in labels:
-                raise ValueError(f"{label}: has no effect without {PORT}")
-    if PATTERN in labels:
-        sources.append(_log_pattern(labels))
-    else:
-        for label in (STEP, WHEN):
-            if label in labels:
-                raise ValueError(f"{label}: has no effect without {PATTERN}")
-    return tuple(sources)
+    label, its value and the bound. `presets`: None means those of the package."""
+    given: dict[str, Any] = {}
+    for label in filter(is_metrics_label, labels):
+        if label == METRICS:
+            given["base"] = labels[label]
+        elif label.startswith(WHERE):
+            given.setdefault("where", {})[label.removeprefix(WHERE)] = labels[label]
+        else:
+            given[label.removeprefix(f"{METRICS}.")] = labels[label]
+    if not given:
+        return ()
+    try:
+        keys = validate(_document(given), _ADAPTER, lambda _: (), SpecError)
+        return (package_presets() if presets is None else presets).sources(keys)
+    except SpecError as error:
+        problem = error.problems[0]
+        raise ValueError(f"{_label(problem.path)}: {problem.what}") from None
+    except Contradiction as error:
+        raise ValueError(f"{_label('.'.join(error.place))}: {error.what}") from None
 
 
 def check_target(sources: Sequence[ProgressSource], target: Target | None) -> None:
-    """Raise ValueError, in one line, where a log is the only source, and its pattern cannot tell
-    the target's measure."""
-    if target is None or len(sources) != 1 or not isinstance(sources[0], LogPattern):
-        return
-    only = sources[0]
-    pattern = check_pattern(only.pattern, only.step, only.when)
-    groups = ", ".join(sorted(pattern.groups))
-    if isinstance(target, AccuracyTarget):
-        if target.metric not in pattern.metrics:
-            wanted = f"the target's metric {shown(target.metric)}"
-            raise ValueError(f"{PATTERN}: its groups ({groups}) lack {wanted}")
-    elif not pattern.has_latency:
-        wanted = "a latency: latency_s, latency_ms, latency_us or latency"
-        raise ValueError(f"{PATTERN}: its groups ({groups}) lack {wanted}")
-
-
-def _log_pattern(labels: Mapping[str, str]) -> LogPattern:
-    label = STEP
+    """Raise ValueError, in one line, where no source can give what the target asks for."""
     try:
-        step = step_from(labels[STEP]) if STEP in labels else None
-        label = WHEN
-        only = when(labels[WHEN]) if WHEN in labels else None
-        label = PATTERN
-        check_pattern(labels[PATTERN], step, only)
-    except ValueError as error:
-        raise ValueError(f"{label}: {error}") from None
-    return LogPattern(labels[PATTERN], step, only)
+        resolving.check_target(sources, target)
+    except Contradiction as error:
+        label = _label(error.place[0]) if error.place else "dlsched.target.quantile"
+        raise ValueError(f"{label}: {error.what}") from None
 
 
-def _file_path(value: str) -> str:
-    path = PurePosixPath(value)
-    if (
-        not path.is_absolute()
-        or len(path.parts) < 2
-        or ".." in path.parts
-        or len(value) > PATH_CHARACTERS
-        or not value.isprintable()
-    ):
-        most = f"an absolute path without '..', at most {PATH_CHARACTERS} printable characters"
-        raise ValueError(f"{FILE}: {shown(value)}: {most}")
-    return str(path)
+def _document(given: dict[str, Any]) -> Document:
+    """The labels as the mapping of a job file."""
+    marks: dict[Place, tuple[int, int]] = {(): (1, 1), **{(name,): (1, 1) for name in given}}
+    marks |= {("where", name): (1, 1) for name in given.get("where", ())}
+    return Document("", given, keys=marks, values=marks)
 
 
-def _endpoint(labels: Mapping[str, str]) -> MetricsEndpoint:
-    digits = labels[PORT]
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) < 65536):
-        raise ValueError(f"{PORT}: {shown(digits)}: a port, 1 to 65535")
-    http_path = labels.get(HTTP_PATH, DEFAULT_HTTP_PATH)
-    if len(http_path) > PATH_CHARACTERS or not _HTTP_PATH.fullmatch(http_path):
-        wanted = f"a path such as {DEFAULT_HTTP_PATH}, at most {PATH_CHARACTERS} characters"
-        raise ValueError(f"{HTTP_PATH}: {shown(http_path)}: {wanted}")
-    name = labels.get(NAME)
-    if name is not None and (len(name) > NAME_CHARACTERS or not _NAME.fullmatch(name)):
-        wanted = f"a Prometheus metric's name, at most {NAME_CHARACTERS} characters"
-        raise ValueError(f"{NAME}: {shown(name)}: {wanted}")
-    return MetricsEndpoint(int(digits), http_path, name)
+def _label(path: str) -> str:
+    return METRICS if path in ("", "base") else f"{METRICS}.{path.partition('[')[0]}"

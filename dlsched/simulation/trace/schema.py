@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from dlsched.config.fields import Reader, choice, kind, number, seconds, size, text, whole
-from dlsched.config.job_schema import CpusKeys, Keys, TargetKeys
+from dlsched.config.fields import Keys, Reader, choice, kind, number, seconds, size, text, whole
+from dlsched.config.job_schema import CpusKeys, TargetKeys
 from dlsched.config.job_values import RestartPolicy
 from dlsched.model.spec import NAME
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -17,8 +18,8 @@ from dlsched.control.ledger.tiers import TierProgress, advanced
 from dlsched.model.facts import ContainerFact, LogFact, Report
 from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
-from dlsched.runtime.progress.scrape import NO_ADDRESS
-from dlsched.runtime.progress.sources import HTTP_PATH, NAME, PATTERN, PORT, STEP
+from dlsched.runtime.progress.listening import NO_ADDRESS
+from dlsched.runtime.progress.sources import HTTP_PATH, METRICS, NAME, PATTERN, PORT, STEP
 from tests.runtime.docker.rig import Rig, fact
 
 pytestmark = pytest.mark.engine
@@ -207,13 +208,61 @@ def test_a_gauge_is_the_metric_of_the_target(rig: Rig, foreign: Callable[..., st
     assert first is not None and first.metrics[0][0] == "accuracy"
 
 
+def test_in_the_hosts_network_only_its_own_socket_is_asked(
+    rig: Rig, foreign: Callable[..., str]
+) -> None:
+    with socket.create_server(("", 0)) as other, socket.create_server(("", 0)) as free:
+        taken, port = other.getsockname()[1], free.getsockname()[1]
+        free.close()
+        labels = {HTTP_PATH: "/custom", NAME: "app_latency_seconds"}
+        server = SERVER.replace("8000", str(port))
+        own = foreign(server, {PORT: str(port), **labels}, network_mode="host")
+        _, found = reports_until(rig, own, lambda all_: requests(all_) >= 8)
+        assert found.sidecar_problem is None
+        not_its = foreign(PRINTER, {PORT: str(taken), **labels}, network_mode="host")
+        problem = f"container:{taken}/custom: the socket that listens there is not the container's"
+        rig.until(lambda seen: problem in str(getattr(fact(seen, not_its), "sidecar_problem", "")))
+
+
+PROXY = """
+import http.server, itertools
+asked = itertools.count(1)
+class Page(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        n = next(asked)
+        name = 'traefik_service_request_duration_seconds'
+        lines = [f'{name}_{kind}{{service="{service}@docker"}} {n * factor}'
+                 for service, each in (('SERVED', 0.25), ('other', 9.0))
+                 for kind, factor in (('count', 4), ('sum', 4 * each))]
+        body = '\\n'.join([*lines, '']).encode()
+        self.send_response(200)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+http.server.HTTPServer(('', 8080), Page).serve_forever()
+"""
+
+
+def test_a_service_without_metrics_is_read_at_its_proxy(
+    rig: Rig, foreign: Callable[..., str], docker_client: docker.APIClient
+) -> None:
+    proxy = f"proxy-{secrets.token_hex(4)}"
+    served = foreign(PRINTER, {METRICS: "traefik", f"{METRICS}.via": proxy})
+    reports_until(rig, served, lambda _: True)
+    edge = foreign(PROXY.replace("SERVED", served), {ENABLE: ""})
+    docker_client.rename(edge, proxy)
+    reports, _ = reports_until(rig, served, lambda all_: requests(all_) >= 8)
+    found = [report.latency for report in reports if report.latency and report.latency.count]
+    assert found[-1].mean_s == pytest.approx(0.25)
+
+
 def test_another_status_and_no_address_are_said(rig: Rig, foreign: Callable[..., str]) -> None:
     wrong = foreign(SERVER, {PORT: "8000"})
     without = foreign(SERVER, {PORT: "8000"}, network_mode="none")
 
     def said(seen: Any) -> bool:
         one, other = fact(seen, wrong), fact(seen, without)
-        if one is None or other is None or other.sidecar_problem != NO_ADDRESS:
+        if one is None or other is None or NO_ADDRESS not in (other.sidecar_problem or ""):
             return False
         return str(one.sidecar_problem).endswith(":8000/metrics: answers with status 404")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 import time
@@ -12,19 +13,20 @@ from pathlib import Path
 import pytest
 
 from dlsched.model.facts import ContainerState, LogFact
-from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
-from dlsched.runtime.cgroup.limits import older_shares
-from dlsched.runtime.cgroup.read import belongs
-from dlsched.runtime.docker.identity.labels import Inspected, inspected
-from dlsched.runtime.docker.watch import READ_ALL_S, Watch
-from dlsched.runtime.progress.log_pattern import LogStream
-from dlsched.runtime.progress.scrape import NO_ADDRESS
-from dlsched.runtime.progress.sources import (
+from dlsched.model.sources import (
     LogPattern,
     MetricsEndpoint,
     MetricsFile,
     ProgressSource,
 )
+from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
+from dlsched.runtime.cgroup.limits import older_shares
+from dlsched.runtime.cgroup.read import belongs
+from dlsched.runtime.docker.identity.labels import Inspected, inspected
+from dlsched.runtime.docker.reading import Outside
+from dlsched.runtime.docker.watch import READ_ALL_S, Watch
+from dlsched.runtime.progress.listening import NO_ADDRESS
+from dlsched.runtime.progress.log_pattern import LogStream
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
 
@@ -88,7 +90,7 @@ DEADLINE_S = 30.0
 
 def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
     log, one = FakeLog(), described(LOSS)
-    watch = Watch(one, 1.0, log.follow, from_end=False)
+    watch = Watch(one, 1.0, Outside(log.follow), from_end=False)
     watch.fact(1.0, None)
     watch.take(ended(one), 2.0)
     watch.fact(2.0, None)
@@ -104,7 +106,7 @@ def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
 def test_a_log_is_opened_from_the_containers_start_where_that_was_seen() -> None:
     for from_end, since_s in ((False, 1795280766.146758), (True, None)):
         log = FakeLog()
-        watch = Watch(described(LOSS), 1.0, log.follow, from_end=from_end)
+        watch = Watch(described(LOSS), 1.0, Outside(log.follow), from_end=from_end)
         watch.fact(1.0, None)
         deadline_s = time.monotonic() + DEADLINE_S
         while not log.since_s:
@@ -119,16 +121,20 @@ def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
     target = AccuracyTarget("accuracy", 0.9, 0.97)
     adopted = job_spec("web", target=target)
     log = FakeLog()
-    sources = (MetricsEndpoint(8000), LOSS, MetricsFile("/m.jsonl"))
-    watch = Watch(described(*sources, adopted=adopted), 1.0, log.follow, from_end=False)
-    fact, _ = watch.fact(1.0, None)
-    assert (fact.sidecar_problem, fact.has_source) == (NO_ADDRESS, True)
+    sources = (MetricsEndpoint((8000,)), LOSS, MetricsFile("/m.jsonl"))
+    watch = Watch(described(*sources, adopted=adopted), 1.0, Outside(log.follow), from_end=False)
+    deadline_s = time.monotonic() + DEADLINE_S
+    cycles = itertools.count(1)
+    while NO_ADDRESS not in str((fact := watch.fact(float(next(cycles)), None)[0]).sidecar_problem):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.001)
+    assert fact.has_source
     watch.close()
 
 
 def test_what_its_log_says_is_in_the_fact_until_a_new_start() -> None:
     log = FakeLog()
-    watch = Watch(described(LOSS), 1.0, log.follow, from_end=False)
+    watch = Watch(described(LOSS), 1.0, Outside(log.follow), from_end=False)
     log.chunks.put(b"hello\n")
     log.chunks.put(b"x" * 5000 + b"\n")
     deadline_s = time.monotonic() + 30.0
@@ -146,7 +152,7 @@ def test_what_its_log_says_is_in_the_fact_until_a_new_start() -> None:
 
 
 def test_without_a_source_there_is_nothing_to_read() -> None:
-    watch = Watch(described(), 1.0, FakeLog().follow, from_end=False)
+    watch = Watch(described(), 1.0, Outside(FakeLog().follow), from_end=False)
     fact, _ = watch.fact(1.0, None)
     assert (fact.sidecar_problem, fact.has_source, fact.reports) == (None, False, ())
 
@@ -159,7 +165,7 @@ def watched(into: Path, *sources: ProgressSource) -> tuple[Watch, Path]:
     """A container of the fixture tree, and the folder of its group."""
     proc = tree("v1", into)
     one = replace(described(*sources), pid=FIXTURE_PID, container_id=WHOLE)
-    watch = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
+    watch = Watch(one, 0.0, Outside(FakeLog().follow, proc=proc), from_end=False)
     assert watch.reader is not None and watch.reader.cpu_folder is not None
     return watch, watch.reader.cpu_folder
 
@@ -220,7 +226,9 @@ def test_the_idle_class_is_told_of_own_containers_where_there_is_one(tmp_path: P
     ):
         (folder / "cpu.idle").write_text(f"{kernel}\n")
         one = replace(described(adopted=adopted), pid=FIXTURE_PID, container_id=WHOLE)
-        again = Watch(one, 0.0, FakeLog().follow, tmp_path / "v1" / "proc", from_end=False)
+        again = Watch(
+            one, 0.0, Outside(FakeLog().follow, proc=tmp_path / "v1" / "proc"), from_end=False
+        )
         fact = again.fact(1.0, None, idles=idles)[0]
         assert (fact.cpu_idle, fact.cpu_shares) == (told, None if kernel else 512)
         again.close()
@@ -229,7 +237,7 @@ def test_the_idle_class_is_told_of_own_containers_where_there_is_one(tmp_path: P
 def test_a_weight_is_told_as_the_shares_that_it_was_given_for(tmp_path: Path) -> None:
     proc = tree("v2", tmp_path)
     one = replace(described(), pid=FIXTURE_PID, container_id=WHOLE, shares=512)
-    watch = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
+    watch = Watch(one, 0.0, Outside(FakeLog().follow, proc=proc), from_end=False)
     assert watch.reader is not None and watch.reader.cpu_folder is not None
     weight = watch.reader.cpu_folder / "cpu.weight"
     assert watch.fact(1.0, None)[0].cpu_shares == 512  # weight 20, as the engine said
@@ -249,12 +257,12 @@ def test_shares_given_before_the_idle_class_say_nothing_of_the_weight_after_it(
 ) -> None:
     proc = tree("v2", tmp_path)
     one = replace(described(), pid=FIXTURE_PID, container_id=WHOLE, shares=512)
-    first = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
+    first = Watch(one, 0.0, Outside(FakeLog().follow, proc=proc), from_end=False)
     assert first.reader is not None and first.reader.cpu_folder is not None
     folder = first.reader.cpu_folder
     first.close()
     (folder / "cpu.idle").write_text("0\n")
-    watch = Watch(one, 0.0, FakeLog().follow, proc, from_end=False)
+    watch = Watch(one, 0.0, Outside(FakeLog().follow, proc=proc), from_end=False)
     for idle, weight, shares in ((1, 0, None), (0, 100, older_shares(100))):
         watch.doubt()
         if idle:
@@ -300,4 +308,39 @@ def test_limits_that_somebody_else_changed_are_seen_once_the_engine_tells(tmp_pa
     (folder / "cpu.cfs_quota_us").write_text("50000\n")
     watch.take(replace(watch.described, quota_us=50_000), 2.0)
     assert watch.fact(2.0, None)[0].actual == Limits(0.5)
+    watch.close()
+
+
+def reports_of(watch: Watch, steps: int) -> list[int | None]:
+    deadline_s, found = time.monotonic() + DEADLINE_S, []
+    while len(found) < steps:
+        assert time.monotonic() < deadline_s
+        fact, _ = watch.fact(1.0, None)
+        found += [one.sample.step for one in fact.reports if one.sample]
+        time.sleep(0.001)
+    return found
+
+
+def test_a_job_file_says_where_its_progress_is_read() -> None:
+    log = FakeLog()
+    watch = Watch(described(), 1.0, Outside(log.follow), from_end=False)
+    assert not watch.fact(1.0, None)[0].has_source
+    pattern = LogPattern(r"epoch (?P<step>\d+) acc (?P<acc>\S+)", metric="acc")
+    spec = job_spec("web", target=AccuracyTarget("accuracy", 0.9, 0.97), sources=(pattern,))
+    watch.read_from(spec)
+    log.chunks.put(b"epoch 1 acc 0.5\n")
+    assert reports_of(watch, 1) == [1]
+    assert watch.fact(2.0, None)[0].has_source
+    watch.read_from(spec)
+    assert len(log.since_s) == 1, "the same sources go on"
+    watch.read_from(replace(spec, sources=()))
+    assert log.closed and not watch.fact(3.0, None)[0].has_source
+    watch.close()
+
+
+def test_an_adopted_containers_own_sources_stay() -> None:
+    adopted = job_spec("web")
+    watch = Watch(described(LOSS, adopted=adopted), 1.0, Outside(FakeLog().follow), from_end=False)
+    watch.read_from(replace(adopted, sources=(MetricsFile("/m.jsonl"),)))
+    assert watch._asked == ((), None)
     watch.close()

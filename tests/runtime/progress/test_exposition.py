@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
-from dlsched.runtime.progress.exposition import LINE_BYTES, MOST_LINES, PageDelta, Pages
+from dlsched.config.metrics.keys import MetricsKeys
+from dlsched.config.metrics.loading import package_presets
+from dlsched.model.sources import Metric, MetricsEndpoint
+from dlsched.model.spec import LatencyTarget, Target
+from dlsched.runtime.progress.exposition import PageDelta, Pages
+from dlsched.runtime.progress.known import named
+from dlsched.runtime.progress.page_lines import LINE_BYTES, MOST_LINES
 
 VLLM = """# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency.
 # TYPE vllm:e2e_request_latency_seconds histogram
@@ -28,7 +35,8 @@ nv_inference_queue_duration_us{{model="a",version="1"}} 77
 
 
 def taken(*pages: str, name: str | None = None, from_end: bool = True) -> PageDelta:
-    reader = Pages(name, from_end=from_end)
+    metrics = () if name is None else (Metric(name=name),)
+    reader = Pages(named(MetricsEndpoint((1,), metrics=metrics), None), from_end=from_end)
     return [reader.take(page.encode()) for page in pages][-1]
 
 
@@ -82,7 +90,7 @@ def test_any_metric_by_name_in_its_unit() -> None:
 
 
 def test_a_gauge_is_told_when_it_changes() -> None:
-    reader = Pages("accuracy", from_end=True)
+    reader = Pages((Metric(name="accuracy"),), from_end=True)
     pages = (b"accuracy 0.5\n", b"accuracy 0.5\n", b'accuracy{split="val"} 0.6\n')
     assert [reader.take(page).value for page in pages] == [0.5, None, 0.6]
 
@@ -93,13 +101,13 @@ def test_two_gauges_of_a_name_are_not_guessed_between() -> None:
 
 
 def test_several_processes_with_the_same_value_are_one_gauge() -> None:
-    pages = Pages("loss", from_end=False)
+    pages = Pages((Metric(name="loss"),), from_end=False)
     assert pages.take(b'loss{pid="1"} 0.5\nloss{pid="2"} 0.5\n').value == 0.5
     assert pages.take(b'loss{pid="1"} 0.5\nloss{pid="2"} 0.5\n').value is None
 
 
 def test_a_gauge_that_is_not_finite_counts_after_a_finite_one() -> None:
-    pages = Pages("loss", from_end=False)
+    pages = Pages((Metric(name="loss"),), from_end=False)
     values = ["NaN", "NaN", "0.5", "NaN", "NaN", "+Inf", "0.4"]
     told = [pages.take(f"loss {value}\n".encode()) for value in values]
     assert all((one.bad_lines, one.problem) == (0, None) for one in told)
@@ -132,7 +140,7 @@ def test_a_page_without_the_metric_is_said() -> None:
 )
 def test_a_bad_line_is_counted_and_the_rest_is_read(line: str) -> None:
     page = f'{line}\nm_count{{ok="1"}} 2\nm_sum{{ok="1"}} 1\n'.encode("utf-8", "surrogatepass")
-    told = Pages("m", from_end=False).take(page)
+    told = Pages((Metric(name="m"),), from_end=False).take(page)
     if line != "m_count":  # without a blank it is no wanted line at all
         assert told.bad_lines == 1 and told.refused is not None and told.refused.isprintable()
     assert told.latency is not None and told.latency.count == 2
@@ -161,6 +169,161 @@ def test_counts_that_contradict_themselves_are_counted_as_bad() -> None:
 )
 def test_a_hostile_page_costs_bounded_cpu(page: bytes) -> None:
     began_s = time.process_time()
-    told = Pages("m", from_end=False).take(page[: 256 * 1024])
+    told = Pages((Metric(name="m"),), from_end=False).take(page[: 256 * 1024])
     assert time.process_time() - began_s < 0.5
     assert told.bad_lines <= MOST_LINES + 1
+
+
+def preset(name: str, *pages: str, target: Target | None = None, **more: Any) -> PageDelta:
+    """What the last of these pages adds, read by that packaged preset."""
+    presets = package_presets()
+    (source,) = presets.sources(MetricsKeys(base=name, **more))
+    assert isinstance(source, MetricsEndpoint)
+    reader = Pages(named(source, None), from_end=True, target=target, hint=source.hint)
+    return [reader.take(page.encode(), at_s) for at_s, page in enumerate(pages, 1000)][-1]
+
+
+def histogram(name: str, labels: str, count: float, sum_: float, *bounds: str) -> str:
+    """A histogram all of whose requests lie below each of these bounds."""
+    lines = [f'{name}_bucket{{{labels},le="{bound}"}} {count}' for bound in (*bounds, "+Inf")]
+    lines += [f"{name}_count{{{labels}}} {count}", f"{name}_sum{{{labels}}} {sum_}"]
+    return "\n".join(lines) + "\n"
+
+
+def fastapi(requests: int, scrapes: int) -> str:
+    return "".join(
+        histogram("http_request_duration_seconds", f'handler="{path}",method="GET"', count, sum_)
+        for path, count, sum_ in (
+            ("/predict", requests, 0.4 * requests),
+            ("/metrics", scrapes, 0.001 * scrapes),
+            ("/healthz", scrapes, 0.001 * scrapes),
+        )
+    )
+
+
+def test_own_scrapes_and_health_checks_are_no_requests() -> None:
+    told = preset("fastapi", fastapi(10, 1), fastapi(20, 16))
+    assert told.latency is not None
+    assert (told.latency.count, told.latency.mean_s) == (10, pytest.approx(0.4))
+    unnamed = taken(fastapi(10, 1), fastapi(20, 16), name="http_request_duration_seconds")
+    assert unnamed.latency == told.latency, "without a preset either"
+
+
+def test_before_the_first_request_there_is_none_and_it_then_counts() -> None:
+    only_scrapes = histogram("http_request_duration_seconds", 'handler="/metrics"', 1, 0.001)
+    told = preset("fastapi", only_scrapes, fastapi(1, 2))
+    assert (told.latency and told.latency.count, told.problem) == (1, None)
+
+
+def test_series_are_chosen_by_their_labels() -> None:
+    page = histogram("m_seconds", 'model="a"', 4, 4.0) + histogram("m_seconds", 'model="b"', 4, 8.0)
+    for where, mean_s in (("a", 1.0), ("!a", 2.0), ("a|b", 1.5)):
+        (source,) = package_presets().sources(
+            MetricsKeys(port="1", name="m_seconds", where={"model": where})  # type: ignore[arg-type]
+        )
+        assert isinstance(source, MetricsEndpoint)
+        told = Pages(named(source, None), from_end=False).take(page.encode())
+        assert told.latency is not None and told.latency.mean_s == pytest.approx(mean_s)
+
+
+def test_a_filter_that_nothing_passes_is_said_with_what_there_is() -> None:
+    page = histogram("vllm:e2e_request_latency_seconds", 'model_name="llama"', 4, 4.0)
+    told = preset("vllm", page, where={"model_name": "lama"})
+    assert told.problem is not None
+    assert told.problem.endswith("has model_name: lama; there are llama") and told.latency is None
+
+
+def test_several_models_are_never_read_as_one() -> None:
+    name = "vllm:e2e_request_latency_seconds"
+    both = histogram(name, 'model_name="a"', 9, 4.5) + histogram(name, 'model_name="b"', 1, 90.0)
+    told = preset("vllm", both, both)
+    assert told.latency is None and told.problem is not None
+    assert "several model_name: a, b: choose by where.model_name" in told.problem
+    one = preset("vllm", both, both, where={"model_name": "a"})
+    assert one.problem is None and one.latency is not None
+    idle = histogram(name, 'model_name="a"', 9, 4.5) + histogram(name, 'model_name="b"', 0, 0.0)
+    assert preset("vllm", idle, idle).problem is None, "a model without requests changes nothing"
+
+
+def test_an_ensemble_is_named_by_the_hint() -> None:
+    page = TRITON.format(count=9, failed=0, us=900) + TRITON.format(count=9, failed=0, us=900)
+    page = page.replace('{model="b",version="1"} 0', '{model="b",version="1"} 9')
+    told = preset("triton", page)
+    assert told.problem is not None and told.problem.endswith("ensemble's own name)")
+
+
+def test_a_ratio_of_two_counters_is_a_mean() -> None:
+    page = (
+        'ts_inference_latency_microseconds{{model_name="m",uuid="1"}} {us}\n'
+        'ts_inference_requests_total{{model_name="m",uuid="1"}} {count}\n'
+    )
+    told = preset("torchserve", page.format(us=1e6, count=10), page.format(us=3e6, count=20))
+    assert told.latency is not None
+    assert (told.latency.count, told.latency.mean_s) == (10, pytest.approx(0.2))
+
+
+def test_tensorflow_serving_counts_microseconds() -> None:
+    name, labels = ":tensorflow:serving:request_latency", 'model_name="m"'
+    told = preset(
+        "tfserving",
+        histogram(name, labels, 10, 50_000.0, "10", "18000"),
+        histogram(name, labels, 20, 100_000.0, "10", "18000"),
+    )
+    assert told.latency is not None and told.latency.mean_s == pytest.approx(0.005)
+
+
+def test_a_unit_that_cannot_be_is_said() -> None:
+    page = histogram(":tensorflow:serving:request_latency", 'a="b"', 10, 50_000.0).encode()
+    reader = Pages((Metric(name=":tensorflow:serving:request_latency"),), from_end=True)
+    told = reader.take(page, 0.0, age_s=30.0)
+    assert told.problem is not None and told.latency is None
+    assert "its mean would be 5e+03 s, but it runs for 30 s: give its unit" in told.problem
+
+
+def test_a_percentile_of_a_mean_is_said() -> None:
+    target = LatencyTarget(0.1, 0.95)
+    pages = (TRITON.format(count=n, failed=0, us=n * 1000) for n in (10, 20))
+    told = preset("triton", *pages, target=target)
+    assert told.problem is not None and "has only the mean: p95 cannot be read" in told.problem
+    assert told.latency is not None and told.latency.count == 10
+
+
+def test_quantiles_that_contradict_the_mean_are_said_and_not_read() -> None:
+    summary = """nv_inference_request_summary_us_count{{model="a"}} {count}
+nv_inference_request_summary_us_sum{{model="a"}} {us}
+nv_inference_request_summary_us{{model="a",quantile="0.5"}} 3
+nv_inference_request_summary_us{{model="a",quantile="0.99"}} 3
+"""
+    told = preset("triton", *(summary.format(count=n, us=n * 442_000) for n in (10, 20)))
+    assert told.latency is not None and told.latency.buckets == ()
+    assert told.latency.mean_s == pytest.approx(0.442)
+    assert told.problem is not None and "mean 442 ms contradicts p99 0.003 ms" in told.problem
+
+
+def test_one_number_is_no_latency() -> None:
+    target = LatencyTarget(0.1)
+    told = Pages((Metric(name="m"),), from_end=True, target=target).take(b"m 9136028\n")
+    assert told.problem == "m is one number, and no histogram, summary or ratio of latencies"
+
+
+def test_a_page_in_pieces_is_the_same_page() -> None:
+    page = (VLLM.format(half=1, all=2, sum=1.1) + "x" * 5000 + "\n" + "y 1\n" * 100).encode()
+    whole = Pages(named(MetricsEndpoint((1,)), None), from_end=False).take(page)
+    for size in (1, 7, 64, 4096):
+        reader = Pages(named(MetricsEndpoint((1,)), None), from_end=False)
+        reading = reader.begin()
+        for start in range(0, len(page), size):
+            reading.feed(page[start : start + size])
+        assert reader.end(reading, 0.0, None) == whole
+
+
+def test_of_a_large_page_only_what_is_wanted_is_kept() -> None:
+    reader = Pages((Metric(name="m"),), from_end=False)
+    reading = reader.begin()
+    rest = b'other_metric_of_no_interest{a="b",c="d"} 12345.678\n' * 1000
+    for _ in range(200):
+        reading.feed(rest)
+    reading.feed(b"m_count 2\nm_sum 1\n" + b"z" * 10_000)
+    assert len(reading.end()) == 2
+    told = reader.end(reading, 0.0, None)
+    assert told.latency is not None and told.latency.count == 2

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.model.facts import Sample
+from dlsched.model.sources import Step, When
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.numbers import duration_s, number
 from dlsched.runtime.progress.pattern import Pattern, check_pattern
@@ -19,11 +20,8 @@ from dlsched.runtime.progress.samples import (
     REPEATED_S,
     Repeats,
     Samples,
-    Step,
-    When,
-    step_from,
-    when,
 )
+from dlsched.runtime.progress.sources import PATTERN, STEP, WHEN, read_sources
 
 values = st.floats(0, 1, width=16)
 
@@ -192,9 +190,9 @@ def bare(one: Sample) -> Sample:
 
 @given(text=st.text(max_size=200))
 def test_any_condition_or_source_is_read_or_refused_in_one_line(text: str) -> None:
-    for reader in (when, step_from):
+    for label in (STEP, WHEN):
         try:
-            reader(text)
+            read_sources({PATTERN: "(?P<a>.)(?P<b>.)(?P<c>.)", label: text})
         except ValueError as why:
             assert str(why).isprintable() and len(str(why)) < 200
 

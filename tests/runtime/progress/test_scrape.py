@@ -11,14 +11,11 @@ from contextlib import suppress
 
 import pytest
 
+from dlsched.model.sources import Metric, MetricsEndpoint
+from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.progress import scrape
-from dlsched.runtime.progress.scrape import (
-    ANSWER_BYTES,
-    ANSWER_S,
-    APART_S,
-    NO_ADDRESS,
-    ScrapeReader,
-)
+from dlsched.runtime.progress.http_page import ANSWER_S, PAGE_BYTES, Unanswered
+from dlsched.runtime.progress.scrape import APART_S, ScrapeReader
 from dlsched.runtime.progress.sidecar import SourceReading
 
 DEADLINE_S = 30.0
@@ -67,7 +64,8 @@ def answer(body: bytes, status: str = "200 OK", *headers: str) -> Serve:
 
 
 def reader_of(server: Server, name: str = "m", **more: object) -> ScrapeReader:
-    return ScrapeReader("127.0.0.1", server.port, "/metrics", name, **more)  # type: ignore[arg-type]
+    endpoint = MetricsEndpoint((server.port,), metrics=(Metric(name=name),))
+    return ScrapeReader(lambda _: "127.0.0.1", endpoint, **more)  # type: ignore[arg-type]
 
 
 def answered(reader: ScrapeReader, now_s: float) -> SourceReading:
@@ -109,16 +107,20 @@ def test_it_asks_no_more_than_once_a_second_and_one_at_a_time(server: Server) ->
 
 def test_a_gauge_is_the_targets_metric(server: Server) -> None:
     server.serve = answer(b"trainer_val_acc 0.75\n")
-    reader = reader_of(server, "trainer_val_acc", metric="accuracy")
+    reader = reader_of(server, "trainer_val_acc", target=AccuracyTarget("accuracy", 0.9, 0.95))
     (told,) = answered(reader, 1.0).reports
     assert told.sample is not None and told.sample.metrics == (("accuracy", 0.75),)
-    unnamed = ScrapeReader("127.0.0.1", server.port, metric="trainer_val_acc")
+    unnamed = ScrapeReader(
+        lambda _: "127.0.0.1",
+        MetricsEndpoint((server.port,)),
+        AccuracyTarget("trainer_val_acc", 0.9, 0.95),
+    )
     (told,) = answered(unnamed, 1.0).reports
     assert told.sample is not None and told.sample.metrics == (("trainer_val_acc", 0.75),)
 
 
 def test_each_new_value_of_a_gauge_is_an_evaluation(server: Server) -> None:
-    reader = reader_of(server, "val_acc", metric="accuracy")
+    reader = reader_of(server, "val_acc", target=AccuracyTarget("accuracy", 0.9, 0.95))
     told = []
     for now_s, value in enumerate(["0.7", "0.7", "0.8", "NaN", "0.8"], 1):
         server.serve = answer(f"val_acc {value}\n".encode())
@@ -129,8 +131,12 @@ def test_each_new_value_of_a_gauge_is_an_evaluation(server: Server) -> None:
     assert told[2][2] == (("accuracy", "nan"),)
 
 
-def test_a_container_without_an_address_is_said_and_nobody_is_asked() -> None:
-    assert ScrapeReader(None, 9000).read(1.0) == SourceReading(problem=NO_ADDRESS)
+def test_without_an_address_the_reason_is_said() -> None:
+    def nowhere(_: int) -> str:
+        raise Unanswered("it has none")
+
+    reading = answered(ScrapeReader(nowhere, MetricsEndpoint((9000,))), 1.0)
+    assert reading.problem == "http://container:9000/metrics: it has none"
 
 
 def test_a_proxy_in_the_environment_is_not_asked(
@@ -168,7 +174,7 @@ def hundred_continues(connection: socket.socket) -> None:
 
 
 GZIPPED = gzip.compress(b"m_count 1\n" * 10**6)
-TOO_LONG = f"more than {ANSWER_BYTES >> 10} KiB"
+TOO_LONG = f"more than {PAGE_BYTES >> 10} KiB"
 TOO_SLOW = f"no whole answer within {ANSWER_S:g} s"
 
 
@@ -181,7 +187,7 @@ TOO_SLOW = f"no whole answer within {ANSWER_S:g} s"
         (drip(b"HTTP"), TOO_SLOW),
         (silence, TOO_SLOW),
         (flood, TOO_LONG),
-        (hundred_continues, TOO_LONG),
+        (hundred_continues, "more than 256 KiB: not read"),
         (answer(b"", "302 Found", "Location: http://127.0.0.1:1/"), "answers with status 302"),
         (answer(b"", "500 No"), "answers with status 500"),
         (answer(GZIPPED, "200 OK", "Content-Encoding: gzip"), "answers in encoding 'gzip'"),
@@ -227,7 +233,10 @@ def test_reading_waits_for_nothing(server: Server) -> None:
 def test_nobody_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    reading = answered(ScrapeReader("127.0.0.1", port, name="m"), 1.0)
+    reading = answered(
+        ScrapeReader(lambda _: "127.0.0.1", MetricsEndpoint((port,), metrics=(Metric(name="m"),))),
+        1.0,
+    )
     assert reading.problem == f"http://127.0.0.1:{port}/metrics: Connection refused"
 
 
@@ -237,7 +246,7 @@ def test_a_fault_of_our_own_is_said_and_ends_nothing(
     def fail(*_: object) -> bytes:
         raise KeyError("surprise")
 
-    monkeypatch.setattr(scrape, "_page", fail)
+    monkeypatch.setattr(scrape, "fetch", fail)
     assert "not understood" in str(answered(reader_of(server), 1.0).problem)
 
 
@@ -262,3 +271,53 @@ def test_without_a_thread_it_is_said_and_tried_again(
         patched.setattr(threading.Thread, "start", refuse)
         assert "not asked: can't start new thread" in str(answered(reader, 1.0).problem)
     assert answered(reader, 2.0).problem is None
+
+
+def test_the_port_that_has_the_metric_is_found(server: Server) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        unused = gone.getsockname()[1]
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    endpoint = MetricsEndpoint((unused, server.port), metrics=(Metric(name="m"),))
+    reader = ScrapeReader(lambda _: "127.0.0.1", endpoint)
+    assert answered(reader, 1.0).reports == ()
+    assert answered(reader, 2.0).problem is None
+    assert answered(reader, 3.0).problem is None
+
+
+def test_what_the_program_needs_is_said_where_it_does_not_answer(server: Server) -> None:
+    needs = "--enable-metrics"
+    endpoint = MetricsEndpoint((server.port,), metrics=(Metric(name="m"),), needs=needs)
+    reader = ScrapeReader(lambda _: "127.0.0.1", endpoint)
+    server.serve = answer(b"", "404 Not Found")
+    assert str(answered(reader, 1.0).problem).endswith("status 404; it needs --enable-metrics")
+    server.serve = answer(b"other 1\n")
+    assert str(answered(reader, 2.0).problem).endswith("its metrics; it needs --enable-metrics")
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    assert answered(reader, 3.0).problem is None
+
+
+def test_a_large_page_is_filtered_while_it_arrives(server: Server) -> None:
+    rest = b'other_metric{a="b",c="d"} 12345.678\n' * 60_000
+    server.serve = answer(rest + b"m_sum 1\nm_count 10\n" + rest)
+    (told,) = answered(reader_of(server), 1.0).reports
+    assert len(rest) > 2 << 20 and told.latency is not None and told.latency.count == 10
+
+
+def test_a_page_that_costs_much_is_asked_for_less_often(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrape, "CPU_RATIO", 1e-9)
+    server.serve = answer(b"m_sum 1\nm_count 10\n")
+    reader = reader_of(server)
+    answered(reader, 1.0)
+    reader.read(1.0 + 0.9 * scrape.APART_MAX_S)
+    assert len(server.asked) == 1
+    answered(reader, 1.0 + 1.1 * scrape.APART_MAX_S)
+    assert len(server.asked) == 2
+
+
+def test_a_server_younger_than_its_latencies_has_another_unit(server: Server) -> None:
+    server.serve = answer(b"m_sum 50000\nm_count 10\n")
+    reader = reader_of(server, started_at_s=time.time() - 20.0)
+    reading = answered(reader, 1.0)
+    assert reading.reports == () and "give its unit (s, ms or us)" in str(reading.problem)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dlsched.runtime.progress.sources import LogPattern, MetricsEndpoint, MetricsFile, read_sources
+from dlsched.model.sources import LabelFilter, LogPattern, Metric, MetricsEndpoint, MetricsFile
+from dlsched.runtime.progress.sources import read_sources
 
 
 def test_every_source_by_its_label() -> None:
@@ -17,10 +18,12 @@ def test_every_source_by_its_label() -> None:
     }
     assert read_sources(labels) == (
         MetricsFile("/data/metrics.jsonl"),
-        MetricsEndpoint(8002, "/v2/metrics?x=1", "vllm:e2e_request_latency_seconds"),
+        MetricsEndpoint(
+            (8002,), "/v2/metrics?x=1", (Metric(name="vllm:e2e_request_latency_seconds"),)
+        ),
         LogPattern("took (?P<latency_ms>[0-9.]+)"),
     )
-    assert read_sources({"dlsched.metrics.port": "80"}) == (MetricsEndpoint(80, "/metrics", None),)
+    assert read_sources({"dlsched.metrics.port": "80"}) == (MetricsEndpoint((80,)),)
     assert read_sources({"other": "label"}) == ()
 
 
@@ -66,3 +69,32 @@ def test_a_bad_value_is_one_line_with_its_label(label: str, value: str) -> None:
 def test_nothing_of_a_request_can_be_smuggled_in(label: str, value: str) -> None:
     with pytest.raises(ValueError, match=f"^dlsched.metrics.{label}: "):
         read_sources({"dlsched.metrics.port": "80", f"dlsched.metrics.{label}": value})
+
+
+def test_a_preset_is_one_word_and_labels_replace_its_fields() -> None:
+    (known,) = read_sources({"dlsched.metrics": "vllm"})
+    assert isinstance(known, MetricsEndpoint) and known.ports == (8000,)
+    assert known.metrics[0].name == "vllm:e2e_request_latency_seconds"
+    labels = {
+        "dlsched.metrics": "vllm",
+        "dlsched.metrics.port": "9000",
+        "dlsched.metrics.name": "vllm:time_to_first_token_seconds",
+        "dlsched.metrics.where.model_name": "llama-.*",
+    }
+    assert read_sources(labels) == (
+        MetricsEndpoint(
+            (9000,),
+            metrics=(
+                Metric(
+                    name="vllm:time_to_first_token_seconds",
+                    where=(LabelFilter("model_name", "llama-.*"),),
+                    per="model_name",
+                ),
+            ),
+        ),
+    )
+
+
+def test_an_unknown_preset_is_one_line_with_a_suggestion() -> None:
+    with pytest.raises(ValueError, match=r"^dlsched.metrics: 'vlm' is no preset; did you mean"):
+        read_sources({"dlsched.metrics": "vlm"})

@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.config.metrics.keys import MetricsKeys
+from dlsched.config.metrics.loading import package_presets
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.model.facts import Observation, Report, Sample
+from dlsched.model.sources import LogPattern
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import Reached
 from dlsched.runtime.progress.log_pattern import LogReader
@@ -23,63 +26,34 @@ DEADLINE_S = 30.0
 Curve = list[tuple[int | None, float]]
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "read-logs.md"
 
-TRAINERS: dict[str, tuple[str, Step | None]] = {
-    "nanoGPT": (
-        r"step (?P<step>[0-9]+): train loss [0-9.]+, val loss (?P<val_loss>[0-9.]+)",
-        None,
-    ),
-    "Ultralytics YOLO": (
-        (
-            r"(?:^|K) +(?P<step>[0-9]+)/[0-9]+ +[0-9.]+G .*100%"
-            r"|^ +all +[0-9]+ +[0-9]+ +[0-9.e+]+ +[0-9.e+]+ "
-            r"+(?P<map50>[0-9.e+-]+) +(?P<map>[0-9.e+-]+)"
-        ),
-        "carried",
-    ),
-    "Hugging Face Trainer": (
-        (
-            r"^\{'eval_loss': '?(?P<eval_loss>[0-9.e-]+)'?"
-            r"(?:.*'eval_accuracy': '?(?P<accuracy>[0-9.e-]+))?"
-        ),
-        "evaluations",
-    ),
-    "Keras": (r"^Epoch (?P<step>[0-9]+)/|val_accuracy: (?P<accuracy>[0-9.]+)", "carried"),
-    "timm": (
-        (
-            r"Test: \[ *(?P<at>[0-9]+)/(?P<of>[0-9]+)\]"
-            r".*Acc@1: +[0-9.]+ \( *(?P<acc1>[0-9.]+)\)"
-        ),
-        "evaluations",
-    ),
-    "DeiT, PVT, MAE": (r'"test_acc1": (?P<acc1>[0-9.]+).*"epoch": (?P<step>[0-9]+)', None),
-    "PyTorch's MNIST example": (
-        r"^Train Epoch: (?P<step>[0-9]+) |Accuracy: [0-9]+/[0-9]+ \((?P<accuracy>[0-9.]+)%\)",
-        "carried",
-    ),
-    "Lightning's progress bar": (
-        r"Epoch (?P<step>[0-9]+): 100%.*val_acc=(?P<accuracy>[0-9.]+)",
-        None,
-    ),
-    "Stable-Baselines3": (
-        r"\| +total_timesteps +\| (?P<step>[0-9]+) |\| +ep_rew_mean +\| (?P<reward>-?[0-9.e+]+) ",
-        "follows",
-    ),
-    "XGBoost": (r"^\[(?P<step>[0-9]+)\]\t.*validation_1-auc:(?P<auc>[0-9.]+)", None),
-    "LightGBM": (r"^\[(?P<step>[0-9]+)\]\s+.*valid_1's auc: (?P<auc>[0-9.]+)", None),
-    "LightGBM's command line": (
-        r"Iteration:(?P<step>[0-9]+), valid_1 auc : (?P<auc>[0-9.]+)",
-        None,
-    ),
-    "fairseq": (
-        r'valid_loss[ ":=]+(?P<valid_loss>[0-9.]+)(?:.*num_updates[ ":=]+(?P<step>[0-9]+))?',
-        None,
-    ),
-    "Flax's examples": (
-        r"epoch: *(?P<step>[0-9]+),.*test_accuracy: (?P<test_accuracy>[0-9.]+)",
-        None,
-    ),
+PRESETS = {
+    "nanoGPT": "nanogpt",
+    "Ultralytics YOLO": "yolo",
+    "Hugging Face Trainer": "hf-trainer",
+    "Keras": "keras",
+    "timm": "timm",
+    "DeiT, PVT, MAE": "deit",
+    "PyTorch's MNIST example": "pytorch-mnist",
+    "Lightning's progress bar": "lightning",
+    "Stable-Baselines3": "sb3",
+    "XGBoost": "xgboost",
+    "LightGBM": "lightgbm",
+    "LightGBM's command line": "lightgbm-cli",
+    "fairseq": "fairseq",
+    "Flax's examples": "flax",
 }
-"""The patterns that docs/how-to/read-logs.md recommends."""
+
+
+def preset(name: str) -> LogPattern:
+    (source,) = package_presets().sources(MetricsKeys(base=name))
+    assert isinstance(source, LogPattern)
+    return source
+
+
+TRAINERS: dict[str, tuple[str, Step | None]] = {
+    trainer: (preset(name).pattern, preset(name).step) for trainer, name in PRESETS.items()
+}
+"""The presets' patterns, which docs/how-to/read-logs.md recommends."""
 
 
 class Printed:
@@ -217,7 +191,7 @@ def test_timm_counts_only_the_last_batch_of_a_validation() -> None:
             text += f"Test: [{at:>4d}/48]  Time: 0.15 (0.2)  Loss:  0.98 (1.1)  "
             text += f"Acc@1:  76.250 ({top - (48 - at) / 10:>7.3f})  Acc@5:  93.1 ( 92.2)\n"
         text += "\f"
-    found = printed("timm", text, ("at", "of"))
+    found = printed("timm", text, preset("timm").when)
     assert curve(found, "acc1") == [(1, 61.2), (2, 68.9), (3, 74.312)]
     assert all(dict(one.metrics).keys() == {"acc1"} for one in found)
 

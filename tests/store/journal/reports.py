@@ -20,6 +20,7 @@ from dlsched.model.facts import (
     Sample,
 )
 from dlsched.model.forecast import Forecast, ForecastKind
+from dlsched.model.sources import LabelFilter, LogPattern, Metric, MetricsEndpoint
 from dlsched.model.spec import Checkpoint, ContainerSpec, JobSpec, Limits
 from dlsched.model.state import (
     Delivered,
@@ -56,6 +57,24 @@ def whole(kind: type[Any], **given: Any) -> st.SearchStrategy[Any]:
 st.register_type_strategy(
     ContainerSpec,
     st.builds(ContainerSpec, st.text(max_size=5), environment=st.just((("TOKEN", "***"),))),
+)
+
+# All fields of a source at once would be more than Hypothesis draws.
+_METRIC = Metric(name="m", kind="histogram", unit_s=0.001, where=(LabelFilter("a", "b", True),))
+st.register_type_strategy(
+    MetricsEndpoint,
+    st.sampled_from(
+        [
+            MetricsEndpoint((1,)),
+            MetricsEndpoint(
+                (1, 2), "/m", (_METRIC, Metric(total="t", count="c")), "n", "h", "proxy"
+            ),
+        ]
+    ),
+)
+st.register_type_strategy(
+    LogPattern,
+    st.sampled_from([LogPattern("p"), LogPattern("p", "carried", ("at", "of"), "m", "n")]),
 )
 
 _SKETCHES = whole(

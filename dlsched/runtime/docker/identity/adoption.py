@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from pydantic import Field, TypeAdapter
 
-from dlsched.config.fields import validate
+from dlsched.config.fields import Keys, validate
 from dlsched.config.job import bounds_of, target_of
-from dlsched.config.job_schema import CpusKeys, Keys, TargetKeys
+from dlsched.config.job_schema import CpusKeys, TargetKeys
 from dlsched.config.job_values import Weight
 from dlsched.config.yaml import Document, Value, read_plain
 from dlsched.config.yaml import Path as Place
@@ -20,7 +20,7 @@ from dlsched.model.errors import SpecError
 from dlsched.model.spec import NAME, ContainerSpec, JobSpec
 from dlsched.model.units import render_cores, shown
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, PREFIX
-from dlsched.runtime.progress import sources
+from dlsched.runtime.progress.sources import LABELS, METRICS, WHERE
 
 LABELS_MAX = 64
 """More labels of ours than this are not parsed."""
@@ -52,19 +52,7 @@ _KNOWN: Mapping[str, Place] = {
         *((outer, inner) for outer, keys in _INNER.items() for inner in keys.model_fields),
     )
 }
-_OTHERS = frozenset(
-    {
-        ENABLE,
-        INSTANCE,
-        sources.FILE,
-        sources.PORT,
-        sources.HTTP_PATH,
-        sources.NAME,
-        sources.PATTERN,
-        sources.STEP,
-        sources.WHEN,
-    }
-)
+_OTHERS = frozenset({ENABLE, INSTANCE, *LABELS})
 """Labels that do not become part of the job's spec."""
 
 
@@ -118,7 +106,11 @@ def _check_name(name: str) -> None:
 
 
 def _read(labels: Mapping[str, str]) -> AdoptionKeys:
-    asked = {label: labels[label] for label in labels if label not in _OTHERS}
+    asked = {
+        label: labels[label]
+        for label in labels
+        if label not in _OTHERS and not label.startswith(WHERE)
+    }
     if len(asked) > LABELS_MAX:
         raise NotAdoptable(f"more than {LABELS_MAX} labels begin with {PREFIX}")
     unknown = [label for label in asked if label not in _KNOWN]
@@ -175,5 +167,7 @@ def _too_long(label: str, written: str) -> str:
 def _unknown(label: str) -> str:
     known = sorted(one.removeprefix(PREFIX) for one in {*_KNOWN, *_OTHERS})
     near = difflib.get_close_matches(label.removeprefix(PREFIX)[:100], known, n=1)
-    hint = f"did you mean {PREFIX}{near[0]}?" if near else f"known are {', '.join(known)}"
+    inner = f"{METRICS}.".removeprefix(PREFIX)
+    brief = [one for one in known if not one.startswith(inner)] + [f"{inner}*"]
+    hint = f"did you mean {PREFIX}{near[0]}?" if near else f"known are {', '.join(sorted(brief))}"
     return f"label {shown(label)} is unknown; {hint}"

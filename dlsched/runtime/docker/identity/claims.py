@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
+from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.spec import NAME, ContainerSpec, Stop
 from dlsched.model.units import plain_text
@@ -49,9 +50,12 @@ class Claims:
         instance: str,
         came_with: Callable[[Inspected], float | None],
         adoptions: Adoptions,
+        presets: Presets | None = None,
     ) -> None:
-        """`came_with` returns the ceiling that a container had before our changes, in cores."""
+        """`came_with` returns the ceiling that a container had before our changes, in cores.
+        `presets` None: those of the package."""
         self._adoptions = adoptions
+        self._presets = presets
         self._engine = engine
         self._instance = instance
         self._came_with = came_with
@@ -195,7 +199,7 @@ class Claims:
         """The container under the job that these labels make of it."""
         container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
         spec = spec_of(name, own, container, self._came_with(described))
-        sources = read_sources(own)
+        sources = read_sources(own, self._presets)
         check_target(sources, spec.target)
         return replace(
             described,
@@ -207,7 +211,7 @@ class Claims:
             stop=Stop(),
             restart=None,
             restart_strays=False,
-            adopted=spec,
+            adopted=replace(spec, sources=sources),
             sources=sources,
             mps_threads_percent=None,
             mps_memory_bytes=None,

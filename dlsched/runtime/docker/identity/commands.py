@@ -25,7 +25,7 @@ from dlsched.runtime.docker.limits.outcome import GivenBack
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.originals import Originals
-from dlsched.runtime.progress.sources import read_sources
+from dlsched.runtime.progress.sources import check_target, read_sources
 from dlsched.store.adoptions import Adopted, Adoptions
 
 DROP_S = 20.0
@@ -88,8 +88,8 @@ class AdoptionCommands:
         else:
             try:
                 container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
-                spec_of(job, labels, container, self._came_with(described))
-                read_sources(labels)
+                spec = spec_of(job, labels, container, self._came_with(described))
+                check_target(read_sources(labels, self._listings.presets), spec.target)
             except (NotAdoptable, ValueError) as error:
                 raise AdoptionRefused(_as_options(f"{described.name}: {error}")) from None
             self._adoptions.adopt(

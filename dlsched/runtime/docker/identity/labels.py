@@ -12,6 +12,7 @@ from typing import Any
 
 from dlsched.config.job_schema import GRACE_MAX_S
 from dlsched.model.facts import ContainerState, GpuAccess
+from dlsched.model.sources import MetricsFile, ProgressSource
 from dlsched.model.spec import JobSpec, Restart, Stop
 from dlsched.model.units import shown
 from dlsched.runtime.allotment import METRICS_FILE
@@ -20,7 +21,6 @@ from dlsched.runtime.docker.create.containers import restart_policy
 from dlsched.runtime.docker.engine import Body, one_line
 from dlsched.runtime.docker.gpus.injection import GPUS_MAX, access_of, gpu_names
 from dlsched.runtime.docker.gpus.mps import MpsClient
-from dlsched.runtime.progress.sources import MetricsFile, ProgressSource
 
 PREFIX = "dlsched."
 ENABLE = f"{PREFIX}enable"
@@ -238,7 +238,7 @@ def _read(body: Body) -> Inspected:
         shares=int(host.get("CpuShares") or 0),
         nano_cpus=int(host.get("NanoCpus") or 0),
         memory_bytes=int(host.get("Memory") or 0) or None,
-        address=_address(body.get("NetworkSettings") or {}),
+        address=address_in(body),
         restart=restart,
         gpus=gpus_in(body),
         gpu_access=gpu_access_in(body),
@@ -270,8 +270,9 @@ def _stop(labels: Mapping[str, str]) -> Stop:
     return Stop(labels.get(STOP_SIGNAL, default.signal), min(max(grace_s, 0.0), GRACE_MAX_S))
 
 
-def _address(settings: Mapping[str, Any]) -> str | None:
-    """The first network address that can only be its own."""
+def address_in(body: Body) -> str | None:
+    """The first network address of an inspected container that can only be its own."""
+    settings = body.get("NetworkSettings") or {}
     networks: Mapping[str, Mapping[str, Any]] = settings.get("Networks") or {}
     for _, network in sorted(networks.items()):
         for key in ("IPAddress", "GlobalIPv6Address"):

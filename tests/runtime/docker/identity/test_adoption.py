@@ -124,8 +124,7 @@ def test_the_ceiling_is_the_labels_else_what_it_came_with(
             {"dlsched.x": "1"},
             (
                 "label 'dlsched.x' is unknown; known are cpus.max, cpus.min, enable, instance, "
-                "metrics.http_path, metrics.name, metrics.path, metrics.pattern, metrics.port, "
-                "metrics.step, metrics.when, "
+                "metrics, metrics.*, "
                 "target.deadline, target.deliver, target.finish, target.latency, target.metric, "
                 "target.quantile, weight"
             ),

@@ -11,12 +11,12 @@ import pytest
 from docker.errors import APIError
 
 from dlsched.model.actions import Start
+from dlsched.model.sources import MetricsFile
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.identity.claims import REASONS_MOST
 from dlsched.runtime.docker.identity.labels import labels_of
 from dlsched.runtime.docker.listing import EVERY_S, Listings
-from dlsched.runtime.progress.sources import MetricsFile
 from dlsched.simulation.clock import VirtualClock
 from tests.doubles import NONE_ADOPTED, texts
 from tests.runtime.docker.rig import SLEEP, Rig, fact, job_spec

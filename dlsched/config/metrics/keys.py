@@ -1,0 +1,242 @@
+"""The keys that say where a job's progress is read from: of presets, job files and labels alike.
+
+Owns names, kinds and bounds of single values. `resolving` puts them together.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dlsched.config.fields import Keys, Listed, Reader, Short, as_text, choice, text
+from dlsched.config.metrics.pattern import compiled, pattern_of
+from dlsched.model.sources import LabelFilter
+from dlsched.model.units import shown
+
+NAME_CHARACTERS = 128
+PATH_CHARACTERS = 256
+CANDIDATES_MAX = 8
+"""Names, ports or alternatives that one source has: each costs a comparison on every line."""
+FILTERS_MAX = 8
+HINT_CHARACTERS = 200
+
+_STEPS = ("carried", "follows", "evaluations")
+UNITS_S = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+
+_HTTP_PATH = re.compile(r"/[A-Za-z0-9/_.~%+:?&=-]*")
+PRESET = r"[a-z0-9][a-z0-9._-]{0,62}"
+_METRIC = r"[A-Za-z_:][A-Za-z0-9_:]*"
+_LABEL = r"[A-Za-z_][A-Za-z0-9_]*"
+_GROUP = r"[A-Za-z_][A-Za-z0-9_]{0,62}"
+_WHEN = re.compile(rf"({_GROUP}) *== *({_GROUP})")
+_CONTAINER = r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}"
+
+
+def _file_path(value: object) -> str:
+    written = as_text(value)
+    path = PurePosixPath(written)
+    if (
+        not path.is_absolute()
+        or len(path.parts) < 2
+        or ".." in path.parts
+        or len(written) > PATH_CHARACTERS
+        or not written.isprintable()
+    ):
+        most = f"an absolute path without '..', at most {PATH_CHARACTERS} printable characters"
+        raise ValueError(f"{shown(written)}: {most}")
+    return str(path)
+
+
+def _port(value: object) -> int:
+    digits = as_text(value)
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 5 and 0 < int(digits) < 65536):
+        raise ValueError(f"{shown(digits)}: a port, 1 to 65535")
+    return int(digits)
+
+
+def _http_path(value: object) -> str:
+    written = as_text(value)
+    if len(written) > PATH_CHARACTERS or not _HTTP_PATH.fullmatch(written):
+        wanted = f"a path such as /metrics, at most {PATH_CHARACTERS} characters"
+        raise ValueError(f"{shown(written)}: {wanted}")
+    return written
+
+
+def _name(value: object) -> str:
+    written = as_text(value)
+    if len(written) > NAME_CHARACTERS or not re.fullmatch(_METRIC, written):
+        wanted = f"a Prometheus metric's name, at most {NAME_CHARACTERS} characters"
+        raise ValueError(f"{shown(written)}: {wanted}")
+    return written
+
+
+def _filter(value: object) -> str:
+    written = as_text(value)
+    if not written:
+        raise ValueError("is empty: give an expression for the whole value, ! before it excludes")
+    compiled(written.removeprefix("!"))
+    return written
+
+
+def _pattern(value: object) -> str:
+    written = as_text(value)
+    pattern_of(written)
+    return written
+
+
+def _when(value: object) -> str:
+    written = as_text(value)
+    if not _WHEN.fullmatch(written):
+        raise ValueError(f"{shown(written)} is not GROUP == GROUP, such as at == of")
+    return written
+
+
+def _via(value: object) -> str | bool:
+    if value is True:
+        return True
+    if value is False:
+        raise ValueError("false: leave it out, or name the proxy's container")
+    written = as_text(value)
+    if not re.fullmatch(_CONTAINER, written):
+        raise ValueError(f"{shown(written)} is not a container's name")
+    return written
+
+
+def _by_comma(line: str) -> list[str]:
+    return re.split(", ?", line, maxsplit=CANDIDATES_MAX)
+
+
+class _OneOrMore(Listed):
+    """A list that may also be written as one value, or as one text with commas."""
+
+    def _read(self, value: object) -> object:
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = [value]
+        return super()._read(value)
+
+
+MetricName = Annotated[str, Reader(_name, {"type": "string", "pattern": f"^{_METRIC}$"})]
+_Port = Annotated[int, Reader(_port, {"type": ["integer", "string"]})]
+_Glob = Annotated[str, text(r"[A-Za-z0-9_.:/@*?-]{1,200}", "an image with * or ? in it")]
+_Filter = Annotated[str, Reader(_filter, {"type": "string", "maxLength": 257})]
+_LabelName = Annotated[str, text(_LABEL, "a Prometheus label's name", most=NAME_CHARACTERS)]
+_Advice = Annotated[str, text(r"[ -~]+", "one line of plain text", most=HINT_CHARACTERS)]
+
+
+class MetricKeys(Keys):
+    """One metric of an endpoint, and how it is read."""
+
+    name: (
+        Annotated[tuple[MetricName, ...], Field(max_length=CANDIDATES_MAX), _OneOrMore(_by_comma)]
+        | None
+    ) = Field(
+        None,
+        description="The metric to read, or several: the first one that the page has. vLLM and "
+        "Triton need none. A quantile is as exact as the histogram's buckets: have some around "
+        "the target.",
+    )
+    kind: (
+        Annotated[
+            Literal["histogram", "summary", "ratio", "log"],
+            choice("histogram", "summary", "ratio", "log"),
+        ]
+        | None
+    ) = Field(
+        None,
+        description="histogram, summary, ratio (the counter total over the counter count) or log "
+        "(default: by the other keys).",
+    )
+    total: MetricName | None = Field(
+        None, description="Of a ratio: the counter of all latencies together."
+    )
+    count: MetricName | None = Field(None, description="Of a ratio: the counter of requests.")
+    errors: MetricName | None = Field(None, description="The counter of requests that failed.")
+    unit: Annotated[Literal["s", "ms", "us"], choice(*UNITS_S)] | None = Field(
+        None,
+        description="Unit of its values: s, ms or us (default: by the name's suffix, else s).",
+    )
+    where: dict[_LabelName, _Filter] | None = Field(
+        None,
+        max_length=FILTERS_MAX,
+        description="Which series count: RE2 expressions for the whole value of a label; with ! "
+        "before it, those that match are left out.",
+    )
+    per: _LabelName | None = Field(
+        None,
+        description="The label that separates models: several of them are refused until where "
+        "chooses one.",
+    )
+
+
+class MetricsKeys(MetricKeys):
+    """Where a job's progress is read from; one word is a preset's name."""
+
+    base: Annotated[str, text(PRESET, "a preset's name (`dlsched presets` lists them)")] | None = (
+        Field(None, description="The preset whose fields these complete or replace.")
+    )
+    image: (
+        Annotated[tuple[_Glob, ...], Field(max_length=CANDIDATES_MAX), Listed(_by_comma)] | None
+    ) = Field(None, description="Of a preset: images by which to propose it, such as acme/asr*.")
+    path: Annotated[str, Reader(_file_path, {"type": "string", "pattern": "^/"})] | None = Field(
+        None, description="A file in the container in the format of the sidecar protocol."
+    )
+    port: (
+        Annotated[tuple[_Port, ...], Field(max_length=CANDIDATES_MAX), _OneOrMore(_by_comma)] | None
+    ) = Field(
+        None,
+        description="A Prometheus endpoint on the container's own address: its port, or several to "
+        "try in turn.",
+    )
+    http_path: Annotated[str, Reader(_http_path, {"type": "string", "pattern": "^/"})] | None = (
+        Field(None, description="Its path (default /metrics).")
+    )
+    via: Annotated[str | bool, Reader(_via, {"type": ["string", "boolean"]})] | None = Field(
+        None,
+        description="The container of a proxy before the job, whose endpoint is read in place of "
+        "its own.",
+    )
+    first_of: (
+        Annotated[tuple[MetricKeys, ...], Field(min_length=1, max_length=CANDIDATES_MAX)] | None
+    ) = Field(None, description="Alternatives; the first one that the page has is read.")
+    pattern: Annotated[str, Reader(_pattern, {"type": "string", "maxLength": 256})] | None = Field(
+        None,
+        description="An RE2 expression for the lines that the container prints, with groups named "
+        "latency_s, latency_ms, latency_us, step or as any metric.",
+    )
+    metric: Annotated[str, text(_GROUP, "a group of the pattern")] | None = Field(
+        None, description="The pattern's group that stands for the target's metric."
+    )
+    step: Annotated[Literal["carried", "follows", "evaluations"], choice(*_STEPS)] | None = Field(
+        None,
+        description="carried: the last step printed belongs to the next metric; evaluations: "
+        "each metric is one step (default: both stand on one line).",
+    )
+    when: Annotated[str, Reader(_when, {"type": "string"})] | None = Field(
+        None, description="Two groups of the pattern that must be equal, such as at == of."
+    )
+    needs: _Advice | None = Field(
+        None, description="What the program must be started with, shown when it does not answer."
+    )
+    hint: _Advice | None = Field(None, description="What helps when its series are refused.")
+
+
+PRESET_ALONE = Short(("base",), {"type": "string", "pattern": f"^{PRESET}$"})
+"""Annotation of `MetricsKeys` that may be written as a preset's name."""
+
+
+def filters_of(where: dict[str, str] | None) -> tuple[LabelFilter, ...]:
+    """The filters of checked keys."""
+    return tuple(
+        LabelFilter(label, one.removeprefix("!"), one.startswith("!"))
+        for label, one in sorted((where or {}).items())
+    )
+
+
+def groups_of(when: str) -> tuple[str, str]:
+    """The two groups of a checked `when`."""
+    match = _WHEN.fullmatch(when)
+    assert match is not None
+    return match[1], match[2]

@@ -1,0 +1,152 @@
+"""What reads the progress of one start of a container: a reader for each of its sources."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from dlsched.config.metrics.pattern import pattern_of
+from dlsched.model.errors import DlschedError
+from dlsched.model.sources import LogPattern, MetricsEndpoint, MetricsFile, ProgressSource
+from dlsched.model.spec import AccuracyTarget, Target
+from dlsched.runtime.cgroup.read import PROC, belongs
+from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.progress.http_page import Unanswered
+from dlsched.runtime.progress.listening import loopback_of
+from dlsched.runtime.progress.log_pattern import LogReader, LogStream
+from dlsched.runtime.progress.scrape import ScrapeReader
+from dlsched.runtime.progress.sidecar import SidecarReader
+from dlsched.runtime.progress.sources import Source
+
+Follow = Callable[[str, float | None], LogStream]
+"""Opens a container's output from that wall time on (None: from now on); raises DlschedError."""
+
+PROXY_KEPT_S = 30.0
+"""A proxy's address is asked of the engine so often: it changes when the proxy is recreated."""
+
+_CONTAINER = "${container}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What readers use beside the container itself."""
+
+    follow: Follow
+    address_of: Callable[[str], str | None] = lambda _: None
+    """The address of the container of that name; raises DlschedError. It blocks on the engine."""
+    proc: Path = PROC
+
+
+def open_sources(
+    described: Inspected,
+    sources: tuple[ProgressSource, ...],
+    target: Target | None,
+    outside: Outside,
+    *,
+    from_end: bool,
+) -> Iterator[Source]:
+    """A reader for each source of this start of a container."""
+    container, pid, proc = described.container_id, described.pid, outside.proc
+    started_at_s = wall_s(described.started_at)
+    for source in sources:
+        match source:
+            case MetricsFile(path):
+                yield SidecarReader(
+                    pid, path, proc, expect=lambda: belongs(pid, container, proc), from_end=from_end
+                )
+            case MetricsEndpoint():
+                yield ScrapeReader(
+                    _locator(described, source, outside),
+                    _named_in(source, described.name),
+                    target,
+                    from_end=from_end,
+                    started_at_s=started_at_s if source.via is None else None,
+                )
+            case LogPattern():
+                yield LogReader(
+                    lambda from_start: outside.follow(
+                        container, started_at_s if from_start else None
+                    ),
+                    source.pattern,
+                    step=source.step,
+                    when=source.when,
+                    names=_names(source, target),
+                    from_end=from_end,
+                )
+
+
+def _names(source: LogPattern, target: Target | None) -> dict[str, str]:
+    """The target's metric by the group that stands for it, where none has its name."""
+    if not isinstance(target, AccuracyTarget) or source.metric is None:
+        return {}
+    own = pattern_of(source.pattern)[1]
+    return {} if target.metric in own else {source.metric: target.metric}
+
+
+def _locator(
+    described: Inspected, endpoint: MetricsEndpoint, outside: Outside
+) -> Callable[[int], str]:
+    """What finds the address to ask for a port; raises Unanswered."""
+    address = described.address
+    if endpoint.via is not None:
+        return _Proxy(endpoint.via, outside.address_of).locate
+    if address is not None:
+        return lambda _: address
+    return lambda port: loopback_of(described.pid, described.container_id, port, outside.proc)
+
+
+class _Proxy:
+    """The address of a proxy's container."""
+
+    def __init__(self, name: str, address_of: Callable[[str], str | None]) -> None:
+        self._name = name
+        self._address_of = address_of
+        self._found: tuple[float, str] | None = None
+
+    def locate(self, _port: int) -> str:
+        """Its address; raises Unanswered."""
+        now_s = time.monotonic()
+        if self._found is not None and now_s - self._found[0] < PROXY_KEPT_S:
+            return self._found[1]
+        self._found = None
+        try:
+            address = self._address_of(self._name)
+        except EngineRefused as error:
+            why = "there is no such container" if error.status == 404 else str(error)
+            raise Unanswered(why) from error
+        except (DlschedError, ValueError) as error:
+            raise Unanswered(str(error)) from error
+        if address is None:
+            raise Unanswered("that container has no address of its own")
+        self._found = now_s, address
+        return address
+
+
+def _named_in(endpoint: MetricsEndpoint, container: str) -> MetricsEndpoint:
+    """With the container's name in its filters: as it is, and as proxies normalize it."""
+    normal = "-".join(re.findall("[A-Za-z0-9]+", container))
+    spelled = f"(?:{re.escape(container)}|{re.escape(normal)})"
+    metrics = tuple(
+        replace(
+            metric,
+            where=tuple(
+                replace(one, pattern=one.pattern.replace(_CONTAINER, spelled))
+                for one in metric.where
+            ),
+        )
+        for metric in endpoint.metrics
+    )
+    return replace(endpoint, metrics=metrics)
+
+
+def wall_s(started_at: str) -> float | None:
+    """The engine's time stamp as wall time; None where it is none."""
+    try:
+        return datetime.fromisoformat(started_at).timestamp()
+    except ValueError:
+        return None

@@ -1,0 +1,95 @@
+"""In the host's network 127.0.0.1 is asked only where the container itself listens."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dlsched.runtime.progress import listening
+from dlsched.runtime.progress.http_page import Unanswered
+from dlsched.runtime.progress.listening import NO_ADDRESS, loopback_of
+
+CONTAINER = "c" * 64
+NOT_ITS = "the socket that listens there is not the container's"
+
+
+@pytest.fixture
+def server() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        yield one
+
+
+@pytest.fixture
+def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The container's control group, so far without a process."""
+    folder = tmp_path / CONTAINER
+    folder.mkdir()
+    (folder / "cgroup.procs").write_text("")
+    monkeypatch.setattr(listening, "group_folders", lambda *_, **__: {"": folder})
+    return folder
+
+
+def port_of(server: socket.socket) -> int:
+    return int(server.getsockname()[1])
+
+
+def test_a_process_of_the_container_listens(server: socket.socket, group: Path) -> None:
+    (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    assert loopback_of(os.getpid(), CONTAINER, port_of(server)) == "127.0.0.1"
+
+
+def test_a_process_in_a_group_that_the_container_made(server: socket.socket, group: Path) -> None:
+    (group / "init.scope").mkdir()
+    (group / "init.scope" / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    assert loopback_of(os.getpid(), CONTAINER, port_of(server)) == "127.0.0.1"
+
+
+def test_another_programs_socket_is_not_asked(server: socket.socket, group: Path) -> None:
+    with pytest.raises(Unanswered, match=NOT_ITS):
+        loopback_of(os.getpid(), CONTAINER, port_of(server))
+
+
+def test_a_port_that_two_programs_share_is_not_asked(
+    group: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (group / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    own = set(listening._sockets(os.getpid(), CONTAINER, listening.PROC))
+    with socket.create_server(("127.0.0.1", 0), reuse_port=True) as one:
+        found = loopback_of(os.getpid(), CONTAINER, port_of(one))
+        assert found == "127.0.0.1"
+        monkeypatch.setattr(listening, "_sockets", lambda *_: frozenset(own))
+        with pytest.raises(Unanswered, match=NOT_ITS):
+            loopback_of(os.getpid(), CONTAINER, port_of(one))
+
+
+def test_a_port_without_a_listener_is_said(server: socket.socket, group: Path) -> None:
+    port = port_of(server)
+    server.close()
+    with pytest.raises(Unanswered, match="nothing listens"):
+        loopback_of(os.getpid(), CONTAINER, port)
+
+
+def test_another_network_has_another_loopback(group: Path, tmp_path: Path) -> None:
+    for name, network in (("self", "net:[1]"), ("7", "net:[2]")):
+        (tmp_path / name / "ns").mkdir(parents=True)
+        (tmp_path / name / "ns" / "net").symlink_to(network)
+    with pytest.raises(Unanswered) as raised:
+        loopback_of(7, CONTAINER, 80, tmp_path)
+    assert str(raised.value) == NO_ADDRESS
+
+
+@pytest.mark.parametrize(
+    "table", ["", "\0" * 9, "sl\n0: x 0A\n1: 0100007F:0050 0:0 0A", "a\n" * 99]
+)
+def test_a_table_that_is_none_names_no_socket(group: Path, tmp_path: Path, table: str) -> None:
+    for name in ("self", "7"):
+        (tmp_path / name / "ns").mkdir(parents=True)
+        (tmp_path / name / "ns" / "net").symlink_to("net:[1]")
+    (tmp_path / "7" / "net").mkdir()
+    (tmp_path / "7" / "net" / "tcp").write_text(table)
+    with pytest.raises(Unanswered, match="nothing listens"):
+        loopback_of(7, CONTAINER, 80, tmp_path)
