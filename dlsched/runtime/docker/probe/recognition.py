@@ -1,0 +1,214 @@
+"""Recognises stacks by image, metrics page and log lines, with presets as the data. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import partial
+
+from dlsched.config.metrics.resolving import Contradiction, Presets
+from dlsched.estimate.sketch import from_latencies, quantile_s
+from dlsched.model.facts import LatencySketch
+from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
+from dlsched.runtime.docker.probe.probed import Reading
+from dlsched.runtime.progress.exposition import Candidate
+from dlsched.runtime.progress.log_lines import LogBatch, LogLines
+from dlsched.runtime.progress.page_lines import PageFilter, Refused, wanted_lines
+
+METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
+"""Where metrics pages commonly are."""
+
+OTHER_PROTOCOLS = frozenset(
+    {22, 25, 53, 139, 445, 1433, 1521, 1883, 2181, 3306, 4222, 5432, 5672, 6379, 9042, 9092, 11211}
+    | {26257, 27017, 50000}
+)
+"""Ports of servers that speak no HTTP: a GET would stand in their logs as an error."""
+
+PORTS_MAX = 12
+"""Ports of one container that are asked at most."""
+
+LEAST_FOR_TAIL = 20
+"""With fewer requests the p95 is hardly more than the slowest one."""
+TAIL = 0.95
+
+HISTOGRAMS_MAX = 6
+_TIMED = "duration|latency|response_time|request_time|processing_time|took"
+_TYPE = re.compile(rb"\n# TYPE [^\n]*")
+_TYPE_LINE = re.compile(
+    rb"^# TYPE ([A-Za-z_:][A-Za-z0-9_:]{0,127}) (?:histogram|summary)\s*$", re.MULTILINE
+)
+_TIMED_LINE = re.compile(
+    rb"\n[A-Za-z_:][A-Za-z0-9_:]{0,127}?(?:%b)[A-Za-z0-9_:]{0,127}[{ \t][^\n]*" % _TIMED.encode()
+)
+_PROCESS = "process_start_time_seconds"
+"""By this a page says which process answers."""
+
+_REGISTRIES = ("docker.io/library/", "docker.io/", "index.docker.io/", "library/")
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One preset, with its source."""
+
+    preset: str
+    images: tuple[str, ...]
+    derived: bool
+    """Whether it reads something else of the same program as another preset."""
+    endpoint: MetricsEndpoint | None = None
+    log: LogPattern | None = None
+    names: re.Pattern[bytes] | None = None
+    """What begins a line of its metrics."""
+
+    def made_from(self, image: str) -> bool:
+        """Whether the image is one of its own."""
+        for registry in _REGISTRIES:
+            image = image.removeprefix(registry)
+        return any(fnmatchcase(image, glob) for glob in self.images)
+
+    @property
+    def needs(self) -> str | None:
+        """What the program must be started with."""
+        source = self.endpoint or self.log
+        return None if source is None else source.needs
+
+
+def stacks_of(presets: Presets) -> tuple[Stack, ...]:
+    """The presets that read a container by itself: not those that read its proxy."""
+    return tuple(_stacks(presets))
+
+
+def _stacks(presets: Presets) -> Iterator[Stack]:
+    for name, preset in presets.by_name.items():
+        try:
+            fields, sources = presets.fields(preset.keys), presets.sources(preset.keys)
+        except Contradiction:  # such as a proxy's, whose container is named at adoption
+            continue
+        for source in sources:
+            images, derived = tuple(fields.get("image", ())), preset.keys.base is not None
+            if isinstance(source, MetricsEndpoint) and source.metrics and source.via is None:
+                names = {one for each in source.metrics for one in Candidate(each).names}
+                spelled = b"|".join(re.escape(one.encode()) for one in sorted(names, reverse=True))
+                lines = re.compile(rb"^(?:%s)[{ \t]" % spelled, re.MULTILINE)
+                yield Stack(name, images, derived, source, None, lines)
+            elif isinstance(source, LogPattern):
+                yield Stack(name, images, derived, None, source)
+
+
+# ---------------------------------------------------------------------- pages
+
+
+def ports_to_ask(
+    exposed: Iterable[int], image: str, stacks: Sequence[Stack]
+) -> tuple[tuple[int, tuple[str, ...]], ...]:
+    """Ports, each with the paths to try: of presets of this image, then those that the container
+    exposes; where there is neither, those of all presets."""
+    endpoints = [(stack, stack.endpoint) for stack in stacks if stack.endpoint is not None]
+    own = [port for stack, one in endpoints if stack.made_from(image) for port in one.ports]
+    shown = [port for port in sorted(set(exposed)) if port not in OTHER_PROTOCOLS]
+    any_port = [port for _, one in endpoints for port in one.ports]
+    ports = dict.fromkeys((own + shown) or ([] if set(exposed) else any_port))
+    return tuple(
+        (
+            port,
+            tuple(
+                dict.fromkeys(
+                    [one.http_path for _, one in endpoints if port in one.ports]
+                    + list(METRICS_PATHS)
+                )
+            ),
+        )
+        for port in list(ports)[:PORTS_MAX]
+    )
+
+
+class PageExtract:
+    """Keeps of a page, while it arrives, what the stacks read, and what looks like latencies."""
+
+    def __init__(self, stacks: Sequence[Stack]) -> None:
+        names = {_PROCESS}
+        for stack in stacks:
+            if stack.endpoint is not None:
+                names.update(*(Candidate(one).names for one in stack.endpoint.metrics))
+        wanted = (wanted_lines(names), _TYPE, _TIMED_LINE)
+        self._filters = [PageFilter(one, Refused()) for one in wanted]
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes of the page."""
+        for one in self._filters:
+            one.feed(chunk)
+
+    def lines(self) -> bytes:
+        """All lines kept; empty for what is no metrics page."""
+        kept = dict.fromkeys(line for one in self._filters for line in one.end())
+        return b"".join(line + b"\n" for line in kept)
+
+
+def speakers(page: bytes, image: str, port: int, stacks: Sequence[Stack]) -> tuple[Stack, ...]:
+    """The stacks whose metrics stand on the page: those of this image first, then those of this
+    port; what a program's other presets read comes last."""
+    found = [one for one in stacks if one.names is not None and one.names.search(page)]
+
+    def rank(stack: Stack) -> tuple[bool, bool, bool]:
+        at_port = stack.endpoint is not None and port in stack.endpoint.ports
+        return stack.derived, not stack.made_from(image), not at_port
+
+    return tuple(sorted(found, key=rank))
+
+
+def histograms(page: bytes) -> tuple[str, ...]:
+    """Names of the page's histograms and summaries that seem to be latencies."""
+    names = dict.fromkeys(match[1].decode("ascii") for match in _TYPE_LINE.finditer(page))
+    return tuple(name for name in names if re.search(_TIMED, name))[:HISTOGRAMS_MAX]
+
+
+def latency_reading(sketch: LatencySketch, over_s: float | None) -> Reading | None:
+    """The reading of these requests: their p95 where it is known, else the mean."""
+    mean_s = sketch.mean_s
+    if mean_s is None:
+        return None
+    if sketch.count >= LEAST_FOR_TAIL and (seconds := quantile_s(sketch, TAIL)) is not None:
+        return Reading("latency", seconds, TAIL, sketch.count, over_s)
+    return Reading("latency", mean_s, None, sketch.count, over_s)
+
+
+# ---------------------------------------------------------------------- log lines
+
+
+def printed(log: bytes, image: str, stacks: Sequence[Stack]) -> tuple[Stack, Reading] | None:
+    """The stack that printed these lines, with what they say; None: none did. Stacks of this image
+    come first, then those that match most lines."""
+    found = [
+        (stack, reading)
+        for stack in stacks
+        if stack.log is not None and (reading := _read(log, stack.log)) is not None
+    ]
+
+    def rank(one: tuple[Stack, Reading]) -> tuple[bool, int]:
+        stack, reading = one
+        return stack.made_from(image), reading.lines or 0
+
+    return max(found, key=rank, default=None)
+
+
+def _read(log: bytes, source: LogPattern) -> Reading | None:
+    """What the pattern reads of these lines; None: nothing."""
+    lines = LogLines(source.pattern, source.step, source.when)
+    batch = LogBatch()
+    lines.take(log, lines.parsed(log), 0.0, batch)
+    fact = lines.fact
+    whole = partial(Reading, lines=fact.matched, of_lines=fact.lines)
+    if batch.latencies_s:
+        one = latency_reading(from_latencies(batch.latencies_s), None)
+        if one is not None:
+            return whole("latency", one.seconds, one.quantile, one.requests)
+    metrics = {name: value for sample in batch.samples for name, value in sample.metrics}
+    if not metrics:
+        return None
+    if source.metric in metrics:  # the one that a target would name
+        metrics = {source.metric: metrics[source.metric], **metrics}
+    # A count of the evaluations among the last lines is no step of the training.
+    counted = source.step == "evaluations" or "(?P<step>" not in source.pattern
+    last = None if counted else batch.samples[-1].step
+    return whole("training", step=last, metrics=tuple(metrics.items()))
