@@ -33,6 +33,7 @@ from dlsched.daemon.source import AgentSource
 from dlsched.daemon.systemd import Notify
 from dlsched.daemon.wiring import (
     confinement,
+    cpu_text,
     engine_options,
     guard_options,
     ledger_options,
@@ -164,6 +165,7 @@ class Agent:
             self._settings.watch,
             ", dry run: touches nothing" if self._dry_run else "",
         )
+        log.info("%s", cpu_text(self._settings))
         while not self._stopping:
             began_s = self._clock.now_s()
             if self._reloading:
@@ -285,7 +287,7 @@ class Agent:
         self._inbox.use(resolve(settings.tenants))
         self._ledger.adopt(ledger_options(settings))
         self._controller.use(policy, guard_options(settings), shadow)
-        log.info("settings read again: %s", policies_text(settings))
+        log.info("settings read again: %s; %s", policies_text(settings), cpu_text(settings))
 
     def _about(self) -> Mapping[str, object]:
         """The agent's version, instance and main settings."""
