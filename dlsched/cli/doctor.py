@@ -107,6 +107,7 @@ def _policy(settings: Settings) -> Finding:
 
 
 def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
+    from dlsched.daemon.wiring import ledger_options
     from dlsched.runtime.docker import DockerOptions
     from dlsched.runtime.docker.doctor.engine import examine
     from dlsched.runtime.docker.doctor.probe import probe
@@ -130,7 +131,8 @@ def _engine(settings: Settings, *, probing: bool) -> Iterator[Finding]:
         cpus = None
         with suppress(DlschedError):
             cpus = int(engine.info()["NCPU"]) if works else None
-        yield host.capacity(settings.capacity, settings.reserve.cpu_cores, cpus)
+        ledger = ledger_options(settings)
+        yield host.capacity(ledger.capacity_cores, ledger.reserve_cores, cpus)
         yield from _gpus(settings, engine, works=works)
     finally:
         engine.close()

@@ -30,6 +30,16 @@ def capacity_value(value: object) -> str | float:
     return float(value)
 
 
+def reserve_value(value: object) -> str | float:
+    if value == "auto":
+        return "auto"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{kind(value)} is not auto or a number of cores")
+    if not 0 <= value <= CORES_MAX:
+        raise ValueError(f"{value:g} is out of bounds: 0 to {CORES_MAX:g} cores")
+    return float(value)
+
+
 def listen_address(value: object) -> tuple[str, int]:
     written = as_text(value)
     found = re.fullmatch(r"(127\.0\.0\.1|\[::1\]):([1-9][0-9]{0,4})", written, re.ASCII)

@@ -23,6 +23,7 @@ from dlsched.config.setting_values import (
     Uuid,
     capacity_value,
     listen_address,
+    reserve_value,
 )
 from dlsched.config.settings_file import PRESETS_DIR, RUN_DIR, settings_document
 from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
@@ -31,7 +32,7 @@ from dlsched.config.yaml import Path as Place
 from dlsched.control.ledger.blindness import BLIND_AFTER_S
 from dlsched.estimate.evaluations import EVALUATIONS
 from dlsched.model.errors import Problem, SettingsError
-from dlsched.model.units import CORES_MAX, shown
+from dlsched.model.units import shown
 
 _KEPT_OUT = (
     "/dev", "/proc", "/sys", "/boot", "/root", "/run/docker", "/run/docker.sock", "/run/containerd",
@@ -43,10 +44,15 @@ _STRICT = ConfigDict(extra="forbid")
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Resources that jobs never get."""
+    """What is kept for the host."""
 
     __pydantic_config__ = _STRICT
-    cpu_cores: Annotated[float, number(0, CORES_MAX), Field(alias="cpus")] = 0.0
+    cpu_cores: Annotated[
+        Literal["auto"] | float,
+        Reader(reserve_value, {"type": ["string", "number"]}),
+        Field(alias="cpus"),
+    ] = "auto"
+    """Cores that ceilings leave; auto: by the size of the node, unless `capacity` is a number."""
     memory_bytes: Annotated[int, size(0), Field(alias="memory")] = 512 << 20
 
 
@@ -258,8 +264,9 @@ def _crossing(document: Document, settings: Settings) -> Iterator[Problem]:
     if settings.window_s < settings.period_s:
         what = f"{settings.window_s:g} s is shorter than the period, {settings.period_s:g} s"
         yield document.problem(("window",), what)
-    if isinstance(settings.capacity, float) and settings.reserve.cpu_cores >= settings.capacity:
-        what = f"{settings.reserve.cpu_cores:g} leaves nothing of {settings.capacity:g} cores"
+    kept, divided = settings.reserve.cpu_cores, settings.capacity
+    if isinstance(divided, float) and isinstance(kept, float) and kept >= divided:
+        what = f"{kept:g} leaves nothing of {divided:g} cores"
         yield document.problem(("reserve", "cpus"), what)
     yield from _tenants(document, settings)
     hook = settings.deliver_hook

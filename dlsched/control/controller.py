@@ -94,6 +94,7 @@ class Controller:
         self, actions: Sequence[Action], state: State, answer: Answer
     ) -> tuple[Outcome, ...]:
         self._log.answer(answer)
+        self._ports.before_actions(state, actions)
         outcomes = execute(actions, state, answer, self._runtime)
         if self._runtime.held is None:
             self._log.outcomes(outcomes, state.snapshot)

@@ -107,3 +107,5 @@ class Ports:
     publish: Callable[[CycleReport], None] = lambda _: None
     alarms: Callable[[], Sequence[Alarm]] = tuple
     """Alarms from outside the cycle."""
+    before_actions: Callable[[State, Sequence[Action]], None] = lambda _state, _actions: None
+    """Called before the actions of each cycle are executed."""

@@ -27,6 +27,7 @@ from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ports import Clock, Ports, Wake
 from dlsched.daemon import logs
 from dlsched.daemon.deliveries import Deliveries
+from dlsched.daemon.first_start import FirstStart
 from dlsched.daemon.give_back import Release
 from dlsched.daemon.hook import Hook
 from dlsched.daemon.records import JobRecords, ReadOnlyRecords
@@ -34,6 +35,7 @@ from dlsched.daemon.source import AgentSource
 from dlsched.daemon.systemd import Notify
 from dlsched.daemon.wiring import (
     confinement,
+    cpu_text,
     engine_options,
     guard_options,
     ledger_options,
@@ -49,6 +51,7 @@ from dlsched.model.state import JobState, JobView
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
 from dlsched.runtime.dry_run import DryRun
+from dlsched.runtime.originals import FOLDER as ORIGINALS
 from dlsched.store.jobs import claim_records, delivered_records, ended_records
 from dlsched.store.journal.coding import shadow_name
 from dlsched.store.journal.schema import DRY_RUN_JOURNAL_NAME, JOURNAL_NAME
@@ -120,6 +123,7 @@ class Agent:
                 records=ReadOnlyRecords(self._records) if dry_run else self._records,
                 publish=self.journal.write,
                 alarms=self._alarms,
+                before_actions=FirstStart(settings.watch, first=self._is_first(), dry_run=dry_run),
             ),
             self._ledger,
             Decider(policy, self._memory(policy, policy.name), memory_size_check),
@@ -168,6 +172,7 @@ class Agent:
             self._settings.watch,
             ", dry run: touches nothing" if self._dry_run else "",
         )
+        log.info("%s", cpu_text(self._settings))
         while not self._stopping:
             began_s = self._clock.now_s()
             if self._reloading:
@@ -215,6 +220,11 @@ class Agent:
                 while not self._stopping and self._clock.sleep_until(began_s + _LEAST_GAP_S):
                     pass
                 return
+
+    def _is_first(self) -> bool:
+        """Whether no daemon has had a cycle or changed a container with this state directory."""
+        originals = self._settings.state_dir / ORIGINALS
+        return self.journal.last_cycle() == 0 and not any(originals.glob("*.json*"))
 
     def _see_to_release(self) -> None:
         """Give everything back if requested, and hold the runtime until a resume."""
@@ -290,7 +300,7 @@ class Agent:
         self._inbox.use(resolve(settings.tenants))
         self._ledger.adopt(ledger_options(settings))
         self._controller.use(policy, guard_options(settings), shadow)
-        log.info("settings read again: %s", policies_text(settings))
+        log.info("settings read again: %s; %s", policies_text(settings), cpu_text(settings))
 
     def _about(self) -> Mapping[str, object]:
         """The agent's version, instance and main settings."""

@@ -14,13 +14,14 @@ from dlsched.config.users import Rules, allowed_roots, owner_of, resolve
 from dlsched.control.decider import NamedPolicy
 from dlsched.control.gpus.placement import PlacementOptions
 from dlsched.control.guards import GuardOptions
+from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.control.ledger.options import LedgerOptions
 from dlsched.model.spec import JobSpec
 from dlsched.policies.registry import load, unused_options
 from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker import DockerOptions
 from dlsched.runtime.docker.gpus.options import GpuOptions
-from dlsched.runtime.host import physical_cores
+from dlsched.runtime.host import physical_cores, threads
 
 _AT_START = (
     "instance",
@@ -97,9 +98,12 @@ def ledger_options(settings: Settings) -> LedgerOptions:
     capacity = settings.capacity
     if capacity == "cores":
         capacity = float(physical_cores())
+    kept = settings.reserve.cpu_cores
+    if kept == "auto" and isinstance(settings.capacity, float):
+        kept = 0.0  # the operator has said how many cores jobs get
     return LedgerOptions(
         capacity_cores=capacity if isinstance(capacity, float) else None,
-        reserve_cores=settings.reserve.cpu_cores,
+        reserve_cores=kept if isinstance(kept, float) else None,
         reserve_memory_bytes=settings.reserve.memory_bytes,
         max_jobs=settings.max_jobs,
         window_s=settings.window_s,
@@ -109,6 +113,12 @@ def ledger_options(settings: Settings) -> LedgerOptions:
         gpus=placement_options(settings),
         ceilings_of=resolve(settings.tenants).ceilings_of,
     )
+
+
+def cpu_text(settings: Settings) -> str:
+    """How this host's CPU is divided, in one line."""
+    options = ledger_options(settings)
+    return str(divide_cpu(threads(), options.capacity_cores, options.reserve_cores))
 
 
 def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:

@@ -21,9 +21,13 @@ def node(grain_cores: float, proc: Path = PROC) -> NodeFact | None:
     """
     for line in _lines(proc / "meminfo"):
         if line.startswith("MemTotal:"):
-            threads = float(len(os.sched_getaffinity(0)))
-            return NodeFact(threads, int(line.split()[1]) * 1024, grain_cores)
+            return NodeFact(threads(), int(line.split()[1]) * 1024, grain_cores)
     return None
+
+
+def threads() -> float:
+    """CPUs (hardware threads) that this process may use."""
+    return float(len(os.sched_getaffinity(0)))
 
 
 def physical_cores(cpus: Path = CPUS) -> int:

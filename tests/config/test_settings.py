@@ -57,7 +57,7 @@ def test_without_a_file_the_defaults_hold() -> None:
     assert Settings().period_s == 1.0
     assert Settings().policy == "adaptive"
     assert Settings().policy in known()
-    assert asdict(Settings())["reserve"] == {"cpu_cores": 0.0, "memory_bytes": 512 << 20}
+    assert asdict(Settings())["reserve"] == {"cpu_cores": "auto", "memory_bytes": 512 << 20}
 
 
 def test_the_system_file_is_used_when_it_is_there(no_system_file: Path, tmp_path: Path) -> None:
@@ -93,6 +93,7 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
         ("shadow", "fair", "shadow", "fair"),
         ("shadow_options", "{alpha: 0.1}", "shadow_options", {"alpha": 0.1}),
         ("reserve.cpus", "1", "reserve", Reserve(1.0)),
+        ("reserve.cpus", "auto", "reserve", Reserve()),
         ("tier_evaluations", "5", "tier_evaluations", 5),
         ("blind_after", "2min", "blind_after_s", 120.0),
         ("deliver_hook.command", "[/bin/echo, 5, -n]", "deliver_hook",
@@ -151,6 +152,8 @@ def test_options_come_typed_or_as_text(tmp_path: Path, monkeypatch: pytest.Monke
         ("period: 1s\nperiod: 2s", "2:1: period: the key was already given in line 1"),
         ("window: 1s\nperiod: 2s", "1:9: window: 1 s is shorter than the period, 2 s"),
         ("capacity: 1\nreserve: {cpus: 1}", "2:17: reserve.cpus: 1 leaves nothing of 1 cores"),
+        ("reserve: {cpus: most}", "1:17: reserve.cpus: 'most' is not auto or a number of cores"),
+        ("reserve: {cpus: -1}", "1:17: reserve.cpus: -1 is out of bounds: 0 to"),
         ("tier_evaluations: 0", "1:19: tier_evaluations: 0 is out of bounds: 1 to 1000"),
         ("deliver_hook: /bin/true", "1:15: deliver_hook: '/bin/true' stands where a mapping"),
         ("deliver_hook: {command: /bin/a}", "1:25: deliver_hook.command: '/bin/a' stands where a"),

@@ -634,6 +634,27 @@ def test_deliveries_are_kept_with_the_records_and_runs_of_the_hook_are_reported(
     assert state.undelivered == ("b",)
 
 
+def test_what_is_about_to_be_done_can_be_told_before_it_is():
+    world = World(Scripted(limits(a=0.5)), "a")
+    told: list[tuple[list[type], int]] = []
+    world.controller = Controller(
+        Ports(
+            world.runtime,
+            world.clock,
+            world.inbox,
+            world.records,
+            before_actions=lambda state, actions: told.append(
+                ([type(action) for action in actions], len(world.runtime.applied))
+            ),
+        ),
+        Ledger(LedgerOptions()),
+        Decider(NamedPolicy("scripted", world.policy)),
+        GuardOptions(),
+    )
+    world.cycle()
+    assert (told, len(world.runtime.applied)) == ([([Start], 0)], 1)
+
+
 def test_what_was_begun_goes_on_after_the_records_are_kept_and_before_the_report():
     world = World(Scripted(limits(a=0.5)), "a")
     seen: list[tuple[int, int]] = []

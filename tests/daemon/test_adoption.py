@@ -112,6 +112,31 @@ def cores_of(node: Session, name: str) -> float | None:
     return None if cpu is None else cpu["actual_cores"]
 
 
+def test_the_first_start_says_what_it_touches_and_later_ones_do_not(
+    node: Session, strangers: Strangers
+):
+    labels = {**ENABLED, **SOURCE, "dlsched.target.latency": "60ms", "dlsched.cpus.min": "0.1"}
+    name = strangers.run(SERVE, labels, cpu_period=100_000, cpu_quota=90_000)
+    before = strangers.limits(name)
+    node.start("dqoes")
+    wait_for(lambda: strangers.limits(name) != before, 60, "its limit to be changed")
+    node.stop()
+    log = node.root / "daemon.log"
+    lines = [line.split("info", 1)[-1].strip() for line in log.read_text().splitlines()]
+    at = lines.index(
+        "first start: nothing has been changed yet; dlsched manages 1 adopted container and 0 jobs "
+        "of its own"
+    )
+    assert lines[at + 1].startswith(f"{name} (adopted, container ")
+    assert "0.9 cores): may change CPU limit, weight and burst" in lines[at + 1]
+    assert "`dlsched release` gives all their limits back" in lines[at + 2]
+    assert any(line.endswith("kept for the host (setting reserve)") for line in lines)
+    assert strangers.limits(name) == before
+    node.start("dqoes")
+    node.stop()
+    assert log.read_text().count("first start: ") == 1
+
+
 def test_one_that_docker_started_is_kept_at_its_target_and_gets_back_what_it_had(
     node: Session, strangers: Strangers
 ):

@@ -12,12 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from dlsched.config.settings import DeliverHook, EngineSettings, Gpus, Settings
+from dlsched.config.settings import DeliverHook, EngineSettings, Gpus, Reserve, Settings
 from dlsched.control.decider import NamedPolicy
 from dlsched.daemon import main
 from dlsched.daemon.agent import Agent
 from dlsched.daemon.source import NotOurs
-from dlsched.daemon.wiring import ledger_options, policies_of, policies_text, reloaded
+from dlsched.daemon.wiring import (
+    cpu_text,
+    ledger_options,
+    policies_of,
+    policies_text,
+    reloaded,
+)
 from dlsched.model.errors import AlreadyRunning, EngineUnavailable, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
 from dlsched.policies.registry import load
@@ -95,6 +101,19 @@ def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
     assert report.policy == "fair"
     assert report.snapshot.node.capacity_cores == 0.5
     assert list(one.source.changes("alpha", 5)) == []  # asked of the journal that is in use
+
+
+def test_the_default_keeps_something_for_the_host_and_settings_win(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    line = "16 cores; 14.4 for ceilings, 1.6 kept for the host (setting reserve)"
+    assert cpu_text(settings) == line
+    assert "; 16 for ceilings" in cpu_text(replace(settings, reserve=Reserve(0.0)))
+    assert "; 13 for ceilings" in cpu_text(replace(settings, reserve=Reserve(3.0)))
+    # Nothing is kept of a number that the operator has chosen, unless that is set, too.
+    assert ledger_options(replace(settings, capacity=8.0)).reserve_cores == 0.0
+    assert "; 7 for" in cpu_text(replace(settings, capacity=8.0, reserve=Reserve(1.0)))
 
 
 def test_a_reload_takes_up_whether_anybody_goes_to_the_idle_class(settings: Settings) -> None:

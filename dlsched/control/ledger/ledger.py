@@ -13,6 +13,7 @@ from dlsched.control.admission import admit
 from dlsched.control.gpus.assignments import Assignments, Member
 from dlsched.control.ledger.alarms import divergence_alarms, engine_alarms, file_alarms
 from dlsched.control.ledger.blindness import blindness
+from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.control.ledger.desired import Desired
 from dlsched.control.ledger.job_record import (
     JobRecord,
@@ -227,14 +228,15 @@ class Ledger:
                 busy = observed.host_busy_core_s - self._host[1] - used_core_s
                 foreign = max(0.0, busy / (observed.now_s - self._host[0]))
             self._host = (observed.now_s, observed.host_busy_core_s)
-        capacity = cores if self._options.capacity_cores is None else self._options.capacity_cores
+        options = self._options
+        cpu = divide_cpu(cores, options.capacity_cores, options.reserve_cores)
         return NodeView(
-            capacity_cores=max(0.01, min(capacity, cores) - self._options.reserve_cores),
+            capacity_cores=cpu.ceiling_cores,
             cores=cores,
-            memory_bytes=max(0, memory_bytes - self._options.reserve_memory_bytes),
+            memory_bytes=max(0, memory_bytes - options.reserve_memory_bytes),
             grain_cores=observed.node.grain_cores if observed.node else 0.001,
             foreign_cores=foreign,
-            gpus=self._assignments.views(observed.node, observed.containers, self._options.gpus),
+            gpus=self._assignments.views(observed.node, observed.containers, options.gpus),
             gpu_trouble=observed.node.gpu_trouble if observed.node else None,
         )
 

@@ -17,7 +17,8 @@ class LedgerOptions:
 
     capacity_cores: float | None = None
     """Cores to divide; None: all of the node's."""
-    reserve_cores: float = 0.0
+    reserve_cores: float | None = 0.0
+    """Cores of these that are kept for the host; None: by their number, see `cpu.host_cores`."""
     reserve_memory_bytes: int = 0
     max_jobs: int = 64
     window_s: float = 30.0

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from dlsched.control.ledger.cpu import divide_cpu
 from dlsched.runtime.cgroup.read import PROC, hierarchies
 from dlsched.runtime.doctor.finding import Finding
-from dlsched.runtime.host import CPUS, physical_cores
+from dlsched.runtime.host import CPUS, physical_cores, threads
 
 CLOCK_SOURCE = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 SYSTEMD = Path("/run/systemd/system")
@@ -111,27 +112,25 @@ def clock(
 
 
 def capacity(
-    setting: str | float, reserve_cores: float, engine_cpus: int | None, cpus: Path = CPUS
+    capacity_cores: float | None,
+    reserve_cores: float | None,
+    engine_cpus: int | None,
+    cpus: Path = CPUS,
 ) -> Finding:
-    """The cores that jobs can get: `setting` is threads, cores or a number."""
-    threads, cores = len(os.sched_getaffinity(0)), physical_cores(cpus)
-    there = {"threads": float(threads), "cores": float(cores)}
-    whole = there.get(setting) if isinstance(setting, str) else setting
-    assert whole is not None
-    line = (
-        f"{whole - reserve_cores:g} cores for jobs ({setting}, less {reserve_cores:g} in reserve) "
-        f"of {threads} threads on {cores} physical cores"
-    )
-    if whole <= reserve_cores:
+    """The cores that jobs can get, by the ledger's options."""
+    there, cores = threads(), physical_cores(cpus)
+    division = divide_cpu(there, capacity_cores, reserve_cores)
+    line = f"{division}; {there:g} threads on {cores} physical cores"
+    if division.divided_cores <= division.host_cores:
         return Finding("capacity", "fail", line, "lower reserve.cpus")
-    if whole > threads:
+    if capacity_cores is not None and capacity_cores > there:
         remedy = "set capacity to threads, cores, or at most the number of threads"
-        return Finding("capacity", "warn", f"{line}: more than exist", remedy)
-    if engine_cpus is not None and engine_cpus != threads:
-        line += f"; the engine's containers have {engine_cpus} CPUs, and this process {threads}"
+        return Finding("capacity", "warn", f"{line}, fewer than capacity", remedy)
+    if engine_cpus is not None and engine_cpus != there:
+        line += f"; the engine's containers have {engine_cpus} CPUs, and this process {there:g}"
         remedy = "give dlsched the same CPUs (affinity, cpuset), or set capacity to a number"
         return Finding("capacity", "warn", line, remedy)
-    if setting == "threads" and cores < threads:
+    if capacity_cores is None and cores < there:
         line += "; two threads of a core are not two cores: capacity: cores counts those"
     return Finding("capacity", "ok", line)
 

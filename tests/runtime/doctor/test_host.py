@@ -109,15 +109,16 @@ def cpus(tmp_path: Path, threads_a_core: int) -> Path:
 def test_capacity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     paired = cpus(tmp_path, threads_a_core=2)
-    threads = capacity("threads", 0.5, 4, paired)
-    assert threads.state == "ok"
-    assert threads.line.startswith("3.5 cores for jobs (threads, less 0.5 in reserve)")
-    assert "two threads of a core are not two cores" in threads.line
-    assert capacity("cores", 0.5, 4, paired).line.startswith("1.5 cores for jobs")
-    assert capacity("cores", 2.0, 4, paired).state == "fail"
+    whole = capacity(None, 0.5, 4, paired)
+    assert whole.state == "ok"
+    assert whole.line.startswith("4 cores; 3.5 for ceilings, 0.5 kept for the host")
+    assert "two threads of a core are not two cores" in whole.line
+    assert capacity(None, None, 4, paired).line.startswith("4 cores; 3.6 for ceilings, 0.4 kept")
+    assert "2 of them divided (setting capacity); 1.5 for" in capacity(2.0, 0.5, 4, paired).line
+    assert capacity(2.0, 2.0, 4, paired).state == "fail"
     assert capacity(3.0, 0.0, None, paired).state == "ok"
     assert capacity(8.0, 0.0, None, paired).state == "warn"
-    other = capacity("threads", 0.0, 8, paired)
+    other = capacity(None, 0.0, 8, paired)
     assert (other.state, "the engine's containers have 8 CPUs" in other.line) == ("warn", True)
 
 

@@ -1,0 +1,99 @@
+"""What the daemon is going to touch, logged before its first change: once, at the first start with
+an empty state directory, and at each start of a dry run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from dlsched.control.ledger.state import State
+from dlsched.model.actions import Action
+from dlsched.model.state import JobState, JobView
+from dlsched.model.units import render_cores
+
+log = logging.getLogger(__name__)
+
+_CYCLES = 3
+"""Cycles in which job files that are still being read are waited for. Changes wait for nothing."""
+_LISTED = 20
+"""Containers that are listed, so that a node with hundreds does not fill the log."""
+
+
+class FirstStart:
+    """Called in every cycle before its actions are executed."""
+
+    def __init__(self, watch: Path, *, first: bool, dry_run: bool) -> None:
+        self._watch = watch
+        self._dry_run = dry_run
+        self._cycles_left = _CYCLES if first or dry_run else 0
+        self._listed: set[str] | None = None
+        """The jobs that were logged; None: none yet."""
+
+    def __call__(self, state: State, actions: Sequence[Action]) -> None:
+        """Log the jobs that were not logged yet, before these actions."""
+        if self._cycles_left == 0 or not state.engine_ok:
+            return
+        self._cycles_left -= 1
+        settled = state.desired.settled or self._cycles_left == 0
+        if not (settled or actions):
+            return
+        jobs = state.snapshot.jobs
+        if self._listed is None:
+            self._list(jobs, state)
+        else:
+            for job in jobs:
+                if job.name not in self._listed:
+                    log.info("  %s", _line(job, state))
+        self._listed = {job.name for job in jobs}
+        if settled:
+            self._cycles_left = 0
+
+    def _list(self, jobs: Sequence[JobView], state: State) -> None:
+        if self._dry_run:
+            head = "dry run: nothing is changed; without --dry-run dlsched would manage"
+        else:
+            head = "first start: nothing has been changed yet; dlsched manages"
+        log.info("%s %s", head, _count(jobs))
+        for job in jobs[:_LISTED]:
+            log.info("  %s", _line(job, state))
+        if len(jobs) > _LISTED:
+            log.info("  and %d more: `dlsched ps` lists all", len(jobs) - _LISTED)
+        if not jobs:
+            log.info(
+                "  no container was adopted or has the label dlsched.enable, and %s has no job "
+                "file; begin with `dlsched adopt CONTAINER --latency 300ms`",
+                self._watch,
+            )
+        log.info(
+            "no other container is touched; `dlsched release` gives all their limits back, "
+            "`dlsched drop CONTAINER` gives back and leaves one that was adopted"
+        )
+
+
+def _count(jobs: Sequence[JobView]) -> str:
+    adopted = sum(job.adopted for job in jobs)
+    own = len(jobs) - adopted
+    return (
+        f"{adopted} adopted container{'' if adopted == 1 else 's'} and "
+        f"{own} job{'' if own == 1 else 's'} of its own"
+    )
+
+
+def _line(job: JobView, state: State) -> str:
+    """What may be done to one job's container."""
+    if job.state is JobState.UNMANAGED:
+        return f"{job.name}: left alone: {job.reason}"
+    if job.adopted:
+        container = (job.container_id or "?")[:12]
+        limit = job.actual.cpu_cores
+        has = "no limit" if limit is None else render_cores(limit)
+        return (
+            f"{job.name} (adopted, container {container}, {has}): may change CPU limit, weight and "
+            "burst; never starts, stops or removes it"
+        )
+    source = Path(state.desired.sources.get(job.name, "its job file")).name
+    return (
+        f"{job.name} (job of {source}, image {job.spec.container.image}): starts its container, "
+        "changes its limits, and ends it when the file is removed"
+    )
