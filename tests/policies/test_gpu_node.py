@@ -25,6 +25,7 @@ from dlsched.model.spec import Bounds, LatencyTarget, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
 from dlsched.policies.cpu_trials import MEASURED_EVERY_S, CpuTrials
 from dlsched.policies.gpu_node import Part, PerDevice, PerDeviceMemory, per_device, places
+from dlsched.policies.gpu_time import GRAIN_SHARE
 from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check, memory_text, recalled
 from tests.doubles import gpu_fact, sketch, view
@@ -466,4 +467,6 @@ def test_shares_stay_within_promise_and_ceiling_and_sum_to_one_gpu_at_most(
             assert bounds.floor_share <= share <= bounds.ceiling_share + 1e-9
             for uuid in job.gpus:
                 used[uuid] += share
-        assert all(whole <= 1.0 + 1e-6 for whole in used.values())
+        # A share that is equal up to rounding (`same_share`) is kept as it is.
+        kept = len(one.running) * GRAIN_SHARE / 100
+        assert all(whole <= 1.0 + kept for whole in used.values())
