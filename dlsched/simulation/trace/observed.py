@@ -15,6 +15,8 @@ from dlsched.simulation.trace.schema import STEPS_MAX
 SLICE_S = 10.0
 """Length of a job's windows: long enough for requests, with limits that seldom change."""
 _BINDS_RATIO = 0.9
+_FREE_RATIO = 0.02
+"""Part of the periods that a quota may end without having held its container back."""
 _SETTLES_S = 2.0
 """After a change of limits, reports still cover requests begun before it."""
 _WINDOWS_MAX = 20_000
@@ -44,6 +46,8 @@ class Window:
     """The sum, from the buckets."""
     squares_s2: float = 0.0
     """Sum of the squares, from the buckets."""
+    throttled_s: float = 0.0
+    """Time in scheduling periods that hit the quota, where the kernel counts them."""
 
     @property
     def used_cores(self) -> float:
@@ -80,6 +84,13 @@ class Window:
     def contended(self) -> bool:
         """Whether the full node, not the ceiling, limited it most of the time."""
         return self.contended_s > 0.5 * self.length_s and not self.held_by_ceiling
+
+    @property
+    def free(self) -> bool:
+        """Whether neither a ceiling nor a full node slowed it down."""
+        if self.contended or self.held_by_ceiling:
+            return False
+        return self.ceiling_cores is None or self.throttled_s <= _FREE_RATIO * self.length_s
 
 
 @dataclass(slots=True)
@@ -206,6 +217,7 @@ class ObservedJob:
         window.length_s += length_s
         window.used_core_s += used
         window.contended_s += length_s * contended
+        window.throttled_s += length_s * (view.usage.throttled_ratio or 0.0)
         window.count += fresh.count
         window.latency_s += fresh.sum_s
         for bucket, count in fresh.buckets:

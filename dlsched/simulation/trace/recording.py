@@ -59,7 +59,7 @@ def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
 
 
 def _recorded(reports: Iterable[CycleReport], name: str) -> Recorded:
-    record = _Record()
+    record = Record()
     for report in reports:
         record.take(report)
     if record.last is None:
@@ -89,7 +89,7 @@ def _recorded(reports: Iterable[CycleReport], name: str) -> Recorded:
     return Recorded(trace, tuple(remarks))
 
 
-def _jobs(record: _Record, frame: Frame, say: Callable[[str], None]) -> Iterator[SimulatedJob]:
+def _jobs(record: Record, frame: Frame, say: Callable[[str], None]) -> Iterator[SimulatedJob]:
     taken = {job.name for job in record.jobs}
     lives: Counter[str] = Counter()
     for job in record.jobs:
@@ -111,8 +111,8 @@ def _jobs(record: _Record, frame: Frame, say: Callable[[str], None]) -> Iterator
             record.give_to_host(job)
 
 
-class _Record:
-    """The cycles, gathered."""
+class Record:
+    """The cycles, gathered: what the fits of each job need, and other work on the host."""
 
     def __init__(self) -> None:
         self.cycles = 0
@@ -140,7 +140,7 @@ class _Record:
         self.cycles += 1
         self.last = snapshot
         self._capacities[snapshot.node.capacity_cores] = None
-        full = _full(snapshot)
+        full = node_is_full(snapshot)
         for view in snapshot.jobs:
             job = self._present.get(view.name)
             if job is None or job.returns_as_new(view):
@@ -203,6 +203,15 @@ class _Record:
         period_s = periods[len(periods) * 3 // 4] if periods else 1.0
         return min(3600.0, max(0.1, round(period_s, 1)))
 
+    @property
+    def begun_s(self) -> float:
+        """The time of its first cycle."""
+        return self._first_s
+
+    def other_cores(self) -> list[float]:
+        """Cores that other work on the host used beyond the reserve, by slice, ascending."""
+        return sorted(core_s / SLICE_S for core_s in self._host_core_s.values())
+
     def host(self, recorded_s: float) -> Iterator[HostLoad]:
         """Other work on the host by slice, similar ones merged."""
         slices = 1 if recorded_s <= _FINE_S else _COARSE_SLICES
@@ -222,7 +231,7 @@ class _Record:
                 yield HostLoad(from_s, round(to_s - from_s, 3), round(cores, 2), _HOST_SHARES)
 
 
-def _full(snapshot: Snapshot) -> bool:
+def node_is_full(snapshot: Snapshot) -> bool:
     """Whether some job may have wanted more cores than there were."""
     node = snapshot.node
     ours = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.jobs)

@@ -1,0 +1,190 @@
+"""The command `recommend`: limits that recorded containers needed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dlsched.cli import journals, options
+from dlsched.cli.exits import FAILURE
+from dlsched.cli.output import print_json, print_text, say
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.model.units import parse_seconds, render_seconds
+
+if TYPE_CHECKING:
+    from dlsched.cli.layout import Cell, Page
+    from dlsched.simulation.advice import Advice
+    from dlsched.simulation.advice.result import Recommended
+    from dlsched.store.journal.reader import JournalReader
+
+
+@click.command(short_help="Show what limits recorded containers needed.")
+@click.argument(
+    "journal", metavar="[JOURNAL]", required=False, type=click.Path(exists=True, path_type=Path)
+)
+@click.option(
+    "--since",
+    default="1d",
+    show_default=True,
+    metavar="TIME",
+    help="How far back, from the last recorded cycle, such as 2h.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "compose", "job"]),
+    default="table",
+    show_default=True,
+    help="A table, a Compose file to merge, or the keys to change in job files.",
+)
+@options.output
+@options.config
+def recommend(
+    journal: Path | None, since: str, form: str, output: str, config: Path | None
+) -> None:
+    """Show what limits recorded containers needed to meet their targets.
+
+    JOURNAL is a journal file or the state directory that holds one (default: the setting
+    state_dir); a daemon may be writing it, under any policy, `none` and --dry-run included. For
+    each container: what it used, what was measured of its target, the CPU limits with which all
+    targets are met together, and which targets no limit meets, with the reason.
+
+    MIN is what a container needs. MAX is for one that would use so much that others lack it: these
+    limits alone keep the targets, under plain Docker too. Nothing is changed: --format prints what
+    to change.
+
+    \b
+    Examples:
+      dlsched recommend --since 1d
+      dlsched recommend /var/lib/dlsched --format compose > compose.limits.yaml
+      dlsched recommend journal.db --since 2h --format job
+    """
+    from dlsched.simulation.advice import Adviser
+    from dlsched.store.journal.reader import JournalReader
+
+    if journal is None:
+        journal = options.settings(config).state_dir
+    adviser = Adviser()
+    senseless: str | None = None
+    with JournalReader(journals.file(journal)) as reader:
+        for report in reader.reports(_first_cycle(reader, since)):
+            try:
+                adviser.take(report)
+            except (ArithmeticError, ValueError) as error:  # no daemon writes such a report
+                cycle = report.snapshot.cycle
+                what = f"{journal}: cycle {cycle} has inconsistent numbers: {error}"
+                senseless = senseless or what
+        unread = reader.problem or senseless
+    if unread is not None:
+        say(f"error: {unread}; only what could be read counts")
+    _show(adviser.advice(), form, output)
+    if unread is not None:
+        raise SystemExit(FAILURE)
+
+
+def _first_cycle(reader: JournalReader, since: str) -> int:
+    """The first cycle so long before the last one."""
+    from dlsched.simulation.replay import first_cycle_from
+
+    try:
+        since_s = parse_seconds(since, low=1.0)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from None
+    last = reader.cycle(reader.last_cycle())
+    if last is None:
+        return 0
+    try:
+        moment = datetime.fromisoformat(last.wall_time)
+    except ValueError:  # the whole journal, then
+        return 0
+    moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return first_cycle_from(reader, moment - timedelta(seconds=since_s))
+
+
+# --------------------------------------------------------------------------- output
+
+
+def _show(advice: Advice, form: str, output: str) -> None:
+    if output == "json":
+        from dlsched.api.status import plain
+
+        print_json(plain(advice))
+        return
+    if form == "table":
+        from dlsched.cli.layout import Page
+
+        _show_table(advice, Page())
+        return
+    from dlsched.simulation.advice import patches
+
+    print_text((patches.compose if form == "compose" else patches.job_files)(advice).rstrip("\n"))
+
+
+def _show_table(advice: Advice, page: Page) -> None:
+    from dlsched.cli.layout import Column
+
+    columns = (
+        Column("NAME", 4, 24),
+        Column("TARGET", 6, 20),
+        Column("MEASURED", 8, 30),
+        Column("USED", right=True),
+        Column("MIN", 3, right=True),
+        Column("MAX", 3, right=True),
+        Column("WEIGHT", right=True),
+        Column("WHY", 20, wraps=True),
+    )
+    page.table(columns, [_row(one) for one in advice.jobs])
+    page.line("")
+    policies = ", ".join(advice.policies)
+    page.line(
+        f"{render_seconds(advice.recorded_s)} under {policies}; {_cores(advice.room_cores)} cores "
+        "to divide; USED: mean / 95 % of the time below"
+    )
+    for remark in advice.remarks:
+        page.note("note", remark)
+    lost = [one.name for one in advice.jobs if one.need.out_of_reach is not None]
+    if lost:
+        page.line(f"out of reach: {', '.join(lost)}", "yellow")
+    page.line("nothing was changed; --format compose or --format job prints what to change")
+
+
+def _row(one: Recommended) -> tuple[Cell, ...]:
+    from dlsched.cli.layout import Cell
+
+    used = "?" if one.use is None else f"{one.use.mean_cores:.2f} / {one.use.busy_cores:.2f}"
+    out = one.need.out_of_reach is not None
+    return (
+        Cell(one.name),
+        Cell(_target(one)),
+        Cell(_measured(one)),
+        Cell(used),
+        Cell(_cores(one.min_cores)),
+        Cell(_cores(one.max_cores)),
+        Cell(f"{one.weight:g}"),
+        Cell(f"out of reach: {one.why}" if out else one.why, "yellow" if out else ""),
+    )
+
+
+def _target(one: Recommended) -> str:
+    target = one.target
+    if isinstance(target, LatencyTarget):
+        kind = "mean" if target.quantile is None else f"p{100 * target.quantile:g}"
+        return f"{kind} {render_seconds(target.seconds)}"
+    if isinstance(target, AccuracyTarget):
+        due = "" if target.deadline_s is None else f" in {render_seconds(target.deadline_s)}"
+        return f"{target.metric} {target.deliver:g}{due}"
+    return "none"
+
+
+def _measured(one: Recommended) -> str:
+    if one.measured is None:
+        return one.progress or "-"
+    found = one.measured
+    return f"{render_seconds(found.seconds)} of {found.requests}, met {found.met_ratio:.0%}"
+
+
+def _cores(cores: float | None) -> str:
+    return "-" if cores is None else f"{cores:.2f}"

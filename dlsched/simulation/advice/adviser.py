@@ -1,0 +1,291 @@
+"""Turns recorded cycles into recommended limits.
+
+`min` is what a container needs for its target. The rest of the node is divided by water-filling, up
+to what each would use; one that would use more than its part gets that as `max`. With these
+ceilings alone, under plain Docker too, the needs are met at any time. Where the needs do not fit
+together, the cheapest by weight are kept and the others named.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dlsched.estimate.sketch import measured_s, merge, quantile_s
+from dlsched.model.cycle import CycleReport
+from dlsched.model.errors import DlschedError
+from dlsched.model.facts import LatencySketch
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.model.state import JobView
+from dlsched.model.units import CORES_MIN, render_cores
+from dlsched.policies.fair_share import Claim, water_fill
+from dlsched.simulation.advice.result import Advice, Measured, Need, Recommended, Use
+from dlsched.simulation.advice.services import service_need
+from dlsched.simulation.advice.trainings import progress_text, training_need
+from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
+from dlsched.simulation.trace.recording import Record, node_is_full
+
+_BUSY = 0.95
+"""Quantile of the slices that counts as a container's busy use, and as other work's."""
+_HEADROOM = 1.05
+"""Of a container without a target above its busy use, and of a ceiling above all that is useful."""
+_LEAST_REQUESTS = 20
+"""A slice with fewer requests has no quantile worth a factor."""
+_SELDOM = 0.05
+"""A node that is full for a smaller part of the time hides no one's use."""
+_STEP_CORES = 0.01
+"""Limits are given with two decimals."""
+
+
+class NothingToAdvise(DlschedError):
+    """The record shows no container; the message says why, in one line."""
+
+
+@dataclass(slots=True)
+class _Latencies:
+    """Latencies of one service, by slice."""
+
+    slice_at: int = -1
+    now: LatencySketch = LatencySketch()
+    whole: LatencySketch = LatencySketch()
+    slices: int = 0
+    met: int = 0
+    factors: list[tuple[float, int]] = field(default_factory=list)
+    """Of each slice: the quantile over the mean, and its requests."""
+
+    def take(self, view: JobView, now_s: float) -> None:
+        """Add what a cycle received."""
+        target, fresh = view.spec.target, view.progress.fresh
+        if not isinstance(target, LatencyTarget) or not fresh.count:
+            return
+        at = int(now_s // SLICE_S)
+        if at != self.slice_at:
+            self.close(target)
+            self.slice_at = at
+        self.now = merge(self.now, fresh)
+
+    def close(self, target: LatencyTarget) -> None:
+        """End the present slice."""
+        sketch, self.now = self.now, LatencySketch()
+        seconds = measured_s(sketch, target.quantile)
+        if seconds is None:
+            return
+        self.whole = merge(self.whole, sketch)
+        self.slices += 1
+        self.met += seconds <= target.seconds
+        mean_s = sketch.mean_s
+        if target.quantile is not None and mean_s and sketch.count >= _LEAST_REQUESTS:
+            tail_s = quantile_s(sketch, target.quantile)
+            if tail_s is not None:
+                self.factors.append((tail_s / mean_s, sketch.count))
+
+    def factor(self, target: LatencyTarget) -> float:
+        """The quantile over the mean; 1 for a mean."""
+        if target.quantile is None:
+            return 1.0
+        if self.factors:
+            requests = sum(count for _, count in self.factors)
+            return max(1.0, math.fsum(each * count for each, count in self.factors) / requests)
+        tail_s = quantile_s(self.whole, target.quantile)
+        return max(1.0, tail_s / self.whole.mean_s) if tail_s and self.whole.mean_s else 1.0
+
+
+class Adviser:
+    """Gathers cycles, in their order, and recommends."""
+
+    def __init__(self) -> None:
+        self._record = Record()
+        self._latencies: dict[str, _Latencies] = {}
+        self._policies: dict[str, None] = {}
+        self._full_cycles = 0
+
+    def take(self, report: CycleReport) -> None:
+        """Add a cycle. Raises ArithmeticError or ValueError for numbers that make no sense."""
+        before = self._record.cycles
+        self._record.take(report)
+        if self._record.cycles == before:
+            return
+        self._policies[report.policy] = None
+        self._full_cycles += node_is_full(report.snapshot)
+        for view in report.snapshot.jobs:
+            self._latencies.setdefault(view.name, _Latencies()).take(view, report.snapshot.now_s)
+
+    def advice(self) -> Advice:
+        """The recommendations. Raises NothingToAdvise without a container that ran."""
+        record = self._record
+        if record.last is None:
+            raise NothingToAdvise("no cycle could be read")
+        # A name's last life stands for it.
+        jobs = {job.name: job for job in record.jobs if job.started_s is not None and job.last}
+        if not jobs:
+            raise NothingToAdvise(f"no container ran in these {record.cycles} cycles")
+        node = record.last.node
+        other = record.other_cores()
+        other_cores = other[int(_BUSY * (len(other) - 1))] if other else 0.0
+        room_cores = max(CORES_MIN, node.capacity_cores - other_cores)
+        needs = {name: self._need(job, node.cores, room_cores) for name, job in jobs.items()}
+        remarks = list(record.remarks())
+        if other_cores >= _STEP_CORES:
+            remarks.append(
+                f"other work on the host used {render_cores(other_cores)}: "
+                f"{render_cores(room_cores)} are divided"
+            )
+        return Advice(
+            tuple(self._recommended(jobs, needs, room_cores)),
+            room_cores,
+            record.last.now_s - record.begun_s,
+            tuple(self._policies),
+            tuple(remarks),
+        )
+
+    # ------------------------------------------------------------------ one container
+
+    def _need(self, job: ObservedJob, cores: float, room_cores: float) -> Need:
+        target = job.spec.target
+        if isinstance(target, LatencyTarget):
+            latencies = self._latencies[job.name]
+            latencies.close(target)
+            return service_need(job, target, latencies.factor(target), cores, room_cores)
+        if isinstance(target, AccuracyTarget):
+            return training_need(job, target, room_cores)
+        use = _use(job)
+        if use is None:
+            return Need(notes=("too short to see what it uses",))
+        return Need(min(room_cores, max(CORES_MIN, _HEADROOM * use.busy_cores)))
+
+    def _recommended(
+        self, jobs: Mapping[str, ObservedJob], needs: Mapping[str, Need], room_cores: float
+    ) -> Iterator[Recommended]:
+        least = {name: _up(need.cores) for name, need in needs.items() if need.cores is not None}
+        lost: dict[str, str] = {}
+        seldom = self._full_cycles < _SELDOM * self._record.cycles
+        uses = {
+            name: _would_use(job, needs[name], room_cores, seldom=seldom)
+            for name, job in jobs.items()
+        }
+        ceilings: dict[str, float] = {}
+        for together in _together(jobs):
+            for name, why in _crowded_out(jobs, least, together, room_cores).items():
+                lost.setdefault(name, why)
+        for together in _together(jobs):
+            claims = {}
+            for name in together:
+                floor = CORES_MIN if name in lost else least.get(name, CORES_MIN)
+                claims[name] = Claim(jobs[name].spec.weight, floor, max(floor, uses[name]))
+            for name, cores in water_fill(room_cores, claims).items():
+                if cores < uses[name] - _STEP_CORES:
+                    ceilings[name] = min(ceilings.get(name, math.inf), cores)
+        for name in sorted(jobs):
+            job, need = jobs[name], needs[name]
+            if name in lost:
+                need = Need(need.cores, need.useful_cores, lost[name], need.notes)
+            floor_cores = None if need.out_of_reach is not None else least.get(name)
+            ceiling = ceilings.get(name)
+            target = job.spec.target
+            yield Recommended(
+                name=name,
+                adopted=bool(job.last and job.last.adopted),
+                target=target,
+                use=_use(job),
+                measured=self._measured(job),
+                progress=progress_text(job, target) if isinstance(target, AccuracyTarget) else "",
+                need=need,
+                min_cores=floor_cores,
+                max_cores=(
+                    None if ceiling is None else max(_down(ceiling), floor_cores or _STEP_CORES)
+                ),
+                weight=job.spec.weight,
+                why=_why(job, need, free=ceiling is None),
+            )
+
+    def _measured(self, job: ObservedJob) -> Measured | None:
+        target, found = job.spec.target, self._latencies.get(job.name)
+        if not isinstance(target, LatencyTarget) or found is None or not found.slices:
+            return None
+        seconds = measured_s(found.whole, target.quantile) or 0.0
+        return Measured(seconds, found.whole.count, found.met / found.slices)
+
+
+def _use(job: ObservedJob) -> Use | None:
+    """By slices, without the first and the last, which it may not have run through."""
+    pieces = sorted(job.by_slice)
+    inner = [job.by_slice[piece] / SLICE_S for piece in pieces[1:-1]]
+    if not inner:
+        return None
+    inner.sort()
+    busy = inner[min(len(inner) - 1, math.ceil(_BUSY * len(inner)) - 1)]
+    return Use(statistics.fmean(inner), busy, inner[-1])
+
+
+def _why(job: ObservedJob, need: Need, *, free: bool) -> str:
+    if need.out_of_reach is not None:
+        return need.out_of_reach
+    target = job.spec.target
+    if target is None:
+        return "no target: what it used, and a little more"
+    if need.cores is None:
+        reason = "its need is not known" if isinstance(target, LatencyTarget) else "no deadline"
+        return f"{reason}: it gets what the others leave" if not free else f"{reason}: no limit"
+    return "meets its target" if not need.notes else "meets its target; " + "; ".join(need.notes)
+
+
+# ---------------------------------------------------------------------- all together
+
+
+def _together(jobs: Mapping[str, ObservedJob]) -> Iterator[tuple[str, ...]]:
+    """The names present at each arrival: no other moment has more of them."""
+    found = set()
+    for moment_s in sorted({job.first_s for job in jobs.values()}):
+        names = tuple(name for name, job in jobs.items() if job.first_s <= moment_s <= _end_s(job))
+        if names not in found:
+            found.add(names)
+            yield names
+
+
+def _end_s(job: ObservedJob) -> float:
+    ends = [at_s for at_s in (job.left_s, job.ended_s) if at_s is not None]
+    return min(ends, default=math.inf)
+
+
+def _would_use(job: ObservedJob, need: Need, room_cores: float, *, seldom: bool) -> float:
+    """Cores that it would use if nothing held it back; all, where that never showed. `seldom`: the
+    node was seldom full. What reports nothing has no windows, and a ceiling of its own holds it."""
+    use = _use(job)
+    free = [window.used_cores for window in job.windows if window.free]
+    if use is not None and (free or (seldom and not job.windows)):
+        return min(room_cores, _HEADROOM * max(use.most_cores, *free))
+    useful = need.useful_cores
+    return room_cores if useful is None else min(room_cores, _HEADROOM * useful)
+
+
+def _crowded_out(
+    jobs: Mapping[str, ObservedJob],
+    least: Mapping[str, float],
+    together: tuple[str, ...],
+    room_cores: float,
+) -> dict[str, str]:
+    """Those whose needs do not fit beside the others', with the reason: the dearest by weight."""
+    wanting = [name for name in together if name in least]
+    whole = math.fsum(least[name] for name in wanting)
+    left, lost = room_cores, {}
+    for name in sorted(wanting, key=lambda one: (least[one] / jobs[one].spec.weight, one)):
+        if least[name] <= left + 1e-9:
+            left -= least[name]
+            continue
+        others = len(wanting) - 1
+        lost[name] = (
+            f"it needs {render_cores(least[name])}, and all {others + 1} together "
+            f"{render_cores(whole)} of {render_cores(room_cores)}: it comes last by its weight "
+            f"{jobs[name].spec.weight:g} for each core"
+        )
+    return lost
+
+
+def _up(cores: float) -> float:
+    return round(math.ceil(cores / _STEP_CORES - 1e-6) * _STEP_CORES, 2)
+
+
+def _down(cores: float) -> float:
+    return round(math.floor(cores / _STEP_CORES + 1e-6) * _STEP_CORES, 2)

@@ -1,0 +1,74 @@
+"""The recommendation for each recorded container."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dlsched.model.spec import Target
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Cores that a container used, by slices of ten seconds in which it ran throughout."""
+
+    mean_cores: float
+    busy_cores: float
+    """The 95th percentile of the slices."""
+    most_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What was measured of a target while it was recorded."""
+
+    seconds: float
+    """The latency, as the target has it: mean or quantile."""
+    requests: int
+    met_ratio: float
+    """Part of the slices with requests in which the target was met."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one container needs for its target."""
+
+    cores: float | None = None
+    """The least ceiling that meets the target; None: unknown, or no number does."""
+    useful_cores: float | None = None
+    """More brings nothing; None: it was never given so much that this showed."""
+    out_of_reach: str | None = None
+    """Why no limit meets the target; None: one does, or nothing is known."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recommended:
+    """The recommendation for one container. Cores of None: no such limit."""
+
+    name: str
+    adopted: bool
+    """Whether someone else started its container: it has labels, no job file."""
+    target: Target | None
+    use: Use | None
+    measured: Measured | None
+    progress: str
+    """What a training reached, as text; empty for others."""
+    need: Need
+    min_cores: float | None
+    max_cores: float | None
+    weight: float
+    why: str
+    """Where the limits come from, in one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """The recommendations, by name, and what they rest on."""
+
+    jobs: tuple[Recommended, ...]
+    room_cores: float
+    """Cores that containers may use, less what other work on the host used."""
+    recorded_s: float
+    policies: tuple[str, ...]
+    """Names of the policies that acted meanwhile."""
+    remarks: tuple[str, ...] = field(default=())

@@ -1,0 +1,244 @@
+"""Recommended limits, held to records whose truth is known: simulated again with the limits, the
+targets are met; what is out of reach is named, and truly is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlsched.control.decider import NamedPolicy
+from dlsched.estimate.sketch import measured_s, merge
+from dlsched.model.cycle import CycleReport
+from dlsched.model.facts import LatencySketch, NodeFact
+from dlsched.model.spec import (
+    AccuracyTarget,
+    Bounds,
+    ContainerSpec,
+    JobSpec,
+    LatencyTarget,
+    Target,
+)
+from dlsched.policies.registry import load
+from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
+from dlsched.simulation.advice.result import Recommended
+from dlsched.simulation.node.curves import Curve
+from dlsched.simulation.node.workloads import (
+    Load,
+    ServiceLoad,
+    Shift,
+    SimulatedJob,
+    Trace,
+    TrainingLoad,
+)
+from dlsched.simulation.run import simulate
+
+SETTLED_S = 20.0
+"""Of a run under limits that begin with it: containers start."""
+
+
+def job(name: str, load: Load, target: Target | None, **changes: Any) -> SimulatedJob:
+    spec = JobSpec(
+        name, ContainerSpec("simulated"), target=target, container_digest=name, digest=name
+    )
+    return replace(SimulatedJob(spec, load), **changes)
+
+
+def day(*jobs: SimulatedJob, cores: float = 4.0, duration_s: float = 300.0) -> Trace:
+    return Trace(NodeFact(cores, 8 << 30), tuple(jobs), duration_s)
+
+
+def run(trace: Trace, policy: str = "none", seed: int = 1) -> list[CycleReport]:
+    reports: list[CycleReport] = []
+    simulate(trace, NamedPolicy(policy, load(policy)), seed, publish=reports.append)
+    return reports
+
+
+def advised(trace: Trace, policy: str = "none") -> Advice:
+    adviser = Adviser()
+    for report in run(trace, policy):
+        adviser.take(report)
+    return adviser.advice()
+
+
+def named(advice: Advice) -> Mapping[str, Recommended]:
+    return {one.name: one for one in advice.jobs}
+
+
+def limited(trace: Trace, advice: Advice, *, alone: str | None = None) -> Trace:
+    """The same day under plain Docker with the recommended limits; `alone`: with its MIN only."""
+    found = named(advice)
+    jobs = []
+    for one in trace.jobs:
+        given = found[one.spec.name]
+        ceiling = given.min_cores if alone else given.max_cores
+        if alone in (None, one.spec.name):
+            jobs.append(replace(one, spec=replace(one.spec, bounds=Bounds(ceiling_cores=ceiling))))
+    return replace(trace, jobs=tuple(jobs))
+
+
+def measured(trace: Trace, name: str, from_s: float = SETTLED_S) -> float:
+    """The latency of a service's target over a run under plain Docker with another seed."""
+    sketch, target = LatencySketch(), None
+    for report in run(trace, seed=2):
+        for view in report.snapshot.jobs:
+            if view.name == name:
+                target = view.spec.target
+                if report.snapshot.now_s >= from_s:
+                    sketch = merge(sketch, view.progress.fresh)
+    assert isinstance(target, LatencyTarget)
+    assert sketch.count > 50
+    found = measured_s(sketch, target.quantile)
+    assert found is not None
+    return found
+
+
+CLOSED = ServiceLoad(work_core_s=0.06, overhead_s=0.02, threads=2.0, noise=0.3)
+OPEN = ServiceLoad(work_core_s=0.05, overhead_s=0.005, threads=1.0, noise=0.3, arrivals_per_s=6.0)
+
+
+@pytest.mark.parametrize("policy", ["none", "fair", "adaptive"])
+@pytest.mark.parametrize(
+    ("load", "target"),
+    [
+        (CLOSED, LatencyTarget(0.15)),
+        (CLOSED, LatencyTarget(0.25, 0.95)),
+        (OPEN, LatencyTarget(0.15)),
+        (OPEN, LatencyTarget(0.3, 0.9)),
+    ],
+)
+def test_a_service_held_to_its_min_alone_meets_its_target(
+    load: ServiceLoad, target: LatencyTarget, policy: str
+) -> None:
+    trace = day(job("one", load, target))
+    advice = advised(trace, policy)
+    (one,) = advice.jobs
+    assert one.need.out_of_reach is None
+    assert one.min_cores is not None
+    assert one.min_cores < 4.0
+    under = limited(trace, advice, alone="one")
+    assert measured(under, "one") <= target.seconds
+    # And it is no waste: with a third of it the target is missed.
+    third = Bounds(ceiling_cores=one.min_cores / 3)
+    (held,) = under.jobs
+    scarce = replace(under, jobs=(replace(held, spec=replace(held.spec, bounds=third)),))
+    assert measured(scarce, "one") > target.seconds
+
+
+@pytest.mark.parametrize("policy", ["none", "fair", "adaptive"])
+def test_targets_missed_together_are_met_together_under_the_limits(policy: str) -> None:
+    """On a full node plain Docker gives each container as much, so the tightest misses."""
+    hog = TrainingLoad(10**6, 0.1, 100, Curve(0.1, 0.95, 120_000, "exponential"), threads=4.0)
+    tight = ServiceLoad(work_core_s=0.1, overhead_s=0.005, threads=4.0)
+    trace = day(
+        job("tight", tight, LatencyTarget(0.055)),
+        job("loose", tight, LatencyTarget(0.3)),
+        job("hog", hog, AccuracyTarget("accuracy", 0.5, 0.8)),
+        job("other", hog, None),
+        duration_s=400.0,
+    )
+    assert measured(trace, "tight") > 0.055
+    advice = advised(trace, policy)
+    found = named(advice)
+    assert {name: one.why for name, one in found.items() if one.need.out_of_reach} == {}
+    ceilings = [one.max_cores for one in advice.jobs if one.max_cores is not None]
+    assert len(ceilings) >= 2
+    assert sum(ceilings) <= 4.0 + 0.01
+    under = limited(trace, advice)
+    assert measured(under, "tight") <= 0.055
+    assert measured(under, "loose") <= 0.3
+    assert found["hog"].min_cores is None
+    assert "no deadline" in found["hog"].why
+
+
+def test_a_target_below_the_wait_of_a_request_is_out_of_reach() -> None:
+    waits = ServiceLoad(work_core_s=0.01, overhead_s=0.09, threads=1.0)
+    trace = day(job("slow", waits, LatencyTarget(0.05)))
+    (one,) = advised(trace).jobs
+    assert (one.min_cores, one.need.cores) == (None, None)
+    assert one.need.out_of_reach is not None
+    assert "mean is 1" in one.need.out_of_reach or "mean is 9" in one.need.out_of_reach
+    assert "no computation, not 50 ms" in one.need.out_of_reach
+    # The truth: with the whole node it is as slow.
+    assert measured(trace, "slow") > 0.05
+
+
+def test_more_requests_than_one_server_answers_ask_for_replicas() -> None:
+    busy = ServiceLoad(work_core_s=0.1, threads=1.0, noise=0.2, arrivals_per_s=9.0)
+    (one,) = advised(day(job("busy", busy, LatencyTarget(0.12)))).jobs
+    assert one.need.out_of_reach is not None
+    assert "more workers or replicas" in one.need.out_of_reach
+
+
+def test_needs_that_do_not_fit_together_name_the_dearest() -> None:
+    trace = day(
+        job("cheap", CLOSED, LatencyTarget(0.15)),
+        job("dear", replace(CLOSED, work_core_s=0.6, threads=4.0), LatencyTarget(0.19)),
+        cores=4.0,
+    )
+    found = named(advised(trace))
+    assert found["cheap"].need.out_of_reach is None
+    why = found["dear"].need.out_of_reach
+    assert why is not None
+    assert "and all 2 together" in why
+    # What cannot be met gets what the other leaves, and takes nothing from it.
+    assert found["dear"].min_cores is None
+    assert found["dear"].max_cores is not None
+    assert found["cheap"].min_cores is not None
+    assert found["dear"].max_cores + found["cheap"].min_cores <= 4.0 + 1e-9
+
+
+def test_the_busiest_load_counts() -> None:
+    trace = day(
+        job("one", CLOSED, LatencyTarget(0.2), shifts=(Shift(200.0, work=1.8),)), duration_s=400.0
+    )
+    advice = advised(trace)
+    (one,) = advice.jobs
+    assert any("had 2 levels" in note for note in one.need.notes)
+    under = limited(trace, advice, alone="one")
+    assert measured(under, "one", from_s=220.0) <= 0.2
+
+
+def test_a_training_with_a_deadline_needs_its_work_in_that_time() -> None:
+    load = TrainingLoad(4000, 0.5, 20, Curve(0.1, 0.95, 300, "exponential"), threads=3.0)
+    # 0.5 after about 191 steps: 95 core-seconds.
+    target = AccuracyTarget("accuracy", 0.5, 0.9, deadline_s=120.0)
+    trace = day(job("train", load, target))
+    (one,) = advised(trace).jobs
+    assert one.min_cores is not None
+    assert 0.75 <= one.min_cores <= 1.0
+    early = replace(target, deadline_s=20.0)
+    (one,) = advised(day(job("train", load, early))).jobs
+    assert one.need.out_of_reach is not None
+    assert "with all that it can use (3 cores), not 20 s" in one.need.out_of_reach
+
+
+def test_a_curve_that_levels_off_below_is_out_of_reach() -> None:
+    load = TrainingLoad(10**6, 0.05, 20, Curve(0.1, 0.55, 300, "exponential"), threads=3.0)
+    (one,) = advised(day(job("train", load, AccuracyTarget("accuracy", 0.5, 0.8)))).jobs
+    assert one.need.out_of_reach is not None
+    assert "levels off at 0.55" in one.need.out_of_reach
+    assert "accuracy 0.8 (finish)" in one.need.out_of_reach
+
+
+def test_a_container_without_a_target_keeps_what_it_used() -> None:
+    (one,) = advised(day(job("plain", OPEN, None))).jobs
+    assert one.use is not None
+    # Six requests a second of 0.05 core-seconds.
+    assert one.use.mean_cores == pytest.approx(0.3, rel=0.1)
+    assert one.min_cores is not None
+    assert one.use.busy_cores <= one.min_cores <= 1.2 * one.use.busy_cores
+    assert one.max_cores is None
+
+
+def test_a_record_without_a_container_says_so() -> None:
+    with pytest.raises(NothingToAdvise, match="no cycle"):
+        Adviser().advice()
+    adviser = Adviser()
+    late = job("late", CLOSED, LatencyTarget(0.1), arrives_s=30.0)
+    for report in run(day(late, duration_s=40.0))[:10]:
+        adviser.take(report)
+    with pytest.raises(NothingToAdvise, match="no container ran in these 10 cycles"):
+        adviser.advice()
