@@ -39,6 +39,7 @@ _MODULES = {
     "replay": "replaying",
     "recommend": "recommending",
     "doctor": "doctor",
+    "probe": "probing",
     "release": "release",
     "help": "helping",
     "version": "helping",

@@ -1,0 +1,203 @@
+"""The command `probe`: what running containers speak and use, and how to adopt them."""
+
+from __future__ import annotations
+
+import math
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from dlsched.cli import options
+from dlsched.cli.output import print_json
+from dlsched.model.errors import DlschedError
+from dlsched.model.units import parse_seconds, render_seconds
+
+if TYPE_CHECKING:
+    from dlsched.cli.layout import Cell
+    from dlsched.runtime.docker.probe import Probed, Reading
+
+_STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
+"""Round figures of a proposed target, times a power of ten."""
+_OVER_MIN_S, _OVER_MAX_S = 0.5, 60.0
+_METRICS_SHOWN = 3
+
+
+@click.command(short_help="Show what running containers speak, and how to adopt them.")
+@click.argument("names", metavar="[NAME]...", nargs=-1)
+@click.option("--no-http", is_flag=True, help="Ask no container for its metrics page.")
+@click.option(
+    "--over",
+    default="2s",
+    show_default=True,
+    metavar="TIME",
+    help="Time in which requests and CPU use are counted, 0.5s to 1min.",
+)
+@options.output
+@options.asking
+def probe(
+    names: tuple[str, ...],
+    no_http: bool,
+    over: str,
+    output: str,
+    config: Path | None,
+    run_dir: Path | None,
+) -> None:
+    """Show what running containers speak, what was read just now, and the command that adopts each.
+    Nothing is changed.
+
+    A container is recognised by its image, its metrics page and the last lines of its log. Pages
+    are asked for by GET, at the ports that it exposes or that presets name (`dlsched presets`),
+    within two seconds. It works without a daemon, for root and the members of the group docker.
+
+    \b
+    Examples:
+      dlsched probe
+      dlsched probe asr --over 10s
+      dlsched probe --no-http -o json
+    """
+    from dlsched.config.metrics.loading import package_presets
+    from dlsched.runtime.docker import DockerOptions
+    from dlsched.runtime.docker.engine import Engine
+    from dlsched.runtime.docker.identity.own import own_containers
+    from dlsched.runtime.docker.probe import ProbeOptions
+    from dlsched.runtime.docker.probe import probe as probed
+
+    try:
+        over_s = parse_seconds(over, low=_OVER_MIN_S, high=_OVER_MAX_S)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--over") from None
+    settings = options.settings(config)
+    engine = Engine(
+        settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
+        settings.engine.timeout_s,
+    )
+    asked = ProbeOptions(names, not no_http, over_s, own_containers())
+    try:
+        found = probed(engine, package_presets(), asked, _managed(config, run_dir))
+    finally:
+        engine.close()
+    if output == "json":
+        print_json([{**asdict(one), "proposal": _proposal(one)} for one in found])
+    else:
+        _show(found)
+
+
+def _managed(config: Path | None, run_dir: Path | None) -> dict[str, str]:
+    """How a running daemon manages containers, by id; nothing without a daemon."""
+    managed = {}
+    with suppress(DlschedError, OSError):
+        for job in options.daemon(config, run_dir).status().jobs:
+            if job.container is not None:
+                source = "a job of dlsched" if job.source == "file" else "adopted"
+                managed[job.container] = f"{source}: `dlsched why {job.name}`"
+    return managed
+
+
+# --------------------------------------------------------------------------- output
+
+
+def _show(found: tuple[Probed, ...]) -> None:
+    from dlsched.cli.layout import Column, Page
+
+    page = Page()
+    if not found:
+        page.line("no container runs; nothing has been changed")
+        return
+    columns = (
+        Column("CONTAINER", 4, 24),
+        Column("IMAGE", 5, 28),
+        Column("SPEAKS", 6, 24),
+        Column("JUST NOW", 8, 40, wraps=True),
+        Column("CPU", 3, right=True),
+        Column("PROPOSAL", 24, wraps=True),
+    )
+    page.table(columns, [_row(one) for one in found])
+    managed = sum(one.managed is not None for one in found)
+    has = "container runs" if len(found) == 1 else "containers run"
+    what = "none is managed" if not managed else f"{managed} of them managed by dlsched"
+    page.line(f"{len(found)} {has}, {what}; nothing has been changed")
+
+
+def _row(one: Probed) -> tuple[Cell, ...]:
+    from dlsched.cli.layout import Cell
+
+    return (
+        Cell(one.name),
+        Cell(one.image),
+        Cell(_speaks(one)),
+        Cell(_just_now(one), "" if one.reading is not None else "dim"),
+        Cell("?" if one.cpu_cores is None else f"{one.cpu_cores:.2f}"),
+        Cell(_proposal(one)),
+    )
+
+
+def _speaks(one: Probed) -> str:
+    if one.where is None:
+        return "nothing known" if one.preset is None else f"{one.preset}, by its image"
+    return f"{one.preset or 'Prometheus'} ({one.where})"
+
+
+def _just_now(one: Probed) -> str:
+    if one.reading is not None:
+        return _read(one.reading)
+    return one.unread or "-"
+
+
+def _read(reading: Reading) -> str:
+    """Such as `p95 143 ms of 120 requests in 10 s`."""
+    lines = "" if reading.lines is None else f" ({reading.lines} of {reading.of_lines} lines)"
+    if reading.seconds is not None:
+        kind = "mean" if reading.quantile is None else f"p{100 * reading.quantile:g}"
+        count = f"{reading.requests} request{'' if reading.requests == 1 else 's'}"
+        text = f"{kind} {render_seconds(reading.seconds)} of {count}"
+        if reading.lines is not None:
+            return f"{text}, in its last {reading.of_lines} lines"
+        over_s = reading.over_s
+        return f"{text} since it began" if over_s is None else f"{text} in {over_s:.1f} s"
+    step = [] if reading.step is None else [f"step {reading.step}"]
+    values = [f"{name} {value:.4g}" for name, value in reading.metrics[:_METRICS_SHOWN]]
+    return ", ".join(step + values) + lines
+
+
+def _proposal(one: Probed) -> str:
+    """The command that adopts it, or why there is none to propose."""
+    if one.managed is not None:
+        return f"nothing: {one.managed}"
+    name = shlex.quote(one.name)
+    target = tuple(_target(one.reading))
+    if target:
+        sources = [part for source in one.sources for part in ("--metrics", shlex.quote(source))]
+        return " ".join(["dlsched adopt", name, *target, *sources])
+    if one.reading is None and one.where is None and one.preset is None:
+        return f"leave it, or: dlsched adopt {name} --minimum {_minimum(one)}"
+    return "when it has answered requests: dlsched probe " + name
+
+
+def _target(reading: Reading | None) -> Iterator[str]:
+    """Options of a target that it just meets, or is on the way to."""
+    if reading is None:
+        return
+    if reading.seconds is not None:
+        yield f"--latency {_round_seconds(reading.seconds)}"
+        if reading.quantile is not None:
+            yield f"--quantile p{100 * reading.quantile:g}"
+    elif reading.metrics:
+        yield f"--reach {shlex.quote(reading.metrics[-1][0])}=VALUE"
+
+
+def _round_seconds(seconds: float) -> str:
+    """The next round duration above, as `adopt` reads it."""
+    power = 10.0 ** math.floor(math.log10(max(seconds, 1e-4)))
+    whole = next(power * step for step in _STEPS if power * step >= seconds * (1 - 1e-9))
+    return f"{whole * 1e3:.4g}ms" if whole < 1.0 else f"{whole:.4g}s"
+
+
+def _minimum(one: Probed) -> str:
+    """What it uses, rounded up to a quarter of a core."""
+    return f"{max(0.25, math.ceil(4 * (one.cpu_cores or 0.0)) / 4):g}"

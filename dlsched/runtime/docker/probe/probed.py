@@ -1,0 +1,55 @@
+"""What was found of one running container."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read of a container's progress just now."""
+
+    kind: str
+    """`latency` or `training`."""
+    seconds: float | None = None
+    """The latency: its mean (`quantile` None), or that quantile."""
+    quantile: float | None = None
+    requests: int = 0
+    over_s: float | None = None
+    """The time in which these requests ended; None: since the server started, or the lines read."""
+    lines: int | None = None
+    """How many of the log's last lines matched; None: it was read elsewhere."""
+    of_lines: int | None = None
+    """The log's last lines."""
+    step: int | None = None
+    metrics: tuple[tuple[str, float], ...] = ()
+    """The last value of each metric that a training printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """One running container."""
+
+    name: str
+    container_id: str
+    image: str
+    managed: str | None
+    """How dlsched manages it already, as text; None: it does not."""
+    preset: str | None = None
+    """The preset that reads it; None: none does."""
+    where: str | None = None
+    """Where it was read: `port 8000`, `its log`; None: nowhere."""
+    sources: tuple[str, ...] = ()
+    """Options of `adopt --metrics` that read it there."""
+    reading: Reading | None = None
+    """None: nothing was read."""
+    unread: str | None = None
+    """Why nothing was read, with the remedy where one is known."""
+    cpu_cores: float | None = None
+    """Its mean use while it was sampled."""
+    limit_cores: float | None = None
+    """Its present ceiling."""
+    others: tuple[str, ...] = ()
+    """Further names by which it was recognised: presets that read something else of it."""
+    histograms: tuple[str, ...] = ()
+    """Latency metrics of a page that no preset knows."""

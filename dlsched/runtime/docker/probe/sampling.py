@@ -1,0 +1,366 @@
+"""Samples all running containers concurrently, within a few seconds, and changes none.
+
+Of the engine it asks for lists, descriptions and the last lines of logs; of a container's own
+address, metrics pages by GET, each once and the one that is read twice. Ports are those that the
+container exposes or that presets name. Nothing is followed, and every answer is bounded in time
+and size.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from dlsched.config.metrics.resolving import Presets
+from dlsched.model.errors import DlschedError
+from dlsched.model.sources import Metric
+from dlsched.report.lines import LINE_BYTES
+from dlsched.runtime.cgroup.read import CgroupReader
+from dlsched.runtime.docker.background import begin_all
+from dlsched.runtime.docker.engine import Body, Engine, one_line
+from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, Inspected, inspected, labels_in
+from dlsched.runtime.docker.probe import recognition
+from dlsched.runtime.docker.probe.probed import Probed
+from dlsched.runtime.docker.probe.recognition import Stack
+from dlsched.runtime.progress.exposition import Pages
+from dlsched.runtime.progress.lines import Lines
+from dlsched.runtime.progress.scrape import NO_ADDRESS, Unanswered, fetch_page
+
+HTTP_S = 2.0
+"""Time for all pages of one container together."""
+AGAIN_S = 1.0
+"""Time for the second page: it has answered before."""
+LOG_LINES = 200
+LOG_BYTES = 256 * 1024
+"""Of the end of a log."""
+CONCURRENT = 64
+"""Containers sampled at a time: they mostly wait for one another's answers."""
+ENGINE_CALLS = 8
+"""Calls of the engine at a time."""
+WHOLE_S = 30.0
+"""After that a container that still does not answer is left out."""
+
+_ID_CHARACTERS = 12
+"""Of an id, as a daemon shows it."""
+
+_Reader = Callable[[], bytes]
+
+
+class UnknownContainer(DlschedError):
+    """No running container has that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """What is asked of containers."""
+
+    names: tuple[str, ...] = ()
+    """Only these; (): all."""
+    http: bool = True
+    """Whether metrics pages are asked for."""
+    over_s: float = 2.0
+    """Time between the two readings of a page and of CPU time."""
+    left_out: frozenset[str] = frozenset()
+    """Ids of containers that are not sampled: dlsched's own."""
+
+
+def probe(
+    engine: Engine,
+    presets: Presets,
+    options: ProbeOptions,
+    managed: Mapping[str, str] | None = None,
+    now_s: Callable[[], float] = time.monotonic,
+) -> tuple[Probed, ...]:
+    """Every running container, by name. `managed`: how a daemon manages containers, by id. Raises
+    UnknownContainer, EngineUnavailable."""
+    listed = [
+        one
+        for one in engine.containers({})
+        if one.get("State") == "running" and one.get("Id") not in options.left_out
+    ]
+    chosen = _chosen(listed, options.names)
+    stacks = recognition.stacks_of(presets)
+    gate = threading.BoundedSemaphore(ENGINE_CALLS)
+    samples = [
+        _Sample(engine, gate, str(one["Id"]), _name(one), stacks, options, managed or {}, now_s)
+        for one in chosen
+    ]
+    until_s = now_s() + WHOLE_S
+    _all(begin_all([one.begin for one in samples], "probe", CONCURRENT), until_s, now_s)
+    begun_s = max((one.begun_s for one in samples), default=now_s())
+    time.sleep(max(0.0, begun_s + options.over_s - now_s()))
+    _all(begin_all([one.end for one in samples], "probe", CONCURRENT), until_s, now_s)
+    return tuple(sorted((one.found for one in samples), key=lambda one: one.name))
+
+
+def _all(futures: Iterable[Future[None]], until_s: float, now_s: Callable[[], float]) -> None:
+    for future in futures:
+        with suppress(TimeoutError):
+            future.result(max(0.0, until_s - now_s()))
+
+
+def _name(one: Body) -> str:
+    names = one.get("Names") or ()
+    return str(names[0]).lstrip("/") if names else str(one.get("Id", ""))[:12]
+
+
+def _chosen(listed: Sequence[Body], names: Collection[str]) -> list[Body]:
+    """Those of these names, or whose id begins so."""
+    if not names:
+        return list(listed)
+    chosen = []
+    for name in names:
+        found = [
+            one
+            for one in listed
+            if _name(one) == name or (len(name) >= 4 and str(one["Id"]).startswith(name))
+        ]
+        if not found:
+            raise UnknownContainer(f"no running container {one_line(name)[:80]!r}")
+        chosen += [one for one in found if one not in chosen]
+    return chosen
+
+
+class _Sample:
+    """One container, sampled at two moments."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        gate: threading.BoundedSemaphore,
+        container_id: str,
+        name: str,
+        stacks: Sequence[Stack],
+        options: ProbeOptions,
+        managed: Mapping[str, str],
+        now_s: Callable[[], float],
+    ) -> None:
+        self._engine = engine
+        self._gate = gate
+        self._stacks = stacks
+        self._options = options
+        self._managed = managed
+        self._now_s = now_s
+        self._group: CgroupReader | None = None
+        self._cpu: tuple[float, float] | None = None
+        """A moment, and the CPU time then."""
+        self._again: tuple[Pages, _Reader, bool] | None = None
+        self.begun_s = now_s()
+        self.found = Probed(name, container_id, "", None, unread="it did not answer in time")
+
+    # ------------------------------------------------------------------ the first moment
+
+    def begin(self) -> None:
+        """Recognise it, and read a first time."""
+        try:
+            with self._gate:
+                body = self._engine.inspect(self.found.container_id)
+            one = inspected(body)
+            labels = labels_in(body)
+        except (DlschedError, ValueError, TypeError) as error:
+            self.found = replace(self.found, unread=one_line(error))
+            return
+        self.found = replace(
+            self.found,
+            image=one.image,
+            managed=self._managed.get(one.container_id[:_ID_CHARACTERS]) or _by_labels(labels),
+            limit_cores=one.limit_cores,
+            unread=None,
+        )
+        self._begin_cpu(one)
+        unread = self._read_page(one, body) if self._options.http else None
+        self.begun_s = self._now_s()
+        if self.found.reading is None:
+            self._read_log(one)
+        if self.found.reading is None and self.found.where is None:
+            self._say_why_unread(one, unread)
+
+    def _begin_cpu(self, one: Inspected) -> None:
+        group = CgroupReader(one.pid, container=one.container_id)
+        if group.read().usage_core_s is None:
+            group.close()
+        else:
+            self._group = group
+        self._cpu = self._used()
+
+    def _used(self) -> tuple[float, float] | None:
+        """The moment, and its CPU time: of the kernel, or else of the engine."""
+        if self._group is not None:
+            used = self._group.read().usage_core_s
+            return None if used is None else (self._now_s(), used)
+        with suppress(DlschedError, KeyError, TypeError, ValueError):
+            with self._gate:
+                stats = self._engine.stats(self.found.container_id)
+            return self._now_s(), float(stats["cpu_stats"]["cpu_usage"]["total_usage"]) / 1e9
+        return None
+
+    def _read_page(self, one: Inspected, body: Body) -> str | None:
+        """Read the first metrics page that answers; returns why none of its image's does."""
+        ports = recognition.ports_to_ask(_exposed(body), one.image, self._stacks)
+        if one.address is None:
+            return NO_ADDRESS if ports else None
+        until_s = self._now_s() + HTTP_S
+        why: str | None = None
+        for port, paths in ports:
+            for path in paths:
+                left_s = until_s - self._now_s()
+                if left_s <= 0.0:
+                    return why or f"no answer within {HTTP_S:g} s"
+                try:
+                    page = fetch_page(one.address, port, path, left_s)
+                except Unanswered as error:
+                    why = why or f"port {port}: {error}"
+                    if "status" not in str(error):
+                        break  # another path of the same port answers no better
+                    continue
+                if recognition.is_page(page):
+                    self._recognise(one, port, path, page)
+                    return None
+        return why
+
+    def _recognise(self, one: Inspected, port: int, path: str, page: bytes) -> None:
+        """Take a page: whose it is, and what it says since the server began."""
+        where = f"port {port}"
+        speakers = recognition.speakers(page, one.image, port, self._stacks)
+        if not speakers:
+            names = recognition.histograms(page)
+            self.found = replace(
+                self.found,
+                where=where,
+                histograms=names,
+                sources=_options_of(None, port, path, names[0] if names else None),
+            )
+            self._take(page, [Metric(name=name) for name in names[:1]], one.address, port, path)
+            return
+        best = speakers[0]
+        assert best.endpoint is not None
+        typical = port in best.endpoint.ports and path == best.endpoint.http_path
+        self.found = replace(
+            self.found,
+            preset=best.preset,
+            where=where,
+            others=tuple(stack.preset for stack in speakers[1:]),
+            sources=((best.preset,) if typical else _options_of(best.preset, port, path, None)),
+        )
+        self._take(page, best.endpoint.metrics, one.address, port, path)
+
+    def _take(
+        self, page: bytes, metrics: Sequence[Metric], address: str | None, port: int, path: str
+    ) -> None:
+        if not metrics or address is None:
+            return
+        pages = Pages(metrics, from_end=False)
+        delta = pages.take(page)
+        tail = recognition.has_tail(page, [each.name for each in metrics if each.name])
+        if delta.problem is not None:
+            self.found = replace(self.found, unread=delta.problem)
+        elif delta.latency is not None:
+            reading = recognition.latency_reading(delta.latency, None, tail=tail)
+            self.found = replace(
+                self.found,
+                reading=reading,
+                unread=None if reading is not None else "no request yet",
+            )
+        self._again = pages, lambda: fetch_page(address, port, path, AGAIN_S), tail
+
+    def _read_log(self, one: Inspected) -> None:
+        try:
+            with self._gate:
+                lines = _last_lines(self._engine, one.container_id)
+        except DlschedError as error:
+            if self.found.where is None:
+                self.found = replace(self.found, unread=f"its log cannot be read: {error}")
+            return
+        found = recognition.printed(lines, one.image, self._stacks)
+        if found is None:
+            return
+        stack, reading = found
+        self._again = None
+        self.found = replace(
+            self.found,
+            preset=stack.preset,
+            where="its log",
+            sources=(stack.preset,),
+            reading=reading,
+            unread=None,
+            others=(),
+            histograms=(),
+        )
+
+    def _say_why_unread(self, one: Inspected, page: str | None) -> None:
+        """Say why a container of a known image is not read, and what it needs."""
+        known = [stack for stack in self._stacks if stack.made_from(one.image)]
+        if not known:
+            return
+        best = min(known, key=lambda stack: stack.derived)
+        if best.endpoint is None:
+            why = self.found.unread or f"none of its last {LOG_LINES} lines matches"
+        else:
+            why = page or "its metrics page was not asked for"
+        if best.needs is not None:
+            why = f"{why}; start it with {best.needs}"
+        self.found = replace(self.found, preset=best.preset, unread=why)
+
+    # ------------------------------------------------------------------ the second moment
+
+    def end(self) -> None:
+        """Read again: what happened in between."""
+        before = self._cpu
+        if before is not None and (after := self._used()) is not None and after[0] > before[0]:
+            cores = max(0.0, after[1] - before[1]) / (after[0] - before[0])
+            self.found = replace(self.found, cpu_cores=cores)
+        if self._group is not None:
+            self._group.close()
+        if self._again is None:
+            return
+        pages, fetch, tail = self._again
+        with suppress(Unanswered):
+            over_s = self._now_s() - self.begun_s
+            delta = pages.take(fetch())
+            if delta.latency is not None and delta.latency.count:
+                reading = recognition.latency_reading(delta.latency, over_s, tail=tail)
+                self.found = replace(self.found, reading=reading, unread=None)
+
+
+def _by_labels(labels: Mapping[str, str]) -> str | None:
+    if INSTANCE in labels and labels.get(ENABLE) != "true":
+        return "a job of dlsched"
+    return "adopted by its labels" if labels.get(ENABLE) == "true" else None
+
+
+def _exposed(body: Body) -> list[int]:
+    """The TCP ports that the container exposes."""
+    ports: Mapping[str, object] = (body.get("Config") or {}).get("ExposedPorts") or {}
+    found = []
+    for name in ports:
+        digits, _, protocol = str(name).partition("/")
+        if digits.isdecimal() and 0 < int(digits[:6]) < 65536 and protocol in ("", "tcp"):
+            found.append(int(digits))
+    return found
+
+
+def _options_of(preset: str | None, port: int, path: str, name: str | None) -> tuple[str, ...]:
+    given = [] if preset is None else [preset]
+    given.append(f"port={port}")
+    if path != recognition.METRICS_PATHS[0]:
+        given.append(f"http_path={path}")
+    if name is not None:
+        given.append(f"name={name}")
+    return tuple(given)
+
+
+def _last_lines(engine: Engine, container_id: str) -> list[bytes]:
+    """The last lines of its log, bounded."""
+    cut, found, left = Lines(LINE_BYTES), [], LOG_BYTES
+    for chunk in engine.logs(container_id, LOG_LINES, follow=False):
+        # A progress bar overwrites its line with carriage returns.
+        found += [line for line in cut.cut(chunk.replace(b"\r", b"\n")) if line is not None]
+        left -= len(chunk)
+        if left <= 0:
+            break
+    found += [line for line in cut.cut(b"\n") if line]
+    return found[-LOG_LINES:]

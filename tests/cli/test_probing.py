@@ -1,0 +1,136 @@
+"""`dlsched probe`: the table, the commands that it proposes, JSON, and no engine."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsched.cli.probing import _round_seconds
+from dlsched.runtime.docker import probe as package
+from dlsched.runtime.docker.probe import Probed, ProbeOptions, Reading
+from tests.cli.conftest import Program
+from tests.status_source import FakeSource
+
+SERVICE = Probed(
+    "asr",
+    "1" * 64,
+    "acme/asr:7",
+    None,
+    preset="fastapi",
+    where="port 8000",
+    sources=("fastapi",),
+    reading=Reading("latency", 0.143, 0.95, 120, 10.0),
+    cpu_cores=1.234,
+)
+TRAINING = Probed(
+    "train",
+    "2" * 64,
+    "acme/gpt",
+    None,
+    preset="nanogpt",
+    where="its log",
+    sources=("nanogpt",),
+    reading=Reading("training", lines=9, of_lines=200, step=750, metrics=(("val_loss", 2.5),)),
+    cpu_cores=3.9,
+)
+SILENT = Probed("postgres", "3" * 64, "postgres:17", None, cpu_cores=0.4)
+CLOSED = Probed(
+    "sgl", "4" * 64, "lmsysorg/sglang", None, "sglang", unread="port 30000: Connection refused"
+)
+OURS = Probed("ours", "5" * 64, "x", "adopted by its labels", cpu_cores=None)
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[ProbeOptions, Any]]:
+    """What the command asked for; all five are found."""
+    calls: list[tuple[ProbeOptions, Any]] = []
+
+    def probe(
+        _: object, __: object, options: ProbeOptions, managed: Any = None
+    ) -> tuple[Probed, ...]:
+        calls.append((options, managed))
+        return (SERVICE, TRAINING, SILENT, CLOSED, OURS)
+
+    monkeypatch.setattr(package, "probe", probe)
+    return calls
+
+
+def test_a_row_a_container_with_what_adopts_it(program: Program, asked: list[Any]) -> None:
+    result = program("probe", env={"COLUMNS": "240"})
+    assert (result.exit_code, result.stderr) == (0, "")
+    head, *rows, last = result.stdout.splitlines()
+    assert head.split() == ["CONTAINER", "IMAGE", "SPEAKS", "JUST", "NOW", "CPU", "PROPOSAL"]
+    lines = {row.split()[0]: row for row in rows}
+    assert "fastapi (port 8000)" in lines["asr"]
+    assert "p95 143 ms of 120 requests in 10.0 s" in lines["asr"]
+    assert " 1.23 " in lines["asr"]
+    assert "dlsched adopt asr --latency 150ms --quantile p95 --metrics fastapi" in lines["asr"]
+    assert "step 750, val_loss 2.5 (9 of 200 lines)" in lines["train"]
+    assert "dlsched adopt train --reach val_loss=VALUE --metrics nanogpt" in lines["train"]
+    assert "nothing known" in lines["postgres"]
+    assert "leave it, or: dlsched adopt postgres --minimum 0.5" in lines["postgres"]
+    assert "sglang, by its image" in lines["sgl"]
+    assert "port 30000: Connection refused" in lines["sgl"]
+    assert "nothing: adopted by its labels" in lines["ours"]
+    assert last == "5 containers run, 1 of them managed by dlsched; nothing has been changed"
+
+
+def test_json_has_everything_and_the_proposal(program: Program, asked: list[Any]) -> None:
+    result = program("probe", "--json", "--no-http", "--over", "5s", "asr")
+    found = {one["name"]: one for one in json.loads(result.stdout)}
+    assert found["asr"]["reading"]["seconds"] == 0.143
+    assert found["asr"]["proposal"].startswith("dlsched adopt asr --latency")
+    ((options, managed),) = asked
+    assert (options.names, options.http, options.over_s) == (("asr",), False, 5.0)
+    # Without a daemon nothing is known to be managed but by labels.
+    assert managed == {}
+
+
+def test_beside_a_daemon_its_containers_are_named(
+    program: Program, daemon: FakeSource, asked: list[Any]
+) -> None:
+    assert program("probe").exit_code == 0
+    ((_, managed),) = asked
+    assert managed
+    assert all("`dlsched why " in how for how in managed.values())
+
+
+def test_a_hostile_name_or_metric_stays_one_word_of_the_command(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evil = Probed(
+        "a;reboot",
+        "6" * 64,
+        "\x1b[31mimage\n\n",
+        None,
+        sources=("name=$(reboot)",),
+        where="port 1",
+        reading=Reading("latency", 0.1, None, 3),
+    )
+    monkeypatch.setattr(package, "probe", lambda *_: (evil,))
+    result = program("probe", "-o", "json")
+    (one,) = json.loads(result.stdout)
+    assert shlex.split(one["proposal"])[2] == "a;reboot"
+    assert shlex.split(one["proposal"])[-1] == "name=$(reboot)"
+    assert "\x1b" not in program("probe").stdout
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.143, "150ms"), (0.15, "150ms"), (1.9, "2s"), (0.00004, "0.1ms"), (85.0, "100s"),
+     (0.999, "1s"), (0.61, "800ms")],
+)  # fmt: skip
+def test_a_proposed_target_is_the_next_round_figure(seconds: float, text: str) -> None:
+    assert _round_seconds(seconds) == text
+
+
+def test_wrong_words_and_no_engine(program: Program, tmp_path: Path) -> None:
+    assert "--over" in program("probe", "--over", "1h").stderr
+    missing = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock"}
+    result = program("probe", env=missing)
+    assert result.exit_code == 3
+    assert result.stderr.startswith("error: no answer from the Docker Engine at ")

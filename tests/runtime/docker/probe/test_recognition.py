@@ -1,0 +1,135 @@
+"""Stacks by image, page and log: what is recognised, in which order, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlsched.config.metrics.loading import package_presets, parse_presets
+from dlsched.config.metrics.resolving import Preset, Presets
+from dlsched.runtime.docker.probe import recognition
+from dlsched.runtime.docker.probe.recognition import (
+    METRICS_PATHS,
+    OTHER_PROTOCOLS,
+    PORTS_MAX,
+    ports_to_ask,
+    printed,
+    speakers,
+    stacks_of,
+)
+
+STACKS = stacks_of(package_presets())
+
+VLLM_PAGE = b"""# TYPE vllm:e2e_request_latency_seconds histogram
+vllm:e2e_request_latency_seconds_bucket{le="1.0",model_name="m"} 3
+vllm:e2e_request_latency_seconds_bucket{le="+Inf",model_name="m"} 4
+vllm:e2e_request_latency_seconds_count{model_name="m"} 4
+vllm:e2e_request_latency_seconds_sum{model_name="m"} 4.5
+vllm:time_to_first_token_seconds_count{model_name="m"} 4
+"""
+
+
+def test_a_page_names_its_stack_before_what_else_can_be_read_of_it() -> None:
+    found = speakers(VLLM_PAGE, "vllm/vllm-openai:v0.12", 8000, STACKS)
+    assert [one.preset for one in found][:1] == ["vllm"]
+    assert "vllm-ttft" in [one.preset for one in found]
+    assert speakers(b"# TYPE go_gc_duration_seconds summary\n", "x", 9090, STACKS) == ()
+
+
+def test_the_image_decides_between_stacks_with_the_same_metric() -> None:
+    mine = b'a: {port: 9000, name: m}\nb: {image: "acme/b*", port: 9000, name: m}\n'
+    _, given = parse_presets(mine, "mine.yaml")
+    stacks = stacks_of(Presets({name: Preset(name, keys, "") for name, keys in given.items()}))
+    page = b"m_count 3\nm_sum 1\n"
+    assert [one.preset for one in speakers(page, "acme/b:1", 9000, stacks)] == ["b", "a"]
+    assert [one.preset for one in speakers(page, "acme/x:1", 9000, stacks)] == ["a", "b"]
+    # A name that only begins alike is another metric.
+    assert speakers(b"m_counted 3\nmm_count 1\n", "acme/b:1", 9000, stacks) == ()
+
+
+@pytest.mark.parametrize(
+    ("image", "known"),
+    [
+        ("vllm/vllm-openai:v0.12", True),
+        ("docker.io/vllm/vllm-openai@sha256:00", True),
+        ("vllm/vllm", False),
+        ("evil/vllm/vllm-openai", False),
+    ],
+)
+def test_images_go_by_their_globs(image: str, known: bool) -> None:
+    (vllm,) = [one for one in STACKS if one.preset == "vllm"]
+    assert vllm.made_from(image) is known
+
+
+def test_ports_are_those_of_the_image_then_those_exposed() -> None:
+    asked = dict(ports_to_ask([9999, 80], "vllm/vllm-openai:1", STACKS))
+    assert list(asked) == [8000, 80, 9999]
+    assert asked[9999] == METRICS_PATHS
+    (tfserving,) = [one for one in STACKS if one.preset == "tfserving"]
+    assert tfserving.endpoint is not None
+    asked = dict(ports_to_ask([], "tensorflow/serving:2", STACKS))
+    assert asked[8501][0] == tfserving.endpoint.http_path != "/metrics"
+
+
+def test_without_any_port_those_of_all_presets_are_asked() -> None:
+    known = {port for one in STACKS if one.endpoint for port in one.endpoint.ports}
+    asked = dict(ports_to_ask([], "acme/asr", STACKS))
+    assert 8000 in asked
+    assert set(asked) <= known
+    assert len(asked) <= PORTS_MAX
+
+
+def test_servers_of_other_protocols_are_not_asked() -> None:
+    assert ports_to_ask([5432], "postgres:17", STACKS) == ()
+    assert 5432 in OTHER_PROTOCOLS
+    assert [port for port, _ in ports_to_ask([6379, 9121], "redis", STACKS)] == [9121]
+
+
+def test_never_more_ports_than_the_bound() -> None:
+    assert len(ports_to_ask(range(10_000, 20_000), "x", STACKS)) == PORTS_MAX
+
+
+def test_lines_of_a_log_are_read_by_who_matches_most() -> None:
+    lines = [b"step 250: train loss 4.1, val loss 4.2", b"GET / 3 ms", b"step 500: noise"]
+    found = printed(lines, "acme/gpt", STACKS)
+    assert found is not None
+    stack, reading = found
+    assert (stack.preset, reading.step, reading.metrics) == ("nanogpt", 250, (("val_loss", 4.2),))
+    assert (reading.lines, reading.of_lines) == (1, 3)
+    assert printed([b"hello", b"", b"\xff\x00" * 100], "acme/gpt", STACKS) is None
+
+
+def test_only_whole_evaluations_count_where_a_preset_says_so() -> None:
+    mine = (
+        b"t: {kind: log, metric: acc, when: at == of,"
+        b" pattern: '(?P<at>[0-9]+)/(?P<of>[0-9]+) acc (?P<acc>[0-9.]+)'}\n"
+    )
+    _, given = parse_presets(mine, "mine.yaml")
+    stacks = stacks_of(Presets({name: Preset(name, keys, "") for name, keys in given.items()}))
+    found = printed([b"8/48 acc 0.1", b"48/48 acc 0.7", b"2/48 acc 0.2"], "x", stacks)
+    assert found is not None
+    assert (found[1].metrics, found[1].lines) == ((("acc", 0.7),), 1)
+
+
+def test_a_page_without_a_preset_names_its_latencies() -> None:
+    page = b"""# TYPE app_request_duration_seconds histogram
+# TYPE app_size_bytes histogram
+# TYPE rpc_latency_ms summary
+# TYPE up gauge
+"""
+    assert recognition.histograms(page) == ("app_request_duration_seconds", "rpc_latency_ms")
+    many = b"".join(b"# TYPE a%d_latency histogram\n" % n for n in range(1000))
+    assert len(recognition.histograms(many)) == recognition.HISTOGRAMS_MAX
+
+
+@pytest.mark.parametrize(
+    ("page", "is_one"),
+    [
+        (b"# TYPE a counter\na 1\n", True),
+        (b'a{b="c"} 1\n', True),
+        (b"<html>metrics are here</html>", False),
+        (b'{"status": "ok"}', False),
+        (b"", False),
+    ],
+)
+def test_a_page_of_something_else_is_none(page: bytes, is_one: bool) -> None:
+    assert recognition.is_page(page) is is_one

@@ -1,0 +1,246 @@
+"""Sampling, with an engine and containers played here: order, bounds, failures and time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from dlsched.config.metrics.loading import package_presets
+from dlsched.model.errors import EngineUnavailable
+from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.probe import Probed, ProbeOptions, UnknownContainer, probe, sampling
+from dlsched.runtime.progress.scrape import Unanswered
+
+Fetch = Callable[[str, int, str, float], bytes]
+
+
+def body(number: int, **changes: Any) -> dict[str, Any]:
+    """A container as an engine describes it."""
+    config = {"Image": "acme/app", "Labels": {}, "ExposedPorts": {"8000/tcp": {}}}
+    config |= changes.pop("config", {})
+    address = changes.pop("address", f"10.9.{number // 200}.{number % 200 + 1}")
+    return {
+        "Id": f"{number:012x}".ljust(64, "0"),
+        "Name": f"/c{number:03}",
+        "State": {"Status": "running", "Pid": 0, "StartedAt": "", "ExitCode": 0},
+        "Config": config,
+        "HostConfig": {},
+        "NetworkSettings": {"Networks": {"n": {"IPAddress": address}}},
+        **changes,
+    }
+
+
+class PlayedEngine:
+    """Answers as an engine does; every call is counted."""
+
+    def __init__(self, *bodies: dict[str, Any], logs: Mapping[str, list[bytes]] = {}) -> None:
+        self.bodies = {one["Id"]: one for one in bodies}
+        self.printed = dict(logs)
+        self.calls: list[str] = []
+
+    def containers(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+        self.calls.append("containers")
+        assert labels == {}
+        return [
+            {"Id": key, "Names": [one["Name"]], "State": one["State"]["Status"]}
+            for key, one in self.bodies.items()
+        ]
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        self.calls.append("inspect")
+        one = self.bodies[container]
+        if "refused" in one:
+            raise EngineRefused(404, "No such container")
+        return one
+
+    def stats(self, container: str) -> dict[str, Any]:
+        self.calls.append("stats")
+        used = one if (one := self.bodies[container].get("used")) is not None else time.monotonic()
+        return {"cpu_stats": {"cpu_usage": {"total_usage": used * 1e9}}}
+
+    def logs(self, container: str, tail: int, follow: bool) -> Iterator[bytes]:
+        self.calls.append("logs")
+        assert not follow
+        yield from self.printed.get(self.bodies[container]["Name"][1:], [])
+
+
+@pytest.fixture
+def pages(monkeypatch: pytest.MonkeyPatch) -> list[Fetch]:
+    """The last one answers instead of containers."""
+    answers: list[Fetch] = []
+
+    def fetch(address: str, port: int, path: str, within_s: float) -> bytes:
+        if not answers:
+            raise Unanswered("Connection refused")
+        return answers[-1](address, port, path, within_s)
+
+    monkeypatch.setattr(sampling, "fetch_page", fetch)
+    return answers
+
+
+def probed(engine: PlayedEngine, *names: str, **more: Any) -> dict[str, Probed]:
+    managed = more.pop("managed", None)
+    options = ProbeOptions(names, **{"over_s": 0.05, **more})
+    found = probe(engine, package_presets(), options, managed)  # type: ignore[arg-type]
+    return {one.name: one for one in found}
+
+
+def page(count: int, mean_s: float = 0.07, name: str = "http_request_duration_seconds") -> bytes:
+    labels = 'handler="/predict"'
+    return (
+        f"# TYPE {name} histogram\n"
+        f'{name}_bucket{{{labels},le="0.1"}} {count}\n'
+        f'{name}_bucket{{{labels},le="+Inf"}} {count}\n'
+        f"{name}_count{{{labels}}} {count}\n"
+        f"{name}_sum{{{labels}}} {count * mean_s}\n"
+    ).encode()
+
+
+def test_fifty_containers_that_never_answer_take_less_than_five_seconds(
+    pages: list[Fetch],
+) -> None:
+    def hang(_: str, __: int, ___: str, within_s: float) -> bytes:
+        time.sleep(within_s)
+        raise Unanswered(f"no whole answer within {within_s:.2g} s")
+
+    pages.append(hang)
+    engine = PlayedEngine(*[body(number) for number in range(50)])
+    begun_s = time.monotonic()
+    found = probed(engine, over_s=2.0)
+    assert time.monotonic() - begun_s < 5.0
+    assert len(found) == 50
+    # None is asked twice: a port that hangs once has had its two seconds.
+    assert engine.calls.count("inspect") == 50
+
+
+def test_the_second_page_counts_what_came_in_between(pages: list[Fetch]) -> None:
+    counts = iter([1000, 1030])
+    pages.append(lambda *_: page(next(counts)))
+    (one,) = probed(PlayedEngine(body(1))).values()
+    assert (one.preset, one.where, one.sources) == ("fastapi", "port 8000", ("fastapi",))
+    assert one.reading is not None
+    assert (one.reading.requests, one.reading.quantile) == (30, 0.95)
+    assert one.reading.over_s is not None
+
+
+def test_without_a_request_in_between_all_since_its_start_count(pages: list[Fetch]) -> None:
+    pages.append(lambda *_: page(7))
+    (one,) = probed(PlayedEngine(body(1))).values()
+    assert one.reading is not None
+    assert (one.reading.requests, one.reading.over_s, one.reading.quantile) == (7, None, None)
+    assert one.reading.seconds == pytest.approx(0.07)
+    pages.append(lambda *_: page(0))
+    (one,) = probed(PlayedEngine(body(1))).values()
+    assert (one.reading, one.unread) == (None, "no request yet")
+
+
+def test_a_page_of_no_preset_is_proposed_by_name(pages: list[Fetch]) -> None:
+    pages.append(lambda *_: page(40, name="app_latency_seconds"))
+    (one,) = probed(PlayedEngine(body(1))).values()
+    assert one.preset is None
+    assert one.sources == ("port=8000", "name=app_latency_seconds")
+    assert one.reading is not None
+
+
+def test_another_port_or_path_stands_beside_the_preset(pages: list[Fetch]) -> None:
+    def there(_: str, port: int, path: str, __: float) -> bytes:
+        if (port, path) == (9100, "/metrics/"):
+            return page(5)
+        raise Unanswered("answers with status 307")
+
+    pages.append(there)
+    config = {"Image": "acme/app", "Labels": {}, "ExposedPorts": {"9100/tcp": {}, "53/udp": {}}}
+    (one,) = probed(PlayedEngine(body(1, config=config))).values()
+    assert one.sources == ("fastapi", "port=9100", "http_path=/metrics/")
+
+
+def test_a_refused_port_is_asked_once_and_no_other_path_of_it(pages: list[Fetch]) -> None:
+    asked: list[tuple[int, str]] = []
+
+    def refuse(_: str, port: int, path: str, __: float) -> bytes:
+        asked.append((port, path))
+        raise Unanswered("Connection refused")
+
+    pages.append(refuse)
+    probed(PlayedEngine(body(1)))
+    assert asked == [(8000, "/metrics")]
+
+
+def test_a_known_image_that_does_not_answer_says_what_it_needs(pages: list[Fetch]) -> None:
+    config = {"Image": "lmsysorg/sglang:latest", "Labels": {}}
+    (one,) = probed(PlayedEngine(body(1, config=config))).values()
+    assert (one.preset, one.where) == ("sglang", None)
+    assert one.unread == "port 30000: Connection refused; start it with --enable-metrics"
+
+
+def test_the_log_is_read_within_its_bounds(pages: list[Fetch]) -> None:
+    line = b"step 5: train loss 1.0, val loss 2.0\n"
+    progress_bar = b"step 6: train loss 1.0, val loss 1.5\rjunk" + b"\xff" * 100_000
+    endless = PlayedEngine(body(1), logs={"c001": [line, progress_bar] + [b"x" * 65536] * 1000})
+    (one,) = probed(endless).values()
+    assert (one.preset, one.where) == ("nanogpt", "its log")
+    assert one.reading is not None
+    assert (one.reading.step, one.reading.metrics) == (6, (("val_loss", 1.5),))
+
+
+def test_one_that_cannot_be_described_costs_the_others_nothing(pages: list[Fetch]) -> None:
+    engine = PlayedEngine(body(1, refused=True), body(2, State={"Status": "running"}), body(3))
+    found = probed(engine)
+    assert found["c001"].unread == "No such container"
+    assert found["c003"].unread is None
+
+
+def test_only_running_ones_and_those_named(pages: list[Fetch]) -> None:
+    stopped = body(2, State={"Status": "exited", "Pid": 0, "StartedAt": "", "ExitCode": 1})
+    engine = PlayedEngine(body(1), stopped, body(3))
+    assert list(probed(engine)) == ["c001", "c003"]
+    assert list(probed(engine, "c003")) == ["c003"]
+    assert list(probed(engine, left_out=frozenset({body(1)["Id"]}))) == ["c003"]
+    with pytest.raises(UnknownContainer, match="'c002'"):
+        probed(engine, "c002")
+
+
+def test_what_is_managed_already_says_how(pages: list[Fetch]) -> None:
+    labels = {"Labels": {"dlsched.enable": "true"}, "Image": "x"}
+    engine = PlayedEngine(body(1, config=labels), body(2), body(3))
+    found = probed(engine, managed={body(2)["Id"][:12]: "adopted: `dlsched why two`"})
+    assert [found[name].managed for name in ("c001", "c002", "c003")] == [
+        "adopted by its labels",
+        "adopted: `dlsched why two`",
+        None,
+    ]
+
+
+def test_cpu_comes_from_the_engine_where_the_kernel_cannot_be_read(pages: list[Fetch]) -> None:
+    found = probed(PlayedEngine(body(1), body(2, used=5.0)))
+    # The first one's CPU time goes on like the clock: one core.
+    assert found["c001"].cpu_cores == pytest.approx(1.0, abs=0.2)
+    assert found["c002"].cpu_cores == 0.0
+
+
+def test_no_page_is_asked_for_without_http(pages: list[Fetch]) -> None:
+    def never(*_: object) -> bytes:
+        pytest.fail("a page was asked for")
+
+    pages.append(never)
+    (one,) = probed(PlayedEngine(body(1)), http=False).values()
+    assert one.preset is None
+
+
+def test_a_container_on_the_hosts_network_says_why_it_is_not_asked(pages: list[Fetch]) -> None:
+    config = {"Image": "vllm/vllm-openai:1", "Labels": {}}
+    (one,) = probed(PlayedEngine(body(1, config=config, address=""))).values()
+    assert one.unread is not None
+    assert "no address of its own" in one.unread
+
+
+def test_an_engine_that_does_not_answer_is_one_error() -> None:
+    class Gone(PlayedEngine):
+        def containers(self, labels: Mapping[str, str]) -> list[dict[str, Any]]:
+            raise EngineUnavailable("no answer")
+
+    with pytest.raises(EngineUnavailable):
+        probed(Gone())
