@@ -178,3 +178,31 @@ def test_a_name_that_does_not_run_is_said(engine: Engine, start: Start) -> None:
     start(BUSY, cpu_quota=10_000)
     with pytest.raises(UnknownContainer, match="no running container 'nobody'"):
         probe(engine, package_presets(), ProbeOptions(("nobody",)))
+
+
+HANGS = """
+import socket, time
+server = socket.create_server(("", 8000))
+kept = []
+while True:
+    kept.append(server.accept())
+"""
+
+
+@pytest.mark.slow
+def test_fifty_containers_take_less_than_five_seconds(engine: Engine, start: Start) -> None:
+    """Some serve, some accept and never answer, most speak nothing."""
+    programs = [SERVICE] * 5 + [HANGS] * 5 + [PRINTER] * 5 + ["import time; time.sleep(600)"] * 35
+    names = tuple(
+        start(program, ports=(8000,) if program in (SERVICE, HANGS) else (), cpu_quota=20_000)
+        for program in programs
+    )
+    probed(engine, (names[0],), lambda one: one.reading)
+    begun_s = time.monotonic()
+    found = probe(engine, package_presets(), ProbeOptions(names))
+    took_s = time.monotonic() - begun_s
+    assert len(found) == 50
+    by_name = {one.name: one for one in found}
+    assert [by_name[name].preset for name in names[:5]] == ["fastapi"] * 5
+    assert [by_name[name].preset for name in names[10:15]] == ["ollama"] * 5
+    assert took_s < 5.0

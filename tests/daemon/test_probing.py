@@ -1,0 +1,84 @@
+"""`dlsched probe` beside a running daemon: what it proposes works as it stands."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import shlex
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import docker
+import pytest
+from docker.errors import APIError
+
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import command, session
+from tests.daemon.test_daemon import reaches, row
+from tests.runtime.docker.probe.test_probe_engine import PRINTER, SERVICE
+from tools.base_image import BASE
+
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    with session() as one:
+        yield one
+
+
+@pytest.fixture
+def services(
+    node: Session, docker_client: docker.APIClient, changes_host_network: None
+) -> Iterator[tuple[str, str]]:
+    """A service with a metrics page, and one that only prints; names."""
+    network = f"dlsched-test-{secrets.token_hex(4)}"
+    docker_client.create_network(network)
+    made = []
+    for name, program in (("web", SERVICE), ("chat", PRINTER)):
+        container = docker_client.create_container(
+            BASE,
+            ["python", "-c", program],
+            name=f"{name}-{node.instance}",
+            ports=[8000] if name == "web" else [],
+            host_config=docker_client.create_host_config(network_mode=network),
+        )["Id"]
+        made.append(container)
+        docker_client.start(container)
+    try:
+        yield f"web-{node.instance}", f"chat-{node.instance}"
+    finally:
+        node.stop()
+        for container in made:
+            with suppress(APIError):
+                docker_client.remove_container(container, force=True)
+        docker_client.remove_network(network)
+
+
+def found(node: Session, *names: str) -> list[dict[str, Any]]:
+    done = command(node, "probe", *names, "--over", "1s", "--json")
+    assert done.returncode == 0, done.stderr
+    listed: list[dict[str, Any]] = json.loads(done.stdout)
+    return listed
+
+
+def test_what_is_proposed_adopts_as_it_stands(
+    node: Session, services: tuple[str, str], docker_client: docker.APIClient
+) -> None:
+    node.start("adaptive")
+    wait_for(lambda: all(one["reading"] for one in found(node, *services)), 30, "readings")
+    before = [docker_client.inspect_container(name) for name in services]
+    listed = {one["name"]: one for one in found(node, *services)}
+    assert [docker_client.inspect_container(name) for name in services] == before
+    for name in services:
+        words = shlex.split(listed[name]["proposal"])
+        assert words[:3] == ["dlsched", "adopt", name]
+        done = command(node, *words[1:])
+        assert done.returncode == 0, done.stderr
+        reaches(node, name, "running")
+        wait_for(lambda name=name: row(node, name)["requests"] > 5, 60, "its requests")  # type: ignore[misc]
+    for one in found(node, *services):
+        assert one["managed"] == f"adopted: `dlsched why {one['name']}`"
+        assert one["proposal"].startswith("nothing: adopted")
