@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from dlsched.estimate.sketch import measured_s, merge, quantile_s
@@ -110,7 +111,10 @@ class Adviser:
         self._policies[report.policy] = None
         self._full_cycles += node_is_full(report.snapshot)
         for view in report.snapshot.jobs:
-            self._latencies.setdefault(view.name, _Latencies()).take(view, report.snapshot.now_s)
+            with suppress(ArithmeticError, ValueError):  # one job's numbers cost no other job's
+                self._latencies.setdefault(view.name, _Latencies()).take(
+                    view, report.snapshot.now_s
+                )
 
     def advice(self) -> Advice:
         """The recommendations. Raises NothingToAdvise without a container that ran."""
@@ -143,6 +147,12 @@ class Adviser:
     # ------------------------------------------------------------------ one container
 
     def _need(self, job: ObservedJob, cores: float, room_cores: float) -> Need:
+        try:
+            return self._fitted(job, cores, room_cores)
+        except (ArithmeticError, ValueError) as error:  # no agent writes such a record
+            return Need(notes=(f"its numbers make no sense: {error}",))
+
+    def _fitted(self, job: ObservedJob, cores: float, room_cores: float) -> Need:
         target = job.spec.target
         if isinstance(target, LatencyTarget):
             latencies = self._latencies[job.name]
@@ -223,11 +233,13 @@ def _why(job: ObservedJob, need: Need, *, free: bool) -> str:
     if need.out_of_reach is not None:
         return need.out_of_reach
     target = job.spec.target
-    if target is None:
+    if target is None and need.cores is not None:
         return "no target: what it used, and a little more"
     if need.cores is None:
-        reason = "its need is not known" if isinstance(target, LatencyTarget) else "no deadline"
-        return f"{reason}: it gets what the others leave" if not free else f"{reason}: no limit"
+        due = isinstance(target, AccuracyTarget) and target.deadline_s is None
+        reason = "no deadline" if due else "its need is not known"
+        rest = "no limit" if free else "it gets what the others leave"
+        return "; ".join([f"{reason}: {rest}", *need.notes])
     return "meets its target" if not need.notes else "meets its target; " + "; ".join(need.notes)
 
 

@@ -242,3 +242,26 @@ def test_a_record_without_a_container_says_so() -> None:
         adviser.take(report)
     with pytest.raises(NothingToAdvise, match="no container ran in these 10 cycles"):
         adviser.advice()
+
+
+def test_numbers_that_make_no_sense_cost_the_others_nothing() -> None:
+    trace = day(job("good", CLOSED, LatencyTarget(0.15)), job("mad", CLOSED, LatencyTarget(0.15)))
+    adviser, whole = Adviser(), Adviser()
+    for report in run(trace):
+        whole.take(report)
+        views = tuple(
+            replace(
+                view,
+                progress=replace(
+                    view.progress,
+                    fresh=replace(view.progress.fresh, sum_s=1e308, count=10**300),
+                ),
+            )
+            if view.name == "mad"
+            else view
+            for view in report.snapshot.jobs
+        )
+        adviser.take(replace(report, snapshot=replace(report.snapshot, jobs=views)))
+    found = named(adviser.advice())
+    assert found["good"].min_cores == named(whole.advice())["good"].min_cores
+    assert found["mad"].min_cores is None or found["mad"].min_cores <= 4.0

@@ -1,0 +1,84 @@
+"""`dlsched recommend` on the journal of a real daemon that only observed: the recommended limit,
+given by Docker, meets the target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import docker
+import pytest
+import yaml
+
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import command, session
+from tests.daemon.test_adoption import SERVE, SOURCE, Strangers
+from tests.daemon.test_daemon import reaches, row
+
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+
+TARGET_S = 0.1
+OBSERVED_REQUESTS = 600
+"""Several of the slices by which use is counted."""
+SLACK = 1.15
+"""Others use this host's CPUs too."""
+
+
+@pytest.fixture
+def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.setenv("DOCKER_HOST", docker_host)
+    with session() as one:
+        yield one
+
+
+@pytest.fixture
+def strangers(node: Session, docker_client: docker.APIClient) -> Iterator[Strangers]:
+    made = Strangers(docker_client, node.instance)
+    try:
+        yield made
+    finally:
+        node.stop()
+        made.close()
+
+
+def test_the_limit_recommended_after_observing_meets_the_target(
+    node: Session, strangers: Strangers, docker_client: docker.APIClient
+) -> None:
+    asks = {"dlsched.enable": "true", **SOURCE, "dlsched.target.latency": f"{TARGET_S * 1e3:g}ms"}
+    name = strangers.run(SERVE, asks)
+    hopeless = strangers.run(SERVE, {**asks, "dlsched.target.latency": "5ms"})
+    node.start("none")
+    reaches(node, name, "running")
+
+    def enough() -> bool:
+        done = command(node, "recommend", "--json")
+        jobs = json.loads(done.stdout)["jobs"] if done.returncode == 0 else []
+        return any(
+            (one["measured"] or {"requests": 0})["requests"] >= OBSERVED_REQUESTS
+            and one["use"] is not None
+            for one in jobs
+            if one["name"] == name
+        )
+
+    wait_for(enough, 120, "enough of its requests to be recorded")
+    done = command(node, "recommend", "--json")
+    found = {one["name"]: one for one in json.loads(done.stdout)["jobs"]}
+    assert found[name]["adopted"]
+    assert found[name]["need"]["out_of_reach"] is None
+    # 20 ms of computation in 95 ms; twice that if it could use both CPUs.
+    assert 0.19 <= found[name]["min_cores"] <= 0.45
+    assert "not 5 ms" in found[hopeless]["need"]["out_of_reach"]
+    patch = yaml.safe_load(command(node, "recommend", "--format", "compose").stdout)
+    labels = patch["services"][name]["labels"]
+    assert float(labels["dlsched.cpus.min"]) == pytest.approx(found[name]["min_cores"], rel=0.2)
+
+    docker_client.update_container(
+        name, cpu_period=100_000, cpu_quota=int(found[name]["min_cores"] * 100_000)
+    )
+
+    def met() -> bool:
+        one = row(node, name)
+        # The window of requests under this limit alone has begun anew.
+        return one["requests"] > 100 and 0.03 < one["measured_s"] <= SLACK * TARGET_S
+
+    wait_for(met, 60, "its target to be met under the recommended limit")
