@@ -12,12 +12,13 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dlsched.estimate.sketch import measured_s, merge, quantile_s
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.facts import LatencySketch
+from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.state import JobView
 from dlsched.model.units import CORES_MIN, render_cores
@@ -101,6 +102,7 @@ class Adviser:
         self._latencies: dict[str, _Latencies] = {}
         self._policies: dict[str, None] = {}
         self._full_cycles = 0
+        self._forecasts: dict[str, tuple[Forecast, ...]] = {}
 
     def take(self, report: CycleReport) -> None:
         """Add a cycle. Raises ArithmeticError or ValueError for numbers that make no sense."""
@@ -109,6 +111,7 @@ class Adviser:
         if self._record.cycles == before:
             return
         self._policies[report.policy] = None
+        self._forecasts.update(report.outlooks)
         self._full_cycles += node_is_full(report.snapshot)
         for view in report.snapshot.jobs:
             with suppress(ArithmeticError, ValueError):  # one job's numbers cost no other job's
@@ -157,13 +160,21 @@ class Adviser:
         if isinstance(target, LatencyTarget):
             latencies = self._latencies[job.name]
             latencies.close(target)
-            return service_need(job, target, latencies.factor(target), cores, room_cores)
+            need = service_need(job, target, latencies.factor(target), cores, room_cores)
+            return self._with_forecast(job.name, need)
         if isinstance(target, AccuracyTarget):
             return training_need(job, target, room_cores)
         use = _use(job)
         if use is None:
             return Need(notes=("too short to see what it uses",))
         return Need(min(room_cores, max(CORES_MIN, _HEADROOM * use.busy_cores)))
+
+    def _with_forecast(self, name: str, need: Need) -> Need:
+        """What the record cannot show, the policy's own model may have learned."""
+        for one in self._forecasts.get(name, ()):
+            if need.assumed and one.tier == "latency" and one.kind is ForecastKind.IMPOSSIBLE:
+                return Need(None, None, f"the policy found: {one.why}", notes=need.notes)
+        return need
 
     def _recommended(
         self, jobs: Mapping[str, ObservedJob], needs: Mapping[str, Need], room_cores: float
@@ -190,7 +201,7 @@ class Adviser:
         for name in sorted(jobs):
             job, need = jobs[name], needs[name]
             if name in lost:
-                need = Need(need.cores, need.useful_cores, lost[name], need.notes)
+                need = replace(need, out_of_reach=lost[name])
             floor_cores = None if need.out_of_reach is not None else least.get(name)
             ceiling = ceilings.get(name)
             target = job.spec.target
@@ -240,7 +251,8 @@ def _why(job: ObservedJob, need: Need, *, free: bool) -> str:
         reason = "no deadline" if due else "its need is not known"
         rest = "no limit" if free else "it gets what the others leave"
         return "; ".join([f"{reason}: {rest}", *need.notes])
-    return "meets its target" if not need.notes else "meets its target; " + "; ".join(need.notes)
+    met = "meets its target" + (", if it can use so much" if need.assumed else "")
+    return "; ".join([met, *need.notes])
 
 
 # ---------------------------------------------------------------------- all together

@@ -38,6 +38,8 @@ class Need:
     """More brings nothing; None: it was never given so much that this showed."""
     out_of_reach: str | None = None
     """Why no limit meets the target; None: one does, or nothing is known."""
+    assumed: bool = False
+    """Whether `cores` is more than it ever had, so that it is not known to use them."""
     notes: tuple[str, ...] = ()
 
 

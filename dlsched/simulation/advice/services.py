@@ -112,15 +112,14 @@ def service_need(
             )
         likely = surely
     elif surely is None:
-        notes.append(
-            f"it never had more than about {render_cores(law.threads)}: whether it can use more is "
-            "not known, but assumed"
-        )
+        had = render_cores(max(window.used_cores for window in job.windows if window.count))
+        notes.append(f"it never had more than {had}: that it can use more is not known")
     if len(law.phases) > 1:
         notes.append(f"its load had {len(law.phases)} levels: this is for the busiest")
     if law.clients is not None and law.clients != 1.0:
         notes.append(f"{law.clients:.1f} requests were under way at once: they share the limit")
-    return Need(likely, useful, None, tuple(notes))
+    assumed = not (law.known or free) and surely is None
+    return Need(likely, useful, None, assumed, tuple(notes))
 
 
 def _of_work(factor: float, law: Law, windows: Sequence[Window]) -> float:

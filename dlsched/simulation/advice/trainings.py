@@ -30,16 +30,16 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
         notes.append(f"always held back: it can use {used[0]:g} cores, or more")
     values = job.values.get(target.metric, [])
     if not values:
-        return Need(None, useful, None, (*notes, f"no {target.metric} of it was read"))
+        return Need(None, useful, notes=(*notes, f"no {target.metric} of it was read"))
     curve = None if _reached(job, Tier.FINISH) else _curve(values, target)
     out_of_reach = _why_not(job, target, values, curve)
     if out_of_reach is not None:
-        return Need(None, useful, out_of_reach, tuple(notes))
+        return Need(None, useful, out_of_reach, notes=tuple(notes))
     if target.deadline_s is None:
-        return Need(None, useful, None, tuple(notes))
+        return Need(None, useful, notes=tuple(notes))
     work_core_s = _work_core_s(job, target, values, curve)
     if work_core_s is None:
-        return Need(None, useful, None, (*notes, "too little of its work is known"))
+        return Need(None, useful, notes=(*notes, "too little of its work is known"))
     cores = work_core_s / target.deadline_s
     most = room_cores if used is None or not used[1] else min(used[0], room_cores)
     if cores > most:
@@ -48,9 +48,9 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
             useful,
             f"{target.metric} {target.deliver:g} takes {render_seconds(work_core_s / most)} with "
             f"all that it can use ({render_cores(most)}), not {render_seconds(target.deadline_s)}",
-            tuple(notes),
+            notes=tuple(notes),
         )
-    return Need(cores, useful, None, tuple(notes))
+    return Need(cores, useful, notes=tuple(notes))
 
 
 def progress_text(job: ObservedJob, target: AccuracyTarget) -> str:

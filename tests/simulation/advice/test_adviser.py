@@ -34,6 +34,7 @@ from dlsched.simulation.node.workloads import (
     TrainingLoad,
 )
 from dlsched.simulation.run import simulate
+from dlsched.simulation.trace import Recipe, generate
 
 SETTLED_S = 20.0
 """Of a run under limits that begin with it: containers start."""
@@ -265,3 +266,44 @@ def test_numbers_that_make_no_sense_cost_the_others_nothing() -> None:
     found = named(adviser.advice())
     assert found["good"].min_cores == named(whole.advice())["good"].min_cores
     assert found["mad"].min_cores is None or found["mad"].min_cores <= 4.0
+
+
+def all_measured(trace: Trace, from_s: float = 60.0) -> dict[str, float]:
+    """Latency over target of each service under plain Docker, with another seed."""
+    sketches: dict[str, LatencySketch] = {}
+    for report in run(trace, seed=2):
+        for view in report.snapshot.jobs if report.snapshot.now_s >= from_s else ():
+            if view.progress.fresh.count:
+                before = sketches.get(view.name, LatencySketch())
+                sketches[view.name] = merge(before, view.progress.fresh)
+    targets = {one.spec.name: one.spec.target for one in trace.jobs}
+    found = {}
+    for name, sketch in sketches.items():
+        target = targets[name]
+        if isinstance(target, LatencyTarget):
+            found[name] = (measured_s(sketch, target.quantile) or 0.0) / target.seconds
+    return found
+
+
+@pytest.mark.parametrize("policy", ["none", "fair", "adaptive"])
+@pytest.mark.parametrize(("seed", "quantile"), [(1, None), (2, 0.95)])
+def test_on_nodes_drawn_at_random_what_is_said_is_true(
+    policy: str, seed: int, quantile: float | None
+) -> None:
+    """A fifth of the targets cannot be met, and all together need more than there is."""
+    recipe = Recipe(
+        jobs=8, duration_s=400.0, kind="inference", cores=6.0, seed=seed, noise=0.3,
+        quantile=quantile, demand=1.0, impossible_ratio=0.2,
+    )  # fmt: skip
+    trace = generate(recipe)
+    advice = advised(trace, policy)
+    before, after = all_measured(trace), all_measured(limited(trace, advice))
+    for one in advice.jobs:
+        if one.min_cores is not None and not one.need.assumed:
+            assert after[one.name] <= 1.02, one
+        if one.need.out_of_reach is not None and "together" not in one.need.out_of_reach:
+            (alone,) = [each for each in trace.jobs if each.spec.name == one.name]
+            assert all_measured(replace(trace, jobs=(alone,)))[one.name] > 1.0, one
+    assert any(one.need.out_of_reach for one in advice.jobs)
+    met = [sum(ratio <= 1.02 for ratio in each.values()) for each in (before, after)]
+    assert met[1] > met[0]
