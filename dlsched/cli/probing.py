@@ -15,7 +15,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import print_json
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, SettingsError
 from dlsched.model.units import parse_seconds, render_seconds
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 """Round figures of a proposed target, times a power of ten."""
 _OVER_MIN_S, _OVER_MAX_S = 0.5, 60.0
 _METRICS_SHOWN = 3
+_ENGINE_S = 10.0
+"""How long one answer of the engine may take."""
 
 
 @click.command(short_help="Show what running containers speak, and how to adopt them.")
@@ -61,7 +63,6 @@ def probe(
       dlsched probe asr --over 10s
       dlsched probe --no-http -o json
     """
-    from dlsched.config.metrics.loading import package_presets
     from dlsched.runtime.docker import DockerOptions
     from dlsched.runtime.docker.engine import Engine
     from dlsched.runtime.docker.identity.own import own_containers
@@ -72,20 +73,29 @@ def probe(
         over_s = parse_seconds(over, low=_OVER_MIN_S, high=_OVER_MAX_S)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--over") from None
-    settings = options.settings(config)
+    presets = options.presets(config)
     engine = Engine(
-        settings.engine.host or os.environ.get("DOCKER_HOST") or DockerOptions().host,
-        settings.engine.timeout_s,
+        _engine_host(config) or os.environ.get("DOCKER_HOST") or DockerOptions().host, _ENGINE_S
     )
     asked = ProbeOptions(names, not no_http, over_s, own_containers())
     try:
-        found = probed(engine, package_presets(), asked, _managed(config, run_dir))
+        found = probed(engine, presets, asked, _managed(config, run_dir))
     finally:
         engine.close()
     if output == "json":
         print_json([{**asdict(one), "proposal": _proposal(one)} for one in found])
     else:
         _show(found)
+
+
+def _engine_host(config: Path | None) -> str | None:
+    """The setting. Without the right to read the settings, as without any, there is none."""
+    try:
+        return options.settings(config).engine.host
+    except SettingsError:
+        if config is not None:
+            raise
+        return None
 
 
 def _managed(config: Path | None, run_dir: Path | None) -> dict[str, str]:

@@ -23,12 +23,18 @@ class Unanswered(Exception):
     """Why there is no page, in one line."""
 
 
-def fetch(address: str, port: int, http_path: str, feed: Callable[[bytes], None]) -> None:
+def fetch(
+    address: str,
+    port: int,
+    http_path: str,
+    feed: Callable[[bytes], None],
+    within_s: float = ANSWER_S,
+) -> None:
     """Hand the page's body to `feed`, piece by piece. Raises Unanswered."""
     try:
-        _fetch(address, port, http_path, feed)
+        _fetch(address, port, http_path, feed, within_s)
     except TimeoutError:
-        raise Unanswered(f"no whole answer within {ANSWER_S:g} s") from None
+        raise Unanswered(f"no whole answer within {within_s:.2g} s") from None
     except OSError as error:
         raise Unanswered(error.strerror or "the connection broke") from None
     except (http.client.HTTPException, ValueError) as error:
@@ -59,10 +65,12 @@ class _Bounded(socket.socket):
         return count
 
 
-def _fetch(address: str, port: int, http_path: str, feed: Callable[[bytes], None]) -> None:
+def _fetch(
+    address: str, port: int, http_path: str, feed: Callable[[bytes], None], within_s: float
+) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with _Bounded(family, socket.SOCK_STREAM) as connected:
-        connected.until_s = time.monotonic() + ANSWER_S
+        connected.until_s = time.monotonic() + within_s
         connected.limit()
         connected.connect((address, port))
         connection = http.client.HTTPConnection(address, port)

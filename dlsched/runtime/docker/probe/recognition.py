@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 
 from dlsched.config.metrics.resolving import Contradiction, Presets
 from dlsched.estimate.sketch import from_latencies, quantile_s
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
 from dlsched.runtime.docker.probe.probed import Reading
-from dlsched.runtime.progress.exposition import samples_of
-from dlsched.runtime.progress.log_pattern import Pattern
+from dlsched.runtime.progress.exposition import Candidate
+from dlsched.runtime.progress.log_lines import LogBatch, LogLines
+from dlsched.runtime.progress.page_lines import PageFilter, Refused, wanted_lines
+from dlsched.runtime.progress.samples import StepFrom, When
 
 METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
 """Where metrics pages commonly are."""
@@ -32,11 +35,16 @@ LEAST_FOR_TAIL = 20
 TAIL = 0.95
 
 HISTOGRAMS_MAX = 6
+_TIMED = "duration|latency|response_time|request_time|processing_time|took"
+_TYPE = re.compile(rb"\n# TYPE [^\n]*")
 _TYPE_LINE = re.compile(
     rb"^# TYPE ([A-Za-z_:][A-Za-z0-9_:]{0,127}) (?:histogram|summary)\s*$", re.MULTILINE
 )
-_TIMED = re.compile(r"duration|latency|response_time|request_time|processing_time|took")
-_PAGE_LINE = re.compile(rb"^(?:# TYPE [a-zA-Z_:]|[a-zA-Z_:][a-zA-Z0-9_:]*[{ ][^\n]*[0-9]$)", re.M)
+_TIMED_LINE = re.compile(
+    rb"\n[A-Za-z_:][A-Za-z0-9_:]{0,127}?(?:%b)[A-Za-z0-9_:]{0,127}[{ \t][^\n]*" % _TIMED.encode()
+)
+_PROCESS = "process_start_time_seconds"
+"""By this a page says which process answers."""
 
 _REGISTRIES = ("docker.io/library/", "docker.io/", "index.docker.io/", "library/")
 
@@ -53,7 +61,6 @@ class Stack:
     log: LogPattern | None = None
     names: re.Pattern[bytes] | None = None
     """What begins a line of its metrics."""
-    pattern: Pattern | None = field(default=None, compare=False)
 
     def made_from(self, image: str) -> bool:
         """Whether the image is one of its own."""
@@ -80,15 +87,14 @@ def _stacks(presets: Presets) -> Iterator[Stack]:
         except Contradiction:  # such as a proxy's, whose container is named at adoption
             continue
         for source in sources:
-            stack = Stack(name, tuple(fields.get("image", ())), preset.keys.base is not None)
+            images, derived = tuple(fields.get("image", ())), preset.keys.base is not None
             if isinstance(source, MetricsEndpoint) and source.metrics and source.via is None:
-                names = {one for each in source.metrics for one in samples_of(each).names}
+                names = {one for each in source.metrics for one in Candidate(each).names}
                 spelled = b"|".join(re.escape(one.encode()) for one in sorted(names, reverse=True))
                 lines = re.compile(rb"^(?:%s)[{ \t]" % spelled, re.MULTILINE)
-                yield Stack(stack.preset, stack.images, stack.derived, source, None, lines)
+                yield Stack(name, images, derived, source, None, lines)
             elif isinstance(source, LogPattern):
-                pattern = Pattern(source.pattern)
-                yield Stack(stack.preset, stack.images, stack.derived, None, source, None, pattern)
+                yield Stack(name, images, derived, None, source)
 
 
 # ---------------------------------------------------------------------- pages
@@ -118,9 +124,26 @@ def ports_to_ask(
     )
 
 
-def is_page(page: bytes) -> bool:
-    """Whether these bytes look like a metrics page."""
-    return _PAGE_LINE.search(page) is not None
+class PageExtract:
+    """Keeps of a page, while it arrives, what the stacks read, and what looks like latencies."""
+
+    def __init__(self, stacks: Sequence[Stack]) -> None:
+        names = {_PROCESS}
+        for stack in stacks:
+            if stack.endpoint is not None:
+                names.update(*(Candidate(one).names for one in stack.endpoint.metrics))
+        wanted = (wanted_lines(names), _TYPE, _TIMED_LINE)
+        self._filters = [PageFilter(one, Refused()) for one in wanted]
+
+    def feed(self, chunk: bytes) -> None:
+        """The next bytes of the page."""
+        for one in self._filters:
+            one.feed(chunk)
+
+    def lines(self) -> bytes:
+        """All lines kept; empty for what is no metrics page."""
+        kept = dict.fromkeys(line for one in self._filters for line in one.end())
+        return b"".join(line + b"\n" for line in kept)
 
 
 def speakers(page: bytes, image: str, port: int, stacks: Sequence[Stack]) -> tuple[Stack, ...]:
@@ -138,22 +161,15 @@ def speakers(page: bytes, image: str, port: int, stacks: Sequence[Stack]) -> tup
 def histograms(page: bytes) -> tuple[str, ...]:
     """Names of the page's histograms and summaries that seem to be latencies."""
     names = dict.fromkeys(match[1].decode("ascii") for match in _TYPE_LINE.finditer(page))
-    return tuple(name for name in names if _TIMED.search(name))[:HISTOGRAMS_MAX]
+    return tuple(name for name in names if re.search(_TIMED, name))[:HISTOGRAMS_MAX]
 
 
-def has_tail(page: bytes, stack_names: Iterable[str]) -> bool:
-    """Whether quantiles can be read of these metrics: by buckets, or given as such."""
-    spelled = b"|".join(re.escape(name.encode()) for name in stack_names)
-    return re.search(rb"^(?:%s)(?:_bucket\{|\{[^\n]*quantile=)" % spelled, page, re.M) is not None
-
-
-def latency_reading(sketch: LatencySketch, over_s: float | None, *, tail: bool) -> Reading | None:
+def latency_reading(sketch: LatencySketch, over_s: float | None) -> Reading | None:
     """The reading of these requests: their p95 where it is known, else the mean."""
     mean_s = sketch.mean_s
     if mean_s is None:
         return None
-    if tail and sketch.count >= LEAST_FOR_TAIL:
-        seconds = quantile_s(sketch, TAIL)
+    if sketch.count >= LEAST_FOR_TAIL and (seconds := quantile_s(sketch, TAIL)) is not None:
         return Reading("latency", seconds, TAIL, sketch.count, over_s)
     return Reading("latency", mean_s, None, sketch.count, over_s)
 
@@ -161,64 +177,39 @@ def latency_reading(sketch: LatencySketch, over_s: float | None, *, tail: bool) 
 # ---------------------------------------------------------------------- log lines
 
 
-def printed(
-    lines: Sequence[bytes], image: str, stacks: Sequence[Stack]
-) -> tuple[Stack, Reading] | None:
-    """The stack whose lines these are, with what they say; None: of no stack. Stacks of this image
+def printed(log: bytes, image: str, stacks: Sequence[Stack]) -> tuple[Stack, Reading] | None:
+    """The stack that printed these lines, with what they say; None: none did. Stacks of this image
     come first, then those that match most lines."""
-    found = []
-    for stack in stacks:
-        if stack.pattern is not None and stack.log is not None:
-            reading = _read(lines, stack.pattern, stack.log)
-            if reading is not None:
-                found.append((stack.made_from(image), reading.lines or 0, stack, reading))
-    if not found:
-        return None
-    _, _, best, reading = max(found, key=lambda one: one[:2])
-    return best, reading
+    found = [
+        (stack, reading)
+        for stack in stacks
+        if stack.log is not None and (reading := _read(log, stack.log)) is not None
+    ]
+
+    def rank(one: tuple[Stack, Reading]) -> tuple[bool, int]:
+        stack, reading = one
+        return stack.made_from(image), reading.lines or 0
+
+    return max(found, key=rank, default=None)
 
 
-def _read(lines: Sequence[bytes], pattern: Pattern, source: LogPattern) -> Reading | None:
-    """What the pattern reads of these lines; None: none of them matches."""
-    latencies: list[float] = []
-    metrics: dict[str, float] = {}
-    step: int | None = None
-    matched = 0
-    for line in lines:
-        try:
-            numbers = pattern.read(line)
-        except ValueError:  # a number that is none
-            continue
-        if not numbers or not _counts(numbers, source):
-            continue
-        matched += 1
-        for name, value in numbers.items():
-            if name == "step":
-                step = int(value)
-            elif name.startswith("latency_"):
-                latencies.append(value)
-            elif source.when is None or name not in source.when:
-                metrics[name] = value
-    if not matched:
-        return None
-    if latencies:
-        one = latency_reading(from_latencies(latencies), None, tail=True)
+def _read(log: bytes, source: LogPattern) -> Reading | None:
+    """What the pattern reads of these lines; None: nothing."""
+    step = None if source.step is None else StepFrom(source.step)
+    lines = LogLines(source.pattern, step, None if source.when is None else When(*source.when))
+    batch = LogBatch()
+    lines.take(log, lines.parsed(log), 0.0, batch)
+    fact = lines.fact
+    whole = partial(Reading, lines=fact.matched, of_lines=fact.lines)
+    if batch.latencies_s:
+        one = latency_reading(from_latencies(batch.latencies_s), None)
         if one is not None:
-            return Reading(
-                one.kind,
-                one.seconds,
-                one.quantile,
-                one.requests,
-                lines=matched,
-                of_lines=len(lines),
-            )
-    return Reading(
-        "training", lines=matched, of_lines=len(lines), step=step, metrics=tuple(metrics.items())
-    )
-
-
-def _counts(numbers: Mapping[str, float], source: LogPattern) -> bool:
-    if source.when is None:
-        return True
-    one, other = (numbers.get(name) for name in source.when)
-    return one == other
+            return whole("latency", one.seconds, one.quantile, one.requests)
+    metrics = {name: value for sample in batch.samples for name, value in sample.metrics}
+    if not metrics:
+        return None
+    if source.metric in metrics:  # the one that a target would name
+        metrics = {source.metric: metrics[source.metric], **metrics}
+    counted = step is StepFrom.EVALUATIONS or batch.samples[-1].step is None
+    last = None if counted or "(?P<step>" not in source.pattern else batch.samples[-1].step
+    return whole("training", step=last, metrics=tuple(metrics.items()))

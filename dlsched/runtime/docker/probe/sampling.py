@@ -17,26 +17,30 @@ from dataclasses import dataclass, replace
 
 from dlsched.config.metrics.resolving import Presets
 from dlsched.model.errors import DlschedError
-from dlsched.model.sources import Metric
-from dlsched.report.lines import LINE_BYTES
+from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.background import begin_all
 from dlsched.runtime.docker.engine import Body, Engine, one_line
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, Inspected, inspected, labels_in
 from dlsched.runtime.docker.probe import recognition
 from dlsched.runtime.docker.probe.probed import Probed
-from dlsched.runtime.docker.probe.recognition import Stack
-from dlsched.runtime.progress.exposition import Pages
-from dlsched.runtime.progress.lines import Lines
-from dlsched.runtime.progress.scrape import NO_ADDRESS, Unanswered, fetch_page
+from dlsched.runtime.docker.probe.recognition import PageExtract, Stack
+from dlsched.runtime.docker.reading import wall_s
+from dlsched.runtime.progress.exposition import PageDelta, Pages
+from dlsched.runtime.progress.http_page import Unanswered, fetch
+from dlsched.runtime.progress.known import named
+from dlsched.runtime.progress.listening import loopback_of
+from dlsched.runtime.progress.sidecar import READ_BYTES
 
 HTTP_S = 2.0
 """Time for all pages of one container together."""
 AGAIN_S = 1.0
 """Time for the second page: it has answered before."""
 LOG_LINES = 200
-LOG_BYTES = 256 * 1024
-"""Of the end of a log."""
+LOG_BYTES = READ_BYTES // 2
+"""Of the end of a log; as much as is read of it in one cycle, and not cut there."""
+LOG_READ_BYTES = 1 << 20
+"""Of these lines at most: what is beyond is left out."""
 CONCURRENT = 64
 """Containers sampled at a time: they mostly wait for one another's answers."""
 ENGINE_CALLS = 8
@@ -47,7 +51,7 @@ WHOLE_S = 30.0
 _ID_CHARACTERS = 12
 """Of an id, as a daemon shows it."""
 
-_Reader = Callable[[], bytes]
+_Reader = Callable[[], PageDelta]
 
 
 class UnknownContainer(DlschedError):
@@ -148,7 +152,8 @@ class _Sample:
         self._group: CgroupReader | None = None
         self._cpu: tuple[float, float] | None = None
         """A moment, and the CPU time then."""
-        self._again: tuple[Pages, _Reader, bool] | None = None
+        self._again: _Reader | None = None
+        """Reads the page once more."""
         self.begun_s = now_s()
         self.found = Probed(name, container_id, "", None, unread="it did not answer in time")
 
@@ -199,83 +204,92 @@ class _Sample:
         return None
 
     def _read_page(self, one: Inspected, body: Body) -> str | None:
-        """Read the first metrics page that answers; returns why none of its image's does."""
-        ports = recognition.ports_to_ask(_exposed(body), one.image, self._stacks)
-        if one.address is None:
-            return NO_ADDRESS if ports else None
+        """Read the first metrics page that answers; returns why none does."""
         until_s = self._now_s() + HTTP_S
         why: str | None = None
-        for port, paths in ports:
+        for port, paths in recognition.ports_to_ask(_exposed(body), one.image, self._stacks):
+            try:
+                address = one.address or loopback_of(one.pid, one.container_id, port)
+            except Unanswered as error:
+                why = why or f"port {port}: {error}"
+                continue
             for path in paths:
                 left_s = until_s - self._now_s()
                 if left_s <= 0.0:
                     return why or f"no answer within {HTTP_S:g} s"
+                extract = PageExtract(self._stacks)
                 try:
-                    page = fetch_page(one.address, port, path, left_s)
+                    fetch(address, port, path, extract.feed, left_s)
                 except Unanswered as error:
                     why = why or f"port {port}: {error}"
                     if "status" not in str(error):
                         break  # another path of the same port answers no better
                     continue
-                if recognition.is_page(page):
-                    self._recognise(one, port, path, page)
+                if lines := extract.lines():
+                    self._recognise(one, address, port, path, lines)
                     return None
         return why
 
-    def _recognise(self, one: Inspected, port: int, path: str, page: bytes) -> None:
+    def _recognise(self, one: Inspected, address: str, port: int, path: str, page: bytes) -> None:
         """Take a page: whose it is, and what it says since the server began."""
-        where = f"port {port}"
         speakers = recognition.speakers(page, one.image, port, self._stacks)
-        if not speakers:
+        if speakers and (endpoint := speakers[0].endpoint) is not None:
+            preset = speakers[0].preset
+            typical = port in endpoint.ports and path == endpoint.http_path
+            sources = (preset,) if typical else _options_of(preset, port, path, None)
+            self.found = replace(
+                self.found,
+                preset=preset,
+                sources=sources,
+                others=tuple(stack.preset for stack in speakers[1:]),
+            )
+            endpoint = replace(endpoint, ports=(port,), http_path=path)
+        else:
             names = recognition.histograms(page)
+            first = names[0] if names else None
             self.found = replace(
-                self.found,
-                where=where,
-                histograms=names,
-                sources=_options_of(None, port, path, names[0] if names else None),
+                self.found, histograms=names, sources=_options_of(None, port, path, first)
             )
-            self._take(page, [Metric(name=name) for name in names[:1]], one.address, port, path)
-            return
-        best = speakers[0]
-        assert best.endpoint is not None
-        typical = port in best.endpoint.ports and path == best.endpoint.http_path
-        self.found = replace(
-            self.found,
-            preset=best.preset,
-            where=where,
-            others=tuple(stack.preset for stack in speakers[1:]),
-            sources=((best.preset,) if typical else _options_of(best.preset, port, path, None)),
-        )
-        self._take(page, best.endpoint.metrics, one.address, port, path)
+            endpoint = MetricsEndpoint((port,), path, (Metric(name=first),) if first else ())
+        self.found = replace(self.found, where=f"port {port}")
+        if endpoint.metrics:
+            self._begin_pages(one, address, endpoint, page)
 
-    def _take(
-        self, page: bytes, metrics: Sequence[Metric], address: str | None, port: int, path: str
+    def _begin_pages(
+        self, one: Inspected, address: str, endpoint: MetricsEndpoint, page: bytes
     ) -> None:
-        if not metrics or address is None:
-            return
-        pages = Pages(metrics, from_end=False)
-        delta = pages.take(page)
-        tail = recognition.has_tail(page, [each.name for each in metrics if each.name])
-        if delta.problem is not None:
-            self.found = replace(self.found, unread=delta.problem)
-        elif delta.latency is not None:
-            reading = recognition.latency_reading(delta.latency, None, tail=tail)
-            self.found = replace(
-                self.found,
-                reading=reading,
-                unread=None if reading is not None else "no request yet",
-            )
-        self._again = pages, lambda: fetch_page(address, port, path, AGAIN_S), tail
+        """Take the first page as what was counted since the server began."""
+        pages = Pages(named(endpoint, None), from_end=False, hint=endpoint.hint)
+        began_s = wall_s(one.started_at)
+
+        def take(page: bytes) -> PageDelta:
+            at_s = time.time()
+            return pages.take(page, at_s, None if began_s is None else max(0.0, at_s - began_s))
+
+        def again() -> PageDelta:
+            extract = PageExtract(self._stacks)
+            fetch(address, endpoint.ports[0], endpoint.http_path, extract.feed, AGAIN_S)
+            return take(extract.lines())
+
+        delta = take(page)
+        reading = None
+        if delta.latency is not None:
+            reading = recognition.latency_reading(delta.latency, None)
+            self._again = again
+        unread = delta.problem or ("no request yet" if delta.latency is not None else None)
+        self.found = replace(
+            self.found, reading=reading, unread=None if reading is not None else unread
+        )
 
     def _read_log(self, one: Inspected) -> None:
         try:
             with self._gate:
-                lines = _last_lines(self._engine, one.container_id)
+                log = _last_lines(self._engine, one.container_id)
         except DlschedError as error:
             if self.found.where is None:
                 self.found = replace(self.found, unread=f"its log cannot be read: {error}")
             return
-        found = recognition.printed(lines, one.image, self._stacks)
+        found = recognition.printed(log, one.image, self._stacks)
         if found is None:
             return
         stack, reading = found
@@ -317,12 +331,11 @@ class _Sample:
             self._group.close()
         if self._again is None:
             return
-        pages, fetch, tail = self._again
         with suppress(Unanswered):
             over_s = self._now_s() - self.begun_s
-            delta = pages.take(fetch())
+            delta = self._again()
             if delta.latency is not None and delta.latency.count:
-                reading = recognition.latency_reading(delta.latency, over_s, tail=tail)
+                reading = recognition.latency_reading(delta.latency, over_s)
                 self.found = replace(self.found, reading=reading, unread=None)
 
 
@@ -353,14 +366,14 @@ def _options_of(preset: str | None, port: int, path: str, name: str | None) -> t
     return tuple(given)
 
 
-def _last_lines(engine: Engine, container_id: str) -> list[bytes]:
+def _last_lines(engine: Engine, container_id: str) -> bytes:
     """The last lines of its log, bounded."""
-    cut, found, left = Lines(LINE_BYTES), [], LOG_BYTES
+    log, left = bytearray(), LOG_READ_BYTES
     for chunk in engine.logs(container_id, LOG_LINES, follow=False):
-        # A progress bar overwrites its line with carriage returns.
-        found += [line for line in cut.cut(chunk.replace(b"\r", b"\n")) if line is not None]
+        log += chunk[:left]
         left -= len(chunk)
         if left <= 0:
             break
-    found += [line for line in cut.cut(b"\n") if line]
-    return found[-LOG_LINES:]
+    whole = len(log) <= LOG_BYTES
+    last = bytes(log[-LOG_BYTES:])
+    return (last if whole else last.partition(b"\n")[2]) + b"\n"

@@ -89,13 +89,14 @@ def test_never_more_ports_than_the_bound() -> None:
 
 
 def test_lines_of_a_log_are_read_by_who_matches_most() -> None:
-    lines = [b"step 250: train loss 4.1, val loss 4.2", b"GET / 3 ms", b"step 500: noise"]
-    found = printed(lines, "acme/gpt", STACKS)
+    log = b"step 250: train loss 4.1, val loss 4.2\nGET / 3 ms\nstep 500: noise\n"
+    found = printed(log, "acme/gpt", STACKS)
     assert found is not None
     stack, reading = found
     assert (stack.preset, reading.step, reading.metrics) == ("nanogpt", 250, (("val_loss", 4.2),))
     assert (reading.lines, reading.of_lines) == (1, 3)
-    assert printed([b"hello", b"", b"\xff\x00" * 100], "acme/gpt", STACKS) is None
+    assert printed(b"hello\n\n" + b"\xff\x00" * 100 + b"\n", "acme/gpt", STACKS) is None
+    assert printed(b"", "acme/gpt", STACKS) is None
 
 
 def test_only_whole_evaluations_count_where_a_preset_says_so() -> None:
@@ -105,9 +106,17 @@ def test_only_whole_evaluations_count_where_a_preset_says_so() -> None:
     )
     _, given = parse_presets(mine, "mine.yaml")
     stacks = stacks_of(Presets({name: Preset(name, keys, "") for name, keys in given.items()}))
-    found = printed([b"8/48 acc 0.1", b"48/48 acc 0.7", b"2/48 acc 0.2"], "x", stacks)
+    found = printed(b"8/48 acc 0.1\n48/48 acc 0.7\n2/48 acc 0.2\n", "x", stacks)
     assert found is not None
-    assert (found[1].metrics, found[1].lines) == ((("acc", 0.7),), 1)
+    assert dict(found[1].metrics)["acc"] == 0.7
+
+
+def test_a_step_on_another_line_belongs_to_the_metric() -> None:
+    log = b"Epoch 7/25\n1875/1875 - 7s - loss: 0.3 - val_accuracy: 0.8847\n"
+    found = printed(log, "acme/keras", STACKS)
+    assert found is not None
+    stack, reading = found
+    assert (stack.preset, reading.step, reading.metrics) == ("keras", 7, (("accuracy", 0.8847),))
 
 
 def test_a_page_without_a_preset_names_its_latencies() -> None:
@@ -122,14 +131,27 @@ def test_a_page_without_a_preset_names_its_latencies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "is_one"),
+    ("page", "kept"),
     [
-        (b"# TYPE a counter\na 1\n", True),
-        (b'a{b="c"} 1\n', True),
-        (b"<html>metrics are here</html>", False),
-        (b'{"status": "ok"}', False),
-        (b"", False),
+        (b"# TYPE a counter\na 1\n", b"# TYPE a counter\n"),
+        (b'vllm:time_to_first_token_seconds_count{m="x"} 1', None),
+        (b"my_latency_seconds_sum 1\nsize_bytes 2\n", b"my_latency_seconds_sum 1\n"),
+        (b"<html>metrics are here</html>", b""),
+        (b'{"status": "ok"}', b""),
+        (b"", b""),
     ],
 )
-def test_a_page_of_something_else_is_none(page: bytes, is_one: bool) -> None:
-    assert recognition.is_page(page) is is_one
+def test_of_a_page_only_what_can_be_read_is_kept(page: bytes, kept: bytes | None) -> None:
+    extract = recognition.PageExtract(STACKS)
+    for at in range(0, len(page), 7):
+        extract.feed(page[at : at + 7])
+    assert extract.lines() == (page + b"\n" if kept is None else kept)
+
+
+def test_an_endless_page_is_kept_within_bounds() -> None:
+    extract = recognition.PageExtract(STACKS)
+    line = b"my_latency_seconds_sum 1\n" + b"# TYPE x histogram\n"
+    for _ in range(200):
+        extract.feed(line * 1000)
+    extract.feed(b"my_latency_seconds_" + b"x" * 10_000_000)
+    assert len(extract.lines()) < 100_000

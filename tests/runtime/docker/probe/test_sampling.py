@@ -12,7 +12,7 @@ from dlsched.config.metrics.loading import package_presets
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.probe import Probed, ProbeOptions, UnknownContainer, probe, sampling
-from dlsched.runtime.progress.scrape import Unanswered
+from dlsched.runtime.progress.http_page import Unanswered
 
 Fetch = Callable[[str, int, str, float], bytes]
 
@@ -72,12 +72,14 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[Fetch]:
     """The last one answers instead of containers."""
     answers: list[Fetch] = []
 
-    def fetch(address: str, port: int, path: str, within_s: float) -> bytes:
+    def fetch(
+        address: str, port: int, path: str, feed: Callable[[bytes], None], within_s: float
+    ) -> None:
         if not answers:
             raise Unanswered("Connection refused")
-        return answers[-1](address, port, path, within_s)
+        feed(answers[-1](address, port, path, within_s))
 
-    monkeypatch.setattr(sampling, "fetch_page", fetch)
+    monkeypatch.setattr(sampling, "fetch", fetch)
     return answers
 
 
@@ -177,13 +179,26 @@ def test_a_known_image_that_does_not_answer_says_what_it_needs(pages: list[Fetch
 
 
 def test_the_log_is_read_within_its_bounds(pages: list[Fetch]) -> None:
-    line = b"step 5: train loss 1.0, val loss 2.0\n"
-    progress_bar = b"step 6: train loss 1.0, val loss 1.5\rjunk" + b"\xff" * 100_000
-    endless = PlayedEngine(body(1), logs={"c001": [line, progress_bar] + [b"x" * 65536] * 1000})
-    (one,) = probed(endless).values()
+    junk = [b"\xff" * 100_000 + b"\n"] * 5
+    lines = [b"step 5: train loss 1.0, val loss 2.0\n", b"step 6: train loss 1.0, val loss 1.5\r0%"]
+    (one,) = probed(PlayedEngine(body(1), logs={"c001": junk + lines})).values()
     assert (one.preset, one.where) == ("nanogpt", "its log")
     assert one.reading is not None
     assert (one.reading.step, one.reading.metrics) == (6, (("val_loss", 1.5),))
+
+
+def test_an_endless_log_ends_the_reading(pages: list[Fetch]) -> None:
+    taken = [0]
+
+    class Endless(PlayedEngine):
+        def logs(self, container: str, tail: int, follow: bool) -> Iterator[bytes]:
+            while True:
+                taken[0] += 1
+                yield b"x" * 65536
+
+    (one,) = probed(Endless(body(1))).values()
+    assert one.reading is None
+    assert taken[0] * 65536 <= 2 * sampling.LOG_READ_BYTES
 
 
 def test_one_that_cannot_be_described_costs_the_others_nothing(pages: list[Fetch]) -> None:
@@ -234,7 +249,7 @@ def test_a_container_on_the_hosts_network_says_why_it_is_not_asked(pages: list[F
     config = {"Image": "vllm/vllm-openai:1", "Labels": {}}
     (one,) = probed(PlayedEngine(body(1, config=config, address=""))).values()
     assert one.unread is not None
-    assert "no address of its own" in one.unread
+    assert "no address of its own" in one.unread  # it has no process here
 
 
 def test_an_engine_that_does_not_answer_is_one_error() -> None:
