@@ -15,7 +15,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import print_json
-from dlsched.model.errors import DlschedError, SettingsError
+from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
 from dlsched.model.units import parse_seconds, render_seconds
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 """Round figures of a proposed target, times a power of ten."""
 _OVER_MIN_S, _OVER_MAX_S = 0.5, 60.0
 _METRICS_SHOWN = 3
+_FALLING = 0.9
+"""Of a metric that falls, or of what is left to the best one: a goal that is not far."""
 _ENGINE_S = 10.0
 """How long one answer of the engine may take."""
 
@@ -80,10 +82,16 @@ def probe(
     asked = ProbeOptions(names, not no_http, over_s, own_containers())
     try:
         found = probed(engine, presets, asked, _managed(config, run_dir))
+    except EngineUnavailable as error:
+        if "Permission denied" not in str(error):
+            raise
+        raise EngineUnavailable(f"{error}: be root, or a member of the group docker") from error
     finally:
         engine.close()
     if output == "json":
-        print_json([{**asdict(one), "proposal": _proposal(one)} for one in found])
+        from dlsched.api.status import plain
+
+        print_json(plain([{**asdict(one), "proposal": _proposal(one)} for one in found]))
     else:
         _show(found)
 
@@ -172,21 +180,27 @@ def _read(reading: Reading) -> str:
         return f"{text} since it began" if over_s is None else f"{text} in {over_s:.1f} s"
     step = [] if reading.step is None else [f"step {reading.step}"]
     values = [f"{name} {value:.4g}" for name, value in reading.metrics[:_METRICS_SHOWN]]
-    return ", ".join(step + values) + lines
+    finite = all(math.isfinite(value) for _, value in reading.metrics[:1])
+    return ", ".join(step + values) + lines + ("" if finite else ": diverged")
 
 
 def _proposal(one: Probed) -> str:
     """The command that adopts it, or why there is none to propose."""
+    from dlsched.runtime.docker.probe.probed import NO_REQUEST
+
     if one.managed is not None:
         return f"nothing: {one.managed}"
     name = shlex.quote(one.name)
-    target = tuple(_target(one.reading))
+    target = " ".join(_target(one.reading))
+    preset = () if one.preset is None else (one.preset,)
+    sources = "".join(f" --metrics {shlex.quote(source)}" for source in one.sources or preset)
     if target:
-        sources = [part for source in one.sources for part in ("--metrics", shlex.quote(source))]
-        return " ".join(["dlsched adopt", name, *target, *sources])
-    if one.reading is None and one.where is None and one.preset is None:
-        return f"leave it, or: dlsched adopt {name} --minimum {_minimum(one)}"
-    return "when it has answered requests: dlsched probe " + name
+        return f"dlsched adopt {name} {target}{sources}"
+    if one.unread == NO_REQUEST:
+        return f"when it has answered requests: dlsched probe {name}"
+    if one.unread is not None and (one.preset is not None or one.sources):
+        return f"when that is mended: dlsched adopt {name} --latency TIME{sources}"
+    return f"leave it, or: dlsched adopt {name} --minimum {_minimum(one)}"
 
 
 def _target(reading: Reading | None) -> Iterator[str]:
@@ -198,7 +212,23 @@ def _target(reading: Reading | None) -> Iterator[str]:
         if reading.quantile is not None:
             yield f"--quantile p{100 * reading.quantile:g}"
     elif reading.metrics:
-        yield f"--reach {shlex.quote(reading.metrics[-1][0])}=VALUE"
+        yield from _goal(*reading.metrics[0])
+
+
+def _goal(metric: str, value: float) -> Iterator[str]:
+    """A value of the metric that is a tenth of the way further."""
+    from dlsched.config.job_schema import rising
+
+    rises = rising(metric)
+    if rises is None or not math.isfinite(value):
+        yield f"--reach {shlex.quote(metric)}=VALUE --good-enough VALUE"
+        return
+    goal = f"{_FALLING * value:.2g}"
+    if rises:
+        most = next((most for most in (1.0, 100.0) if 0.0 < value < most), 2.0 * value)
+        # Two digits of what is left: 0.551 to 0.6, 0.991 to 0.9919.
+        goal = f"{most - float(f'{_FALLING * (most - value):.2g}'):.6g}"
+    yield f"--reach {shlex.quote(metric)}={goal}"
 
 
 def _round_seconds(seconds: float) -> str:

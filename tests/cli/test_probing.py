@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dlsched.cli.probing import _round_seconds
+from dlsched.cli.probing import _goal, _round_seconds
+from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import probe as package
 from dlsched.runtime.docker.probe import Probed, ProbeOptions, Reading
+from dlsched.runtime.docker.probe.probed import NO_REQUEST
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
 
@@ -70,11 +74,12 @@ def test_a_row_a_container_with_what_adopts_it(program: Program, asked: list[Any
     assert " 1.23 " in lines["asr"]
     assert "dlsched adopt asr --latency 150ms --quantile p95 --metrics fastapi" in lines["asr"]
     assert "step 750, val_loss 2.5 (9 of 200 lines)" in lines["train"]
-    assert "dlsched adopt train --reach val_loss=VALUE --metrics nanogpt" in lines["train"]
+    assert "dlsched adopt train --reach val_loss=2.2 --metrics nanogpt" in lines["train"]
     assert "nothing known" in lines["postgres"]
     assert "leave it, or: dlsched adopt postgres --minimum 0.5" in lines["postgres"]
     assert "sglang, by its image" in lines["sgl"]
     assert "port 30000: Connection refused" in lines["sgl"]
+    assert "mended: dlsched adopt sgl --latency TIME --metrics sglang" in lines["sgl"]
     assert "nothing: adopted by its labels" in lines["ours"]
     assert last == "5 containers run, 1 of them managed by dlsched; nothing has been changed"
 
@@ -126,6 +131,58 @@ def test_a_hostile_name_or_metric_stays_one_word_of_the_command(
 )  # fmt: skip
 def test_a_proposed_target_is_the_next_round_figure(seconds: float, text: str) -> None:
     assert _round_seconds(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "options"),
+    [
+        ("map", 0.551, "--reach map=0.6"),
+        ("accuracy", 0.991, "--reach accuracy=0.9919"),
+        ("accuracy", 98.0, "--reach accuracy=98.2"),
+        ("reward", 250.0, "--reach reward=280"),
+        ("val_loss", 1.35, "--reach val_loss=1.2"),
+        ("val_loss", math.nan, "--reach val_loss=VALUE --good-enough VALUE"),
+        ("score", 3.0, "--reach score=VALUE --good-enough VALUE"),
+    ],
+)
+def test_a_proposed_goal_is_a_tenth_of_the_way_further(
+    metric: str, value: float, options: str
+) -> None:
+    assert " ".join(_goal(metric, value)) == options
+
+
+def test_what_is_not_to_be_read_yet_says_when(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    several = "its requests are of several model: a, b: choose by where.model"
+    found = (
+        replace(SERVICE, reading=None, unread=NO_REQUEST),
+        replace(SERVICE, name="many", reading=None, unread=several, sources=("triton",)),
+        replace(
+            TRAINING,
+            reading=Reading("training", lines=1, of_lines=2, metrics=(("loss", math.nan),)),
+        ),
+    )
+    monkeypatch.setattr(package, "probe", lambda *_: found)
+    proposals = [one["proposal"] for one in json.loads(program("probe", "--json").stdout)]
+    assert proposals == [
+        "when it has answered requests: dlsched probe asr",
+        "when that is mended: dlsched adopt many --latency TIME --metrics triton",
+        "dlsched adopt train --reach loss=VALUE --good-enough VALUE --metrics nanogpt",
+    ]
+    assert "loss nan (1 of 2 lines): diverged" in program("probe", env={"COLUMNS": "200"}).stdout
+
+
+def test_without_the_right_to_ask_the_engine_it_says_who_has_it(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise EngineUnavailable("no answer from the Docker Engine at x: Permission denied")
+
+    monkeypatch.setattr(package, "probe", refused)
+    result = program("probe")
+    assert result.exit_code == 3
+    assert "Permission denied: be root, or a member of the group docker" in result.stderr
 
 
 def test_wrong_words_and_no_engine(program: Program, tmp_path: Path) -> None:

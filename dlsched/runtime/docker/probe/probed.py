@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+NO_REQUEST = "no request yet"
+"""A metrics page is there, and nothing has been counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

@@ -23,7 +23,7 @@ from dlsched.runtime.docker.background import begin_all
 from dlsched.runtime.docker.engine import Body, Engine, one_line
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, Inspected, inspected, labels_in
 from dlsched.runtime.docker.probe import recognition
-from dlsched.runtime.docker.probe.probed import Probed
+from dlsched.runtime.docker.probe.probed import NO_REQUEST, Probed
 from dlsched.runtime.docker.probe.recognition import PageExtract, Stack
 from dlsched.runtime.docker.reading import wall_s
 from dlsched.runtime.progress.exposition import PageDelta, Pages
@@ -276,7 +276,7 @@ class _Sample:
         if delta.latency is not None:
             reading = recognition.latency_reading(delta.latency, None)
             self._again = again
-        unread = delta.problem or ("no request yet" if delta.latency is not None else None)
+        unread = delta.problem or (NO_REQUEST if delta.latency is not None else None)
         self.found = replace(
             self.found, reading=reading, unread=None if reading is not None else unread
         )
