@@ -16,7 +16,6 @@ from dlsched.runtime.docker.probe.probed import Reading
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.page_lines import PageFilter, Refused, wanted_lines
-from dlsched.runtime.progress.samples import StepFrom, When
 
 METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
 """Where metrics pages commonly are."""
@@ -195,8 +194,7 @@ def printed(log: bytes, image: str, stacks: Sequence[Stack]) -> tuple[Stack, Rea
 
 def _read(log: bytes, source: LogPattern) -> Reading | None:
     """What the pattern reads of these lines; None: nothing."""
-    step = None if source.step is None else StepFrom(source.step)
-    lines = LogLines(source.pattern, step, None if source.when is None else When(*source.when))
+    lines = LogLines(source.pattern, source.step, source.when)
     batch = LogBatch()
     lines.take(log, lines.parsed(log), 0.0, batch)
     fact = lines.fact
@@ -210,6 +208,7 @@ def _read(log: bytes, source: LogPattern) -> Reading | None:
         return None
     if source.metric in metrics:  # the one that a target would name
         metrics = {source.metric: metrics[source.metric], **metrics}
-    counted = step is StepFrom.EVALUATIONS or batch.samples[-1].step is None
-    last = None if counted or "(?P<step>" not in source.pattern else batch.samples[-1].step
+    # A count of the evaluations among the last lines is no step of the training.
+    counted = source.step == "evaluations" or "(?P<step>" not in source.pattern
+    last = None if counted else batch.samples[-1].step
     return whole("training", step=last, metrics=tuple(metrics.items()))
