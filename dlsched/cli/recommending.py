@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from dlsched.simulation.advice.result import Recommended
     from dlsched.store.journal.reader import JournalReader
 
+_WHY_COLUMNS = 50
+"""With less room, reasons are printed below the table."""
+
 
 @click.command(short_help="Show what limits recorded containers needed.")
 @click.argument(
@@ -134,9 +137,17 @@ def _show_table(advice: Advice, page: Page) -> None:
         Column("MIN", 3, right=True),
         Column("MAX", 3, right=True),
         Column("WEIGHT", right=True),
-        Column("WHY", 20, wraps=True),
     )
-    page.table(columns, [_row(one) for one in advice.jobs])
+    rows = [_row(one) for one in advice.jobs]
+    reasons = [_why(one) for one in advice.jobs]
+    if page.room(columns, rows) > _WHY_COLUMNS:
+        beside = [(*row, why) for row, why in zip(rows, reasons, strict=True)]
+        page.table((*columns, Column("WHY", 3, wraps=True)), beside)
+    else:
+        page.table(columns, rows)
+        page.line("")
+        for one, why in zip(advice.jobs, reasons, strict=True):
+            page.line(f"{one.name}: {why.text}", why.style)
     page.line("")
     policies = ", ".join(advice.policies)
     page.line(
@@ -155,7 +166,6 @@ def _row(one: Recommended) -> tuple[Cell, ...]:
     from dlsched.cli.layout import Cell
 
     used = "?" if one.use is None else f"{one.use.mean_cores:.2f} / {one.use.busy_cores:.2f}"
-    out = one.need.out_of_reach is not None
     return (
         Cell(one.name),
         Cell(_target(one)),
@@ -164,8 +174,15 @@ def _row(one: Recommended) -> tuple[Cell, ...]:
         Cell(_cores(one.min_cores)),
         Cell(_cores(one.max_cores)),
         Cell(f"{one.weight:g}"),
-        Cell(f"out of reach: {one.why}" if out else one.why, "yellow" if out else ""),
     )
+
+
+def _why(one: Recommended) -> Cell:
+    from dlsched.cli.layout import Cell
+
+    if one.need.out_of_reach is not None:
+        return Cell(f"out of reach: {one.why}", "yellow")
+    return Cell(one.why)
 
 
 def _target(one: Recommended) -> str:

@@ -67,7 +67,7 @@ def test_a_row_a_container_with_what_adopts_it(program: Program, asked: list[Any
     result = program("probe", env={"COLUMNS": "240"})
     assert (result.exit_code, result.stderr) == (0, "")
     head, *rows, last = result.stdout.splitlines()
-    assert head.split() == ["CONTAINER", "IMAGE", "SPEAKS", "JUST", "NOW", "CPU", "PROPOSAL"]
+    assert head.split() == ["CONTAINER", "IMAGE", "SPEAKS", "CPU", "JUST", "NOW", "PROPOSAL"]
     lines = {row.split()[0]: row for row in rows}
     assert "fastapi (port 8000)" in lines["asr"]
     assert "p95 143 ms of 120 requests in 10.0 s" in lines["asr"]
@@ -82,6 +82,16 @@ def test_a_row_a_container_with_what_adopts_it(program: Program, asked: list[Any
     assert "mended: dlsched adopt sgl --latency TIME --metrics sglang" in lines["sgl"]
     assert "nothing: adopted by its labels" in lines["ours"]
     assert last == "5 containers run, 1 of them managed by dlsched; nothing has been changed"
+
+
+def test_a_narrow_terminal_has_each_command_on_a_line_of_its_own(
+    program: Program, asked: list[Any]
+) -> None:
+    result = program("probe", env={"COLUMNS": "80"})
+    lines = result.stdout.splitlines()
+    assert "PROPOSAL" not in lines[0]
+    assert max(map(len, lines[: lines.index(next(one for one in lines if "asr: " in one))])) <= 80
+    assert "asr: dlsched adopt asr --latency 150ms --quantile p95 --metrics fastapi" in lines
 
 
 def test_json_has_everything_and_the_proposal(program: Program, asked: list[Any]) -> None:
