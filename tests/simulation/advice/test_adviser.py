@@ -26,6 +26,10 @@ from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
 from dlsched.simulation.advice.result import Recommended
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import (
+<<<<<<< HEAD
+=======
+    HostLoad,
+>>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     Load,
     ServiceLoad,
     Shift,
@@ -307,3 +311,20 @@ def test_on_nodes_drawn_at_random_what_is_said_is_true(
     assert any(one.need.out_of_reach for one in advice.jobs)
     met = [sum(ratio <= 1.02 for ratio in each.values()) for each in (before, after)]
     assert met[1] > met[0]
+<<<<<<< HEAD
+=======
+
+
+def test_other_work_on_the_host_leaves_less_and_puts_nothing_out_of_reach_by_itself() -> None:
+    jobs = (job("one", CLOSED, LatencyTarget(0.08)),)  # needs about 1.1 cores
+    some = replace(day(*jobs), host=(HostLoad(0.0, 300.0, 2.0, 262_144),))
+    advice = advised(some)
+    assert advice.room_cores == pytest.approx(2.0, abs=0.1)
+    assert any("other work on the host used 2 cores" in one for one in advice.remarks)
+    assert named(advice)["one"].need.out_of_reach is None
+    most = replace(some, host=(HostLoad(0.0, 300.0, 3.5, 262_144),))
+    found = named(advised(most))["one"]
+    assert found.need.cores is not None
+    assert found.need.out_of_reach is not None
+    assert "other work leaves 0.5 cores" in found.need.out_of_reach
+>>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca

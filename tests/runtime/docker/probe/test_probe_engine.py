@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import secrets
+<<<<<<< HEAD
+=======
+import socket
+>>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -180,6 +184,28 @@ def test_a_name_that_does_not_run_is_said(engine: Engine, start: Start) -> None:
         probe(engine, package_presets(), ProbeOptions(("nobody",)))
 
 
+<<<<<<< HEAD
+=======
+def test_a_service_in_the_hosts_network_is_asked_on_its_own_port_alone(
+    engine: Engine, start: Start
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        # Somebody else's server on the host: a connection to it would be a page asked for.
+        other.settimeout(0.0)
+        strange = other.getsockname()[1]
+        program = SERVICE.replace("8000", str(port))
+        service = start(program, ports=(port, strange), mode="host")
+        found = probed(engine, (service,), lambda one: one.reading)[service]
+        with pytest.raises(BlockingIOError):
+            other.accept()
+    assert (found.preset, found.where) == ("fastapi", f"port {port}")
+    assert found.sources == ("fastapi", f"port={port}")
+    assert found.reading is not None
+
+
+>>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 HANGS = """
 import socket, time
 server = socket.create_server(("", 8000))

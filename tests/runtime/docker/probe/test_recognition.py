@@ -16,6 +16,10 @@ from dlsched.runtime.docker.probe.recognition import (
     speakers,
     stacks_of,
 )
+<<<<<<< HEAD
+=======
+from dlsched.runtime.progress.exposition import Candidate
+>>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 
 STACKS = stacks_of(package_presets())
 
@@ -155,3 +159,67 @@ def test_an_endless_page_is_kept_within_bounds() -> None:
         extract.feed(line * 1000)
     extract.feed(b"my_latency_seconds_" + b"x" * 10_000_000)
     assert len(extract.lines()) < 100_000
+<<<<<<< HEAD
+=======
+
+
+PRINTED = {
+    "nanogpt": "step 250: train loss 1.9673, val loss 2.0700\niter 10: loss 3.2, time 9 ms\n",
+    "yolo": (
+        "      7/300      6.73G   1.2   1.0   1.1   12   640: 100%|###| 16/16 [00:03<00:00]\n"
+        "                   all        722       1444      0.939      0.927      0.64      0.431\n"
+    ),
+    "hf-trainer": "{'eval_loss': 0.41, 'eval_accuracy': 0.81, 'eval_runtime': 0.3, 'epoch': 0.5}\n",
+    "keras": "Epoch 2/25\n1875/1875 [==] - 6s - loss: 0.37 - val_loss: 0.3 - val_accuracy: 0.86\n",
+    "timm": "Test: [  48/48]  Time: 0.15 (0.2)  Acc@1:  76.250 ( 74.312)  Acc@5:  93.1 ( 92.2)\n",
+    "deit": '{"train_lr": 9.9e-05, "test_loss": 1.8, "test_acc1": 67.59, "epoch": 50}\n',
+    "pytorch-mnist": (
+        "Train Epoch: 2 [0/60000 (0%)]\tLoss: 2.30\n\n"
+        "Test set: Average loss: 0.0485, Accuracy: 9843/10000 (98%)\n\n"
+    ),
+    "lightning": "Epoch 3: 100%|###| 94/94 [00:03<00:00, 30.1it/s, v_num=0, val_acc=0.981]\r\n",
+    "sb3": (
+        "|    ep_rew_mean          | -980        |\n|    total_timesteps      | 4096        |\n"
+        "|    ep_rew_mean          | -640        |\n|    total_timesteps      | 6144        |\n"
+    ),
+    "xgboost": "[5]\tvalidation_0-auc:0.91\tvalidation_1-auc:0.671\n",
+    "lightgbm": "[50]\tvalid_0's auc: 0.84\tvalid_1's auc: 0.836\n",
+    "lightgbm-cli": "[LightGBM] [Info] Iteration:64, valid_1 auc : 0.8181\n",
+    "fairseq": "| epoch 001 | valid | valid_loss 6.43 | valid_ppl 50 | num_updates 21896\n",
+    "flax": "I train.py:151] epoch:  1, train_loss: 0.21, test_loss: 0.06, test_accuracy: 98.11\n",
+    "ollama": '[GIN] 2024/05/01 - 12:00:01 | 200 |  4.2s |  10.0.0.1 | POST     "/api/generate"\n',
+    "llama.cpp": "      total time =    2620.75 ms /   114 tokens\n",
+    "gunicorn": '172.17.0.1 "POST /predict HTTP/1.1" 200 23 410250\n',
+    "nginx": '172.17.0.1 - - [01/May/2024] "POST /predict HTTP/1.1" 200 23 "-" rt=0.143\n',
+}
+"""What each prints, in its documented format."""
+
+
+def test_every_preset_of_a_log_has_lines_here() -> None:
+    assert {stack.preset for stack in STACKS if stack.log is not None} == PRINTED.keys()
+
+
+@pytest.mark.parametrize("preset", PRINTED)
+def test_each_log_is_taken_for_its_own_whatever_the_image(preset: str) -> None:
+    noise = "INFO: started\nloading weights 100%\nGET /health 200 3 ms\n"
+    found = printed((noise + PRINTED[preset]).encode(), "acme/anything:1", STACKS)
+    assert found is not None
+    stack, reading = found
+    assert stack.preset == preset
+    if reading.kind == "training":
+        assert stack.log is not None
+        assert reading.metrics[0][0] == (stack.log.metric or reading.metrics[0][0])
+    else:
+        assert reading.requests == 1
+
+
+@pytest.mark.parametrize(
+    "stack", [one for one in STACKS if one.endpoint is not None], ids=lambda one: one.preset
+)
+def test_each_page_is_taken_for_its_own_whatever_the_image(stack: recognition.Stack) -> None:
+    assert stack.endpoint is not None
+    wanted = Candidate(stack.endpoint.metrics[0])
+    page = f"process_cpu_seconds_total 3\n{wanted.count} 4\n{wanted.total} 2\n".encode()
+    found = speakers(page, "acme/anything:1", 1234, STACKS)
+    assert [one.preset for one in found][:1] == [stack.preset]
+>>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
