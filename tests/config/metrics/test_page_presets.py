@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dlsched.config.metrics.keys import MetricsKeys
@@ -9,6 +11,8 @@ from dlsched.config.metrics.loading import package_presets
 from dlsched.model.sources import MetricsEndpoint
 from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.known import named
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "pages"
 
 
 def histogram(name: str, labels: str, requests: int, each: float) -> str:
@@ -143,3 +147,15 @@ def test_only_requests_count_and_in_their_unit(
     assert delta.latency is not None
     assert (delta.latency.count, delta.latency.mean_s) == (requests, pytest.approx(mean_s))
     assert bool(delta.latency.buckets) == has_quantiles
+
+
+@pytest.mark.parametrize("preset", ["fastapi", "flask", "starlette"])
+def test_what_the_programs_themselves_exported(preset: str) -> None:
+    """After five requests of about 0.1 s, a health check and a scrape, on the real programs."""
+    page = (FIXTURES / f"{preset}.txt").read_bytes()
+    (source,) = package_presets().sources(MetricsKeys(base=preset))
+    assert isinstance(source, MetricsEndpoint)
+    delta = Pages(named(source, None), from_end=False).take(page, 0.0, 600.0)
+    assert (delta.problem, delta.bad_lines) == (None, 0)
+    assert delta.latency is not None and delta.latency.count == 5
+    assert delta.latency.mean_s == pytest.approx(0.105, rel=0.1)
