@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from dlsched.config.metrics.keys import MetricsKeys
@@ -9,6 +11,8 @@ from dlsched.config.metrics.loading import package_presets
 from dlsched.model.sources import MetricsEndpoint
 from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.known import named
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "pages"
 
 
 def histogram(name: str, labels: str, requests: int, each: float) -> str:
@@ -93,10 +97,10 @@ def histogram(name: str, labels: str, requests: int, each: float) -> str:
             4, 0.05, True,
         ),
         (
-            "mlserver",
+            "mlserver-rest",
             histogram(
                 "rest_server_request_duration_seconds",
-                'method="POST",path="/v2/models/iris/infer",status_code="200"',
+                'method="POST",path="/v2/models/{model_name}/infer",status_code="200"',
                 4, 0.05,
             )
             + histogram(
@@ -143,3 +147,26 @@ def test_only_requests_count_and_in_their_unit(
     assert delta.latency is not None
     assert (delta.latency.count, delta.latency.mean_s) == (requests, pytest.approx(mean_s))
     assert bool(delta.latency.buckets) == has_quantiles
+
+
+@pytest.mark.parametrize(
+    ("preset", "requests", "mean_s"),
+    [
+        ("fastapi", 5, 0.103),
+        ("flask", 5, 0.105),
+        ("starlette", 5, 0.105),
+        ("bentoml", 38, 0.106),
+        ("mlserver", 29, 0.102),
+        ("mlserver-rest", 29, 0.103),
+        ("ray-serve", 30, 0.195),
+    ],
+)
+def test_what_the_programs_themselves_exported(preset: str, requests: int, mean_s: float) -> None:
+    """After requests of about 0.1 s (of Ray Serve one of 2 s), health checks and scrapes."""
+    page = (FIXTURES / f"{preset}.txt").read_bytes()
+    (source,) = package_presets().sources(MetricsKeys(base=preset))
+    assert isinstance(source, MetricsEndpoint)
+    delta = Pages(named(source, None), from_end=False).take(page, 0.0, 600.0)
+    assert (delta.problem, delta.bad_lines) == (None, 0)
+    assert delta.latency is not None and delta.latency.count == requests
+    assert delta.latency.mean_s == pytest.approx(mean_s, rel=0.01)

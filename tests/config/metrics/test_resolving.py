@@ -17,7 +17,8 @@ def sources(**keys: object) -> tuple[ProgressSource, ...]:
 
 
 def test_filters_of_base_alternative_and_own_keys_add_up() -> None:
-    (source,) = sources(base="mlserver", where={"model": "iris"})
+    alternatives = [{"name": "a", "where": {"path": "/v2/models/.*/infer"}}, {"name": "b"}]
+    (source,) = sources(port=1, first_of=alternatives, where={"model": "iris"})
     assert isinstance(source, MetricsEndpoint)
     first, second = source.metrics
     assert first.where == (
