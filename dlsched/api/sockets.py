@@ -115,7 +115,9 @@ def _open_to(group: str | None, path: Path) -> None:
     try:
         gid = grp.getgrnam(group).gr_gid
     except KeyError:
-        log.warning("no group %s: %s is for root alone (groupadd --system %s)", group, path, group)
+        if os.geteuid() == 0:
+            how = f"groupadd --system {group}"
+            log.warning("no group %s: %s is for root alone (%s)", group, path, how)
         gid = 0
     try:
         os.chown(path, -1, gid)

@@ -54,4 +54,5 @@ def run(config: Path | None, dry_run: bool, log_format: str | None, **flags: Any
     settings = load()
     from dlsched.daemon import main
 
-    raise SystemExit(main.run(settings, dry_run=dry_run, reload=load))
+    file = options.settings_file(config)
+    raise SystemExit(main.run(settings, dry_run=dry_run, reload=load, settings_file=file))

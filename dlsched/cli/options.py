@@ -70,6 +70,14 @@ def settings(file: Path | None, flags: Mapping[str, object] | None = None) -> Se
     return load_settings(file, os.environ, flags or {})
 
 
+def settings_file(file: Path | None) -> Path | None:
+    """The file that `settings` reads; None: there is none."""
+    from dlsched.config import settings_file
+
+    default = settings_file.default_settings_file
+    return file or (default if default.exists() else None)
+
+
 def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
     """The daemon that these options select."""
     from dlsched.api.client import Daemon

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dlsched.cli import options
-<<<<<<< HEAD
-from dlsched.cli.output import print_json
-=======
 from dlsched.cli.output import one_line, print_json, print_text
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
 from dlsched.model.units import parse_seconds, render_seconds
 
@@ -125,11 +121,7 @@ def _managed(config: Path | None, run_dir: Path | None) -> dict[str, str]:
 
 
 def _show(found: tuple[Probed, ...]) -> None:
-<<<<<<< HEAD
-    from dlsched.cli.layout import Column, Page
-=======
     from dlsched.cli.layout import Cell, Column, Page
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 
     page = Page()
     if not found:
@@ -139,13 +131,6 @@ def _show(found: tuple[Probed, ...]) -> None:
         Column("CONTAINER", 4, 24),
         Column("IMAGE", 5, 28),
         Column("SPEAKS", 6, 24),
-<<<<<<< HEAD
-        Column("JUST NOW", 8, 40, wraps=True),
-        Column("CPU", 3, right=True),
-        Column("PROPOSAL", 24, wraps=True),
-    )
-    page.table(columns, [_row(one) for one in found])
-=======
         Column("CPU", 3, right=True),
         Column("JUST NOW", 8, 48, wraps=True),
     )
@@ -160,7 +145,6 @@ def _show(found: tuple[Probed, ...]) -> None:
         # Not wrapped: a command that goes on in the next line cannot be copied.
         for one, text in zip(found, proposals, strict=True):
             print_text(one_line(f"{one.name}: {text}"))
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     managed = sum(one.managed is not None for one in found)
     has = "container runs" if len(found) == 1 else "containers run"
     what = "none is managed" if not managed else f"{managed} of them managed by dlsched"
@@ -174,14 +158,8 @@ def _row(one: Probed) -> tuple[Cell, ...]:
         Cell(one.name),
         Cell(one.image),
         Cell(_speaks(one)),
-<<<<<<< HEAD
-        Cell(_just_now(one), "" if one.reading is not None else "dim"),
-        Cell("?" if one.cpu_cores is None else f"{one.cpu_cores:.2f}"),
-        Cell(_proposal(one)),
-=======
         Cell("?" if one.cpu_cores is None else f"{one.cpu_cores:.2f}"),
         Cell(_just_now(one), "" if one.reading is not None else "dim"),
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     )
 
 

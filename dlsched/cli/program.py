@@ -13,6 +13,7 @@ from dlsched.cli.exits import FAILURE, INVALID, UNREACHABLE
 from dlsched.cli.output import say
 from dlsched.model.errors import (
     AlreadyRunning,
+    CannotStart,
     DaemonUnavailable,
     DlschedError,
     EngineUnavailable,
@@ -117,6 +118,10 @@ class Program(click.Group):
             for problem in error.problems:
                 say(str(problem))
             ctx.exit(INVALID)
+        except CannotStart as error:
+            for line in error.problems:
+                say(f"error: {line}")
+            ctx.exit(FAILURE)
         except PolicyError as error:
             say(f"error: {error}")
             ctx.exit(INVALID)

@@ -20,12 +20,9 @@ if TYPE_CHECKING:
     from dlsched.simulation.advice.result import Recommended
     from dlsched.store.journal.reader import JournalReader
 
-<<<<<<< HEAD
-=======
 _WHY_COLUMNS = 50
 """With less room, reasons are printed below the table."""
 
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 
 @click.command(short_help="Show what limits recorded containers needed.")
 @click.argument(
@@ -140,11 +137,6 @@ def _show_table(advice: Advice, page: Page) -> None:
         Column("MIN", 3, right=True),
         Column("MAX", 3, right=True),
         Column("WEIGHT", right=True),
-<<<<<<< HEAD
-        Column("WHY", 20, wraps=True),
-    )
-    page.table(columns, [_row(one) for one in advice.jobs])
-=======
     )
     rows = [_row(one) for one in advice.jobs]
     reasons = [_why(one) for one in advice.jobs]
@@ -156,7 +148,6 @@ def _show_table(advice: Advice, page: Page) -> None:
         page.line("")
         for one, why in zip(advice.jobs, reasons, strict=True):
             page.line(f"{one.name}: {why.text}", why.style)
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     page.line("")
     policies = ", ".join(advice.policies)
     page.line(
@@ -175,10 +166,6 @@ def _row(one: Recommended) -> tuple[Cell, ...]:
     from dlsched.cli.layout import Cell
 
     used = "?" if one.use is None else f"{one.use.mean_cores:.2f} / {one.use.busy_cores:.2f}"
-<<<<<<< HEAD
-    out = one.need.out_of_reach is not None
-=======
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     return (
         Cell(one.name),
         Cell(_target(one)),
@@ -187,12 +174,6 @@ def _row(one: Recommended) -> tuple[Cell, ...]:
         Cell(_cores(one.min_cores)),
         Cell(_cores(one.max_cores)),
         Cell(f"{one.weight:g}"),
-<<<<<<< HEAD
-        Cell(f"out of reach: {one.why}" if out else one.why, "yellow" if out else ""),
-    )
-
-
-=======
     )
 
 
@@ -204,7 +185,6 @@ def _why(one: Recommended) -> Cell:
     return Cell(one.why)
 
 
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 def _target(one: Recommended) -> str:
     target = one.target
     if isinstance(target, LatencyTarget):

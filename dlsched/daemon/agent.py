@@ -76,10 +76,14 @@ class Agent:
         dry_run: bool,
         clock: Clock | None = None,
         runtime: Callable[[DockerOptions, Clock, Wake], DockerRuntime] = DockerRuntime,
+        notes: Sequence[str] = (),
     ) -> None:
-        """`clock` None: the system's, continuing from the journal's last time."""
+        """`clock` None: the system's, continuing from the journal's last time. `notes` are logged
+        at the start."""
         self._settings = settings
         self._dry_run = dry_run
+        self._notes = notes
+        self._began = False
         self._stopping = self._reloading = False
         self._notify = Notify(os.environ)
         policy, shadow = policies_of(settings)
@@ -172,7 +176,10 @@ class Agent:
             self._settings.watch,
             ", dry run: touches nothing" if self._dry_run else "",
         )
+        for note in self._notes:
+            log.info("%s", note)
         log.info("%s", cpu_text(self._settings))
+        self._began = True
         while not self._stopping:
             began_s = self._clock.now_s()
             if self._reloading:
@@ -207,7 +214,9 @@ class Agent:
                 log.warning("%s: its limits are not given back: %s", back.job, back.failure)
         self._runtime.close()
         self.journal.close()
-        log.info("ended; containers run on%s", "" if self._dry_run else " under their own limits")
+        if self._began:
+            own = "" if self._dry_run else " under their own limits"
+            log.info("ended; containers run on%s", own)
 
     def _sleep(self, began_s: float, due_s: float) -> None:
         """Sleep until the cycle is due or a wake; a burst of events counts as one wake. The

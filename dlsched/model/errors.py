@@ -51,6 +51,15 @@ class EngineUnavailable(DlschedError):
     """The container engine does not answer. The cycle is skipped; containers keep running."""
 
 
+class CannotStart(DlschedError):
+    """The daemon cannot start for this user on this host. It carries all problems, each in one line
+    that says what to do."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
 class DaemonUnavailable(DlschedError):
     """No dlsched daemon answers on the socket."""
 

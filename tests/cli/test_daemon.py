@@ -12,6 +12,7 @@ import pytest
 
 import dlsched.daemon
 from dlsched.config.settings import Settings
+from dlsched.model.errors import CannotStart
 from tests.cli.conftest import Program
 
 
@@ -21,11 +22,15 @@ class FakeDaemon(ModuleType):
     def __init__(self) -> None:
         super().__init__("dlsched.daemon.main")
         self.runs: list[tuple[Settings, bool]] = []
+        self.files: list[Path | None] = []
         self.reload: Callable[[], Settings] | None = None
 
-    def run(self, settings: Settings, *, dry_run: bool, reload: Any) -> int:
+    def run(
+        self, settings: Settings, *, dry_run: bool, reload: Any, settings_file: Path | None
+    ) -> int:
         self.runs.append((settings, dry_run))
         self.reload = reload
+        self.files.append(settings_file)
         return 0
 
 
@@ -61,6 +66,33 @@ def test_a_reload_reads_the_file_again_under_the_same_flags(
     assert fake.reload is not None
     settings = fake.reload()
     assert (settings.period_s, settings.policy) == (3.0, "none")
+
+
+def test_the_daemon_knows_which_file_its_settings_are_from(
+    program: Program, fake: FakeDaemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, default = tmp_path / "mine.yaml", tmp_path / "absent.yaml"
+    file.write_text("period: 2s\n")
+    assert program("run").exit_code == 0
+    assert program("run", "-c", str(file)).exit_code == 0
+    default.write_text("period: 3s\n")
+    assert program("run").exit_code == 0
+    assert fake.files == [None, file, default]
+
+
+def test_what_keeps_it_from_starting_is_one_line_each(
+    program: Program, fake: FakeDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*_: object, **__: object) -> int:
+        raise CannotStart(("/var/lib/x cannot be written: run as root", "no engine: start it"))
+
+    monkeypatch.setattr(fake, "run", run)
+    result = program("run")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        "error: /var/lib/x cannot be written: run as root",
+        "error: no engine: start it",
+    ]
 
 
 def test_wrong_settings_are_all_told_and_2(

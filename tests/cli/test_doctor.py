@@ -30,7 +30,7 @@ def test_an_engine_that_does_not_answer_fails_with_a_remedy(program: Program) ->
     line = next(line for line in result.stdout.splitlines() if " engine " in line)
     assert line.startswith("fail")
     assert "absent.sock" in line
-    assert "set DOCKER_HOST" in line
+    assert "start Docker (systemctl start docker)" in line
 
 
 def test_wrong_settings_are_a_finding(program: Program, tmp_path: Path) -> None:

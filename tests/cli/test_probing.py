@@ -67,11 +67,7 @@ def test_a_row_a_container_with_what_adopts_it(program: Program, asked: list[Any
     result = program("probe", env={"COLUMNS": "240"})
     assert (result.exit_code, result.stderr) == (0, "")
     head, *rows, last = result.stdout.splitlines()
-<<<<<<< HEAD
-    assert head.split() == ["CONTAINER", "IMAGE", "SPEAKS", "JUST", "NOW", "CPU", "PROPOSAL"]
-=======
     assert head.split() == ["CONTAINER", "IMAGE", "SPEAKS", "CPU", "JUST", "NOW", "PROPOSAL"]
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     lines = {row.split()[0]: row for row in rows}
     assert "fastapi (port 8000)" in lines["asr"]
     assert "p95 143 ms of 120 requests in 10.0 s" in lines["asr"]
@@ -88,8 +84,6 @@ def test_a_row_a_container_with_what_adopts_it(program: Program, asked: list[Any
     assert last == "5 containers run, 1 of them managed by dlsched; nothing has been changed"
 
 
-<<<<<<< HEAD
-=======
 def test_a_narrow_terminal_has_each_command_on_a_line_of_its_own(
     program: Program, asked: list[Any]
 ) -> None:
@@ -100,7 +94,6 @@ def test_a_narrow_terminal_has_each_command_on_a_line_of_its_own(
     assert "asr: dlsched adopt asr --latency 150ms --quantile p95 --metrics fastapi" in lines
 
 
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 def test_json_has_everything_and_the_proposal(program: Program, asked: list[Any]) -> None:
     result = program("probe", "--json", "--no-http", "--over", "5s", "asr")
     found = {one["name"]: one for one in json.loads(result.stdout)}

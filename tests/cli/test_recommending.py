@@ -69,8 +69,6 @@ def test_the_table_has_a_row_a_container_and_what_is_out_of_reach(
     assert "10 min under none; 8.00 cores to divide" in result.stdout
 
 
-<<<<<<< HEAD
-=======
 def test_a_narrow_terminal_has_the_reasons_below(program: Program, journal: Path) -> None:
     lines = program("recommend", env={"COLUMNS": "90"}).stdout.splitlines()
     assert lines[0].split()[-1] == "WEIGHT"
@@ -78,7 +76,6 @@ def test_a_narrow_terminal_has_the_reasons_below(program: Program, journal: Path
     assert any(line.startswith("far: out of reach: with all that it can use") for line in lines)
 
 
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 def test_since_counts_from_the_last_recorded_cycle(program: Program, journal: Path) -> None:
     whole, late = parsed(program), parsed(program, "--since", "4m")
     # The load of the first half, three times that of the second, is not in the last four minutes.

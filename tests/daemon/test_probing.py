@@ -16,11 +16,7 @@ from docker.errors import APIError
 from benchmarks.real.session import Session, wait_for
 from tests.daemon.forked import command, session
 from tests.daemon.test_daemon import reaches, row
-<<<<<<< HEAD
-from tests.runtime.docker.probe.test_probe_engine import PRINTER, SERVICE
-=======
 from tests.runtime.docker.probe.test_probe_engine import PRINTER, SERVICE, TRAINER
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 from tools.base_image import BASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
@@ -36,21 +32,12 @@ def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.fixture
 def services(
     node: Session, docker_client: docker.APIClient, changes_host_network: None
-<<<<<<< HEAD
-) -> Iterator[tuple[str, str]]:
-    """A service with a metrics page, and one that only prints; names."""
-    network = f"dlsched-test-{secrets.token_hex(4)}"
-    docker_client.create_network(network)
-    made = []
-    for name, program in (("web", SERVICE), ("chat", PRINTER)):
-=======
 ) -> Iterator[tuple[str, ...]]:
     """A service with a metrics page, one that only prints, and a training; names."""
     network = f"dlsched-test-{secrets.token_hex(4)}"
     docker_client.create_network(network)
     made = []
     for name, program in (("web", SERVICE), ("chat", PRINTER), ("train", TRAINER)):
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
         container = docker_client.create_container(
             BASE,
             ["python", "-c", program],
@@ -61,11 +48,7 @@ def services(
         made.append(container)
         docker_client.start(container)
     try:
-<<<<<<< HEAD
-        yield f"web-{node.instance}", f"chat-{node.instance}"
-=======
         yield tuple(f"{name}-{node.instance}" for name in ("web", "chat", "train"))
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     finally:
         node.stop()
         for container in made:
@@ -82,11 +65,7 @@ def found(node: Session, *names: str) -> list[dict[str, Any]]:
 
 
 def test_what_is_proposed_adopts_as_it_stands(
-<<<<<<< HEAD
-    node: Session, services: tuple[str, str], docker_client: docker.APIClient
-=======
     node: Session, services: tuple[str, ...], docker_client: docker.APIClient
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 ) -> None:
     node.start("adaptive")
     wait_for(lambda: all(one["reading"] for one in found(node, *services)), 30, "readings")
@@ -99,12 +78,8 @@ def test_what_is_proposed_adopts_as_it_stands(
         done = command(node, *words[1:])
         assert done.returncode == 0, done.stderr
         reaches(node, name, "running")
-<<<<<<< HEAD
-        wait_for(lambda name=name: row(node, name)["requests"] > 5, 60, "its requests")  # type: ignore[misc]
-=======
         if not name.startswith("train-"):  # it has printed all that it will
             wait_for(lambda name=name: row(node, name)["requests"] > 5, 60, "its requests")  # type: ignore[misc]
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     for one in found(node, *services):
         assert one["managed"] == f"adopted: `dlsched why {one['name']}`"
         assert one["proposal"].startswith("nothing: adopted")

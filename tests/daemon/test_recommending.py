@@ -41,10 +41,7 @@ def strangers(node: Session, docker_client: docker.APIClient) -> Iterator[Strang
         made.close()
 
 
-<<<<<<< HEAD
-=======
 @pytest.mark.quiet  # a latency under a quota is what the host leaves of it
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 def test_the_limit_recommended_after_observing_meets_the_target(
     node: Session, strangers: Strangers, docker_client: docker.APIClient
 ) -> None:
@@ -68,19 +65,6 @@ def test_the_limit_recommended_after_observing_meets_the_target(
     done = command(node, "recommend", "--json")
     found = {one["name"]: one for one in json.loads(done.stdout)["jobs"]}
     assert found[name]["adopted"]
-<<<<<<< HEAD
-    assert found[name]["need"]["out_of_reach"] is None
-    # 20 ms of computation in 95 ms; twice that if it could use both CPUs.
-    assert 0.19 <= found[name]["min_cores"] <= 0.45
-    assert "not 5 ms" in found[hopeless]["need"]["out_of_reach"]
-    patch = yaml.safe_load(command(node, "recommend", "--format", "compose").stdout)
-    labels = patch["services"][name]["labels"]
-    assert float(labels["dlsched.cpus.min"]) == pytest.approx(found[name]["min_cores"], rel=0.2)
-
-    docker_client.update_container(
-        name, cpu_period=100_000, cpu_quota=int(found[name]["min_cores"] * 100_000)
-    )
-=======
     need = found[name]["need"]
     # 20 ms of computation in 95 ms; more where others on the host hid how long it waits.
     assert 0.19 <= need["cores"] <= 0.5
@@ -91,7 +75,6 @@ def test_the_limit_recommended_after_observing_meets_the_target(
 
     docker_client.update_container(name, cpu_period=100_000, cpu_quota=int(need["cores"] * 100_000))
     wait_for(lambda: row(node, name)["cpu"]["actual_cores"], 30, "the limit to be observed")
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 
     def met() -> bool:
         one = row(node, name)

@@ -140,6 +140,8 @@ class Inbox:
             listing = list_files(self._folder, users=self._tenants.any or known)
         except OSError as error:
             problem = f"{self._folder} cannot be listed: {error.strerror or error}"
+            if isinstance(error, FileNotFoundError):
+                problem += f" (mkdir -p {self._folder}, or --watch another)"
             self._readable_since_s = None
             self._users.clear()
             for file in self._files.values():

@@ -25,7 +25,7 @@ from dlsched.runtime.docker.create.creation import Creation
 from dlsched.runtime.docker.create.pulls import Images
 from dlsched.runtime.docker.create.restarts import Restarts
 from dlsched.runtime.docker.create.starts import Starts
-from dlsched.runtime.docker.doctor.engine import EngineUnworkable, unworkable
+from dlsched.runtime.docker.doctor.engine import require
 from dlsched.runtime.docker.end.stops import Stops
 from dlsched.runtime.docker.engine import Engine, EngineRefused
 from dlsched.runtime.docker.engine_facts import EngineFacts
@@ -337,8 +337,7 @@ class DockerRuntime:
 
     def check_engine(self) -> None:
         """Raises EngineUnavailable, or EngineUnworkable when it cannot do what dlsched needs."""
-        if (why := unworkable(self._engine.version(), self._engine.info())) is not None:
-            raise EngineUnworkable(f"{self._engine.host}: {why} (see `dlsched doctor`)")
+        require(self._engine)
 
     def close(self, *, keep_group: bool = False) -> None:
         """Release all resources; containers run on, and an empty parent group is removed."""

@@ -147,7 +147,8 @@ def descriptors(max_jobs: int) -> Finding:
 
 def folder(what: str, path: Path) -> Finding:
     """Whether a folder of the daemon's can be used or created."""
-    remedy = f"run as root, or set {what}_dir to a folder of yours"
+    yours = f"set {what}_dir (--{what}-dir) to a folder of yours"
+    remedy = yours if os.geteuid() == 0 else f"run as root, or {yours}"
     if path.is_dir():
         if os.access(path, os.W_OK | os.X_OK):
             return Finding(what, "ok", f"{path} is writable")

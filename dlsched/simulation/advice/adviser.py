@@ -30,11 +30,7 @@ from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
 from dlsched.simulation.trace.recording import Record, node_is_full
 
 _BUSY = 0.95
-<<<<<<< HEAD
-"""Quantile of the slices that counts as a container's busy use, and as other work's."""
-=======
 """Quantile of the slices that counts as a container's busy use."""
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 _HEADROOM = 1.05
 """Of a container without a target above its busy use, and of a ceiling above all that is useful."""
 _LEAST_REQUESTS = 20
@@ -134,16 +130,6 @@ class Adviser:
             raise NothingToAdvise(f"no container ran in these {record.cycles} cycles")
         node = record.last.node
         other = record.other_cores()
-<<<<<<< HEAD
-        other_cores = other[int(_BUSY * (len(other) - 1))] if other else 0.0
-        room_cores = max(CORES_MIN, node.capacity_cores - other_cores)
-        needs = {name: self._need(job, node.cores, room_cores) for name, job in jobs.items()}
-        remarks = list(record.remarks())
-        if other_cores >= _STEP_CORES:
-            remarks.append(
-                f"other work on the host used {render_cores(other_cores)}: "
-                f"{render_cores(room_cores)} are divided"
-=======
         other_cores = statistics.median(other) if other else 0.0
         room_cores = max(CORES_MIN, node.capacity_cores - other_cores)
         # Other work may yield: it makes needs crowded, but puts none out of reach.
@@ -154,7 +140,6 @@ class Adviser:
             remarks.append(
                 f"other work on the host used {render_cores(other_cores)} half of the time, up to "
                 f"{render_cores(other[-1])}: {render_cores(room_cores)} are divided"
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
             )
         return Advice(
             tuple(self._recommended(jobs, needs, room_cores)),
@@ -315,12 +300,6 @@ def _crowded_out(
         if least[name] <= left + 1e-9:
             left -= least[name]
             continue
-<<<<<<< HEAD
-        others = len(wanting) - 1
-        lost[name] = (
-            f"it needs {render_cores(least[name])}, and all {others + 1} together "
-            f"{render_cores(whole)} of {render_cores(room_cores)}: it comes last by its weight "
-=======
         needs = f"it needs {render_cores(least[name])}"
         if len(wanting) == 1:
             lost[name] = f"{needs}, and other work leaves {render_cores(room_cores)}"
@@ -328,7 +307,6 @@ def _crowded_out(
         lost[name] = (
             f"{needs}, and all {len(wanting)} together {render_cores(whole)} of "
             f"{render_cores(room_cores)}: it comes last by its weight "
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
             f"{jobs[name].spec.weight:g} for each core"
         )
     return lost

@@ -282,7 +282,10 @@ def test_a_folder_that_cannot_be_listed_removes_nothing(desk: Desk) -> None:
     for _ in range(5):
         lost = desk.scan(10)
         assert (lost.specs, lost.settled, lost.next_s) == (before, False, None)
-        assert lost.problem == f"{desk.folder} cannot be listed: No such file or directory"
+        assert lost.problem == (
+            f"{desk.folder} cannot be listed: No such file or directory "
+            f"(mkdir -p {desk.folder}, or --watch another)"
+        )
     away.rename(desk.folder)
     back = desk.scan(1)
     assert (back.specs, back.problem, back.changed) == (before, None, True)

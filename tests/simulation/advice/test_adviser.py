@@ -26,10 +26,7 @@ from dlsched.simulation.advice import Advice, Adviser, NothingToAdvise
 from dlsched.simulation.advice.result import Recommended
 from dlsched.simulation.node.curves import Curve
 from dlsched.simulation.node.workloads import (
-<<<<<<< HEAD
-=======
     HostLoad,
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
     Load,
     ServiceLoad,
     Shift,
@@ -311,8 +308,6 @@ def test_on_nodes_drawn_at_random_what_is_said_is_true(
     assert any(one.need.out_of_reach for one in advice.jobs)
     met = [sum(ratio <= 1.02 for ratio in each.values()) for each in (before, after)]
     assert met[1] > met[0]
-<<<<<<< HEAD
-=======
 
 
 def test_other_work_on_the_host_leaves_less_and_puts_nothing_out_of_reach_by_itself() -> None:
@@ -327,4 +322,3 @@ def test_other_work_on_the_host_leaves_less_and_puts_nothing_out_of_reach_by_its
     assert found.need.cores is not None
     assert found.need.out_of_reach is not None
     assert "other work leaves 0.5 cores" in found.need.out_of_reach
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.runtime.docker.engine import Body, Engine
+from dlsched.runtime.docker.remedy import remedy
 from dlsched.runtime.doctor.finding import Finding
 
 LEAST_API = (1, 41)
@@ -14,6 +15,16 @@ LEAST_API = (1, 41)
 
 class EngineUnworkable(DlschedError):
     """The engine answers but cannot do what dlsched needs: the agent does not start."""
+
+
+def require(engine: Engine) -> None:
+    """Raise EngineUnavailable with a remedy, or EngineUnworkable, where dlsched cannot work."""
+    try:
+        why = unworkable(engine.version(), engine.info())
+    except EngineUnavailable as error:
+        raise EngineUnavailable(f"{error}; {remedy(engine.host)}") from error
+    if why is not None:
+        raise EngineUnworkable(f"{engine.host}: {why} (see `dlsched doctor`)")
 
 
 def unworkable(version: Body, info: Body) -> str | None:
@@ -39,9 +50,7 @@ def examine(engine: Engine) -> Iterator[Finding]:
     try:
         version, info = engine.version(), engine.info()
     except DlschedError as error:
-        yield Finding(
-            "engine", "fail", str(error), "start the engine, set DOCKER_HOST, or join its group"
-        )
+        yield Finding("engine", "fail", str(error), remedy(engine.host))
         return
     line = f"{version.get('Version')} at {engine.host} (API {version.get('ApiVersion')})"
     if (why := unworkable(version, info)) is not None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import secrets
-<<<<<<< HEAD
-=======
 import socket
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -184,8 +181,6 @@ def test_a_name_that_does_not_run_is_said(engine: Engine, start: Start) -> None:
         probe(engine, package_presets(), ProbeOptions(("nobody",)))
 
 
-<<<<<<< HEAD
-=======
 def test_a_service_in_the_hosts_network_is_asked_on_its_own_port_alone(
     engine: Engine, start: Start
 ) -> None:
@@ -205,7 +200,6 @@ def test_a_service_in_the_hosts_network_is_asked_on_its_own_port_alone(
     assert found.reading is not None
 
 
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 HANGS = """
 import socket, time
 server = socket.create_server(("", 8000))

@@ -16,10 +16,7 @@ from dlsched.runtime.docker.probe.recognition import (
     speakers,
     stacks_of,
 )
-<<<<<<< HEAD
-=======
 from dlsched.runtime.progress.exposition import Candidate
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 
 STACKS = stacks_of(package_presets())
 
@@ -159,8 +156,6 @@ def test_an_endless_page_is_kept_within_bounds() -> None:
         extract.feed(line * 1000)
     extract.feed(b"my_latency_seconds_" + b"x" * 10_000_000)
     assert len(extract.lines()) < 100_000
-<<<<<<< HEAD
-=======
 
 
 PRINTED = {
@@ -222,4 +217,3 @@ def test_each_page_is_taken_for_its_own_whatever_the_image(stack: recognition.St
     page = f"process_cpu_seconds_total 3\n{wanted.count} 4\n{wanted.total} 2\n".encode()
     found = speakers(page, "acme/anything:1", 1234, STACKS)
     assert [one.preset for one in found][:1] == [stack.preset]
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca

@@ -128,8 +128,6 @@ def test_the_second_page_counts_what_came_in_between(pages: list[Fetch]) -> None
     assert one.reading.over_s is not None
 
 
-<<<<<<< HEAD
-=======
 def test_several_models_are_not_read_as_one(pages: list[Fetch]) -> None:
     name = "vllm:e2e_request_latency_seconds"
     both = "".join(
@@ -143,7 +141,6 @@ def test_several_models_are_not_read_as_one(pages: list[Fetch]) -> None:
     assert "several model_name: a, b: choose by where.model_name" in one.unread
 
 
->>>>>>> 98a7862eb0da1dcc2bd5be7ccfd796f37de13aca
 def test_without_a_request_in_between_all_since_its_start_count(pages: list[Fetch]) -> None:
     pages.append(lambda *_: page(7))
     (one,) = probed(PlayedEngine(body(1))).values()

@@ -1,0 +1,38 @@
+"""What to do about an engine that does not answer, in one line."""
+
+from __future__ import annotations
+
+import grp
+import os
+from pathlib import Path
+
+_UNIX = "unix://"
+_ELSEWHERE = "name another address (DOCKER_HOST, setting engine.host)"
+
+
+def remedy(host: str) -> str:
+    """The next step for somebody whose engine at `host` does not answer."""
+    return out_of_reach(host) or f"start it (systemctl start docker), or {_ELSEWHERE}"
+
+
+def out_of_reach(host: str) -> str | None:
+    """The next step, where the socket's file alone shows that this user cannot reach the engine;
+    None: it may answer."""
+    if not host.startswith(_UNIX):
+        return None
+    socket = Path(host.removeprefix(_UNIX))
+    try:
+        facts = socket.stat()
+    except PermissionError:
+        return f"run as root: this user may not look into {socket.parent}"
+    except OSError:
+        return f"install or start Docker (systemctl start docker), or {_ELSEWHERE}"
+    if os.access(socket, os.R_OK | os.W_OK):
+        return None
+    if facts.st_gid == 0 or not facts.st_mode & 0o020:
+        return "run as root: its socket is open to root alone"
+    try:
+        group = grp.getgrgid(facts.st_gid).gr_name
+    except KeyError:
+        return f"run as root, or as a member of its socket's group (gid {facts.st_gid})"
+    return f"run as root, or join group {group} (sudo usermod -aG {group} USER) and log in again"
