@@ -1,9 +1,9 @@
 """The status schema: what the API answers, `-o json` prints, and `ps` and `why` show.
 
 `status` fills these types from a CycleReport, `reading` parses them back. They are standard
-dataclasses, since importing pydantic would triple the start-up time of `dlsched ps`.
-Times ending in `_in_s` count from now, ages in `age_s` until now. `None` means unknown, or that
-there is none. A new key keeps SCHEMA_VERSION; a key that goes, or means something else, raises it.
+dataclasses, since pydantic would triple the start-up time of `dlsched ps`. Times in `_in_s` count
+from now, ages in `age_s` until now. `None`: unknown, or there is none. A new key keeps
+SCHEMA_VERSION; a key that goes, or means something else, raises it.
 """
 
 from __future__ import annotations

@@ -13,6 +13,10 @@ from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE
 
 
+UNHURRIED_S = 120.0
+"""For starts and removals, which run in the background: on a busy host a start takes a minute."""
+
+
 @dataclass(frozen=True, slots=True)
 class DockerOptions:
     """The operator's settings for the engine."""

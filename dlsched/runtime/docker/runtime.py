@@ -47,7 +47,7 @@ from dlsched.runtime.docker.moves.moves import Moves
 from dlsched.runtime.docker.moves.relocation import Relocation
 from dlsched.runtime.docker.node import NodeReader
 from dlsched.runtime.docker.operations import Operations
-from dlsched.runtime.docker.options import DockerOptions
+from dlsched.runtime.docker.options import UNHURRIED_S, DockerOptions
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import Watch
 from dlsched.runtime.docker.watches import Watches
@@ -67,9 +67,6 @@ WIND_UP_POLL_S = 0.05
 """At the agent's end, the time between two checks whether every move is over."""
 
 _NOT_THERE = "there is no such container"
-
-UNHURRIED_S = 120.0
-"""For starts and removals, which run in the background: on a busy host a start takes a minute."""
 
 
 class DockerRuntime:

@@ -203,7 +203,10 @@ def _read(log: bytes, source: LogPattern) -> Reading | None:
         one = latency_reading(from_latencies(batch.latencies_s), None)
         if one is not None:
             return whole("latency", one.seconds, one.quantile, one.requests)
-    metrics = {name: value for sample in batch.samples for name, value in sample.metrics}
+    metrics: dict[str, float] = {}
+    for sample in batch.samples:
+        metrics.update(sample.metrics)
+        metrics.update((name, float(value)) for name, value in sample.diverged)
     if not metrics:
         return None
     if source.metric in metrics:  # the one that a target would name
