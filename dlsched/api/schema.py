@@ -3,8 +3,7 @@
 `status` fills these types from a CycleReport, `reading` parses them back. They are standard
 dataclasses, since pydantic would triple the start-up time of `dlsched ps`. Times in `_in_s` count
 from now, ages in `age_s` until now. `None`: unknown, or there is none. A new key keeps
-SCHEMA_VERSION; a key that goes, or means something else, raises it.
-"""
+SCHEMA_VERSION; one that goes, or means something else, raises it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from dlsched.runtime.confinement import Confinement
 from dlsched.runtime.docker.gpus.options import GpuOptions
 from dlsched.runtime.docker.identity.labels import DEFAULT_INSTANCE
 
-
 UNHURRIED_S = 120.0
 """For starts and removals, which run in the background: on a busy host a start takes a minute."""
 
