@@ -41,6 +41,15 @@ _ASKING = {
     "dlsched.cpus.min": "0.1",
     "dlsched.cpus.max": "2",
     "dlsched.weight": "2",
+    "dlsched.metrics": "vllm",
+    "dlsched.metrics.where.model_name": "!llama-.*",
+    "dlsched.metrics.unit": "us",
+    "dlsched.metrics.total": "ts_inference_latency_microseconds",
+    "dlsched.metrics.count": "ts_inference_requests_total",
+    "dlsched.metrics.per": "model_name",
+    "dlsched.metrics.via": "edge",
+    "dlsched.metrics.step": "carried",
+    "dlsched.metrics.when": "at == of",
     "dlsched.metrics.path": "/metrics.jsonl",
     "dlsched.metrics.port": "8000",
     "dlsched.metrics.http_path": "/metrics",
@@ -58,7 +67,9 @@ _VALUES = (
     "x" * 5000,
 )
 _KEYS = (
-    *_LABELS, *_ASKING, "dlsched.", "dlsched.x", "dlsched.target", "dlsched.cpus", "team", "Id",
+    *_LABELS, *_ASKING, "dlsched.", "dlsched.x", "dlsched.target", "dlsched.cpus",
+    "dlsched.metrics.where.", "dlsched.metrics.where.a b", "dlsched.metrics.",
+    "dlsched.metrics.base", "team", "Id",
     "Name", "State", "Status", "Config", "HostConfig", "Labels", "RestartPolicy", "Error", "Pid",
 )  # fmt: skip
 

@@ -124,7 +124,7 @@ class ScrapeReader:
         if delta.value is not None:
             sample = self._samples.add({self._metric: delta.value}, at_s)
             reports.append(Report(at_s, sample=sample))
-        if delta.problem is None or reports:
+        if not delta.absent:
             self._answered_s = at_s
         return SourceReading(tuple(reports), delta.bad_lines, self._problem, delta.refused)
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from dlsched.model.sources import Metric, MetricsEndpoint
+from dlsched.model.sources import LabelFilter, Metric, MetricsEndpoint
 from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.progress import scrape
 from dlsched.runtime.progress.http_page import ANSWER_S, PAGE_BYTES, Unanswered
@@ -321,3 +321,15 @@ def test_a_server_younger_than_its_latencies_has_another_unit(server: Server) ->
     reader = reader_of(server, started_at_s=time.time() - 20.0)
     reading = answered(reader, 1.0)
     assert reading.reports == () and "give its unit (s, ms or us)" in str(reading.problem)
+
+
+def test_pages_that_are_refused_are_not_part_of_the_next_ones_span(server: Server) -> None:
+    metric = Metric(name="m", per="model", where=(LabelFilter("model", "a|b"),))
+    endpoint = MetricsEndpoint((server.port,), metrics=(metric,))
+    reader = ScrapeReader(lambda _: "127.0.0.1", endpoint, from_end=True)
+    two = b'm_sum{model="a"} 1\nm_count{model="a"} 1\nm_sum{model="b"} 1\nm_count{model="b"} 1\n'
+    one = b'm_sum{model="a"} 2\nm_count{model="a"} 2\n'
+    for now_s, page in ((10.0, one), (20.0, two), (30.0, one), (40.0, one)):
+        server.serve = answer(page)
+        reports = answered(reader, now_s).reports
+    assert [report.span_s for report in reports] == [10.0]
