@@ -87,6 +87,7 @@ def test_it_runs_jobs_from_a_clean_environment(
     assert "ExecStart=/usr/local/bin/dlsched run\n" in unit
     assert next(installed.glob("lib/python3.*/site-packages/dlsched-*/licenses/LICENSE"))
     assert "dqoes" in run("dlsched", "policies")
+    assert "vllm-ttft" in run("dlsched", "presets")
 
     (tmp_path / "jobs").mkdir()
     outside |= {

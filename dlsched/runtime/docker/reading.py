@@ -14,8 +14,8 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.sources import LogPattern, MetricsEndpoint, MetricsFile, ProgressSource
 from dlsched.model.spec import AccuracyTarget, Target
 from dlsched.runtime.cgroup.read import PROC, belongs
-from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.identity.labels import Inspected
+from dlsched.runtime.docker.engine import Body, EngineRefused
+from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import loopback_of
 from dlsched.runtime.progress.log_pattern import LogReader, LogStream
@@ -27,7 +27,7 @@ Follow = Callable[[str, float | None], LogStream]
 """Opens a container's output from that wall time on (None: from now on); raises DlschedError."""
 
 PROXY_KEPT_S = 30.0
-"""A proxy's address is asked of the engine so often: it changes when the proxy is recreated."""
+"""A proxy is inspected so often: its address changes when it is recreated."""
 
 _CONTAINER = "${container}"
 
@@ -37,8 +37,8 @@ class Outside:
     """What readers use beside the container itself."""
 
     follow: Follow
-    address_of: Callable[[str], str | None] = lambda _: None
-    """The address of the container of that name; raises DlschedError. It blocks on the engine."""
+    inspect: Callable[[str], Body] = lambda _: {}
+    """What the engine knows of the container of that name; raises DlschedError. It blocks."""
     proc: Path = PROC
 
 
@@ -94,37 +94,41 @@ def _locator(
     """What finds the address to ask for a port; raises Unanswered."""
     address = described.address
     if endpoint.via is not None:
-        return _Proxy(endpoint.via, outside.address_of).locate
+        return _Proxy(endpoint.via, outside).locate
     if address is not None:
         return lambda _: address
     return lambda port: loopback_of(described.pid, described.container_id, port, outside.proc)
 
 
 class _Proxy:
-    """The address of a proxy's container."""
+    """A proxy's container: where it can be asked."""
 
-    def __init__(self, name: str, address_of: Callable[[str], str | None]) -> None:
+    def __init__(self, name: str, outside: Outside) -> None:
         self._name = name
-        self._address_of = address_of
-        self._found: tuple[float, str] | None = None
+        self._outside = outside
+        self._found: tuple[float, Inspected] | None = None
 
-    def locate(self, _port: int) -> str:
-        """Its address; raises Unanswered."""
+    def locate(self, port: int) -> str:
+        """Its address for that port; raises Unanswered."""
+        found = self._inspected()
+        if found.address is not None:
+            return found.address
+        return loopback_of(found.pid, found.container_id, port, self._outside.proc)
+
+    def _inspected(self) -> Inspected:
         now_s = time.monotonic()
         if self._found is not None and now_s - self._found[0] < PROXY_KEPT_S:
             return self._found[1]
         self._found = None
         try:
-            address = self._address_of(self._name)
+            found = inspected(self._outside.inspect(self._name))
         except EngineRefused as error:
             why = "there is no such container" if error.status == 404 else str(error)
             raise Unanswered(why) from error
         except (DlschedError, ValueError) as error:
             raise Unanswered(str(error)) from error
-        if address is None:
-            raise Unanswered("that container has no address of its own")
-        self._found = now_s, address
-        return address
+        self._found = now_s, found
+        return found
 
 
 def _named_in(endpoint: MetricsEndpoint, container: str) -> MetricsEndpoint:

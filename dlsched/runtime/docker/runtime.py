@@ -35,7 +35,7 @@ from dlsched.runtime.docker.gpus.canary import Canary
 from dlsched.runtime.docker.gpus.enforcement import with_gpus
 from dlsched.runtime.docker.gpus.injection import Injector
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
-from dlsched.runtime.docker.identity.labels import Inspected, address_in
+from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.identity.own import own_containers
 from dlsched.runtime.docker.limits.allotments import Allotments
 from dlsched.runtime.docker.limits.group import GroupWeight, ParentGroup
@@ -163,8 +163,7 @@ class DockerRuntime:
             left_out,
         )
         self._operations = Operations(self._stops, self._moves, self._resizes)
-        address_of = lambda name: address_in(self._engine.inspect(name))  # noqa: E731
-        self._watches = Watches(Outside(self._engine.follow, address_of, proc))
+        self._watches = Watches(Outside(self._engine.follow, self._engine.inspect, proc))
         self.read_from = self._watches.read_from
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(state_dir, read_only=options.read_only)

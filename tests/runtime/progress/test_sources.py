@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dlsched.model.sources import LabelFilter, LogPattern, Metric, MetricsEndpoint, MetricsFile
-from dlsched.runtime.progress.sources import read_sources
+from dlsched.model.spec import LatencyTarget
+from dlsched.runtime.progress.sources import check_target, read_sources
 
 
 def test_every_source_by_its_label() -> None:
@@ -98,3 +99,10 @@ def test_a_preset_is_one_word_and_labels_replace_its_fields() -> None:
 def test_an_unknown_preset_is_one_line_with_a_suggestion() -> None:
     with pytest.raises(ValueError, match=r"^dlsched.metrics: 'vlm' is no preset; did you mean"):
         read_sources({"dlsched.metrics": "vlm"})
+
+
+def test_a_percentile_of_two_counters_is_refused_by_label() -> None:
+    ratio = read_sources({"dlsched.metrics": "torchserve"})
+    check_target(ratio, LatencyTarget(0.1))
+    with pytest.raises(ValueError, match=r"^dlsched.target.quantile: p95 cannot be read: a ratio"):
+        check_target(ratio, LatencyTarget(0.1, 0.95))
