@@ -48,6 +48,7 @@ TARGETS = {
     "pages": "benchmarks.robustness.fuzzing.metrics_page:target",
     "sources": "benchmarks.robustness.fuzzing.source_text:target",
     "lines": "benchmarks.robustness.fuzzing.log_lines:target",
+    "probe": "benchmarks.robustness.fuzzing.probed_container:target",
     "api": "benchmarks.robustness.fuzzing.http_bytes:target",
 }
 """Module and function that make each target: a worker loads its own alone."""

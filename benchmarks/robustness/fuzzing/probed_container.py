@@ -1,0 +1,90 @@
+"""What a container serves and prints, looked at by the probe: a page in pieces, and a log.
+
+Promised: bounded extracts, names that are printable, finite readings, and the same answer whether a
+page arrives whole or in pieces.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from functools import cache
+from random import Random
+
+from benchmarks.robustness.fuzzing import log_lines, metrics_page
+from benchmarks.robustness.fuzzing.mutation import mutated
+from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
+from dlsched.config.metrics.loading import package_presets
+from dlsched.runtime.docker.probe import recognition
+from dlsched.runtime.docker.probe.recognition import Stack
+from dlsched.runtime.progress.page_lines import LINE_BYTES, MOST_LINES
+
+_NEXT = b"\x1e"
+_IMAGES = (b"acme/app:1", b"vllm/vllm-openai:v1", b"docker.io/library/nginx", b"ollama/ollama", b"")
+_PIECES = (1, 7, 4096)
+_WORDS = (
+    b"# TYPE a_latency_seconds histogram\n",
+    b"# TYPE ",
+    b"_duration_seconds_count 3\n",
+    b"\n",
+)
+_LOGS = (
+    b"step 250: train loss 1.9673, val loss 2.0700\nstep 500: train loss nan, val loss nan\n",
+    b"Epoch 1/25\n1875/1875 - 7s - loss: 0.4 - val_accuracy: 0.8516\nEpoch 2/25\n",
+    b'[GIN] 2025/01/01 | 200 | 1m2.5s | ::1 | POST "/api/chat"\n      total time =  2.5 ms /\n',
+    b"Test: [   0/48]  Acc@1:  76.2 ( 74.3)\nTest: [  48/48]  Acc@1:  76.2 ( 74.1)\n",
+)
+
+
+@cache
+def _stacks() -> tuple[Stack, ...]:
+    return recognition.stacks_of(package_presets())
+
+
+def make(rng: Random) -> bytes:
+    """An image, a page, and a log."""
+    page = metrics_page.make(rng)
+    if rng.random() < 0.5:
+        page = mutated(rng, page, (page,), _WORDS)
+    log = log_lines.make(rng).rpartition(_NEXT)[2] if rng.random() < 0.3 else rng.choice(_LOGS)
+    log = mutated(rng, log, _LOGS, _WORDS)
+    parts = (rng.choice(_IMAGES), page.replace(_NEXT, b"\n"), log.replace(_NEXT, b"\r"))
+    return _NEXT.join(parts)
+
+
+def answer(data: bytes) -> str:
+    """The stack, its latencies' names, and what the log says."""
+    image_bytes, page, log = (data + _NEXT * 2).split(_NEXT)[:3]
+    image = image_bytes.decode("utf-8", "replace")
+    extracts = [_extract(page, size) for size in (max(1, len(page)), *_PIECES)]
+    if len(set(extracts)) > 1:
+        raise Broken("another extract of the same page in pieces")
+    extract = extracts[0]
+    if len(extract) > 3 * MOST_LINES * (LINE_BYTES + 1):
+        raise Broken(f"an extract of {len(extract)} bytes")
+    speakers = [one.preset for one in recognition.speakers(extract, image, 8000, _stacks())]
+    names = recognition.histograms(extract)
+    for name in names:
+        told_line(name)
+    found = recognition.printed(log, image, _stacks())
+    if found is None:
+        return json.dumps([speakers, names])
+    stack, reading = found
+    if reading.seconds is not None and not (
+        math.isfinite(reading.seconds) and reading.seconds >= 0 and reading.requests > 0
+    ):
+        raise Broken(f"no latency: {reading}")
+    return json.dumps([speakers, names, stack.preset, asdict(reading)])
+
+
+def _extract(page: bytes, size: int) -> bytes:
+    extract = recognition.PageExtract(_stacks())
+    for start in range(0, len(page), size):
+        extract.feed(page[start : start + size])
+    return extract.lines()
+
+
+def target() -> Target:
+    """The probe under trial."""
+    return Target("probe", make, answer, within_s=1.0)
