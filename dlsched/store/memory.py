@@ -53,9 +53,18 @@ def load_memory(plain: object, kind: type[Kind] | None) -> tuple[Kind | None, st
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         return None, f"{where}: {first['msg']}" if where else first["msg"]
-    if json.loads(memory_text(memory)) != plain:
+    if not _holds(json.loads(memory_text(memory)), plain):
         return None, f"it holds what {kind.__name__} does not know"
     return memory, None
+
+
+def _holds(whole: object, part: object) -> bool:
+    """Whether all of `part` is in `whole`, which may have more fields: they are new."""
+    if isinstance(whole, dict) and isinstance(part, dict):
+        return all(key in whole and _holds(whole[key], one) for key, one in part.items())
+    if isinstance(whole, list) and isinstance(part, list):
+        return len(whole) == len(part) and all(map(_holds, whole, part))
+    return whole == part
 
 
 def _without_former(plain: object) -> object:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from dlsched.control.decider import Decider, NamedPolicy
 from dlsched.control.guards import GuardOptions, guard_limits, refuse_nonsense
 from dlsched.control.ledger.state import State
+from dlsched.estimate.latency.law import LatencyModel
 from dlsched.estimate.response import STEP_DOWN, Level, Phase, Response
 from dlsched.estimate.tuning import MARGIN
 from dlsched.model.decision import Answer, Decision, PolicyRules
@@ -23,6 +24,8 @@ from dlsched.model.facts import GpuProcess
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, LatencyTarget, Limits
 from dlsched.model.state import GpuView, JobView, NodeView, Progress, Snapshot, Usage
+from dlsched.policies.adaptive.policy import AdaptiveMemory
+from dlsched.policies.adaptive.services.model import ServiceMemory
 from dlsched.policies.cpu_trials import MEASURED_EVERY_S, CpuTrials
 from dlsched.policies.gpu_node import Part, PerDevice, PerDeviceMemory, per_device, places
 from dlsched.policies.gpu_time import GRAIN_SHARE
@@ -408,6 +411,17 @@ def test_memory_of_the_version_before_is_recalled() -> None:
     plain = json.loads(memory_text(now))
     before = {"cores": plain["cores"], "gpus": plain["gpus"], **plain["trials"]}
     assert recalled(policy, before) == (now, None)
+
+
+def test_fields_that_came_and_went_since_lose_no_memory() -> None:
+    model = LatencyModel(work_core_s=0.01, requests=40.0)
+    service = ServiceMemory("web", 0.05, None, 9.0, 1.5, model=model)
+    kept = PerDeviceMemory(Part("", AdaptiveMemory((service,), capacity_cores=4.0)))
+    plain = json.loads(memory_text(kept))
+    before = plain["cores"]["memory"]
+    before["services"][0]["model"]["always_one"] = True
+    del before["services"][0]["urgency"], before["hold"]
+    assert recalled(per_device(load("adaptive")), plain) == (kept, None)
 
 
 def test_places_count_a_job_once_and_once_more_for_each_gpu_that_it_shares() -> None:
