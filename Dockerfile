@@ -7,21 +7,22 @@ COPY . /src
 ENV PIP_TARGET=/opt/dlsched PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PIP_ROOT_USER_ACTION=ignore
 # Where no package index can be reached, a folder `wheels` is taken (requirements/README.md), and the
-# pip in it, too: the base need not have one.
+# pip in it, too: the base need not have one. --upgrade: else pip leaves the folder `bin` as the first
+# installation made it, without `dlsched`.
 RUN set -eu; cd /src; pip="python3 -m pip"; \
     if [ -d wheels ]; then \
         pip="python3 $(ls wheels/pip-*.whl)/pip"; \
         export PIP_NO_INDEX=1 PIP_FIND_LINKS=/src/wheels; \
     fi; \
     $pip install --require-hashes -r requirements/runtime.txt; \
-    $pip install --no-deps .
+    $pip install --no-deps --upgrade .
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="dlsched" \
       org.opencontainers.image.description="Target-driven CPU scheduling for deep-learning containers" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/dlsched /opt/dlsched
-ENV PYTHONPATH=/opt/dlsched
+ENV PYTHONPATH=/opt/dlsched PATH=/opt/dlsched/bin:$PATH
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["python3", "-m", "dlsched"]
 CMD ["run"]

@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test durations test-v2 bench bench-gpu torture models docs man lint clean environment python install uninstall
+.PHONY: help demo test durations test-v2 bench bench-gpu torture models docs man wheels lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -54,6 +54,10 @@ docs: docs-environment  ## the documentation: .build/docs/html/index.html, and t
 	@$(SPHINX) -b html docs .build/docs/html
 	@$(SPHINX) -b man docs .build/docs/man
 	@echo ".build/docs/html/index.html"
+
+wheels: environment  ## the wheels dlsched and dlsched-report, in dist/
+	@$(PYTHON) -m pip wheel -q --no-deps --no-build-isolation --wheel-dir dist . packaging/report
+	@ls dist
 
 man: docs-environment  ## the man pages alone: .build/docs/man
 	@$(SPHINX) -b man docs .build/docs/man

@@ -70,6 +70,7 @@ def probe(
     from dlsched.runtime.docker.identity.own import own_containers
     from dlsched.runtime.docker.probe import ProbeOptions
     from dlsched.runtime.docker.probe import probe as probed
+    from dlsched.runtime.docker.remedy import remedy
 
     try:
         over_s = parse_seconds(over, low=_OVER_MIN_S, high=_OVER_MAX_S)
@@ -83,9 +84,7 @@ def probe(
     try:
         found = probed(engine, presets, asked, _managed(config, run_dir))
     except EngineUnavailable as error:
-        if "Permission denied" not in str(error):
-            raise
-        raise EngineUnavailable(f"{error}: be root, or a member of the group docker") from error
+        raise EngineUnavailable(f"{error}; {remedy(engine.host)}") from error
     finally:
         engine.close()
     if output == "json":

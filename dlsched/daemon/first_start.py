@@ -62,7 +62,7 @@ class FirstStart:
         if not jobs:
             log.info(
                 "  no container was adopted or has the label dlsched.enable, and %s has no job "
-                "file; begin with `dlsched adopt CONTAINER --latency 300ms`",
+                "file; `dlsched probe` shows what could be adopted, and how",
                 self._watch,
             )
         log.info(

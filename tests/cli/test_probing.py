@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -184,15 +185,19 @@ def test_what_is_not_to_be_read_yet_says_when(
 
 
 def test_without_the_right_to_ask_the_engine_it_says_who_has_it(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    socket = tmp_path / "root.sock"
+    socket.touch(mode=0o600)
+    monkeypatch.setattr(os, "access", lambda path, *_, **__: Path(path) != socket)
+
     def refused(*_: object) -> None:
         raise EngineUnavailable("no answer from the Docker Engine at x: Permission denied")
 
     monkeypatch.setattr(package, "probe", refused)
-    result = program("probe")
+    result = program("probe", env={"DOCKER_HOST": f"unix://{socket}"})
     assert result.exit_code == 3
-    assert "Permission denied: be root, or a member of the group docker" in result.stderr
+    assert "Permission denied; run as root: its socket is open to root alone" in result.stderr
 
 
 def test_wrong_words_and_no_engine(program: Program, tmp_path: Path) -> None:

@@ -50,9 +50,14 @@ def image(docker_host: str, docker_client: docker.APIClient, base_image: str) ->
     yield tag
     with suppress(APIError):
         client.remove_image(tag)
-    # The first stage has no name; nobody else's image is named by this build and by nothing else.
+    remove_unnamed(client, "\n".join(said))
+    client.close()
+
+
+def remove_unnamed(client: docker.APIClient, said: str) -> None:
+    """Remove the image of a build's first stage: nobody else's image is named by what this build
+    said and by nothing else."""
     for unnamed in client.images(filters={"dangling": True}):
-        if any(unnamed["Id"].removeprefix("sha256:")[:12] in line for line in said):
+        if unnamed["Id"].removeprefix("sha256:")[:12] in said:
             with suppress(APIError):
                 client.remove_image(unnamed["Id"])
-    client.close()

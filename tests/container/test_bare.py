@@ -114,7 +114,7 @@ def test_root_in_a_read_only_container_is_not_told_to_be_root(run: Run, docker_h
 
 
 def test_without_settings_and_watch_folder_it_runs_and_says_so(run: Run, docker_host: str) -> None:
-    ran = run("run", until="begin with `dlsched adopt", binds=[socket_of(docker_host)])
+    ran = run("run", until="`dlsched probe` shows", binds=[socket_of(docker_host)])
     assert ran.code == 0
     for text in (
         "no settings file /etc/dlsched/dlsched.yaml: every setting has its default; --config names",
@@ -124,7 +124,7 @@ def test_without_settings_and_watch_folder_it_runs_and_says_so(run: Run, docker_
             "/etc/dlsched/jobs.d, or --watch another)"
         ),
         "first start: nothing has been changed yet; dlsched manages 0 adopted containers and 0",
-        "/etc/dlsched/jobs.d has no job file; begin with `dlsched adopt CONTAINER --latency 300ms`",
+        "/etc/dlsched/jobs.d has no job file; `dlsched probe` shows what could be adopted, and how",
     ):
         assert sum(text in line for line in ran.lines) == 1, ran.lines
     assert not any("not run by root" in line for line in ran.lines)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import docker
@@ -14,6 +15,7 @@ import pytest
 
 from benchmarks.real.session import wait_for
 from tests.conftest import group_for
+from tests.inside import run_inside
 from tools.environment import ROOT
 from tools.wheels import debian_wheels
 
@@ -36,15 +38,22 @@ stop: {{grace: 1s}}
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory, docker_client: docker.APIClient) -> Path:
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built wheel, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
+    subprocess.run([sys.executable, *build, str(ROOT)], check=True, cwd=folder)
+    (built,) = folder.glob("dlsched-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, docker_client: docker.APIClient) -> Path:
     """A virtual environment with the built wheel and what it depends on, without any index."""
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the kept wheels are for Python 3.11")
-    folder = tmp_path_factory.mktemp("wheel")
+    folder = wheel.parent
     wheels = debian_wheels(str(docker_client.version()["Arch"]))
-    build = ["-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(folder)]
-    subprocess.run([sys.executable, *build, str(ROOT)], check=True, cwd=folder)
-    (wheel,) = folder.glob("dlsched-*.whl")
     environment = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     pip = [str(environment / "bin" / "python"), "-m", "pip", "install", "-q", "--no-index"]
@@ -116,3 +125,87 @@ def test_it_runs_jobs_from_a_clean_environment(
         daemon.terminate()
         assert daemon.wait(timeout=60) == 0
         log.close()
+
+
+@pytest.fixture
+def guest(
+    tmp_path: Path,
+    wheel: Path,
+    docker_client: docker.APIClient,
+    docker_host: str,
+    base_image: str,
+) -> Iterator[Callable[..., tuple[int | None, str]]]:
+    """Commands of a user without any right, in a container with an environment of the wheel. With
+    `group` it is a member of the group of the engine's socket."""
+    if not docker_host.startswith("unix://"):
+        pytest.skip(f"the engine's socket cannot be mounted: {docker_host}")
+    socket = Path(docker_host.removeprefix("unix://"))
+    kept = debian_wheels(str(docker_client.version()["Arch"]))
+    shutil.copytree(kept, tmp_path / "wheels")
+    shutil.copy(wheel, tmp_path / "wheels")
+    shutil.copytree(ROOT / "examples" / "jobs", tmp_path / "jobs")
+    shutil.copytree(ROOT / "examples" / "traces", tmp_path / "traces")
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    made: dict[bool, str] = {}
+
+    def call(*words: str, group: bool = False) -> tuple[int | None, str]:
+        if group not in made:
+            host = docker_client.create_host_config(
+                network_mode="none",
+                binds=[f"{tmp_path}:/given:ro", f"{socket}:/var/run/docker.sock"],
+                group_add=[str(socket.stat().st_gid)] if group else [],
+                init=True,
+            )
+            container = docker_client.create_container(
+                base_image,
+                ["sleep", "600"],
+                user="65534:65534",
+                environment={"HOME": "/tmp", "PATH": f"/tmp/venv/bin:{os.defpath}"},
+                host_config=host,
+            )
+            made[group] = container["Id"]
+            docker_client.start(container["Id"])
+            install = (
+                "cd /tmp && python3 -m venv --without-pip venv && "
+                "python3 $(ls /given/wheels/pip-*.whl)/pip --python venv/bin/python "
+                "install -q --no-cache-dir --no-index --find-links /given/wheels dlsched"
+            )
+            code, said = run_inside(docker_client, made[group], ["sh", "-c", install])
+            assert code == 0, said.decode()
+        code, said = run_inside(docker_client, made[group], list(words))
+        return code, said.decode()
+
+    yield call
+    for container in made.values():
+        docker_client.remove_container(container, force=True, v=True)
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(600)
+def test_it_can_be_installed_for_looking_only(
+    guest: Callable[..., tuple[int | None, str]], docker_client: docker.APIClient
+) -> None:
+    def look(*words: str) -> str:
+        code, said = guest("dlsched", *words)
+        assert code == 0, f"{words}: {said}"
+        return said
+
+    assert "adaptive" in look("policies")
+    assert "ollama" in look("presets")
+    assert json.loads(look("schema", "status"))
+    assert "ok" in look("check", "/given/jobs/face-unlock.yaml")
+    assert "adaptive" in look("simulate", "/given/traces/three-jobs.yaml", "--policy", "adaptive")
+
+    code, said = guest("dlsched", "ps")
+    assert (code, said) == (
+        3,
+        "error: no daemon answers on /run/dlsched/status.sock; start it with `dlsched run`\n",
+    )
+    code, said = guest("dlsched", "probe")
+    assert (code, said.count("\n")) == (3, 1)
+    assert "Permission denied; run as root" in said
+    code, said = guest("dlsched", "probe", "--no-http", group=True)
+    assert code == 0, said
+    assert "nothing has been changed" in said
