@@ -23,7 +23,7 @@ from dlsched.model.sources import LogPattern, MetricsEndpoint
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.pattern import Pattern
-from dlsched.runtime.progress.sources import METRICS, read_sources
+from dlsched.runtime.progress.sources import read_sources
 from tests.stacks import environments
 from tests.stacks.fixture import Extract, lines_of, path_of, written
 from tests.stacks.reading import differences
@@ -103,7 +103,7 @@ def _tail(log: Sequence[tuple[float, bytes]]) -> str:
 
 def shortened(stack: Stack, whole: Extract) -> Extract:
     """The part that is kept: of a page what the preset looks at, of a log some 40 lines."""
-    (source,) = read_sources({METRICS: stack.preset, **stack.labels})
+    (source,) = read_sources(stack.all_labels)
     if isinstance(source, MetricsEndpoint):
         names = {"process_start_time_seconds"}
         for metric in named(source, None):

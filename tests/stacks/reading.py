@@ -14,7 +14,7 @@ from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.samples import StepFrom, When
-from dlsched.runtime.progress.sources import METRICS, check_target, read_sources
+from dlsched.runtime.progress.sources import check_target, read_sources
 from tests.stacks.fixture import Extract
 from tests.stacks.table import Stack
 
@@ -40,8 +40,7 @@ class Read:
 
 def read(stack: Stack, extract: Extract) -> Read:
     """All that the preset gives. Raises ValueError where it cannot serve the stack's target."""
-    labels = {METRICS: stack.preset, **stack.labels}
-    (source,) = read_sources(labels)
+    (source,) = read_sources(stack.all_labels)
     target = target_of(stack)
     check_target([source], target)
     if isinstance(source, MetricsEndpoint):
@@ -146,7 +145,8 @@ def _bucket(bounds: Sequence[float], value_s: float) -> int:
 def _curve_differences(stack: Stack, extract: Extract, got: Sequence[Sample]) -> list[str]:
     group = stack.group or stack.metric
     curve = [(one.step, value) for one in got for name, value in one.metrics if name == group]
-    true = [(step, value) for step, value in extract.truth["curve"]]
+    whole = [(step, value) for step, value in extract.truth["curve"]]
+    true = whole[: len(whole) - stack.unread]
     same = len(curve) == len(true) and all(
         step == true_step and abs(value - true_value) <= stack.printed_to * 0.5001 + 1e-12
         for (step, value), (true_step, true_value) in zip(curve, true, strict=True)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from dlsched.runtime.progress.sources import METRICS
+
 
 class Tried(StrEnum):
     """How far a stack was tried."""
@@ -23,6 +25,7 @@ class Stack:
     title: str
     """As people call it."""
     preset: str
+    """Empty: none; the labels say everything."""
     reads: str
     """What is read of it."""
     tried: Tried = Tried.RUN
@@ -34,6 +37,8 @@ class Stack:
     """The pattern's group, where it is not called as the metric."""
     printed_to: float = 0.0
     """Resolution of the printed metric."""
+    unread: int = 0
+    """Evaluations at the end that cannot be read."""
     has_quantiles: bool = True
     """Whether a percentile can be read."""
     problem: str | None = None
@@ -47,6 +52,11 @@ class Stack:
     timeout_s: float = 180.0
     note: str = ""
     """What it needs beyond what the preset says, or why it was not run."""
+
+    @property
+    def all_labels(self) -> dict[str, str]:
+        """The labels that a container of it would have."""
+        return {METRICS: self.preset, **self.labels} if self.preset else dict(self.labels)
 
 
 def _service(name: str, title: str, preset: str, reads: str, program: str, **more: object) -> Stack:
@@ -185,5 +195,101 @@ TRAINING = (
     ),
 )
 
-STACKS = (*SERVING, *TRAINING)
+# The rest of this table's trainings run on torch.
+TORCH = (
+    _training(
+        "keras",
+        "Keras 3 on torch, its bar",
+        "keras",
+        "accuracy",
+        "keras_train.py bar",
+        printed_to=1e-4,
+        packages=("keras", "torch"),
+        environment="torch",
+    ),
+    _training(
+        "keras-lines",
+        "Keras 3 on torch, one line an epoch (verbose=2)",
+        "keras",
+        "accuracy",
+        "keras_train.py lines",
+        printed_to=1e-4,
+        packages=("keras", "torch"),
+        environment="torch",
+    ),
+    _training(
+        "hf-trainer",
+        "Hugging Face Trainer",
+        "hf-trainer",
+        "eval_loss",
+        "hf_trainer.py",
+        printed_to=1e-4,
+        packages=("transformers", "torch"),
+        environment="torch",
+    ),
+    _training(
+        "lightning",
+        "Lightning, its bar of tqdm",
+        "lightning",
+        "accuracy",
+        "lightning_train.py bar",
+        printed_to=1e-3,
+        unread=1,
+        packages=("lightning", "torch"),
+        environment="torch",
+        note='`self.log("val_acc", ..., prog_bar=True)`, and TQDMProgressBar: the bar of rich, '
+        "the default where rich is installed, stands in a log once, at the end. The last epoch's "
+        "value is not read: a bar shows it only together with stale ones",
+    ),
+    _training(
+        "lightning-print",
+        "Lightning, a callback that prints",
+        "",
+        "accuracy",
+        "lightning_train.py print",
+        labels={"dlsched.metrics.pattern": r"epoch=(?P<step>[0-9]+) val_acc=(?P<accuracy>[0-9.]+)"},
+        printed_to=1e-4,
+        packages=("lightning", "torch"),
+        environment="torch",
+        note="a pattern of its own: `dlsched.metrics.pattern`",
+    ),
+    _training(
+        "sb3",
+        "Stable-Baselines3",
+        "sb3",
+        "reward",
+        "sb3_train.py",
+        printed_to=0.1,
+        packages=("stable_baselines3", "torch"),
+        environment="torch",
+    ),
+    _training(
+        "torchrun",
+        "torchrun with 2 ranks, each of which prints",
+        "",
+        "accuracy",
+        "torchrun_ranks.py",
+        labels={
+            "dlsched.metrics.pattern": r"epoch (?P<step>[0-9]+): accuracy (?P<accuracy>[0-9.]+)"
+        },
+        printed_to=1e-4,
+        packages=("torch",),
+        environment="torch",
+        note="a pattern of its own: `dlsched.metrics.pattern`",
+    ),
+    _training(
+        "yolo",
+        "Ultralytics YOLO",
+        "yolo",
+        "map",
+        "yolo_train.py",
+        printed_to=1e-3,
+        packages=("ultralytics", "torch"),
+        environment="vision",
+        note="at the end the best weights are evaluated once more: it counts for the last epoch "
+        "unless the value is the same",
+    ),
+)
+
+STACKS = (*SERVING, *TRAINING, *TORCH)
 BY_NAME = {one.name: one for one in STACKS}

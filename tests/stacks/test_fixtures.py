@@ -32,8 +32,8 @@ def test_another_truth_is_noticed(stack: Stack) -> None:
 def _wrong_truths(extract: Extract) -> list[dict[str, object]]:
     truth = extract.truth
     if "curve" in truth:
-        *before, (step, value) = truth["curve"]
-        moved = [[*before, [step + 1, value]], [*before, [step, value * 1.1 + 1]], before]
+        (step, value), *rest = truth["curve"]
+        moved = [[[step + 1, value], *rest], [[step, value * 1.1 + 1], *rest], rest]
         return [{**truth, "curve": curve} for curve in moved]
     took_s = truth["latencies_s"]
     slower, more = [1.1 * one for one in took_s], [*took_s, took_s[-1]]
