@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,10 +14,9 @@ from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.runtime.progress.exposition import Pages
 from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.samples import StepFrom, When
 from dlsched.runtime.progress.sources import check_target, read_sources
 from tests.stacks.fixture import Extract
-from tests.stacks.table import Stack
+from tests.stacks.stack import Stack
 
 MEAN_TOLERANCE = 0.05
 """The client measures connections, too, which the server does not."""
@@ -25,6 +25,8 @@ LOG_QUANTILE_TOLERANCE = 0.05
 QUANTILE = 0.95
 START_AGE_S = 60.0
 PAGES_APART_S = 1.0
+
+_BOUND = re.compile(rb'(?:^|,)le="([^"]+)"')
 
 
 @dataclass
@@ -72,9 +74,7 @@ def _read_pages(source: MetricsEndpoint, target: Target, pages: Sequence[bytes])
 
 
 def _read_log(source: LogPattern, log: Iterable[tuple[float, bytes]]) -> Read:
-    step = None if source.step is None else StepFrom(source.step)
-    when = None if source.when is None else When(*source.when)
-    lines = LogLines(source.pattern, step, when)
+    lines = LogLines(source.pattern, source.step, source.when)
     lines.begin()
     found = Read(LatencySketch(), (), (), 0, None)
     for at_s, chunk in log:
@@ -119,7 +119,7 @@ def _latency_differences(stack: Stack, extract: Extract, got: LatencySketch) -> 
     if quantile is None:
         wrong.append("no p95")
     elif extract.pages:
-        bounds = bounds_of(extract)
+        bounds = bounds_of(stack, extract)
         if _bucket(bounds, quantile) != _bucket(bounds, true):
             wrong.append(f"p95 {quantile:.4f} s, not in the bucket of {true:.4f} s: {bounds}")
     elif abs(quantile - true) > LOG_QUANTILE_TOLERANCE * true:
@@ -127,15 +127,15 @@ def _latency_differences(stack: Stack, extract: Extract, got: LatencySketch) -> 
     return wrong
 
 
-def bounds_of(extract: Extract) -> list[float]:
+def bounds_of(stack: Stack, extract: Extract) -> list[float]:
     """The upper bounds of the program's histogram, in seconds, as the program says them."""
     unit_s = float(extract.truth.get("unit_s", 1.0))
-    texts = [
-        line.split(b'le="')[1].split(b'"')[0]
-        for line in extract.pages[-1].splitlines()
-        if b'le="' in line
-    ]
-    return sorted({float(text) * unit_s for text in texts})
+    (source,) = read_sources(stack.all_labels)
+    assert isinstance(source, MetricsEndpoint)
+    names = {f"{one.name}_bucket".encode() for one in named(source, None)}
+    lines = (line.partition(b"{") for line in extract.pages[-1].splitlines())
+    texts = [_BOUND.search(labels) for name, _, labels in lines if name in names]
+    return sorted({float(text[1]) * unit_s for text in texts if text is not None})
 
 
 def _bucket(bounds: Sequence[float], value_s: float) -> int:

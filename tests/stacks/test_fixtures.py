@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.config.metrics.loading import package_presets
 from tests.stacks.fixture import FOLDER, Extract, lines_of, load, path_of, written
 from tests.stacks.reading import differences
-from tests.stacks.table import BY_NAME, STACKS, Stack, Tried
+from tests.stacks.stack import Stack, Tried
+from tests.stacks.table import BY_NAME, RUN, STACKS
 
-RUN = [one for one in STACKS if one.tried is Tried.RUN]
+TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize("stack", RUN, ids=lambda one: one.name)
@@ -61,3 +63,18 @@ def test_an_extract_is_kept_as_it_was(tmp_path: Path) -> None:
         file = tmp_path / "extract.txt"
         file.write_text(written(extract), encoding="utf-8")
         assert load(file) == extract
+
+
+TESTS_OF_FORMATS = (
+    "config/metrics/test_log_presets.py",
+    "config/metrics/test_page_presets.py",
+    "runtime/progress/test_trainers.py",
+)
+
+
+def test_each_preset_has_a_row_and_a_documented_one_has_a_test() -> None:
+    presets = set(package_presets().by_name)
+    assert presets == {one.preset for one in STACKS if one.preset}
+    tests = "".join((TESTS / name).read_text(encoding="utf-8") for name in TESTS_OF_FORMATS)
+    documented = [one.preset for one in STACKS if one.tried is Tried.DOCUMENTED]
+    assert [one for one in documented if f'"{one}"' not in tests] == []

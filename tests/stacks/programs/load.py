@@ -111,11 +111,14 @@ def drive(
     metrics_port: int | None = None,
     pages_each: int | None = None,
     settle_s: float = 0.0,
+    unit_s: float = 1.0,
+    scale: float = 1.0,
 ) -> None:
     """Send everything, and keep the truth of what was sent after the first page.
 
     `pages_each`: a page after so many requests, too. `settle_s`: how long the server takes until
-    its page shows what happened.
+    its page shows what happened. `unit_s`: the unit of its histogram.
+    `scale`: service times that many times as long.
     """
     pages: list[bytes] = []
 
@@ -126,7 +129,7 @@ def drive(
 
     def timed(service_s: float) -> float:
         began_s = time.perf_counter()
-        ask(port, *call(service_s))
+        ask(port, *call(scale * service_s))
         return time.perf_counter() - began_s
 
     before = [timed(BEFORE_S) for _ in range(BEFORE)]
@@ -141,7 +144,7 @@ def drive(
     if pages_each is None:
         page()
     # A log has no first page: everything counts.
-    keep(took_s if metrics is not None else before + took_s, pages)
+    keep(took_s if metrics is not None else before + took_s, pages, unit_s=unit_s)
 
 
 def keep(took_s: Sequence[float], pages: Sequence[bytes], **more: Any) -> None:
