@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.stacks.stack import LATENCY, Stack
+from tests.stacks.stack import LATENCY, MEAN, Stack
 
 
 def _service(name: str, title: str, preset: str, reads: str, program: str, **more: object) -> Stack:
@@ -93,8 +93,18 @@ SERVING = (
     ),
     _service(
         "mlserver",
-        "MLServer, asked by REST",
+        "MLServer, one model",
         "mlserver",
+        MEAN,
+        "mlserver_serve.py",
+        has_quantiles=False,
+        packages=("mlserver",),
+        environment="mlserver",
+    ),
+    _service(
+        "mlserver-rest",
+        "MLServer, all models together, asked by REST",
+        "mlserver-rest",
         LATENCY,
         "mlserver_serve.py",
         packages=("mlserver",),
