@@ -10,7 +10,17 @@ import re
 from collections.abc import Callable, Mapping
 
 from benchmarks.publish.blocks import BLOCKS
-from docs.generate import alarms, commands, job_file, labels, policies, presets, settings, status
+from docs.generate import (
+    alarms,
+    commands,
+    job_file,
+    labels,
+    policies,
+    presets,
+    settings,
+    status,
+    what_reads_what,
+)
 
 MARKER = re.compile(r"^<!-- generated: (?:result (?P<bench>\S+)|(?P<name>\S+)) -->$", re.MULTILINE)
 
@@ -20,6 +30,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "job-file": job_file.markdown,
     "labels": labels.markdown,
     "presets": presets.markdown,
+    "what-reads-what": what_reads_what.markdown,
     "policies": policies.markdown,
     "status": status.markdown,
     "alarms": alarms.markdown,

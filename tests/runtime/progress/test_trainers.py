@@ -216,16 +216,21 @@ def test_pytorch_examples_mnist() -> None:
     assert curve(printed("PyTorch's MNIST example", text), "accuracy") == [(1, 98.0), (2, 99.0)]
 
 
-def test_lightnings_bar_is_redrawn() -> None:
-    text = ""
+def test_lightnings_bar_has_a_value_for_sure_when_the_next_epoch_begins() -> None:
+    """At 100% it still has the accuracy of the epoch before: validation follows."""
+    text, before = "", ""
     for epoch, accuracy in enumerate((0.91, 0.95, 0.981)):
-        bar = f"Epoch {epoch}: 100%|###| 94/94 [00:03<00:00, 30.1it/s, v_num=0"
-        text += f"{bar}]\r" + f"{bar}, val_acc={accuracy}]\r" * 4
-    assert curve(printed("Lightning's progress bar", text), "accuracy") == [
-        (0, 0.91),
-        (1, 0.95),
-        (2, 0.981),
-    ]
+        now = f", val_acc={accuracy}"
+        for name, part, shown in (
+            (epoch - 1, "  0%", before),
+            (epoch, "  0%", before),
+            (epoch, "100%", before),
+            (epoch, "100%", now),
+        ):
+            text += f"Epoch {max(name, 0)}: {part}|###| 94/94 [00:03<00:00, 30.1it/s{shown}]\r"
+        before = now
+    found = printed("Lightning's progress bar", text)
+    assert curve(found, "accuracy") == [(0, 0.91), (1, 0.95)]
 
 
 def sb3(*rows: tuple[int, str]) -> str:

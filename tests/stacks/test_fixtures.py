@@ -1,0 +1,80 @@
+"""What real programs exported and printed is read as they measured it themselves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlsched.config.metrics.loading import package_presets
+from tests.stacks.fixture import FOLDER, Extract, lines_of, load, path_of, written
+from tests.stacks.reading import differences
+from tests.stacks.stack import Stack, Tried
+from tests.stacks.table import BY_NAME, RUN, STACKS
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("stack", RUN, ids=lambda one: one.name)
+def test_is_read_rightly(stack: Stack) -> None:
+    extract = load(path_of(stack.name))
+    assert extract.stack == stack.name
+    assert differences(stack, extract) == []
+
+
+@pytest.mark.parametrize("stack", RUN, ids=lambda one: one.name)
+def test_another_truth_is_noticed(stack: Stack) -> None:
+    """The comparison can fail: for a mean 10 % off, a higher p95, a curve with another value."""
+    extract = load(path_of(stack.name))
+    for wrong in _wrong_truths(extract):
+        assert differences(replace(stack, problem=None), replace(extract, truth=wrong)) != []
+
+
+def _wrong_truths(extract: Extract) -> list[dict[str, object]]:
+    truth = extract.truth
+    if "curve" in truth:
+        (step, value), *rest = truth["curve"]
+        moved = [[[step + 1, value], *rest], [[step, value * 1.1 + 1], *rest], rest]
+        return [{**truth, "curve": curve} for curve in moved]
+    took_s = truth["latencies_s"]
+    slower, more = [1.1 * one for one in took_s], [*took_s, took_s[-1]]
+    return [{**truth, "latencies_s": wrong} for wrong in (slower, more)]
+
+
+def test_each_fixture_belongs_to_a_stack() -> None:
+    assert {one.stem for one in FOLDER.glob("*.txt")} == {one.name for one in RUN}
+    assert len(BY_NAME) == len(STACKS)
+
+
+def test_lines_have_the_time_of_their_end() -> None:
+    chunks = [(0.1, b"one\r\ntwo\r"), (0.5, b"\rthree\x1b[K\nfo"), (0.9, b"ur\n")]
+    two = [(0.5, b"two\r"), (0.5, b"\r")]
+    assert lines_of(chunks) == [(0.1, b"one\n"), *two, (0.5, b"three\x1b[K\n"), (0.9, b"four\n")]
+
+
+def test_an_extract_is_kept_as_it_was(tmp_path: Path) -> None:
+    log = ((0.5, b"two\r"), (0.5, b"\r"), (0.625, b"thr\xc3\xa9e\x1b[K\n"), (0.9, b"\n"))
+    pages = (b"a 1\n", b"a 2\nb 3\n")
+    for extract in (
+        Extract("one", "x 1", "python x.py", "all", {"latencies_s": [0.5]}, pages=pages),
+        Extract("two", "x 1", "python x.py", "all", {"curve": [[1, 0.5]]}, log=log),
+    ):
+        file = tmp_path / "extract.txt"
+        file.write_text(written(extract), encoding="utf-8")
+        assert load(file) == extract
+
+
+TESTS_OF_FORMATS = (
+    "config/metrics/test_log_presets.py",
+    "config/metrics/test_page_presets.py",
+    "runtime/progress/test_trainers.py",
+)
+
+
+def test_each_preset_has_a_row_and_a_documented_one_has_a_test() -> None:
+    presets = set(package_presets().by_name)
+    assert presets == {one.preset for one in STACKS if one.preset}
+    tests = "".join((TESTS / name).read_text(encoding="utf-8") for name in TESTS_OF_FORMATS)
+    documented = [one.preset for one in STACKS if one.tried is Tried.DOCUMENTED]
+    assert [one for one in documented if f'"{one}"' not in tests] == []
