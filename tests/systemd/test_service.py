@@ -42,8 +42,11 @@ command:
   - -c
   - |
     umask 077
+    step=1
     while true; do
-      echo '{{"t": 1, "latency_s": [0.02], "step": 1, "accuracy": 0.95}}' >> "$DLSCHED_METRICS_FILE"
+      line="{{\\"t\\": 1, \\"latency_s\\": [0.02], \\"step\\": $step, \\"accuracy\\": 0.95}}"
+      echo "$line" >> "$DLSCHED_METRICS_FILE"
+      step=$((step + 1))
       sleep 0.2
     done
 cpus: {{min: 0.05, max: 1}}

@@ -362,7 +362,7 @@ def settles(rig: Rig, folder: Path) -> None:
             saved = step
         elif word == "begins":
             assert step == saved
-    assert not read_allotment(folder_of(rig)).checkpoint_wanted
+    rig.until(lambda _: not read_allotment(folder_of(rig)).checkpoint_wanted, 10.0)
     (own,) = names(rig)
     rig.until(lambda _: policy_of(rig, own) == "unless-stopped", 10.0)
 
