@@ -20,7 +20,7 @@ from dlsched.model.units import parse_seconds, render_seconds
 
 if TYPE_CHECKING:
     from dlsched.cli.layout import Cell
-    from dlsched.runtime.docker.probe import Probed, Reading
+    from dlsched.runtime.docker.probe import Probed, ProbeReading
 
 _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
 """Round figures of a proposed target, times a power of ten."""
@@ -174,7 +174,7 @@ def _just_now(one: Probed) -> str:
     return one.unread or "-"
 
 
-def _read(reading: Reading) -> str:
+def _read(reading: ProbeReading) -> str:
     """Such as `p95 143 ms of 120 requests in 10 s`."""
     lines = "" if reading.lines is None else f" ({reading.lines} of {reading.of_lines} lines)"
     if reading.seconds is not None:
@@ -210,7 +210,7 @@ def _proposal(one: Probed) -> str:
     return f"leave it, or: dlsched adopt {name} --minimum {_minimum(one)}"
 
 
-def _target(reading: Reading | None) -> Iterator[str]:
+def _target(reading: ProbeReading | None) -> Iterator[str]:
     """Options of a target that it just meets, or is on the way to."""
     if reading is None:
         return

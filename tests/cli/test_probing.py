@@ -15,7 +15,7 @@ import pytest
 from dlsched.cli.probing import _goal, _round_seconds
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker import probe as package
-from dlsched.runtime.docker.probe import Probed, ProbeOptions, Reading
+from dlsched.runtime.docker.probe import Probed, ProbeOptions, ProbeReading
 from dlsched.runtime.docker.probe.probed import NO_REQUEST
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource
@@ -28,7 +28,7 @@ SERVICE = Probed(
     preset="fastapi",
     where="port 8000",
     sources=("fastapi",),
-    reading=Reading("latency", 0.143, 0.95, 120, 10.0),
+    reading=ProbeReading("latency", 0.143, 0.95, 120, 10.0),
     cpu_cores=1.234,
 )
 TRAINING = Probed(
@@ -39,7 +39,7 @@ TRAINING = Probed(
     preset="nanogpt",
     where="its log",
     sources=("nanogpt",),
-    reading=Reading("training", lines=9, of_lines=200, step=750, metrics=(("val_loss", 2.5),)),
+    reading=ProbeReading("training", lines=9, of_lines=200, step=750, metrics=(("val_loss", 2.5),)),
     cpu_cores=3.9,
 )
 SILENT = Probed("postgres", "3" * 64, "postgres:17", None, cpu_cores=0.4)
@@ -125,7 +125,7 @@ def test_a_hostile_name_or_metric_stays_one_word_of_the_command(
         None,
         sources=("name=$(reboot)",),
         where="port 1",
-        reading=Reading("latency", 0.1, None, 3),
+        reading=ProbeReading("latency", 0.1, None, 3),
     )
     monkeypatch.setattr(package, "probe", lambda *_: (evil,))
     result = program("probe", "-o", "json")
@@ -171,7 +171,7 @@ def test_what_is_not_to_be_read_yet_says_when(
         replace(SERVICE, name="many", reading=None, unread=several, sources=("triton",)),
         replace(
             TRAINING,
-            reading=Reading("training", lines=1, of_lines=2, metrics=(("loss", math.nan),)),
+            reading=ProbeReading("training", lines=1, of_lines=2, metrics=(("loss", math.nan),)),
         ),
     )
     monkeypatch.setattr(package, "probe", lambda *_: found)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from dlsched.model.facts import LatencySketch
 from dlsched.report.buckets import LONGEST_S, bucket_index
-from dlsched.runtime.progress.page_lines import Labels, Line, Refused
+from dlsched.runtime.progress.page_lines import Labels, Line, RefusedLines
 from dlsched.runtime.progress.sidecar_line import MOST_REQUESTS
 
 PLACES = 16
@@ -70,7 +70,7 @@ class SampleNames(Protocol):
 
 
 def series_of(
-    wanted: SampleNames, lines: Iterable[Line], refused: Refused
+    wanted: SampleNames, lines: Iterable[Line], refused: RefusedLines
 ) -> dict[Labels, Cumulative]:
     """The counts by label set."""
     series: defaultdict[Labels, Cumulative] = defaultdict(Cumulative)

@@ -25,13 +25,13 @@ from dlsched.model.sources import LabelFilter, Metric
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.runtime.progress.cumulative import Cumulative, series_of, sketch
 from dlsched.runtime.progress.gauge import Gauge
-from dlsched.runtime.progress.growth import IN_TURN, Growth
+from dlsched.runtime.progress.growth import IN_TURN, PageGrowth
 from dlsched.runtime.progress.page_lines import (
     Labels,
     Line,
     LineParser,
     PageFilter,
-    Refused,
+    RefusedLines,
     wanted_lines,
 )
 from dlsched.runtime.progress.plausible import contradiction, improbable
@@ -147,7 +147,7 @@ class Pages:
             names.update(filter(None, (one.errors,)))
         self._wanted = wanted_lines(names)
         self._parser = LineParser()
-        self._growth = Growth(None if from_end else {})
+        self._growth = PageGrowth(None if from_end else {})
         self._errors_before: float | None = None if from_end else 0.0
         self._gauges = frozenset(one.value for one in self._candidates if one.value is not None)
         self._value = Gauge()
@@ -163,7 +163,7 @@ class Pages:
 
     def begin(self) -> PageFilter:
         """What takes the bytes of the next page."""
-        return PageFilter(self._wanted, Refused())
+        return PageFilter(self._wanted, RefusedLines())
 
     def end(self, reading: PageFilter, at_s: float, age_s: float | None) -> PageDelta:
         """What that page adds to the previous one."""
@@ -177,7 +177,7 @@ class Pages:
     def _read(
         self,
         by_name: Mapping[str, list[Line]],
-        refused: Refused,
+        refused: RefusedLines,
         at_s: float,
         age_s: float | None,
     ) -> PageDelta:
@@ -210,7 +210,7 @@ class Pages:
         wanted: Candidate,
         lines: Sequence[Line],
         by_name: Mapping[str, list[Line]],
-        refused: Refused,
+        refused: RefusedLines,
         at_s: float,
         age_s: float | None,
     ) -> PageDelta:
@@ -234,7 +234,7 @@ class Pages:
         wanted: Candidate,
         compared: Mapping[Labels, tuple[Cumulative, Cumulative]],
         failed: float,
-        refused: Refused,
+        refused: RefusedLines,
     ) -> PageDelta:
         problem = None
         sketches = [LatencySketch(errors=min(round(failed), MOST_REQUESTS))]
@@ -271,7 +271,7 @@ class Pages:
         return f"its requests are of several {per}: {_list(models)}: choose by where.{per}{hint}"
 
     def _failed(
-        self, wanted: Candidate, by_name: Mapping[str, list[Line]], refused: Refused
+        self, wanted: Candidate, by_name: Mapping[str, list[Line]], refused: RefusedLines
     ) -> float:
         """Failures since the previous page."""
         errors = 0.0

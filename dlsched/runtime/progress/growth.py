@@ -41,7 +41,7 @@ class _Fall:
 
 
 @dataclass(slots=True)
-class Growth:
+class PageGrowth:
     """Compares each page with the one before."""
 
     before: Mapping[Labels, Cumulative] | None

@@ -46,7 +46,7 @@ class Line:
     value: float
 
 
-class Refused:
+class RefusedLines:
     """Counts refused lines, and keeps the first reason."""
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class Refused:
 class PageFilter:
     """Cuts the wanted lines out of one page; the rest of it is never kept."""
 
-    def __init__(self, wanted: re.Pattern[bytes], refused: Refused) -> None:
+    def __init__(self, wanted: re.Pattern[bytes], refused: RefusedLines) -> None:
         """`wanted` matches a line with the newline before it."""
         self._wanted = wanted
         self.refused = refused
@@ -112,7 +112,7 @@ class LineParser:
         self._heads: dict[bytes, Head] = {}
 
     def parsed(
-        self, lines: Iterable[bytes], refused: Refused, gauges: Collection[str] = ()
+        self, lines: Iterable[bytes], refused: RefusedLines, gauges: Collection[str] = ()
     ) -> Iterator[Line]:
         """The lines, without those that are refused, and summaries' values that are NaN. Of
         `gauges` alone a value may be nan or inf: a training that diverged."""
@@ -134,7 +134,7 @@ class LineParser:
             yield Line(head, value)
 
     def _whole(
-        self, line: bytes, head_bytes: bytes, number: bytes, refused: Refused
+        self, line: bytes, head_bytes: bytes, number: bytes, refused: RefusedLines
     ) -> tuple[Head | None, float]:
         match = _HEAD.fullmatch(head_bytes)
         if match is not None and _NUMBER.fullmatch(number):

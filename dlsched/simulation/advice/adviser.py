@@ -23,7 +23,7 @@ from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.state import JobView
 from dlsched.model.units import CORES_MIN, render_cores
 from dlsched.policies.fair_share import Claim, water_fill
-from dlsched.simulation.advice.result import Advice, Measured, Need, Recommended, Use
+from dlsched.simulation.advice.result import Advice, AdvisedLimits, MeasuredTarget, Recommended, Use
 from dlsched.simulation.advice.services import service_need
 from dlsched.simulation.advice.trainings import progress_text, training_need
 from dlsched.simulation.trace.observed import SLICE_S, ObservedJob
@@ -151,13 +151,13 @@ class Adviser:
 
     # ------------------------------------------------------------------ one container
 
-    def _need(self, job: ObservedJob, cores: float, room_cores: float) -> Need:
+    def _need(self, job: ObservedJob, cores: float, room_cores: float) -> AdvisedLimits:
         try:
             return self._fitted(job, cores, room_cores)
         except (ArithmeticError, ValueError) as error:  # no agent writes such a record
-            return Need(notes=(f"its numbers make no sense: {error}",))
+            return AdvisedLimits(notes=(f"its numbers make no sense: {error}",))
 
-    def _fitted(self, job: ObservedJob, cores: float, room_cores: float) -> Need:
+    def _fitted(self, job: ObservedJob, cores: float, room_cores: float) -> AdvisedLimits:
         target = job.spec.target
         if isinstance(target, LatencyTarget):
             latencies = self._latencies[job.name]
@@ -168,18 +168,18 @@ class Adviser:
             return training_need(job, target, room_cores)
         use = _use(job)
         if use is None:
-            return Need(notes=("too short to see what it uses",))
-        return Need(min(room_cores, max(CORES_MIN, _HEADROOM * use.busy_cores)))
+            return AdvisedLimits(notes=("too short to see what it uses",))
+        return AdvisedLimits(min(room_cores, max(CORES_MIN, _HEADROOM * use.busy_cores)))
 
-    def _with_forecast(self, name: str, need: Need) -> Need:
+    def _with_forecast(self, name: str, need: AdvisedLimits) -> AdvisedLimits:
         """What the record cannot show, the policy's own model may have learned."""
         for one in self._forecasts.get(name, ()):
             if need.assumed and one.tier == "latency" and one.kind is ForecastKind.IMPOSSIBLE:
-                return Need(None, None, f"the policy found: {one.why}", notes=need.notes)
+                return AdvisedLimits(None, None, f"the policy found: {one.why}", notes=need.notes)
         return need
 
     def _recommended(
-        self, jobs: Mapping[str, ObservedJob], needs: Mapping[str, Need], room_cores: float
+        self, jobs: Mapping[str, ObservedJob], needs: Mapping[str, AdvisedLimits], room_cores: float
     ) -> Iterator[Recommended]:
         least = {name: _up(need.cores) for name, need in needs.items() if need.cores is not None}
         lost: dict[str, str] = {}
@@ -223,12 +223,12 @@ class Adviser:
                 why=_why(job, need, free=ceiling is None),
             )
 
-    def _measured(self, job: ObservedJob) -> Measured | None:
+    def _measured(self, job: ObservedJob) -> MeasuredTarget | None:
         target, found = job.spec.target, self._latencies.get(job.name)
         if not isinstance(target, LatencyTarget) or found is None or not found.slices:
             return None
         seconds = measured_s(found.whole, target.quantile) or 0.0
-        return Measured(seconds, found.whole.count, found.met / found.slices)
+        return MeasuredTarget(seconds, found.whole.count, found.met / found.slices)
 
 
 def _use(job: ObservedJob) -> Use | None:
@@ -242,7 +242,7 @@ def _use(job: ObservedJob) -> Use | None:
     return Use(statistics.fmean(inner), busy, inner[-1])
 
 
-def _why(job: ObservedJob, need: Need, *, free: bool) -> str:
+def _why(job: ObservedJob, need: AdvisedLimits, *, free: bool) -> str:
     if need.out_of_reach is not None:
         return need.out_of_reach
     target = job.spec.target
@@ -275,7 +275,7 @@ def _end_s(job: ObservedJob) -> float:
     return min(ends, default=math.inf)
 
 
-def _would_use(job: ObservedJob, need: Need, room_cores: float, *, seldom: bool) -> float:
+def _would_use(job: ObservedJob, need: AdvisedLimits, room_cores: float, *, seldom: bool) -> float:
     """Cores that it would use if nothing held it back; all, where that never showed. `seldom`: the
     node was seldom full. What reports nothing has no windows, and a ceiling of its own holds it."""
     use = _use(job)

@@ -18,7 +18,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredTarget:
     """What was measured of a target while it was recorded."""
 
     seconds: float
@@ -29,7 +29,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class AdvisedLimits:
     """What one container needs for its target."""
 
     cores: float | None = None
@@ -52,10 +52,10 @@ class Recommended:
     """Whether someone else started its container: it has labels, no job file."""
     target: Target | None
     use: Use | None
-    measured: Measured | None
+    measured: MeasuredTarget | None
     progress: str
     """What a training reached, as text; empty for others."""
-    need: Need
+    need: AdvisedLimits
     min_cores: float | None
     max_cores: float | None
     weight: float

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from dlsched.estimate.latency.tail import normal_quantile
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.units import CORES_MIN, render_cores, render_seconds
-from dlsched.simulation.advice.result import Need
+from dlsched.simulation.advice.result import AdvisedLimits
 from dlsched.simulation.trace.fitting import Law, LoadPhase, service_law
 from dlsched.simulation.trace.observed import ObservedJob, Window
 
@@ -82,11 +82,11 @@ class _Service:
 
 def service_need(
     job: ObservedJob, target: LatencyTarget, factor: float, cores: float, room_cores: float
-) -> Need:
+) -> AdvisedLimits:
     """The need of this service on a node of `cores`, `room_cores` of which containers may use."""
     law = service_law(job.windows, cores)
     if law is None:
-        return Need(notes=("no request of it was read: only its use is known",))
+        return AdvisedLimits(notes=("no request of it was read: only its use is known",))
     one = _Service(law, target.quantile, _of_work(factor, law, job.windows))
     free = any(window.free for window in job.windows if window.count)
     parallel = one if law.known else _as_parallel(one, cores, free=free)
@@ -98,7 +98,7 @@ def service_need(
     aim_s = (AIM_FULL_RATIO if hidden else AIM_RATIO) * target.seconds
     likely = _least(better, aim_s, target.seconds, room_cores)
     if likely is None:
-        return Need(None, useful, _why_not(better, target, room_cores))
+        return AdvisedLimits(None, useful, _why_not(better, target, room_cores))
     surely = _least(worse, aim_s, target.seconds, room_cores)
     notes: list[str] = []
     if law.known:
@@ -119,7 +119,7 @@ def service_need(
     if law.clients is not None and law.clients != 1.0:
         notes.append(f"{law.clients:.1f} requests were under way at once: they share the limit")
     assumed = not (law.known or free) and surely is None
-    return Need(likely, useful, None, assumed, tuple(notes))
+    return AdvisedLimits(likely, useful, None, assumed, tuple(notes))
 
 
 def _of_work(factor: float, law: Law, windows: Sequence[Window]) -> float:

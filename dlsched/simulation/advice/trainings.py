@@ -7,7 +7,7 @@ import itertools
 from dlsched.estimate.learning import Learnt, learnt, thinned
 from dlsched.model.spec import AccuracyTarget, Tier
 from dlsched.model.units import render_cores, render_seconds
-from dlsched.simulation.advice.result import Need
+from dlsched.simulation.advice.result import AdvisedLimits
 from dlsched.simulation.trace.fitting import step_work, threads
 from dlsched.simulation.trace.observed import ObservedJob
 
@@ -21,7 +21,7 @@ _SURE = 0.5
 Values = list[tuple[int, float]]
 
 
-def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -> Need:
+def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -> AdvisedLimits:
     """The need of this training on a node where containers may use so many cores."""
     used = threads(job.windows)
     useful = None if used is None else min(used[0], room_cores)
@@ -30,27 +30,27 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
         notes.append(f"always held back: it can use {used[0]:g} cores, or more")
     values = job.values.get(target.metric, [])
     if not values:
-        return Need(None, useful, notes=(*notes, f"no {target.metric} of it was read"))
+        return AdvisedLimits(None, useful, notes=(*notes, f"no {target.metric} of it was read"))
     curve = None if _reached(job, Tier.FINISH) else _curve(values, target)
     out_of_reach = _why_not(job, target, values, curve)
     if out_of_reach is not None:
-        return Need(None, useful, out_of_reach, notes=tuple(notes))
+        return AdvisedLimits(None, useful, out_of_reach, notes=tuple(notes))
     if target.deadline_s is None:
-        return Need(None, useful, notes=tuple(notes))
+        return AdvisedLimits(None, useful, notes=tuple(notes))
     work_core_s = _work_core_s(job, target, values, curve)
     if work_core_s is None:
-        return Need(None, useful, notes=(*notes, "too little of its work is known"))
+        return AdvisedLimits(None, useful, notes=(*notes, "too little of its work is known"))
     cores = work_core_s / target.deadline_s
     most = room_cores if used is None or not used[1] else min(used[0], room_cores)
     if cores > most:
-        return Need(
+        return AdvisedLimits(
             None,
             useful,
             f"{target.metric} {target.deliver:g} takes {render_seconds(work_core_s / most)} with "
             f"all that it can use ({render_cores(most)}), not {render_seconds(target.deadline_s)}",
             notes=tuple(notes),
         )
-    return Need(cores, useful, notes=tuple(notes))
+    return AdvisedLimits(cores, useful, notes=tuple(notes))
 
 
 def progress_text(job: ObservedJob, target: AccuracyTarget) -> str:

@@ -9,7 +9,7 @@ NO_REQUEST = "no request yet"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ProbeReading:
     """What was read of a container's progress just now."""
 
     kind: str
@@ -44,7 +44,7 @@ class Probed:
     """Where it was read: `port 8000`, `its log`; None: nowhere."""
     sources: tuple[str, ...] = ()
     """Options of `adopt --metrics` that read it there."""
-    reading: Reading | None = None
+    reading: ProbeReading | None = None
     """None: nothing was read."""
     unread: str | None = None
     """Why nothing was read, with the remedy where one is known."""

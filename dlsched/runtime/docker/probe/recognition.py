@@ -12,10 +12,10 @@ from dlsched.config.metrics.resolving import Contradiction, Presets
 from dlsched.estimate.sketch import from_latencies, quantile_s
 from dlsched.model.facts import LatencySketch
 from dlsched.model.sources import DEFAULT_HTTP_PATH, LogPattern, MetricsEndpoint
-from dlsched.runtime.docker.probe.probed import Reading
+from dlsched.runtime.docker.probe.probed import ProbeReading
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.page_lines import PageFilter, Refused, wanted_lines
+from dlsched.runtime.progress.page_lines import PageFilter, RefusedLines, wanted_lines
 
 METRICS_PATHS = (DEFAULT_HTTP_PATH, "/metrics/", "/actuator/prometheus")
 """Where metrics pages commonly are."""
@@ -132,7 +132,7 @@ class PageExtract:
             if stack.endpoint is not None:
                 names.update(*(Candidate(one).names for one in stack.endpoint.metrics))
         wanted = (wanted_lines(names), _TYPE, _TIMED_LINE)
-        self._filters = [PageFilter(one, Refused()) for one in wanted]
+        self._filters = [PageFilter(one, RefusedLines()) for one in wanted]
 
     def feed(self, chunk: bytes) -> None:
         """The next bytes of the page."""
@@ -163,20 +163,20 @@ def histograms(page: bytes) -> tuple[str, ...]:
     return tuple(name for name in names if re.search(_TIMED, name))[:HISTOGRAMS_MAX]
 
 
-def latency_reading(sketch: LatencySketch, over_s: float | None) -> Reading | None:
+def latency_reading(sketch: LatencySketch, over_s: float | None) -> ProbeReading | None:
     """The reading of these requests: their p95 where it is known, else the mean."""
     mean_s = sketch.mean_s
     if mean_s is None:
         return None
     if sketch.count >= LEAST_FOR_TAIL and (seconds := quantile_s(sketch, TAIL)) is not None:
-        return Reading("latency", seconds, TAIL, sketch.count, over_s)
-    return Reading("latency", mean_s, None, sketch.count, over_s)
+        return ProbeReading("latency", seconds, TAIL, sketch.count, over_s)
+    return ProbeReading("latency", mean_s, None, sketch.count, over_s)
 
 
 # ---------------------------------------------------------------------- log lines
 
 
-def printed(log: bytes, image: str, stacks: Sequence[Stack]) -> tuple[Stack, Reading] | None:
+def printed(log: bytes, image: str, stacks: Sequence[Stack]) -> tuple[Stack, ProbeReading] | None:
     """The stack that printed these lines, with what they say; None: none did. Stacks of this image
     come first, then those that match most lines."""
     found = [
@@ -185,20 +185,20 @@ def printed(log: bytes, image: str, stacks: Sequence[Stack]) -> tuple[Stack, Rea
         if stack.log is not None and (reading := _read(log, stack.log)) is not None
     ]
 
-    def rank(one: tuple[Stack, Reading]) -> tuple[bool, int]:
+    def rank(one: tuple[Stack, ProbeReading]) -> tuple[bool, int]:
         stack, reading = one
         return stack.made_from(image), reading.lines or 0
 
     return max(found, key=rank, default=None)
 
 
-def _read(log: bytes, source: LogPattern) -> Reading | None:
+def _read(log: bytes, source: LogPattern) -> ProbeReading | None:
     """What the pattern reads of these lines; None: nothing."""
     lines = LogLines(source.pattern, source.step, source.when)
     batch = LogBatch()
     lines.take(log, lines.parsed(log), 0.0, batch)
     fact = lines.fact
-    whole = partial(Reading, lines=fact.matched, of_lines=fact.lines)
+    whole = partial(ProbeReading, lines=fact.matched, of_lines=fact.lines)
     if batch.latencies_s:
         one = latency_reading(from_latencies(batch.latencies_s), None)
         if one is not None:
