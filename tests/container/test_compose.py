@@ -32,8 +32,6 @@ from tools.environment import ROOT
 from tools.steps import SetupError
 from tools.wheels import debian_wheels
 
-pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
-
 EXAMPLES = ROOT / "examples" / "compose"
 NOT_IN_VERSION_1 = ("name:", "    cgroup:")
 """Lines that Compose 1 does not know; engines with cgroup v1 do what the second one asks for."""
@@ -190,6 +188,9 @@ def test_the_service_has_five_labels_and_a_public_image() -> None:
     assert re.fullmatch(r"[a-z0-9.]+/[a-z0-9./-]+(:[a-z0-9.-]+)?", service["image"])
 
 
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.timeout(600)
 def test_one_command_starts_the_agent_which_manages_what_is_beside_it_and_never_itself(
     projects: Projects, docker_client: docker.APIClient
 ) -> None:
