@@ -172,7 +172,10 @@ PRINTED = {
         "Train Epoch: 2 [0/60000 (0%)]\tLoss: 2.30\n\n"
         "Test set: Average loss: 0.0485, Accuracy: 9843/10000 (98%)\n\n"
     ),
-    "lightning": "Epoch 3: 100%|###| 94/94 [00:03<00:00, 30.1it/s, v_num=0, val_acc=0.981]\r\n",
+    "lightning": (
+        "Epoch 3: 100%|###| 94/94 [00:03<00:00, 30.1it/s, v_num=0]\r\n"
+        "Epoch 4:   0%|   | 0/94 [00:00<?, ?it/s, v_num=0, val_acc=0.981]\r\n"
+    ),
     "sb3": (
         "|    ep_rew_mean          | -980        |\n|    total_timesteps      | 4096        |\n"
         "|    ep_rew_mean          | -640        |\n|    total_timesteps      | 6144        |\n"
