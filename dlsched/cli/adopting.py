@@ -14,6 +14,8 @@ from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.model.units import render_cores, render_seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from dlsched.api.client import Daemon
     from dlsched.api.schema import JobStatus
 
@@ -104,24 +106,49 @@ def drop(
 
 @click.command(short_help="Print an adoption as labels for a Compose file.")
 @click.argument("name")
+@click.option("--job", is_flag=True, help="As keys of a job file instead.")
 @options.output
 @options.asking
-def export(name: str, output: str, config: Path | None, run_dir: Path | None) -> None:
-    """Print what `adopt` was asked for as labels, for the service in a Compose file.
+def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path | None) -> None:
+    """Print what `adopt` was asked for as labels, for the service in a Compose file; with --job as
+    keys of a job file, whose image, command, ports and volumes are yours to add.
 
     \b
-    Example:
+    Examples:
       dlsched export asr
+      dlsched export asr --job
     """
     labels = options.daemon(config, run_dir).adopted_labels(name)
-    whole = {"dlsched.enable": "true", **labels}
+    whole: dict[str, Any] = {"labels": {"dlsched.enable": "true", **labels}}
+    if job:
+        whole = {"name": name.lower(), **_job_keys(labels)}
     if output == "json":
-        print_json(whole)
+        print_json(whole if job else whole["labels"])
         return
     import yaml
 
-    text: str = yaml.safe_dump({"labels": whole}, sort_keys=False, width=1000)
-    print_text(text.replace("$", "$$").rstrip("\n"))
+    text: str = yaml.safe_dump(whole, sort_keys=False, width=1000)
+    # Compose replaces $NAME by a variable.
+    print_text((text if job else text.replace("$", "$$")).rstrip("\n"))
+
+
+def _job_keys(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Labels as the keys of a job file."""
+    import yaml
+
+    keys: dict[str, Any] = {}
+    for label, value in labels.items():
+        outer, _, rest = label.removeprefix("dlsched.").partition(".")
+        if not rest and outer != "metrics":
+            keys[outer] = yaml.safe_load(value)
+            continue
+        inner, _, name = (rest or "base").partition(".")
+        part = keys.setdefault(outer, {})
+        if name:
+            part.setdefault(inner, {})[name] = value
+        else:
+            part[inner] = value if outer == "metrics" and inner != "port" else yaml.safe_load(value)
+    return keys
 
 
 def _labels(
