@@ -14,6 +14,9 @@ from dlsched.store.records import Records
 
 _CONTAINER_ID = "[0-9a-f]{64}"
 
+SHORT_ID = 12
+"""Characters of a container's id where it is shown."""
+
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
@@ -99,6 +102,13 @@ class Adoptions:
         """The adoption of the container of that id."""
         return next((one for one in self._records if one.container_id == container), None)
 
+    def named(self, name: str) -> Adopted | None:
+        """The adoption under that job's name, or of the container whose id begins so."""
+        if (known := self.job(name.lower())) is not None or len(name) < SHORT_ID:
+            return known
+        found = [one for one in self._records if one.container_id.startswith(name)]
+        return found[0] if len(found) == 1 else None
+
     def is_dropped(self, container: str) -> bool:
         return self._dropped.of(container) is not None
 
@@ -119,9 +129,11 @@ class Adoptions:
             self._adopted.record(replace(adopted, container_id=container, name=name))
 
     def drop(self, container: str, job: str) -> None:
-        """End the adoption of that job, and adopt the container no more. Raises OSError."""
+        """End that container's adoption as the job, and adopt it no more. Raises OSError."""
         self._dropped.secure(Dropped(container))
-        self._adopted.lift(job)
+        known = self.job(job)
+        if known is not None and known.container_id == container:  # not another's of that name
+            self._adopted.lift(job)
 
     def forget(self, there: Collection[str]) -> None:
         """Remove the records of drops whose container is gone. `there`: the ids of all."""

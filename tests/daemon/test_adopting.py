@@ -147,6 +147,7 @@ def test_an_adoption_outlives_a_killed_daemon_and_holds_for_the_next_container(
     compose = {
         "com.docker.compose.project": node.instance,
         "com.docker.compose.service": "app",
+        "com.docker.compose.container-number": "1",
     }
     first = host.run(name, SLEEP, compose)
     node.start("none")

@@ -154,6 +154,7 @@ class DockerRuntime:
         )
         self.adopting = AdoptionCommands(
             self._unhurried,
+            options.instance,
             self._adoptions,
             self._listings,
             writer,

@@ -99,6 +99,8 @@ class Candidate:
 
     def passes(self, labels: Labels) -> bool:
         """Whether the series with these labels counts."""
+        if not self._filters:
+            return True
         known = self._passes.get(labels)
         if known is None:
             if len(self._passes) >= _PASSES_MAX:

@@ -14,8 +14,11 @@ LINE_BYTES = 2048
 MOST_LINES = 2048
 """Wanted lines parsed of one page at most: a histogram of 20 bounds for 100 series."""
 
-_HEADS_MAX = 4096
-"""Parsed heads of lines that are kept, at most `LINE_BYTES` each."""
+LABELS_MAX = 64
+"""Labels of one line: short ones take twenty times their bytes once parsed."""
+
+_HEADS_BYTES = 1 << 20
+"""Bytes of the heads whose parsed form is kept: those of a large page."""
 _SHOWN_CHARACTERS = 40
 _SERIES_LABELS = ("le", "quantile")
 
@@ -110,6 +113,7 @@ class LineParser:
 
     def __init__(self) -> None:
         self._heads: dict[bytes, Head] = {}
+        self._heads_bytes = 0
 
     def parsed(
         self, lines: Iterable[bytes], refused: RefusedLines, gauges: Collection[str] = ()
@@ -117,6 +121,9 @@ class LineParser:
         """The lines, without those that are refused, and summaries' values that are NaN. Of
         `gauges` alone a value may be nan or inf: a training that diverged."""
         for line in lines:
+            if line.count(b'"') > 2 * LABELS_MAX:
+                refused.add(f"more than {LABELS_MAX} labels: {_shown(line)}")
+                continue
             head_bytes, _, number = line.rpartition(b" ")
             head = self._heads.get(head_bytes)
             if head is None or not _NUMBER.fullmatch(number):
@@ -144,9 +151,7 @@ class LineParser:
                 refused.add(f"not a sample: {_shown(line)}")
                 return None, 0.0
             head = _head(match[1].decode(), pairs)
-            if len(self._heads) >= _HEADS_MAX:
-                self._heads.clear()
-            self._heads[head_bytes] = head
+            self._keep(head_bytes, head)
             return head, float(number)
         # Escapes, blanks in odd places, time stamps, NaN: Prometheus' own parser knows them.
         try:
@@ -157,6 +162,13 @@ class LineParser:
             refused.add(f"not a sample: {_shown(line)}")
             return None, 0.0
         return _head(sample.name, list(sample.labels.items())), value
+
+    def _keep(self, head_bytes: bytes, head: Head) -> None:
+        self._heads_bytes += len(head_bytes)
+        if self._heads_bytes > _HEADS_BYTES:
+            self._heads.clear()
+            self._heads_bytes = len(head_bytes)
+        self._heads[head_bytes] = head
 
 
 def _head(name: str, pairs: list[tuple[str, str]]) -> Head:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
+from string import ascii_letters
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from dlsched.model.sources import Metric, MetricsEndpoint
 from dlsched.model.spec import LatencyTarget, Target
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.known import named
-from dlsched.runtime.progress.page_lines import LINE_BYTES, MOST_LINES
+from dlsched.runtime.progress.page_lines import LABELS_MAX, LINE_BYTES, MOST_LINES
 
 VLLM = """# HELP vllm:e2e_request_latency_seconds Histogram of e2e request latency.
 # TYPE vllm:e2e_request_latency_seconds histogram
@@ -327,3 +329,26 @@ def test_of_a_large_page_only_what_is_wanted_is_kept() -> None:
     assert len(reading.end()) == 2
     told = reader.end(reading, 0.0, None)
     assert told.latency is not None and told.latency.count == 2
+
+
+def test_pages_of_lines_with_hundreds_of_labels_take_little_memory_and_time() -> None:
+    """Short labels take twenty times their bytes once parsed."""
+    keys = [f"{a}{b}" for a in ascii_letters for b in ascii_letters][:330]
+    many = ",".join(f'{key}=""' for key in keys)
+
+    def page(turn: int) -> bytes:
+        lines = (f'hostile_count{{z="{turn}-{i}",{many}}} 1' for i in range(MOST_LINES))
+        return "\n".join(lines).encode()
+
+    reader = Pages([Metric(name="hostile")], from_end=True)
+    tracemalloc.start()
+    try:
+        for turn in range(2):
+            told = reader.take(page(turn))
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert told.bad_lines == MOST_LINES
+    assert told.refused is not None
+    assert told.refused.startswith(f"more than {LABELS_MAX} labels: 'hostile_count")
+    assert kept < 8 << 20

@@ -118,8 +118,13 @@ class Claims:
         jobs = {one.job for one in found.values() if one.adopted is None}
         adopted: dict[str, str] = {}
         ours, aside = {}, {}
-        # One that has the name of its job goes before one whose name has capitals.
-        for container, one in sorted(found.items(), key=lambda item: item[1].name != item[1].job):
+
+        def rank(item: tuple[str, Inspected]) -> tuple[bool, bool]:
+            """One adopted by command goes first, then one that has exactly its job's name."""
+            container, one = item
+            return self._adoptions.by_id(container) is None, one.name != one.job
+
+        for container, one in sorted(found.items(), key=rank):
             if one.adopted is not None and one.job in jobs:
                 self.leave(container, "a job has its name")
             elif one.adopted is not None and adopted.setdefault(one.job, one.name) != one.name:
@@ -222,18 +227,18 @@ class Claims:
     def _image_labels(self, body: Body) -> Mapping[str, str] | None:
         container = body["Id"]
         if container not in self._images:
-            self._images[container] = _image_labels(self._engine, body)
+            self._images[container] = image_labels(self._engine, body)
         return self._images[container]
 
 
 def inherits_labels(engine: Engine, body: Body) -> bool:
     """Whether an inspected container has our labels from its image; blocks on the engine."""
-    given = _image_labels(engine, body)
+    given = image_labels(engine, body)
     # Without the image the container gets the benefit of the doubt.
     return given is not None and inherits(labels_in(body), given)
 
 
-def _image_labels(engine: Engine, body: Body) -> dict[str, str] | None:
+def image_labels(engine: Engine, body: Body) -> dict[str, str] | None:
     """Our labels in an inspected container's image; None: it was removed by force."""
     try:
         given = labels_in(engine.image(body["Image"]))

@@ -11,9 +11,12 @@ from dlsched.model.errors import DlschedError
 from dlsched.model.spec import ContainerSpec
 from dlsched.model.units import plain_text, shown
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.identity.adoption import NotAdoptable, job_name, spec_of
+from dlsched.runtime.docker.identity.adoption import NotAdoptable, counting, job_name, spec_of
+from dlsched.runtime.docker.identity.claims import image_labels
 from dlsched.runtime.docker.identity.labels import (
+    DEFAULT_INSTANCE,
     ENABLE,
+    INSTANCE,
     JOB,
     PREFIX,
     Inspected,
@@ -56,6 +59,7 @@ class AdoptionCommands:
     def __init__(
         self,
         engine: Engine,
+        instance: str,
         adoptions: Adoptions,
         listings: Listings,
         writer: LimitWriter,
@@ -66,6 +70,7 @@ class AdoptionCommands:
     ) -> None:
         """`left_out`: ids of containers that are never adopted."""
         self._engine = engine
+        self._instance = instance
         self._adoptions = adoptions
         self._listings = listings
         self._writer = writer
@@ -78,14 +83,17 @@ class AdoptionCommands:
         """Adopt the running container of that name or id as these labels ask; durable before it
         returns. Raises KeyError (no such container), AdoptionRefused, OSError, EngineUnavailable.
         """
-        described, own = self._inspect(name)
+        described, every, own = self._inspect(name)
         job = job_name(described.name)
-        self._check(described, own, job)
+        self._check(described, every, job)
+        service = compose_service(every)
         if own.get(ENABLE) == "true":
             if labels or not self._adoptions.is_dropped(described.container_id):
                 raise AdoptionRefused(f"{described.name}: its own labels ask for adoption, and win")
             self._adoptions.readmit(described.container_id)
         else:
+            if not labels.keys().isdisjoint((ENABLE, INSTANCE)):
+                raise AdoptionRefused(f"{described.name}: enable and instance are for labels alone")
             try:
                 container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
                 spec = spec_of(job, labels, container, self._came_with(described))
@@ -97,20 +105,22 @@ class AdoptionCommands:
                     job=job,
                     container_id=described.container_id,
                     name=described.name,
-                    service=compose_service(own),
+                    service=service,
                     labels=dict(labels),
                     wall_time=self._wall_time(),
                 )
             )
         self._listings.want(described.container_id)
-        return Taken(job, described.container_id, self._came_with(described), compose_service(own))
+        return Taken(job, described.container_id, self._came_with(described), service)
 
     def drop(self, name: str) -> GivenBack:
         """Let an adopted container go, durably, and give its limits back. Raises KeyError,
         AdoptionRefused, OSError, EngineUnavailable."""
         adopted = self._adopted(name)
         if adopted is None:
-            described, own = self._inspect(name)
+            described, _, own = self._inspect(name)
+            adopted = self._adopted(described.container_id)
+        if adopted is None:
             container, job = described.container_id, job_name(described.name)
             # A request whose answer was lost may be repeated.
             if own.get(ENABLE) != "true" and not self._adoptions.is_dropped(container):
@@ -127,12 +137,13 @@ class AdoptionCommands:
 
     def labels(self, name: str) -> Mapping[str, str]:
         """What `adopt` asked for the job or container of that name. Raises KeyError."""
-        record = self._adoptions.job(job_name(name)) or self._adoptions.by_id(name)
+        record = self._adoptions.named(name)
         if record is None:
             raise KeyError(name)
         return record.labels
 
-    def _inspect(self, name: str) -> tuple[Inspected, Mapping[str, str]]:
+    def _inspect(self, name: str) -> tuple[Inspected, Mapping[str, str], Mapping[str, str]]:
+        """The container, all its labels, and ours that did not come with its image."""
         try:
             body = self._engine.inspect(name)
         except EngineRefused as error:
@@ -140,15 +151,22 @@ class AdoptionCommands:
                 raise KeyError(name) from None
             raise AdoptionRefused(f"{shown(name)}: {error.reason}") from error
         try:
-            return inspected(body), labels_in(body)
+            described, every = inspected(body), labels_in(body)
+            own = counting(every, image_labels(self._engine, body) or {})
         except (TypeError, ValueError) as error:
             raise AdoptionRefused(f"{shown(name)}: {error}") from None
+        whose = own.get(INSTANCE, DEFAULT_INSTANCE)
+        if own.get(ENABLE) == "true" and whose != self._instance:
+            why = f"its own labels give it to instance {shown(whose)}"
+            raise AdoptionRefused(f"{described.name}: {why}")
+        return described, every, own
 
-    def _check(self, described: Inspected, own: Mapping[str, str], job: str) -> None:
+    def _check(self, described: Inspected, every: Mapping[str, str], job: str) -> None:
         if described.container_id in self._left_out:
             raise AdoptionRefused(f"{described.name}: dlsched itself runs in it")
-        if own.get(JOB):
-            raise AdoptionRefused(f"{described.name}: dlsched started it, as job {own[JOB]}")
+        if every.get(JOB):
+            started = f"dlsched started it, as job {shown(every[JOB])}"
+            raise AdoptionRefused(f"{described.name}: {started}")
         if not described.alive:
             raise AdoptionRefused(f"{described.name}: it does not run ({described.state})")
         last = self._listings.last
@@ -164,7 +182,7 @@ class AdoptionCommands:
         for container, one in {} if last is None else last.containers.items():
             if one.adopted is not None and name in (one.name, one.job, container):
                 return container, one.job
-        record = self._adoptions.job(job_name(name))
+        record = self._adoptions.named(name)
         return None if record is None else (record.container_id, record.job)
 
     def _await_dropped(self, container: str) -> None:

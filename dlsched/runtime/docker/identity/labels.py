@@ -50,6 +50,10 @@ DEFAULT_INSTANCE = "default"
 
 COMPOSE_PROJECT = "com.docker.compose.project"
 COMPOSE_SERVICE = "com.docker.compose.service"
+COMPOSE_NUMBER = "com.docker.compose.container-number"
+"""Not among the labels that Compose gives an image which it builds."""
+COMPOSE_ONE_OFF = "com.docker.compose.oneoff"
+"""`True` on a container of `docker compose run`."""
 
 
 def container_name(instance: str, job: str) -> str:
@@ -67,7 +71,10 @@ def set_aside_name(instance: str, job: str) -> str:
 
 
 def compose_service(labels: Mapping[str, str]) -> str | None:
-    """`project/service` of a container that Docker Compose made."""
+    """`project/service` of a container that Docker Compose made to serve it: not of one of
+    `docker compose run`, nor of one made otherwise from the service's image."""
+    if COMPOSE_NUMBER not in labels or labels.get(COMPOSE_ONE_OFF, "").lower() == "true":
+        return None
     project, service = labels.get(COMPOSE_PROJECT), labels.get(COMPOSE_SERVICE)
     return f"{project}/{service}" if project and service else None
 

@@ -1,0 +1,148 @@
+"""What `dlsched adopt`, `drop` and `export` take for whose, by labels, images and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsched.runtime.docker.background import Patience
+from dlsched.runtime.docker.identity.commands import AdoptionCommands, AdoptionRefused
+from dlsched.runtime.docker.listing import Listings
+from dlsched.runtime.originals import Originals
+from dlsched.simulation.clock import VirtualClock
+from dlsched.store.adoptions import Adopted, Adoptions
+from tests.runtime.docker.identity.test_claims import image, stranger
+from tests.runtime.docker.test_listing import FakeEngine, refreshed, seen
+
+WEB, OTHER = "a" * 64, "b" * 64
+COMPOSE = {
+    "com.docker.compose.project": "shop",
+    "com.docker.compose.service": "web",
+    "com.docker.compose.container-number": "1",
+    "com.docker.compose.oneoff": "False",
+}
+
+
+class Node:
+    """The commands of instance `i` on an engine with containers of strangers."""
+
+    def __init__(self, state: Path) -> None:
+        self.engine = FakeEngine()
+        self.adoptions = Adoptions(state)
+        engine: Any = self.engine
+        clock = VirtualClock(100.0)
+        self.listings = Listings(
+            engine, "i", frozenset(), Patience(20.0), clock.now_s, self.adoptions
+        )
+        writer: Any = None
+        self.commands = AdoptionCommands(
+            engine,
+            "i",
+            self.adoptions,
+            self.listings,
+            writer,
+            Originals(state),
+            lambda one: one.limit_cores,
+            lambda: "now",
+            frozenset(),
+        )
+
+    def run(self, container: str, name: str, labels: Mapping[str, str]) -> None:
+        """Somebody starts that container."""
+        stranger(self.engine, container, labels)
+        self.engine.names[container] = f"/{name}"
+
+    def jobs(self) -> dict[str, str]:
+        """The listed containers' jobs by id."""
+        seen(refreshed(self.listings))
+        assert self.listings.last is not None
+        return {container: one.job for container, one in self.listings.last.containers.items()}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_an_adopted_container_is_dropped_and_exported_by_the_short_id_that_ps_shows(
+    node: Node,
+) -> None:
+    node.run(WEB, "Web", {})
+    node.commands.adopt(WEB, {"dlsched.weight": "2"})
+    assert node.commands.labels(WEB[:12]) == {"dlsched.weight": "2"}
+    assert node.commands.drop(WEB[:12]).container_id == WEB
+    assert node.adoptions.is_dropped(WEB)
+    assert node.jobs() == {}
+
+
+@pytest.mark.parametrize("instance", [{"dlsched.instance": "other"}, {}])
+def test_a_container_that_its_labels_give_to_another_instance_is_neither_dropped_nor_adopted(
+    node: Node, instance: Mapping[str, str]
+) -> None:
+    node.run(WEB, "web", {"dlsched.enable": "true", **instance})
+    for command in (node.commands.drop, lambda name: node.commands.adopt(name, {})):
+        with pytest.raises(AdoptionRefused, match="its own labels give it to instance"):
+            command(WEB)
+    assert not node.adoptions.any
+
+
+def test_labels_of_the_image_do_not_keep_a_container_from_being_adopted_by_command(
+    node: Node,
+) -> None:
+    enable = {"dlsched.enable": "true"}
+    node.run(WEB, "web", enable)
+    node.engine.images[f"image-of-{WEB}"] = image(enable)
+    with pytest.raises(AdoptionRefused, match="not adopted, so nothing is dropped"):
+        node.commands.drop(WEB)
+    node.commands.adopt(WEB, {"dlsched.weight": "2"})
+    assert node.jobs() == {WEB: "web"}
+
+
+@pytest.mark.parametrize("label", ["dlsched.enable", "dlsched.instance"])
+def test_a_command_does_not_ask_for_labels_that_an_export_would_then_contradict(
+    node: Node, label: str
+) -> None:
+    node.run(WEB, "web", {})
+    with pytest.raises(AdoptionRefused, match="enable and instance are for labels alone"):
+        node.commands.adopt(WEB, {label: "false", "dlsched.weight": "2"})
+    assert not node.adoptions.any
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        {**COMPOSE, "com.docker.compose.oneoff": "True"},
+        {key: value for key, value in COMPOSE.items() if key.endswith(("project", "service"))},
+    ],
+    ids=["docker compose run", "docker run of an image that Compose built"],
+)
+def test_only_a_container_that_serves_takes_the_place_of_a_services_adopted_one(
+    node: Node, labels: Mapping[str, str]
+) -> None:
+    node.run(WEB, "shop-web-1", COMPOSE)
+    assert node.commands.adopt(WEB, {"dlsched.weight": "2"}).successors == "shop/web"
+    assert node.jobs() == {WEB: "shop-web-1"}
+    del node.engine.states[WEB]
+    node.run(OTHER, "task", labels)
+    assert node.jobs() == {}
+    node.run("c" * 64, "shop-web-2", COMPOSE)
+    assert node.jobs() == {"c" * 64: "shop-web-1"}
+
+
+def test_a_container_with_labels_does_not_take_the_name_of_an_adopted_job(node: Node) -> None:
+    enable = {"dlsched.enable": "true", "dlsched.instance": "i"}
+    node.run(WEB, "Web", {})
+    node.commands.adopt(WEB, {"dlsched.weight": "2"})
+    assert node.jobs() == {WEB: "web"}
+    node.run(OTHER, "web", enable)
+    assert node.jobs() == {WEB: "web"}
+
+
+def test_the_drop_of_a_namesake_leaves_the_adoption_of_the_other(tmp_path: Path) -> None:
+    adoptions = Adoptions(tmp_path)
+    adoptions.adopt(Adopted("web", WEB, "Web"))
+    adoptions.drop(OTHER, "web")
+    assert adoptions.by_id(WEB) is not None
