@@ -41,6 +41,9 @@ KEPT_LINES = 40
 """Lines of a log that are kept."""
 ENGINE_TIMEOUT_S = 60
 
+_LOCAL = re.compile(rb"://|(?:^|[\s'\"(])/(?:[\w.-]+/)+")
+"""Addresses and paths, which say more of the machine than of the program."""
+
 
 def run(stack: Stack, client: docker.APIClient | None = None) -> Extract:
     """Run the program in a container of that engine, or as a process; all that it exported and
@@ -106,6 +109,7 @@ def _near_matches(
 ) -> tuple[tuple[float, bytes], ...]:
     """The lines that match, and as many beside them as there is room for."""
     reader = Pattern(pattern)
+    log = [one for one in log if _matches(reader, one[1]) or not _LOCAL.search(one[1])]
     matching = [at for at, (_, line) in enumerate(log) if _matches(reader, line)]
     keep = set(matching)
     for distance in range(1, len(log)):
