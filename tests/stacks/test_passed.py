@@ -9,6 +9,8 @@ import pytest
 
 from tests.stacks import passed
 from tests.stacks.environments import requirements
+from tests.stacks.fixture import load, path_of
+from tests.stacks.stack import Stack
 from tests.stacks.table import RUN
 
 
@@ -50,3 +52,20 @@ def test_every_environment_has_pinned_versions() -> None:
         packages = [line for line in lines if not line.startswith("#")]
         assert packages, stack.environment
         assert all("==" in one for one in packages), stack.environment
+
+
+@pytest.mark.parametrize("stack", RUN, ids=lambda one: one.name)
+def test_an_extract_is_of_the_pinned_versions(stack: Stack) -> None:
+    lines = requirements(stack.environment).read_text(encoding="utf-8").splitlines()
+    pinned = dict(_plain(line).split("==") for line in lines if "==" in line)
+    made = load(path_of(stack.name)).made.partition(";")[0].split(", ")
+    ran = dict(_plain(one).split(" ") for one in made)
+    assert ran.keys() == set(map(_plain, stack.packages))
+    # nginx comes with the system; a version may name the build, as in 2.13.0+cpu.
+    versions = {name: one.partition("+")[0] for name, one in ran.items() if name != "nginx"}
+    assert versions == {name: pinned[name] for name in versions}
+
+
+def _plain(name: str) -> str:
+    """Index names count - and _ as one, and no capitals."""
+    return name.lower().replace("_", "-")
