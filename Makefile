@@ -17,10 +17,10 @@ help:  ## what can be made
 demo: environment  ## inference containers under plain Docker and under dlsched, real traffic too
 	@$(ENGINE) -- $(IMAGES) inference training -- $(PYTHON) -m benchmarks run demo
 
-# LANES=--slow: the slow lane, too, as .ci/run does.
+# LANES="--slow --stacks": the slow lane and real programs, too, as .ci/run does.
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had
 	@python3 -m tools.environment --tests
-	@$(ENGINE) --optional -- $(IMAGES) $(if $(LANES),systemd) -- $(PYTHON) -m tools.test_lanes $(LANES)
+	@$(ENGINE) --optional -- $(IMAGES) $(if $(findstring --slow,$(LANES)),systemd) -- $(PYTHON) -m tools.test_lanes $(LANES)
 
 durations: environment  ## keep what the last `make test` took: tests/durations.json
 	@$(PYTHON) -m tools.test_durations

@@ -1,6 +1,6 @@
 """Runs the tests: lanes beside each other, those that measure alone and last, one table.
 
-    python -m tools.test_lanes [--slow] [--account FOLDER] [-- PYTEST ARGUMENTS...]
+    python -m tools.test_lanes [--slow] [--stacks] [--account FOLDER] [-- PYTEST ARGUMENTS...]
 
 tests/lanes.py assigns cases to lanes. All parts end with this process, and its exit code is 0 only
 if every collected case ran in some lane and none failed.
@@ -47,6 +47,8 @@ class Part:
 UNITS = Part("units", ("unit", "process"), 2)
 ENGINES = Part("engines", ("engine", "e2e"), 3)
 SLOW = Part("slow", ("slow",), 2)
+# One after the other: they measure latencies, and share environments of packages.
+STACKS = Part("stacks", ("stacks",), 0)
 QUIET = Part("quiet", ("quiet",), 0)
 
 
@@ -270,11 +272,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the tests' lanes."""
     parser = argparse.ArgumentParser(prog="python -m tools.test_lanes", description=main.__doc__)
     parser.add_argument("--slow", action="store_true", help="the slow lane, too")
+    parser.add_argument("--stacks", action="store_true", help="real programs, too (tests/stacks)")
     parser.add_argument("--account", type=Path, default=ACCOUNTS, help="folder of what cases took")
     parser.add_argument("more", nargs="*", help="further arguments of pytest")
     options = parser.parse_args(arguments)
-    slow = [[SLOW]] if options.slow else []
-    return run_all([[UNITS, ENGINES], *slow, [QUIET]], options.account, options.more)
+    more = [[part] for part in (SLOW, STACKS) if getattr(options, part.name)]
+    code = run_all([[UNITS, ENGINES], *more, [QUIET]], options.account, options.more)
+    for part in (SLOW, STACKS):
+        if [part] not in more:
+            say(f"left out: lane {part.name} (`python -m tools.test_lanes --{part.name}`)")
+    return code
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tools.environment import BUILD
+from tools.steps import run_step
 
 PLACE = "DLSCHED_STACKS"
 REQUIREMENTS = Path(__file__).parent / "requirements"
@@ -27,6 +29,23 @@ for name in sys.argv[1:]:
 def folder(name: str) -> Path:
     """Where that environment is."""
     return Path(os.environ.get(PLACE) or BUILD / "stacks") / name
+
+
+def requirements(name: str) -> Path:
+    """The file of its pinned versions."""
+    return REQUIREMENTS / f"{name}.txt"
+
+
+def ensure(name: str) -> None:
+    """Make it if it is not there, or has other versions. Raises SetupError."""
+    place, wanted = folder(name), requirements(name).read_text(encoding="utf-8")
+    made = place / "requirements.txt"
+    if PLACE in os.environ or (made.is_file() and made.read_text(encoding="utf-8") == wanted):
+        return
+    run_step(f"packages of {name}", [sys.executable, "-m", "venv", "--clear", str(place)])
+    install = [str(place / "bin" / "pip"), "install", "--no-deps", "-r", str(requirements(name))]
+    run_step(f"packages of {name}", install)
+    made.write_text(wanted, encoding="utf-8")
 
 
 def versions(environment: Path, packages: Sequence[str]) -> list[str]:

@@ -2,7 +2,9 @@
 
     python -m tests.stacks.making [NAME...]        (all, if none is named)
 
-Each runs in its environment of packages (`environments`): .build/stacks, or $DLSCHED_STACKS.
+In containers of the engine that answers, or as processes where none does:
+
+    python -m tools.engine run -- python -m tests.stacks.making
 """
 
 from __future__ import annotations
@@ -10,96 +12,64 @@ from __future__ import annotations
 import json
 import os
 import re
-import selectors
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+
+import docker
 
 from dlsched.model.sources import LogPattern, MetricsEndpoint
 from dlsched.runtime.progress.exposition import Candidate
 from dlsched.runtime.progress.known import named
 from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sources import read_sources
-from tests.stacks import environments
-from tests.stacks.fixture import Extract, lines_of, path_of, written
+from tests.stacks import containers, environments, processes
+from tests.stacks.fixture import FOLDER, Extract, lines_of, written
+from tests.stacks.processes import ProgramFailed, tail
 from tests.stacks.reading import differences
 from tests.stacks.stack import Stack
 from tests.stacks.table import BY_NAME, RUN
-from tools.steps import say
+from tools.base_image import ensure_base
+from tools.engine_probe import answering_host, connect
+from tools.environment import BUILD
+from tools.steps import SetupError, say
 
-PROGRAMS = Path(__file__).parent / "programs"
 KEPT_LINES = 40
 """Lines of a log that are kept."""
-CHUNK_BYTES = 1 << 16
-TAIL_BYTES = 2000
+ENGINE_TIMEOUT_S = 60
+
+_LOCAL = re.compile(rb"://|(?:^|[\s'\"(])/(?:[\w.-]+/)+")
+"""Addresses and paths, which say more of the machine than of the program."""
 
 
-class ProgramFailed(Exception):
-    """A program has not done what it is for; what it printed last."""
-
-
-def run(stack: Stack, environment: Path) -> Extract:
-    """Run the program as a process; all that it exported and printed. Raises ProgramFailed."""
+def run(stack: Stack, client: docker.APIClient | None = None) -> Extract:
+    """Run the program in a container of that engine, or as a process; all that it exported and
+    printed. Raises ProgramFailed."""
+    environment = environments.folder(stack.environment)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
-        python = str(environment / "bin" / "python")
-        command = [python, str(PROGRAMS / stack.command[0]), *stack.command[1:]]
-        log = _printed(command, out, stack.timeout_s)
+        if client is None:
+            log = processes.printed(environment, stack, out)
+            place = f"Python {environments.python_version(environment)}, as a process"
+        else:
+            log = containers.printed(client, environment, stack, out)
+            place = "Python 3.11, in a container"
         truth = out / "truth.json"
         if not truth.is_file():
-            raise ProgramFailed(f"{stack.name}: no truth: {_tail(log)}")
+            raise ProgramFailed(f"{stack.name}: no truth: {tail(log)}")
         versions = environments.versions(environment, stack.packages)
-        day = datetime.now(UTC).date()
-        place = f"Python {environments.python_version(environment)}, as a process, {day}"
         return Extract(
             stack=stack.name,
-            made=f"{', '.join(versions)}; {place}",
+            made=f"{', '.join(versions)}; {place}, {datetime.now(UTC).date()}",
             command=f"python {' '.join(stack.command)}",
             kept="everything",
             truth=json.loads(truth.read_text(encoding="utf-8")),
             pages=tuple(one.read_bytes() for one in sorted(out.glob("page-*.txt"))),
             log=tuple(lines_of(log)),
         )
-
-
-def _printed(command: Sequence[str], out: Path, timeout_s: float) -> list[tuple[float, bytes]]:
-    """What it printed, as it arrived. Raises ProgramFailed."""
-    log: list[tuple[float, bytes]] = []
-    environment = {**os.environ, "STACKS_OUT": str(out), "PYTHONUNBUFFERED": "1", "COLUMNS": "120"}
-    environment.pop("PYTHONPATH", None)
-    environment["PYTHONPATH"] = str(PROGRAMS)
-    began_s = time.monotonic()
-    with subprocess.Popen(
-        command,
-        env=environment,
-        cwd=out,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-    ) as process:
-        assert process.stdout is not None
-        with selectors.DefaultSelector() as ready:
-            ready.register(process.stdout, selectors.EVENT_READ)
-            while True:
-                left_s = began_s + timeout_s - time.monotonic()
-                if left_s <= 0 or not ready.select(left_s):
-                    process.terminate()
-                    raise ProgramFailed(f"{command[1]}: over {timeout_s:g} s: {_tail(log)}")
-                chunk = os.read(process.stdout.fileno(), CHUNK_BYTES)
-                if not chunk:
-                    break
-                log.append((time.monotonic() - began_s, chunk))
-    if process.returncode:
-        raise ProgramFailed(f"{command[1]}: exit code {process.returncode}: {_tail(log)}")
-    return log
-
-
-def _tail(log: Sequence[tuple[float, bytes]]) -> str:
-    return b"".join(chunk for _, chunk in log)[-TAIL_BYTES:].decode("utf-8", "replace")
 
 
 def shortened(stack: Stack, whole: Extract) -> Extract:
@@ -139,6 +109,7 @@ def _near_matches(
 ) -> tuple[tuple[float, bytes], ...]:
     """The lines that match, and as many beside them as there is room for."""
     reader = Pattern(pattern)
+    log = [one for one in log if _matches(reader, one[1]) or not _LOCAL.search(one[1])]
     matching = [at for at, (_, line) in enumerate(log) if _matches(reader, line)]
     keep = set(matching)
     for distance in range(1, len(log)):
@@ -157,32 +128,46 @@ def _matches(reader: Pattern, line: bytes) -> bool:
         return True
 
 
-def make(stack: Stack) -> list[str]:
-    """Run it, and keep its extract where it is read rightly, whole and shortened. Returns what is
-    wrong. Raises ProgramFailed."""
-    whole = run(stack, environments.folder(stack.environment))
+def make(stack: Stack, folder: Path, client: docker.APIClient | None = None) -> list[str]:
+    """Run it, and keep its extract in that folder if it is read rightly, whole and shortened.
+    Returns what is wrong. Raises ProgramFailed."""
+    whole = run(stack, client)
     short = shortened(stack, whole)
     wrong = [f"whole: {one}" for one in differences(stack, whole)]
     wrong += [f"extract: {one}" for one in differences(stack, short)]
-    place = path_of(stack.name)
+    place = folder / f"{stack.name}.txt"
     if wrong:
-        place = Path(tempfile.gettempdir()) / f"stacks-{stack.name}.txt"
+        place = BUILD / "stacks" / "wrong" / place.name
         wrong.append(f"what it printed: {place}")
-        short = whole
-    place.write_text(written(short), encoding="utf-8")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(written(whole if wrong else short), encoding="utf-8")
     return wrong
+
+
+@contextmanager
+def engine() -> Iterator[docker.APIClient | None]:
+    """A client of the engine that answers; None where none does."""
+    host = answering_host(os.environ)
+    if host is None:
+        yield None
+        return
+    ensure_base(host)
+    with closing(connect(host, ENGINE_TIMEOUT_S)) as client:
+        yield client
 
 
 def main(names: Sequence[str]) -> int:
     """Make these extracts again; returns the exit code."""
     failed = 0
-    for stack in [BY_NAME[name] for name in names] or RUN:
-        try:
-            wrong = make(stack)
-        except ProgramFailed as error:
-            wrong = [str(error)]
-        failed += bool(wrong)
-        say(f"{stack.name}: {'; '.join(wrong) or 'read rightly'}")
+    with engine() as client:
+        for stack in [BY_NAME[name] for name in names] or RUN:
+            try:
+                environments.ensure(stack.environment)
+                wrong = make(stack, FOLDER, client)
+            except (ProgramFailed, SetupError) as error:
+                wrong = [str(error)]
+            failed += bool(wrong)
+            say(f"{stack.name}: {'; '.join(wrong) or 'read rightly'}")
     return 1 if failed else 0
 
 

@@ -81,6 +81,7 @@ SERVING = (
         LATENCY,
         "nginx_log.py",
         packages=("nginx", "gunicorn"),
+        files=("/usr/sbin/nginx",),
     ),
     _service(
         "bentoml",

@@ -49,7 +49,9 @@ class Stack:
     """Those whose versions say what was run; the first is the stack itself."""
     environment: str = "serving"
     """Of tests/stacks/requirements: what it runs in."""
-    timeout_s: float = 180.0
+    files: tuple[str, ...] = ()
+    """Files of the system that it needs, and a container's base image lacks."""
+    timeout_s: float = 240.0
     note: str = ""
     """What it needs beyond what the preset says, or why it was not run."""
 

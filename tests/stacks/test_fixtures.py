@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,6 +46,12 @@ def _wrong_truths(extract: Extract) -> list[dict[str, object]]:
 def test_each_fixture_belongs_to_a_stack() -> None:
     assert {one.stem for one in FOLDER.glob("*.txt")} == {one.name for one in RUN}
     assert len(BY_NAME) == len(STACKS)
+
+
+@pytest.mark.parametrize("stack", RUN, ids=lambda one: one.name)
+def test_an_extract_has_no_addresses_or_paths_of_the_machine(stack: Stack) -> None:
+    text = path_of(stack.name).read_text(encoding="utf-8")
+    assert re.findall(r"\w+://|/(?:tmp|home|root|work|packages|programs)/", text) == []
 
 
 def test_lines_have_the_time_of_their_end() -> None:

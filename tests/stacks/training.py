@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import platform
+
 from tests.stacks.stack import Stack
+
+LIBGOMP = f"/usr/lib/{platform.machine()}-linux-gnu/libgomp.so.1"
+"""OpenMP, of Debian's package libgomp1."""
 
 
 def _training(
@@ -48,6 +53,7 @@ TRAINING = (
         "lightgbm_train.py two",
         printed_to=1e-6,
         packages=("lightgbm",),
+        files=(LIBGOMP,),
         environment="boosting",
     ),
     _training(
@@ -58,6 +64,7 @@ TRAINING = (
         "lightgbm_train.py one",
         printed_to=1e-6,
         packages=("lightgbm",),
+        files=(LIBGOMP,),
         environment="boosting",
     ),
 )

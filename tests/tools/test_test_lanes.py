@@ -53,6 +53,33 @@ def test_a_collected_case_that_did_not_run_is_an_error() -> None:
     assert lost(tally, ["unit", "engine"]) == ["lane unit: 2 cases collected, but 1 ran"]
 
 
+@pytest.mark.parametrize(
+    ("given", "names", "left_out"),
+    [
+        ([], ["units", "engines", "quiet"], ["slow", "stacks"]),
+        (["--slow", "--stacks"], ["units", "engines", "slow", "stacks", "quiet"], []),
+    ],
+)
+def test_a_lane_that_is_left_out_is_said(
+    given: list[str],
+    names: list[str],
+    left_out: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ran: list[str] = []
+
+    def run_all(phases: list[list[Part]], *_: object) -> int:
+        ran.extend(part.name for parts in phases for part in parts)
+        return 3
+
+    monkeypatch.setattr(test_lanes, "run_all", run_all)
+    assert test_lanes.main(given) == 3
+    assert ran == names
+    told = [f"left out: lane {one} (`python -m tools.test_lanes --{one}`)" for one in left_out]
+    assert capsys.readouterr().err.splitlines() == told
+
+
 def test_foreign_load_is_what_is_busy_beyond_our_own(tmp_path: Path) -> None:
     stat = tmp_path / "stat"
     stat.write_text("cpu  100 10 50 900 70 3 2 35 0 0\ncpu0 1 2 3\n", encoding="ascii")

@@ -5,6 +5,8 @@ import subprocess
 import sys
 
 EPOCHS = 5
+LOCAL = "--local-addr=127.0.0.1"
+"""A container without a network has no name that resolves."""
 
 
 def rank() -> None:
@@ -38,7 +40,7 @@ def rank() -> None:
 if "RANK" in os.environ:
     rank()
 else:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", LOCAL]
     more = ["--nproc-per-node=2", "--local-ranks-filter=0,1", __file__]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     subprocess.run([*command, *more], env=environment, check=True)
