@@ -164,7 +164,9 @@ def test_each_kind_is_read_and_nothing_is_changed(
 
     one = found[busy]
     assert (one.preset, one.where, one.reading, one.managed) == (None, None, None, None)
-    assert one.cpu_cores == pytest.approx(0.3, abs=0.1)
+    assert one.cpu_cores is not None
+    # Its limit; beside busy neighbours it gets less.
+    assert 0.02 < one.cpu_cores < 0.4
     assert one.limit_cores == pytest.approx(0.3)
 
 
