@@ -31,6 +31,9 @@ from dlsched.policies import registry
 FOLLOWERS_MAX = 32
 """Limit of logs read concurrently at each address. Each takes a thread while it is read."""
 
+ADOPTIONS_MAX = 8
+"""Limit of concurrent adoptions and drops. Each takes a thread while the engine answers."""
+
 BODY_BYTES = 64 << 10
 """Limit of a request's body: `adopt` sends at most 64 labels of 256 characters."""
 
@@ -136,6 +139,7 @@ class _Routes:
         self._followers: defaultdict[str, threading.BoundedSemaphore] = defaultdict(
             lambda: threading.BoundedSemaphore(FOLLOWERS_MAX)
         )
+        self._adoptions = threading.BoundedSemaphore(ADOPTIONS_MAX)
 
     async def about(self, _request: Request) -> Response:
         return _AsciiJson(plain(self._source.about()))
@@ -226,11 +230,16 @@ class _Routes:
         self, request: Request, change: Callable[[str], Mapping[str, object]]
     ) -> Response:
         name = request.path_params["name"]
+        if not self._adoptions.acquire(blocking=False):
+            detail = f"{ADOPTIONS_MAX} containers are being adopted or dropped already"
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
         try:
             return _AsciiJson(plain(await run_in_threadpool(change, name)))
         except KeyError:
             detail = f"no container {name[:80]!r}; `docker ps` lists them"
             raise HTTPException(HTTPStatus.NOT_FOUND, detail) from None
+        finally:
+            self._adoptions.release()
 
     def _report(self) -> CycleReport:
         report = self._source.last_report()

@@ -141,11 +141,16 @@ class Adoptions:
             return
         for container in self._dropped.all().keys() - set(there):
             with suppress(OSError):  # tried again with the next listing
+                for one in self._adopted.all().values():
+                    if one.container_id == container:
+                        self._adopted.lift(one.job)
                 self._dropped.lift(container)
 
     @property
     def _records(self) -> Collection[Adopted]:
-        return self._adopted.all().values()
+        """A drop that was cut short leaves both records: the drop counts."""
+        records = self._adopted.all().values()
+        return [one for one in records if not self.is_dropped(one.container_id)]
 
 
 def _succeeds(one: Adopted, name: str, service: str | None) -> bool:

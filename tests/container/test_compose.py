@@ -194,8 +194,9 @@ def test_the_service_has_five_labels_and_a_public_image() -> None:
 def test_one_command_starts_the_agent_which_manages_what_is_beside_it_and_never_itself(
     projects: Projects, docker_client: docker.APIClient
 ) -> None:
-    projects("agent", "up", "-d", "--build")
+    # The service runs first: the agent's first start lists what it will manage.
     projects("service", "up", "-d")
+    projects("agent", "up", "-d", "--build")
     service = projects("service", "ps", "-q", "ollama").strip()
     name = docker_client.inspect_container(service)["Name"].lstrip("/")
     plain = f"{projects.instance}-plain"

@@ -61,6 +61,20 @@ def test_drops_of_containers_that_are_gone_are_forgotten(tmp_path: Path) -> None
     assert Adoptions(tmp_path).is_dropped(SECOND)
 
 
+def test_a_drop_that_was_cut_short_counts(tmp_path: Path) -> None:
+    adoptions = Adoptions(tmp_path)
+    adoptions.adopt(WEB)
+    record = tmp_path / "adopted" / "web.json"
+    text = record.read_text()
+    adoptions.drop(FIRST, "web")
+    record.write_text(text)  # as if the daemon had been killed before it was removed
+    again = Adoptions(tmp_path)
+    assert again.of(FIRST, "Web", "shop/web", {FIRST}) is None
+    assert not again.asks(SECOND, "Web", None)
+    again.forget({SECOND})
+    assert Adoptions(tmp_path).of(SECOND, "Web", None, {SECOND}) is None
+
+
 def test_a_read_only_one_writes_nothing(tmp_path: Path) -> None:
     Adoptions(tmp_path).adopt(WEB)
     before = sorted(path.read_bytes() for path in tmp_path.rglob("*.json"))
