@@ -179,7 +179,10 @@ def _labels(
         key, equals, value = one.partition("=")
         if not one:
             raise click.UsageError("--metrics '': write a preset's name, or KEY=VALUE")
-        asked[f"metrics.{key}" if equals else "metrics"] = value if equals else one
+        name = f"metrics.{key}" if equals else "metrics"
+        if name in asked:
+            raise click.UsageError(f"--metrics {one}: {asked[name]} is given already")
+        asked[name] = value if equals else one
     if not any(value is not None for value in asked.values()):
         raise click.UsageError("what for? Give --latency, --reach, --minimum or --weight")
     return {f"dlsched.{key}": value for key, value in asked.items() if value is not None}

@@ -246,5 +246,6 @@ def _round_seconds(seconds: float) -> str:
 
 
 def _minimum(one: Probed) -> str:
-    """What it uses, rounded up to a quarter of a core."""
-    return f"{max(0.25, math.ceil(4 * (one.cpu_cores or 0.0)) / 4):g}"
+    """What it uses, rounded up to a quarter of a core; at most its own limit."""
+    cores = max(0.25, math.ceil(4 * (one.cpu_cores or 0.0)) / 4)
+    return f"{cores if one.limit_cores is None else min(cores, one.limit_cores):g}"

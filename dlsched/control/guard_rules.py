@@ -48,6 +48,8 @@ def steadied(
     for name, job in running.items():
         wanted = decided.get(name, job.desired.cpu_cores)
         cores[name] = shares[name] if name in shares else _within_bounds(job, wanted)
+        if (most := cores[name]) is not None and most > snapshot.node.cores:
+            cores[name] = snapshot.node.cores  # the kernel gives no more, and shows no more
         # A decision without ceiling gets the spec's ceiling, which is not a change.
         given = name in decided and name not in shares and wanted is not None
         if given and not same_cores(cores[name], wanted):

@@ -58,6 +58,7 @@ def test_good_enough_is_nearly_what_is_to_be_reached(
     ("words", "line"),
     [
         ((), "what for? Give --latency, --reach, --minimum or --weight"),
+        (("--metrics", "vllm", "--metrics", "fastapi"), "vllm is given already"),
         (("--reach", "map"), "--reach 'map': write METRIC=VALUE"),
         (("--reach", "map=high"), "'high' is no number"),
         (("--reach", "score=3"), "give --good-enough VALUE too"),

@@ -128,6 +128,47 @@ def test_a_running_service_is_adopted_met_within_three_minutes_and_dropped_as_it
     assert host.facts(other)[3] == (0, 0, 1024)
 
 
+PRINTS = [
+    "python",
+    "-u",
+    "-c",
+    """
+import time
+for _ in range(400):
+    print("took 900 ms")
+time.sleep(12)
+while True:
+    print("took 20 ms; slow 700 ms")
+    time.sleep(0.1)
+""",
+]
+
+
+def test_old_requests_are_not_news_and_another_adoption_reads_elsewhere(node: Session, host: Host):
+    name = f"prints-{node.instance}"
+    container = host.run(name, PRINTS)
+    wait_for(lambda: b"20 ms" in host.client.logs(container, tail=1), 40, "its present requests")
+    node.start("none")
+    took = r"pattern=took (?P<latency_ms>[0-9.]+) ms"
+    ok(node, "adopt", name, "--latency", "50ms", "--metrics", took)
+    job = shows(node, name, lambda one: one["requests"] >= 5, "to have requests")
+    assert job["measured_s"] == pytest.approx(0.02)
+    slow = r"pattern=slow (?P<latency_ms>[0-9.]+) ms"
+    ok(node, "adopt", name, "--latency", "50ms", "--metrics", slow)
+    shows(node, name, lambda one: (one["measured_s"] or 0) > 0.5, "to be read elsewhere", 90)
+
+
+def test_a_maximum_above_the_host_is_what_the_host_has(node: Session, host: Host):
+    name = f"wide-{node.instance}"
+    host.run(name, SERVE, cpu_period=100_000, cpu_quota=20_000)
+    node.start("adaptive")
+    ok(node, "adopt", name, "--latency", "60ms", "--maximum", "1000", "--metrics", READ)
+    shows(node, name, lambda one: (one["cpu"]["actual_cores"] or 0) > 1, "to have its maximum")
+    changes = len(node.client.why(name, 100)["changes"])
+    time.sleep(4)
+    assert len(node.client.why(name, 100)["changes"]) <= changes + 2, "not once in every cycle"
+
+
 def test_limits_that_were_changed_are_as_before_after_a_drop(node: Session, host: Host):
     name = f"calm-{node.instance}"
     service = host.run(name, SERVE, cpu_period=100_000, cpu_quota=90_000)
@@ -198,10 +239,11 @@ def test_bad_input_gets_one_line_and_changes_nothing(node: Session, host: Host):
     node.start("none")
     assert "no container 'nothing-here'" in refused(node, "adopt", "nothing-here", "--weight", "2")
     assert "it does not run (exited)" in refused(node, "adopt", ended, "--weight", "2")
-    assert "target.latency: '50 years'" in refused(node, "adopt", name, "--latency", "50 years")
+    assert "--latency: '50 years'" in refused(node, "adopt", name, "--latency", "50 years")
     assert "metrics.port: 'x'" in refused(
         node, "adopt", name, "--latency", "50ms", "--metrics", "port=x"
     )
+    assert "give --metrics PRESET or KEY=VALUE" in refused(node, "adopt", name, "--latency", "50ms")
     assert "cpus: min 4 cores is above max 2 cores" in refused(
         node, "adopt", name, "--minimum", "4", "--maximum", "2"
     )

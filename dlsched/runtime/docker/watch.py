@@ -80,6 +80,8 @@ class Watch:
         if described != before:  # its limits may be others
             self.doubt()
         if before.start == described.start and before.alive == described.alive:
+            if described.alive and _asks(described) != _asks(before):
+                self._read_again()
             return
         if before.alive:
             self._end(now_s)
@@ -260,10 +262,17 @@ class Watch:
         if not self._cgroup.v2 and self._cgroup.cpu_folder is not None:
             self._waiting = RunQueueWait(self._cgroup.cpu_folder, self._outside.proc)
         self._from_end = from_end
-        described = self._described
-        target = described.adopted.target if described.adopted is not None else None
-        self._sources = self._opened(described.sources, target, from_end=from_end)
+        self._sources = self._opened(*_asks(self._described), from_end=from_end)
         self._sources += self._opened(*self._asked, from_end=from_end)
+
+    def _read_again(self) -> None:
+        """Another adoption says where to read it: what it reported before is not news."""
+        for source in self._sources:
+            source.close()
+        self._bad_lines, self._problem = 0, None
+        self._refused = self._log = None
+        self._sources = self._opened(*_asks(self._described), from_end=True)
+        self._sources += self._opened(*self._asked, from_end=True)
 
     def _opened(
         self, sources: tuple[ProgressSource, ...], target: Target | None, *, from_end: bool
@@ -301,3 +310,9 @@ class Watch:
         self._drained.extend(reading.reports)
         self._bad_lines += reading.bad_lines
         self._refused = self._refused or reading.refused
+
+
+def _asks(described: Inspected) -> tuple[tuple[ProgressSource, ...], Target | None]:
+    """Where an adopted container is to be read, and for which target."""
+    adopted = described.adopted
+    return described.sources, None if adopted is None else adopted.target

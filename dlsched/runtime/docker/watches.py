@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Iterable, Mapping
 
-from dlsched.model.spec import JobSpec
+from dlsched.model.spec import JobSpec, LatencyTarget
 from dlsched.runtime.docker.identity.labels import Inspected
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.reading import Outside
+from dlsched.runtime.docker.reading import Outside, wall_s
 from dlsched.runtime.docker.watch import Watch
+
+JUST_STARTED_S = 10.0
+"""A container of which a listing says so is new: listings follow events within seconds."""
 
 
 class Watches:
@@ -30,7 +34,8 @@ class Watches:
             if watch is not None:
                 watch.take(described, now_s)
                 continue
-            self._watches[container] = Watch(described, now_s, self._outside, from_end=first)
+            from_end = first or _served_before(described)
+            self._watches[container] = Watch(described, now_s, self._outside, from_end=from_end)
             if described.adopted is not None:
                 adopted.append(described)
         for container in self._watches.keys() - listing.containers.keys():
@@ -64,3 +69,12 @@ class Watches:
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()
+
+
+def _served_before(described: Inspected) -> bool:
+    """Whether it is a service that ran before it was adopted: old requests are not news. The old
+    lines of a training are: they hold its present value."""
+    if described.adopted is None or not isinstance(described.adopted.target, LatencyTarget):
+        return False
+    started_s = wall_s(described.started_at)
+    return started_s is not None and time.time() - started_s > JUST_STARTED_S

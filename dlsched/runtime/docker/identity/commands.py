@@ -36,6 +36,23 @@ DROP_S = 20.0
 
 _POLL_S = 0.05
 
+_NO_SOURCE = (
+    "nothing says where its progress is read: give --metrics PRESET or KEY=VALUE; "
+    "`dlsched probe` proposes one"
+)
+
+_OPTIONS = {
+    "target.latency": "--latency",
+    "target.quantile": "--quantile",
+    "target.deadline": "--deadline",
+    "target.deliver": "--good-enough",
+    "target.finish": "--reach",
+    "cpus.min": "--minimum",
+    "cpus.max": "--maximum",
+    "weight": "--weight",
+}
+"""The option of `adopt` that gives each label."""
+
 
 class AdoptionRefused(DlschedError):
     """A container cannot be adopted or dropped, in one line; nothing has changed."""
@@ -97,9 +114,12 @@ class AdoptionCommands:
             try:
                 container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
                 spec = spec_of(job, labels, container, self._came_with(described))
-                check_target(read_sources(labels, self._listings.presets), spec.target)
+                sources = read_sources(labels, self._listings.presets)
+                check_target(sources, spec.target)
             except (NotAdoptable, ValueError) as error:
                 raise AdoptionRefused(_as_options(f"{described.name}: {error}")) from None
+            if spec.target is not None and not sources:
+                raise AdoptionRefused(f"{described.name}: {_NO_SOURCE}")
             self._adoptions.adopt(
                 Adopted(
                     job=job,
@@ -198,4 +218,6 @@ class AdoptionCommands:
 
 def _as_options(problem: str) -> str:
     """A label's problem, without the labels' prefix that the command line does not have."""
-    return plain_text(problem.replace(f"label {PREFIX}", "").replace(PREFIX, ""))
+    for label, option in _OPTIONS.items():
+        problem = problem.replace(f"{PREFIX}{label}", option)
+    return plain_text(problem.replace("label ", "").replace(PREFIX, ""))
