@@ -81,4 +81,9 @@ def test_the_limit_recommended_after_observing_meets_the_target(
         # The window of requests under this limit alone has begun anew.
         return one["requests"] > 100 and 0.03 < one["measured_s"] <= SLACK * TARGET_S
 
-    wait_for(met, 60, "its target to be met under the recommended limit")
+    try:
+        wait_for(met, 60, "its target to be met under the recommended limit")
+    except RuntimeError as error:
+        one = row(node, name)
+        seen = {"measured_s": one["measured_s"], "requests": one["requests"], "cpu": one["cpu"]}
+        raise AssertionError(f"{error}: {seen}, recommended {need}") from error
