@@ -47,9 +47,8 @@ def steadied(
     shares = _blind_shares(snapshot) if heeds_progress else {}
     for name, job in running.items():
         wanted = decided.get(name, job.desired.cpu_cores)
-        cores[name] = shares[name] if name in shares else _within_bounds(job, wanted)
-        if (most := cores[name]) is not None and most > snapshot.node.cores:
-            cores[name] = snapshot.node.cores  # the kernel gives no more, and shows no more
+        most = snapshot.node.cores
+        cores[name] = shares[name] if name in shares else _within_bounds(job, wanted, most)
         # A decision without ceiling gets the spec's ceiling, which is not a change.
         given = name in decided and name not in shares and wanted is not None
         if given and not same_cores(cores[name], wanted):
@@ -96,11 +95,13 @@ def _blind_shares(snapshot: Snapshot) -> dict[str, float]:
     return {name: cores for name, cores in shares.items() if name in blind}
 
 
-def _within_bounds(job: JobView, cores: float | None) -> float | None:
+def _within_bounds(job: JobView, cores: float | None, most_cores: float) -> float | None:
+    """The limit within the job's bounds and the node's cores: the kernel gives no more than
+    `most_cores`, and shows no more."""
     floor, ceiling = job.spec.bounds.floor_cores, job.spec.bounds.ceiling_cores
     if cores is None:
-        return ceiling
-    return max(floor, cores if ceiling is None else min(cores, ceiling))
+        return None if ceiling is None else min(ceiling, most_cores)
+    return min(max(floor, cores if ceiling is None else min(cores, ceiling)), most_cores)
 
 
 def _held_cores(snapshot: Snapshot, starts: Sequence[JobSpec]) -> float:

@@ -13,7 +13,7 @@ import pytest
 from docker.errors import APIError
 
 from benchmarks.real.session import Session, wait_for
-from tests.daemon.forked import command, session
+from tests.daemon.forked import command
 from tests.daemon.test_adoption import SERVE, SLEEP
 from tests.daemon.test_daemon import reaches, row, shows
 from tools.base_image import BASE
@@ -65,13 +65,6 @@ class Host:
     def close(self) -> None:
         for container in self._made:
             self.remove(container)
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
 
 
 @pytest.fixture

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import secrets
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import docker
 import pytest
-from docker.errors import APIError
 
 from benchmarks.real.session import Session, wait_for
-from tests.daemon.forked import command, session
+from tests.daemon.forked import command
+from tests.daemon.strangers import Strangers
 from tests.daemon.test_daemon import alarms, reaches, row, shows
 from tools.base_image import BASE
 from tools.compose import ensure_compose
@@ -40,68 +39,6 @@ while True:
 ]
 SOURCE = {"dlsched.metrics.path": "/tmp/told.jsonl"}
 COMPOSE_FILE = Path(__file__).parents[2] / "examples" / "compose" / "compose.yaml"
-
-
-class Strangers:
-    """Containers that nobody of dlsched made, on the engine of the daemon under test."""
-
-    def __init__(self, client: docker.APIClient, instance: str) -> None:
-        self.client = client
-        self.instance = instance
-        self._made: list[str] = []
-
-    def run(
-        self,
-        command: list[str],
-        labels: Mapping[str, str],
-        image: str = BASE,
-        instance: str | None = None,
-        **host: Any,
-    ) -> str:
-        """`docker run -d` with these labels; returns the container's name."""
-        name = f"stranger-{secrets.token_hex(4)}"
-        made = self.client.create_container(
-            image,
-            command,
-            name=name,
-            labels={"dlsched.instance": instance or self.instance, **labels},
-            host_config=self.client.create_host_config(network_mode="none", init=True, **host),
-        )
-        self._made.append(made["Id"])
-        self.client.start(made["Id"])
-        return name
-
-    def limits(self, name: str) -> tuple[int, int, int, int]:
-        """What inspection says: nano, quota, period, shares; what means the same is told alike."""
-        host = self.client.inspect_container(name)["HostConfig"]
-        quota, period, shares = host["CpuQuota"], host["CpuPeriod"], host["CpuShares"]
-        return host["NanoCpus"], max(quota, 0), period or 100_000, shares or 1024
-
-    def remove(self, name: str) -> None:
-        self.client.remove_container(name, force=True, v=True)
-
-    def close(self) -> None:
-        for container in self._made:
-            with suppress(APIError):
-                self.remove(container)
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """A daemon's home on the real engine; every container of it is gone afterwards."""
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
-
-
-@pytest.fixture
-def strangers(node: Session, docker_client: docker.APIClient) -> Iterator[Strangers]:
-    made = Strangers(docker_client, node.instance)
-    try:
-        yield made
-    finally:
-        node.stop()
-        made.close()
 
 
 ENABLED = {"dlsched.enable": "true"}

@@ -18,7 +18,7 @@ import pytest
 from benchmarks.real.session import Session, wait_for
 from dlsched.model.actions import Resize
 from dlsched.model.spec import Limits
-from tests.daemon.forked import command, session
+from tests.daemon.forked import command
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -41,14 +41,6 @@ def spec(name: str, command: str = SLEEP, **keys: str) -> str:
     lines = [f"name: {name}", "image: dlsched-examples/base:3.11", f"command: {command}"]
     keys = {"network": "none", "cpus": "{min: 0.05, max: 1}", "stop": "{grace: 1s}", **keys}
     return "\n".join([*lines, *(f"{key}: {value}" for key, value in keys.items())]) + "\n"
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """A daemon's home on the real engine; every container of it is gone afterwards."""
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
 
 
 def row(node: Session, name: str) -> dict[str, Any]:

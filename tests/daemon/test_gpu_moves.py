@@ -12,11 +12,11 @@ import pytest
 
 from benchmarks.real.session import wait_for
 from tests.daemon.forked import command
-from tests.daemon.test_daemon import SLEEP, goes_on, node, reaches, row
+from tests.daemon.test_daemon import SLEEP, goes_on, reaches, row
 from tests.daemon.test_gpus import A, B, Host, held, host, on, placed
 from tests.nvml.scenario import GPU_IS_LOST, Failure
 
-__all__ = ["host", "node"]
+__all__ = ["host"]
 
 pytestmark = [
     pytest.mark.e2e,

@@ -20,7 +20,6 @@ from tests.daemon.test_daemon import (
     SLEEP,
     goes_on,
     inspect,
-    node,
     reaches,
     row,
     shows,
@@ -30,8 +29,6 @@ from tests.daemon.test_daemon import (
 from tests.inside import run_inside
 from tests.nvml.library import Stub
 from tests.nvml.scenario import GIB, GPU_IS_LOST, Failure, Gpu, Process, Scenario
-
-__all__ = ["node"]
 
 pytestmark = [
     pytest.mark.e2e,

@@ -5,13 +5,11 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from benchmarks.real.session import Session, wait_for
-from tests.daemon.forked import session
 from tests.daemon.test_daemon import alarms, goes_on, inspect, reaches, row, shows, spec
 from tests.inside import run_inside
 
@@ -47,14 +45,6 @@ for turn in range(40):
         file.write('{{"loss": NaN}}\\n{{"loss": 1e999}}\\n\\x1b[2J\\n' + "[" * 4000 + "\\n")
     time.sleep(0.1)
 """
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """A daemon's home on the real engine; every container of it is gone afterwards."""
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
 
 
 def inside(node: Session, job: str, program: str, *arguments: str) -> None:

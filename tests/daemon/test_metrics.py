@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from benchmarks.real.session import Session
-from tests.daemon.forked import session
 from tests.daemon.test_daemon import reaches, shows
 from tools.base_image import BASE
 
@@ -27,13 +24,6 @@ command:
         print(f"Epoch {{epoch}}/25\\nval_accuracy: 0.5 - test_acc: 0.625", flush=True)
         time.sleep(0.2)
 """
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
 
 
 def test_a_job_file_names_a_preset_and_another_pattern_while_it_runs(node: Session) -> None:

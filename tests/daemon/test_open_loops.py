@@ -5,13 +5,10 @@ Not beside a service whose target nothing can meet, and not beside a training th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from benchmarks.kernel.tail import Service
 from benchmarks.real.session import Session, wait_for
-from tests.daemon.forked import session
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(180)]
 
@@ -53,13 +50,6 @@ network: none
 stop: {{grace: 1s}}
 target: {{metric: accuracy, deliver: 0.9, finish: 0.95}}
 """
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
 
 
 def test_open_loops_have_no_ceiling_beside_a_hopeless_one_and_a_training(node: Session) -> None:

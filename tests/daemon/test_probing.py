@@ -14,19 +14,12 @@ import pytest
 from docker.errors import APIError
 
 from benchmarks.real.session import Session, wait_for
-from tests.daemon.forked import command, session
+from tests.daemon.forked import command
 from tests.daemon.test_daemon import reaches, row
 from tests.runtime.docker.probe.test_probe_engine import PRINTER, SERVICE, TRAINER
 from tools.base_image import BASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
 
 
 @pytest.fixture

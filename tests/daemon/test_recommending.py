@@ -4,15 +4,15 @@ given by Docker, meets the target."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 
 import docker
 import pytest
 import yaml
 
 from benchmarks.real.session import Session, wait_for
-from tests.daemon.forked import command, session
-from tests.daemon.test_adoption import SERVE, SOURCE, Strangers
+from tests.daemon.forked import command
+from tests.daemon.strangers import Strangers
+from tests.daemon.test_adoption import SERVE, SOURCE
 from tests.daemon.test_daemon import reaches, row
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
@@ -22,23 +22,6 @@ OBSERVED_REQUESTS = 600
 """Several of the slices by which use is counted."""
 SLACK = 1.15
 """Others use this host's CPUs too."""
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
-
-
-@pytest.fixture
-def strangers(node: Session, docker_client: docker.APIClient) -> Iterator[Strangers]:
-    made = Strangers(docker_client, node.instance)
-    try:
-        yield made
-    finally:
-        node.stop()
-        made.close()
 
 
 @pytest.mark.quiet  # a latency under a quota is what the host leaves of it
@@ -78,7 +61,7 @@ def test_the_limit_recommended_after_observing_meets_the_target(
 
     def met() -> bool:
         one = row(node, name)
-        # The window of requests under this limit alone has begun anew.
+        # The window of requests is of this limit alone by then.
         return one["requests"] > 100 and 0.03 < one["measured_s"] <= SLACK * TARGET_S
 
     try:

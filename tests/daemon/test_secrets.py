@@ -6,7 +6,6 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
@@ -15,7 +14,7 @@ import pytest
 from benchmarks.real.session import Session, wait_for
 from dlsched.config.job import env_file_reader, parse_spec
 from dlsched.model.errors import SpecError
-from tests.daemon.forked import command, session
+from tests.daemon.forked import command
 from tests.daemon.test_daemon import goes_on, inspect, reaches, row, spec
 
 CANARY = "canary-7d1f3e"
@@ -49,14 +48,6 @@ def test_no_problem_of_a_job_file_tells_a_value(tmp_path: Path, more: str) -> No
     assert "unknown: unknown key" in told or "duplicate" in told or "image" in told
     for secret in (CANARY, "4711", "4_711", "47:11"):
         assert secret not in told
-
-
-@pytest.fixture
-def node(docker_host: str, base_image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
-    """A daemon's home on the real engine; every container of it is gone afterwards."""
-    monkeypatch.setenv("DOCKER_HOST", docker_host)
-    with session() as one:
-        yield one
 
 
 @pytest.mark.e2e

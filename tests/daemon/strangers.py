@@ -1,0 +1,57 @@
+"""Containers that others start, on the engine of a daemon under test."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import docker
+from docker.errors import APIError
+
+from tools.base_image import BASE
+
+
+class Strangers:
+    """Containers that nobody of dlsched made, on the engine of the daemon under test."""
+
+    def __init__(self, client: docker.APIClient, instance: str) -> None:
+        self.client = client
+        self.instance = instance
+        self._made: list[str] = []
+
+    def run(
+        self,
+        command: list[str],
+        labels: Mapping[str, str],
+        image: str = BASE,
+        instance: str | None = None,
+        **host: Any,
+    ) -> str:
+        """`docker run -d` with these labels; returns the container's name."""
+        name = f"stranger-{secrets.token_hex(4)}"
+        made = self.client.create_container(
+            image,
+            command,
+            name=name,
+            labels={"dlsched.instance": instance or self.instance, **labels},
+            host_config=self.client.create_host_config(network_mode="none", init=True, **host),
+        )
+        self._made.append(made["Id"])
+        self.client.start(made["Id"])
+        return name
+
+    def limits(self, name: str) -> tuple[int, int, int, int]:
+        """What inspection says: nano, quota, period, shares; what means the same is told alike."""
+        host = self.client.inspect_container(name)["HostConfig"]
+        quota, period, shares = host["CpuQuota"], host["CpuPeriod"], host["CpuShares"]
+        return host["NanoCpus"], max(quota, 0), period or 100_000, shares or 1024
+
+    def remove(self, name: str) -> None:
+        self.client.remove_container(name, force=True, v=True)
+
+    def close(self) -> None:
+        for container in self._made:
+            with suppress(APIError):
+                self.remove(container)
