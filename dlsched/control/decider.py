@@ -14,7 +14,7 @@ from dlsched.model.forecast import Forecast
 from dlsched.model.spec import Limits
 from dlsched.model.state import Snapshot
 from dlsched.policies.gpu_node import places
-from dlsched.policies.protocol import Policy, heeds_progress
+from dlsched.policies.protocol import Policy, heeds_progress, observes_only
 
 ASKS_PER_MEASURE = 30
 """The size of a memory is checked once in this many asks, and when jobs come or go, since encoding
@@ -86,7 +86,11 @@ class Decider:
             why=self._why,
             weights=self._weights,
             forecasts=self._forecasts,
-            rules=PolicyRules(policy.reserves and not plain, heeds_progress(policy) and not plain),
+            rules=PolicyRules(
+                reserves=policy.reserves and not plain,
+                heeds_progress=heeds_progress(policy) and not plain,
+                observes_only=observes_only(policy) or plain,
+            ),
             failure=self._failure,
         )
 

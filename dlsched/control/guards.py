@@ -75,6 +75,10 @@ def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approve
     for name, job in running.items():
         floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
         share = shares.get(name)
+        if answer.rules.observes_only and job.adopted and not job.altered:
+            limits[name] = job.actual
+            notes.pop(name, None)
+            continue
         if not same_cores(kept[name], actual):
             actual = on_grain(kept[name], floor, snapshot.node.grain_cores)
         elif share == job.actual.gpu_share:

@@ -85,6 +85,10 @@ def _resizes(
             continue  # a reason on a running job names a running operation
         if job.name in approved.moves:
             continue
+        if _observed_only(job, answer):
+            if job.altered:
+                resizes.append(_giving_back(job, wanted))
+            continue
         share = shares[job.name]
         burst = _burst(job, wanted, options.burst_ratio)
         same = same_cores(wanted.cpu_cores, job.actual.cpu_cores)
@@ -114,6 +118,23 @@ def _resizes(
             resizes.append(replace(resize, limits=job.actual))  # its weight needs no room
         resizes += [resize] if same or paced else _one_direction(resize)
     return resizes
+
+
+def _observed_only(job: JobView, answer: Answer) -> bool:
+    return answer.rules.observes_only and job.adopted
+
+
+def _giving_back(job: JobView, limits: Limits) -> Resize:
+    """The change that gives an adopted container back what it had."""
+    return Resize(
+        job=job.name,
+        container_id=job.container_id or "",
+        before=job.actual,
+        limits=limits,
+        cpu_shares=job.cpu_shares or DEFAULT_SHARES,
+        why="given back: the policy only observes",
+        gives_back=True,
+    )
 
 
 def _one_direction(resize: Resize) -> list[Resize]:
@@ -241,17 +262,18 @@ def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
     snapshot, decided = state.snapshot, answer.weights
     capacity = snapshot.node.capacity_cores
     weights: dict[str, float] = {}
-    for job in snapshot.running:
+    jobs = [job for job in snapshot.running if not _observed_only(job, answer)]
+    for job in jobs:
         cores = approved.limits.get(job.name, job.actual).cpu_cores
         weights[job.name] = decided.get(job.name, capacity if cores is None else cores)
-    first = [weights[job.name] for job in snapshot.running if not _trains(job)]
+    first = [weights[job.name] for job in jobs if not _trains(job)]
     typical = median_high(first) if decided and first else fmean(weights.values() or (0.0,))
     if typical <= 0:
         return {spec.name: DEFAULT_SHARES for spec in state.starts}
     scale = DEFAULT_SHARES / typical
     scales = [
         job.cpu_shares / weights[job.name]
-        for job in snapshot.running
+        for job in jobs
         if job.cpu_shares is not None and weights[job.name] > 0
     ]
     now = median_low(scales) if scales else scale

@@ -60,6 +60,8 @@ class Resize:
     """Whether it enters the kernel's idle class, where it runs only on otherwise idle CPU."""
     ceiling_cores: float | None = None
     """The ceiling in its spec. A container that dlsched created gets it back on release."""
+    gives_back: bool = False
+    """Whether it gets everything back that it had, whatever the other fields say."""
 
     @property
     def grows(self) -> bool:

@@ -178,6 +178,8 @@ class ContainerFact:
     exit_code: int | None = None
     oom_killed: bool = False
     error: str | None = None
+    altered: bool = False
+    """Whether it has other limits than its own ones, which dlsched keeps a record of."""
     actual: Limits = Limits()
     """Read back from the kernel. The share of GPU time is the one last sent to the job."""
     gpus: tuple[str, ...] = ()

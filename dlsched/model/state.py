@@ -184,6 +184,7 @@ class JobView:
     desired: Limits = Limits()
     """The limits last decided, after the guards."""
     actual: Limits = Limits()
+    altered: bool = False
     cpu_shares: int | None = None
     cpu_idle: bool = False
     can_idle: bool = False

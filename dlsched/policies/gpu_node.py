@@ -23,7 +23,13 @@ from dlsched.policies.gpu_time import (
     shared_gpus,
     shares_gpus,
 )
-from dlsched.policies.protocol import Policy, divides_gpus, heeds_progress, holds_at_target
+from dlsched.policies.protocol import (
+    Policy,
+    divides_gpus,
+    heeds_progress,
+    holds_at_target,
+    observes_only,
+)
 
 _CPU = ""
 _FORM: Literal["per device"] = "per device"
@@ -97,6 +103,7 @@ class PerDevice:
         self.Parameters, self.Memory = policy.Parameters, policy.Memory
         self.reserves = policy.reserves
         self.heeds_progress = heeds_progress(policy)
+        self.observes_only = observes_only(policy)
         self.holds_at_target = holds_at_target(policy)
 
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import Limits
-from dlsched.model.state import Snapshot
+from dlsched.model.state import JobView, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,14 +18,16 @@ class NoneParameters:
 class NonePolicy:
     """Plain Docker: no ceilings, the kernel divides; jobs are still measured and shown.
 
-    The baseline of every comparison. A ceiling in a job's own spec still holds: guards enforce the
-    user's bounds.
+    The baseline of every comparison. A job from a file keeps the ceiling in its file. An adopted
+    container keeps the limits that its owner gives it: none is changed, and what an earlier policy
+    changed is given back.
     """
 
     Parameters: ClassVar[type[NoneParameters]] = NoneParameters
     Memory: ClassVar[None] = None
     reserves: ClassVar[bool] = False
     heeds_progress: ClassVar[bool] = False
+    observes_only: ClassVar[bool] = True
     per_device: ClassVar[bool] = False
 
     def __init__(self, parameters: NoneParameters) -> None:
@@ -34,5 +36,11 @@ class NonePolicy:
     def decide(self, snapshot: Snapshot, memory: PolicyMemory | None) -> Decision:
         return Decision(
             limits={job.name: Limits() for job in snapshot.running},
-            why={job.name: "plain Docker: no ceiling" for job in snapshot.running},
+            why={job.name: _why(job) for job in snapshot.running},
         )
+
+
+def _why(job: JobView) -> str:
+    if job.adopted:
+        return "observed only: it has the limits that its owner gave it"
+    return "plain Docker: no ceiling"

@@ -25,6 +25,9 @@ class Policy(Protocol):
     is correct in a reason for both. A policy for cores only has a class variable `per_device` that
     is False.
 
+    Under a policy that has a class variable `observes_only` that is True, adopted containers stay
+    as their owners made them.
+
     A policy that slows services down to their targets has a class variable `holds_at_target` that
     is True: the requests of open loops queue up under it.
     """
@@ -48,6 +51,11 @@ def divides_gpus(policy: Policy | type[Policy]) -> bool:
 def heeds_progress(policy: Policy) -> bool:
     """Whether the policy's decision for a job depends on that job's progress."""
     return bool(getattr(policy, "heeds_progress", True))
+
+
+def observes_only(policy: Policy) -> bool:
+    """Whether adopted containers stay as they are under this policy."""
+    return bool(getattr(policy, "observes_only", False))
 
 
 def holds_at_target(policy: Policy) -> bool:

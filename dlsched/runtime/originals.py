@@ -96,6 +96,11 @@ class Originals(Records[Original]):
         there = [record for record in self.all().values() if not record.given_back]
         return tuple(sorted(there, key=lambda record: record.job))
 
+    def holds(self, container: str) -> bool:
+        """Whether that container was changed, and does not have its own limits again."""
+        original = self.of(container)
+        return original is not None and not original.given_back
+
     def cores_before(self, container: str, now_cores: float | None) -> float | None:
         """The ceiling that a container had before any change of ours, or has now."""
         original = self.of(container)

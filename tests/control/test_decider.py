@@ -22,6 +22,7 @@ from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Bounds, JobSpec, Limits
 from dlsched.model.state import GpuView, JobState, JobView, Snapshot
 from dlsched.policies.gpu_node import per_device
+from dlsched.policies.registry import load
 from dlsched.store.memory import memory_size_check
 from tests.doubles import decide, gpu_fact, job_spec, snapshot, view
 
@@ -87,6 +88,13 @@ def test_its_memory_is_its_own_last_one() -> None:
     assert one.ask(at(3.0)).decision == replace(decide(a=0.7), memory=Count(3))
     one.use(NamedPolicy("another", Counting(decide(a=0.7))))
     assert one.ask(at(4.0)).decision == replace(decide(a=0.7), memory=Count(1))
+
+
+def test_plain_docker_leaves_adopted_containers_as_they_are() -> None:
+    assert Decider(NamedPolicy("none", load("none"))).ask(at(0.0)).rules.observes_only
+    one = decider(ValueError("broken"))
+    observes = [one.ask(at(0.0)).rules.observes_only for _ in range(FAILURES_UNTIL_PLAIN)]
+    assert observes == [False, False, True], "the policy has failed for good"
 
 
 def test_a_policy_heeds_progress_unless_it_says_otherwise_or_is_not_asked_any_more() -> None:

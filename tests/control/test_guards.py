@@ -29,13 +29,25 @@ def guarded_by(
     *,
     reserves: bool = False,
     heeds_progress: bool = True,
+    observes_only: bool = False,
     starts: Sequence[JobSpec] = (),
     placements: Mapping[str, tuple[str, ...]] | None = None,
 ) -> Approved:
     """What the guards make of that decision."""
     state = State(seen, starts=tuple(starts), placements=placements or {})
-    answer = Answer(decision=decision, rules=PolicyRules(reserves, heeds_progress))
+    answer = Answer(decision=decision, rules=PolicyRules(reserves, heeds_progress, observes_only))
     return guard_limits(state, answer, options)
+
+
+def test_what_is_only_observed_keeps_its_limits_and_a_job_of_ours_its_bounds():
+    jobs = [view("own", ceiling=0.5), view("theirs", ceiling=0.5)]
+    seen = snapshot(jobs[0], replace(jobs[1], adopted=True))
+    guarded = guarded_by(seen, decide(own=None, theirs=None), STEADY, observes_only=True)
+    assert {name: one.cpu_cores for name, one in guarded.limits.items()} == {
+        "own": 0.5,
+        "theirs": 1.0,
+    }
+    assert "theirs" not in guarded.notes
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 1e308])

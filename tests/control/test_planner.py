@@ -35,6 +35,7 @@ def planned(
     removals: Sequence[Remove] = (),
     *,
     reserves: bool = False,
+    observes_only: bool = False,
     sources: Mapping[str, str] | None = None,
     placements: Mapping[str, tuple[str, ...]] | None = None,
     moves: Mapping[str, tuple[tuple[str, ...], str]] | None = None,
@@ -50,7 +51,11 @@ def planned(
             placements=placements or {},
             removals=tuple(removals),
         ),
-        Answer(why=why, weights=weights or {}, rules=PolicyRules(reserves=reserves)),
+        Answer(
+            why=why,
+            weights=weights or {},
+            rules=PolicyRules(reserves=reserves, observes_only=observes_only),
+        ),
         Approved(limits, moves=moves or {}),
         GuardOptions(**options),
     )
@@ -68,6 +73,20 @@ def test_a_start_takes_the_gpus_that_it_was_placed_on_along():
     starts = [job_spec("a"), job_spec("b")]
     found = planned(snapshot(), {}, {}, starts, placements={"b": ("GPU-1", "GPU-2")})
     assert [(one.job, one.gpus) for one in found] == [("a", ()), ("b", ("GPU-1", "GPU-2"))]
+
+
+def test_an_adopted_container_that_is_only_observed_is_changed_by_nothing_but_giving_back():
+    jobs = [view("altered", actual=0.5), view("limited", actual=0.2), view("ours", actual=0.5)]
+    theirs = [replace(job, adopted=True, cpu_shares=77) for job in jobs[:2]]
+    seen = snapshot(replace(theirs[0], altered=True), theirs[1], jobs[2])
+    limits = dict.fromkeys(("altered", "limited", "ours"), Limits(None))
+    done = planned(seen, limits, {}, observes_only=True)
+    assert done[1].cpu_shares == DEFAULT_SHARES, "weighed against jobs of ours alone"
+    assert [(one.job, one.gives_back) for one in done if isinstance(one, Resize)] == [
+        ("altered", True),
+        ("ours", False),
+    ]
+    assert {one.job for one in planned(seen, limits, {})} == {"altered", "limited", "ours"}
 
 
 def test_nothing_changes_nothing_is_done():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,43 @@ def test_the_first_start_says_what_it_touches_and_later_ones_do_not(
     node.start("dqoes")
     node.stop()
     assert log.read_text().count("first start: ") == 1
+
+
+def test_under_none_what_its_owner_gave_it_stays_and_earlier_changes_are_given_back(
+    node: Session, strangers: Strangers, docker_client: docker.APIClient
+):
+    asks = {**ENABLED, **SOURCE, "dlsched.target.latency": "60ms", "dlsched.cpus.max": "0.8"}
+    limited = strangers.run(SERVE, asks, cpu_period=100_000, cpu_quota=90_000, cpu_shares=300)
+    free = strangers.run(SERVE, asks)
+    before = {name: strangers.limits(name) for name in (limited, free)}
+
+    def now() -> dict[str, tuple[int, int, int, int]]:
+        return {name: strangers.limits(name) for name in before}
+
+    node.start("none")
+    for name in before:
+        reaches(node, name, "running")
+    # Its owner changes it while it is observed, too.
+    docker_client.update_container(free, cpu_period=100_000, cpu_quota=50_000, cpu_shares=200)
+    before = now()
+    wait_for(lambda: cores_of(node, free) == 0.5, 30, "the change to be observed")
+    first = node.cycle()
+    wait_for(lambda: node.cycle() > first + 3, 30, "some cycles")
+    assert now() == before
+    assert not list((node.state_dir / "originals").glob("*.json")), "none was ever changed"
+    assert "observed only" in command(node, "why", limited).stdout
+
+    node.configure("dqoes")
+    node.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: all(now()[name] != before[name] for name in before), 90, "both to be changed")
+    node.configure("none")
+    node.process.send_signal(signal.SIGHUP)
+    wait_for(lambda: now() == before, 30, "both to get back what they had")
+    wait_for(lambda: cores_of(node, free) == 0.5, 30, "that to be observed")
+    first = node.cycle()
+    wait_for(lambda: node.cycle() > first + 3, 30, "some cycles")
+    assert now() == before
+    assert "given back: the policy only observes" in command(node, "why", free).stdout
 
 
 def test_one_that_docker_started_is_kept_at_its_target_and_gets_back_what_it_had(

@@ -124,6 +124,7 @@ def view_of(
         gpu_lost=fact.gpu_lost if fact else None,
         desired=record.desired,
         actual=measures.actual if promised else Limits(),
+        altered=fact is not None and fact.altered,
         cpu_shares=fact.cpu_shares if fact else None,
         cpu_idle=fact is not None and fact.cpu_idle is True,
         can_idle=fact is not None and fact.cpu_idle is not None and idle_class,

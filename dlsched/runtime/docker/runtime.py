@@ -271,7 +271,7 @@ class DockerRuntime:
         for action, _ in changes:
             if (status := outcomes[action.job].status) in ("done", "begun"):
                 self._changed.add(action.container_id)
-            if status == "done" and not action.only_notifies:
+            if status == "done" and not (action.only_notifies or action.gives_back):
                 watches[action.job].gave(action.cpu_shares)
         return tuple(
             outcomes.get(action.job) or Outcome(action, "failed", refusals[action.job])
@@ -358,9 +358,9 @@ class DockerRuntime:
         """`idle`: nothing is being done to any container."""
         described = watch.described
         operation = None if idle else self._operations.of(described, now_s)
-        fact, vanished = watch.fact(
-            now_s, operation, bursts=self._resizes.can_burst, idles=self._resizes.can_idle
-        )
+        altered = self._originals.holds(described.container_id)
+        bursts, idles = self._resizes.can_burst, self._resizes.can_idle
+        fact, vanished = watch.fact(now_s, operation, bursts=bursts, idles=idles, altered=altered)
         if vanished:
             self._listings.want(described.container_id)
         if described.gpu_access is not None:

@@ -6,6 +6,8 @@ It must not call the engine: all of this goes on while the engine hangs or is go
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dlsched.model.facts import ContainerFact, LogFact, Operation, Report
 from dlsched.model.sources import ProgressSource
 from dlsched.model.spec import JobSpec, Limits, Target
@@ -118,11 +120,12 @@ class Watch:
         *,
         bursts: bool = True,
         idles: bool = True,
+        altered: bool = False,
     ) -> tuple[ContainerFact, bool]:
         """The container now, and whether it has ended before the engine reported it.
 
         The same object as before where nothing of it is new. `bursts`: whether one can be set, and
-        `idles` whether there is an idle class to go to.
+        `idles` whether there is an idle class to go to. `altered` as in the fact.
         """
         vanished = self._cgroup is not None and self._read_cgroup(self._cgroup, now_s, operation)
         self._read_sources(now_s)
@@ -132,6 +135,7 @@ class Watch:
             operation,
             bursts,
             idles,
+            altered,
             self._bad_lines,
             self._refused,
             self._log,
@@ -150,6 +154,8 @@ class Watch:
         else:
             reports = ()
         fact = self._fact(reports, operation, bursts=bursts, idles=idles)
+        if altered:
+            fact = replace(fact, altered=True)
         # Reports are handed on once.
         self._last_fact, self._last_made_of = (None, ()) if reports else (fact, made_of)
         return fact, vanished

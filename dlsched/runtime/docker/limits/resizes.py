@@ -18,7 +18,7 @@ from dlsched.runtime.docker.background import Patience, begin, begin_all
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.canary import Waits
 from dlsched.runtime.docker.identity.labels import Inspected
-from dlsched.runtime.docker.limits.outcome import GivenBack, Own, Untouchable
+from dlsched.runtime.docker.limits.outcome import GivenBack, NotGivenBack, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.originals import Original, Originals
@@ -107,6 +107,9 @@ class Resizes:
         """Returns how long it took, in seconds."""
         own = None if described.adopted is not None else _own(action, described)
         began_s = self._now_s()
+        if action.gives_back:
+            self._give_back(action.container_id)
+            return self._now_s() - began_s
         self._writer.set(
             action.container_id,
             action.limits,
@@ -117,6 +120,14 @@ class Resizes:
             described=described,
         )
         return self._now_s() - began_s
+
+    def _give_back(self, container: str) -> None:
+        original = self._originals.of(container)
+        if original is None or original.given_back:
+            return
+        given = self._writer.give_back(original)
+        if given.failure is not None:
+            raise NotGivenBack(given.failure)
 
     def _outcome(self, action: Resize, described: Inspected, call: Future[float]) -> Outcome:
         container, began_s = action.container_id, self._now_s()
