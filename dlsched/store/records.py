@@ -49,7 +49,7 @@ class Records(Generic[Record]):
         self._name = name
         self._names = names
         self._loss = loss
-        self._read_only = read_only
+        self.read_only = read_only
         if not read_only:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o750)
             clear_unfinished(self._folder)
@@ -145,7 +145,7 @@ class Records(Generic[Record]):
 
     def _set_aside(self, path: Path, name: str, why: str) -> None:
         done = "left there"
-        if self._read_only:
+        if self.read_only:
             self._left[name] = path
         else:
             aside = self.broken(name)

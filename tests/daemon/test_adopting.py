@@ -13,9 +13,9 @@ import pytest
 from docker.errors import APIError
 
 from benchmarks.real.session import Session, wait_for
-from tests.daemon.forked import command
+from tests.daemon.forked import command, session
 from tests.daemon.test_adoption import SERVE, SLEEP
-from tests.daemon.test_daemon import reaches, row, shows
+from tests.daemon.test_daemon import alarms, reaches, row, shows
 from tools.base_image import BASE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
@@ -248,3 +248,42 @@ def test_bad_input_gets_one_line_and_changes_nothing(node: Session, host: Host):
     host.run(twin, SLEEP)
     line = refused(node, "adopt", twin, "--weight", "2")
     assert f"container {name} is job {name} already" in line
+
+
+@pytest.fixture
+def second(node: Session) -> Iterator[Session]:
+    """The home of another instance on the same engine."""
+    with session() as one:
+        yield one
+
+
+def test_of_two_instances_the_first_has_a_container_until_its_limits_are_given_back(
+    node: Session, second: Session, host: Host
+):
+    name = f"shared-{node.instance}"
+    container = host.run(name, SLEEP, cpu_period=100_000, cpu_quota=90_000)
+    before = host.facts(container)
+
+    def gets(cores: float) -> None:
+        wait_for(lambda: host.facts(container)[3][1] == cores * 100_000, 60, f"{cores} cores")
+
+    fixed = "benchmarks.real.fixed:FixedPolicy"
+    node.start(fixed, {"cores": f"{name}=0.2"})
+    ok(node, "adopt", name, "--weight", "2")
+    gets(0.2)
+    second.start(fixed, {"cores": f"{name}=0.3"})
+    has = "another dlsched instance on this host has it"
+    assert f"{name}: {has}" in refused(second, "adopt", name, "--weight", "2")
+
+    node.kill()
+    assert "the limits of 1 container are still as dlsched set them" in command(node, "ps").stderr
+    ok(node, "release")
+    assert host.facts(container) == before
+    ok(second, "adopt", name, "--weight", "2")
+    gets(0.3)
+    node.start(fixed, {"cores": f"{name}=0.2"})
+    assert has in alarms(node, f"{name}: left as it is")
+    ok(second, "drop", name)
+    gets(0.2)
+    ok(node, "drop", name)
+    assert host.facts(container) == before

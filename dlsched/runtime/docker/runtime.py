@@ -85,7 +85,6 @@ class DockerRuntime:
 
         `inventory`: of the host's GPUs; None: the one of the devices that the options name.
         `engine` takes the place of the one that they name, and `proc` the host's processes'.
-
         Raises OSError when the state directory cannot be used.
         """
         self._options = options
@@ -345,6 +344,7 @@ class DockerRuntime:
         self._engine.close()
         self._unhurried.close()
         self._node.close()
+        self._resizes.close()
 
     def _set_restarts_back(self, now_s: float) -> None:
         if self._resizes.held:

@@ -75,6 +75,11 @@ class FakeHost:
         self._set(dict(words))
         return self
 
+    def claimable(self) -> FakeHost:
+        """With the file of the root group on which instances claim containers."""
+        (self.cpu.parents[1] / "cgroup.procs").touch()
+        return self
+
     def files(self) -> dict[str, str]:
         """All of its cgroup files."""
         return {path.name: path.read_text().strip() for path in self._paths()}

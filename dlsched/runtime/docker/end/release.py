@@ -6,6 +6,8 @@ calls it holds the lock on the state directory.
 
 from __future__ import annotations
 
+from contextlib import ExitStack, closing
+
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker.engine import Engine
 from dlsched.runtime.docker.gpus.canary import Canary
@@ -19,8 +21,7 @@ from dlsched.runtime.originals import Originals
 def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
     """Give every container its original limits back, one after the other, as recorded. The caller
     holds the lock on the state directory. Raises EngineUnavailable or OSError."""
-    engine = Engine(options.host, options.timeout_s)
-    try:
+    with closing(Engine(options.host, options.timeout_s)) as engine, ExitStack() as ending:
         engine.info()
         originals = Originals(options.state_dir)
         writer = LimitWriter(
@@ -31,8 +32,7 @@ def release_all(options: DockerOptions) -> tuple[GivenBack, ...]:
             injector=Injector(options.gpus, tuple),
             canary=Canary(state_dir=options.state_dir),
         )
+        ending.callback(writer.claims.close)
         backs = [writer.give_back(original) for original in originals.changed()]
         lost = [writer.give_up(container) for container in originals.all_lost()]
         return (*backs, *(back for back in lost if back is not None))
-    finally:
-        engine.close()

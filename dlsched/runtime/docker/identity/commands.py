@@ -24,7 +24,7 @@ from dlsched.runtime.docker.identity.labels import (
     inspected,
     labels_in,
 )
-from dlsched.runtime.docker.limits.outcome import GivenBack
+from dlsched.runtime.docker.limits.outcome import ELSEWHERE, GivenBack
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.originals import Originals
@@ -189,6 +189,8 @@ class AdoptionCommands:
             raise AdoptionRefused(f"{described.name}: {started}")
         if not described.alive:
             raise AdoptionRefused(f"{described.name}: it does not run ({described.state})")
+        if self._writer.claims.is_elsewhere(described.container_id):
+            raise AdoptionRefused(f"{described.name}: {ELSEWHERE}")
         last = self._listings.last
         for container, one in {} if last is None else last.containers.items():
             if one.job == job and container != described.container_id:

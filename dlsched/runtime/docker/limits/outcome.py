@@ -8,6 +8,8 @@ from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.engine_facts import EngineFacts
 from dlsched.runtime.originals import Originals
 
+ELSEWHERE = "another dlsched instance on this host has it"
+
 
 class Untouchable(DlschedError):
     """A container is left exactly as it is; the text says why."""

@@ -162,6 +162,7 @@ class Resizes:
 
         container = described.container_id
         kept = self._originals.of(container)
+        unchanged = kept is None or kept.given_back
 
         def ask() -> None:
             why = self._writer.refusal(container)
@@ -170,7 +171,7 @@ class Resizes:
             else:
                 self._leave(described, f"left as it is: {why}")
 
-        if described.alive and (kept is None or kept.given_back):
+        if described.alive and (unchanged or container in self._refused):
             begin(ask, "examine")
 
     def updating(self, container: str) -> bool:
@@ -242,6 +243,7 @@ class Resizes:
             self.updating(container)  # no other caller asks for it any more
         self._sweeping = {key: call for key, call in self._sweeping.items() if not call.done()}
         records = self._originals.all()
+        self._claim({key for key, one in records.items() if one.adopted and not one.given_back})
         self._missing_s = {
             container: self._missing_s.get(container, self._now_s())
             for container in records.keys() - listed
@@ -282,6 +284,10 @@ class Resizes:
         ]
         return tuple(self._waited(original, call, until_s) for original, call in calls)
 
+    def close(self) -> None:
+        """Let other instances have the containers."""
+        self._writer.claims.close()
+
     def _waited(self, original: Original, call: Future[GivenBack], until_s: float) -> GivenBack:
         try:
             return call.result(max(0.0, until_s - self._now_s()))
@@ -302,6 +308,13 @@ class Resizes:
         self._refused[described.container_id] = _LeftAlone(
             described.job, why, described.start, self._now_s()
         )
+
+    def _claim(self, changed: Set[str]) -> None:
+        """Claim adopted containers that are changed, also by an agent that was killed, and no
+        other but those that are just being changed."""
+        for container in changed:
+            self._writer.claims.take(container)
+        self._writer.claims.release_others(changed | self._calls.keys())
 
     def _tidy(self, original: Original) -> None:
         if not self._writer.forget_if_gone(original.container_id) and not original.given_back:

@@ -19,6 +19,7 @@ from pathlib import Path
 from dlsched.model.errors import DlschedError
 from dlsched.model.spec import Limits
 from dlsched.runtime.allotment import change_allotment, job_dir
+from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.cgroup.limits import (
     DEFAULT_SHARES,
@@ -43,6 +44,7 @@ from dlsched.runtime.docker.limits.dialect import (
     quota_after,
 )
 from dlsched.runtime.docker.limits.outcome import (
+    ELSEWHERE,
     GivenBack,
     NotGivenBack,
     Own,
@@ -85,6 +87,7 @@ class LimitWriter:
         self.canary = Canary() if canary is None else canary
         self._facts = EngineFacts(engine)
         self._past = PastEngine(self.canary, self._facts.has_newer_runc)
+        self.claims = ExclusiveClaims(None if originals.read_only else proc)
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._files: dict[str, LimitFiles] = {}
         """Cache by container, since finding the files reads all mounts."""
@@ -97,6 +100,8 @@ class LimitWriter:
         """Why another program's container must not be touched; None: it may be. Raises
         EngineUnavailable or EngineRefused."""
         with self._locks[container]:
+            if self.claims.is_elsewhere(container):
+                return ELSEWHERE
             kept = self._originals.of(container)
             if kept is not None and not kept.given_back:
                 return None  # already changed, so checked before that
@@ -131,6 +136,8 @@ class LimitWriter:
         for a job's allotment.
         """
         with self._locks[container]:
+            if own is None and not self.claims.take(container):  # before its limits are read
+                raise Untouchable(f"left as it is: {ELSEWHERE}")
             listed = None
             if described is not None:
                 listed = as_listed(described, self._proc, self._files.get(container))
@@ -270,6 +277,7 @@ class LimitWriter:
         self._locks.pop(container, None)
         self._files.pop(container, None)
         self._past.forget(container)
+        self.claims.release(container)
         self.canary.forget(container)
         return None
 
@@ -342,6 +350,9 @@ class LimitWriter:
     def _give_back(self, original: Original) -> str:
         """Returns what it has now. Raises NotGivenBack, or what engine and files raise."""
         container = original.container_id
+        if original.adopted and not self.claims.take(container):
+            # It restores that instance's limits first, or these would be taken for foreign ones.
+            raise NotGivenBack(f"{ELSEWHERE}: give it back there first")
         found = self._read(container)
         try:
             self._change_back(original, found)
@@ -361,6 +372,7 @@ class LimitWriter:
                 change_allotment(folder, cpu_cores=original.ceiling_cores, gpu_share=None)
         with suppress(OSError):  # then the next agent gives it back once more
             self._originals.secure(replace(original, given_back=True))
+        self.claims.release(container)
         return describe(now.engine, now.limits)
 
     def _change_back(self, original: Original, found: ContainerLimits) -> None:

@@ -196,6 +196,7 @@ def test_in_the_legacy_mode_no_change_of_limits_takes_the_gpu_away(
         files = LimitFiles(_pid(docker_client, legacy), legacy).read()
         assert (files.quota_us, files.shares) == (round(cores * 100_000), shares)
         assert may_open(docker_client, legacy, dev) == ["nvidia0"]
+    hands.claims.close()
     hands = hands_of(harmful, tmp_path / "state")  # another agent
     original = Originals(tmp_path / "state").of(legacy)
     assert original is not None

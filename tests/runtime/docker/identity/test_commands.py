@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.identity.commands import AdoptionCommands, AdoptionRefused
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.originals import Originals
 from dlsched.simulation.clock import VirtualClock
 from dlsched.store.adoptions import Adopted, Adoptions
+from tests.runtime.docker.fake_host import FakeHost
 from tests.runtime.docker.identity.test_claims import image, stranger
 from tests.runtime.docker.test_listing import FakeEngine, refreshed, seen
 
@@ -37,7 +41,8 @@ class Node:
         self.listings = Listings(
             engine, "i", frozenset(), Patience(20.0), clock.now_s, self.adoptions
         )
-        writer: Any = None
+        self.host = FakeHost(state / "host").claimable()
+        writer: Any = SimpleNamespace(claims=ExclusiveClaims(self.host.proc))
         self.commands = AdoptionCommands(
             engine,
             "i",
@@ -87,6 +92,17 @@ def test_a_container_that_its_labels_give_to_another_instance_is_neither_dropped
         with pytest.raises(AdoptionRefused, match="its own labels give it to instance"):
             command(WEB)
     assert not node.adoptions.any
+
+
+def test_a_container_that_another_instance_changes_is_not_adopted(node: Node) -> None:
+    node.run(WEB, "web", {})
+    with closing(ExclusiveClaims(node.host.proc)) as other:
+        assert other.take(WEB)
+        with pytest.raises(AdoptionRefused, match="web: another dlsched instance on this host has"):
+            node.commands.adopt("a" * 64, {"dlsched.weight": "2"})
+    assert node.jobs() == {}
+    node.commands.adopt("a" * 64, {"dlsched.weight": "2"})
+    assert node.jobs() == {WEB: "web"}
 
 
 def test_labels_of_the_image_do_not_keep_a_container_from_being_adopted_by_command(

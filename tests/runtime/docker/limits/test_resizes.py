@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.facts import ContainerState, GpuAccess
 from dlsched.model.spec import JobSpec, Limits, Stop
 from dlsched.runtime.allotment import job_dir, read_allotment
+from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.gpus.canary import GpuContainer
@@ -74,7 +76,7 @@ class Bench:
     """Resizes on a host of files, with a clock of numbers."""
 
     def __init__(self, root: Path, wait_s: float = 10.0) -> None:
-        self.host = FakeHost(root)
+        self.host = FakeHost(root).claimable()
         self.now_s = 100.0
         self.wanted: list[str | None] = []
         self.originals = Originals(root / "state")
@@ -91,6 +93,9 @@ class Bench:
             lambda: self.now_s,
         )
 
+    def close(self) -> None:
+        self.resizes.close()
+
     def begin(self, action: Resize, one: Inspected) -> Outcome:
         return self.resizes.begin_all([(action, one)])[0]
 
@@ -103,8 +108,16 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path)
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with closing(Bench(tmp_path)) as made:
+        yield made
+
+
+@pytest.fixture
+def other(bench: Bench) -> Iterator[ExclusiveClaims]:
+    """What another instance claims."""
+    with closing(ExclusiveClaims(bench.host.proc)) as claims:
+        yield claims
 
 
 def until(true: Callable[[], bool]) -> None:
@@ -240,6 +253,51 @@ def test_who_asks_to_be_adopted_is_examined_before_anything_is_decided(bench: Be
     bench.resizes.examine(described())
     until(lambda: bench.resizes.operation(described()) is not None)
     assert bench.host.updates == []
+
+
+def test_what_another_instance_has_is_left_alone_until_that_lets_it_go(
+    bench: Bench, other: ExclusiveClaims
+) -> None:
+    bench.begin(resize(), described())
+    bench.resizes.close()  # as the end of a killed agent does
+    bench.hands.claims = ExclusiveClaims(bench.host.proc)
+    assert other.take(CONTAINER)
+    outcome = bench.begin(resize(0.5), described())
+    assert outcome.detail == "left as it is: another dlsched instance on this host has it"
+    assert bench.host.words["CpuQuota"] == 25_000
+    assert texts(bench.resizes.alarms) == (f"theirs: {outcome.detail}",)
+    other.release(CONTAINER)
+
+    def free() -> bool:
+        bench.now_s += AGAIN_S + 1
+        return bench.resizes.operation(described()) is None
+
+    until(free)
+    assert bench.begin(resize(0.5), described()).status == "done"
+
+
+def test_a_claim_lasts_until_it_is_given_back_and_is_taken_again_after_a_kill(
+    bench: Bench, other: ExclusiveClaims
+) -> None:
+    bench.begin(resize(), described())
+    bench.sweep(described())
+    assert other.is_elsewhere(CONTAINER)
+    bench.resizes.close()
+    assert not other.is_elsewhere(CONTAINER)
+    bench.hands.claims = ExclusiveClaims(bench.host.proc)
+    bench.sweep(described())
+    assert other.is_elsewhere(CONTAINER)
+    bench.resizes.release({}, {}, bench.now_s + 10)
+    assert not other.is_elsewhere(CONTAINER)
+
+
+def test_what_could_not_be_changed_is_not_claimed_any_longer(
+    bench: Bench, other: ExclusiveClaims
+) -> None:
+    bench.host.write("cpu.shares", "3")
+    assert bench.begin(resize(), described()).status == "failed"
+    bench.sweep(described())
+    assert not other.is_elsewhere(CONTAINER)
 
 
 def test_a_burst_that_cannot_be_set_is_told(bench: Bench) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dlsched.model.errors import EngineUnavailable
 from dlsched.model.spec import Limits
 from dlsched.runtime import originals as originals_module
 from dlsched.runtime.allotment import IN_FOLDER, job_dir, read_allotment
+from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.cgroup.group_limits import LimitFiles
 from dlsched.runtime.docker.engine import EngineRefused
 from dlsched.runtime.docker.limits.outcome import NotGivenBack, Own, Untouchable
@@ -625,3 +627,14 @@ def test_a_record_is_not_forgotten_on_the_word_of_another_engine(
     monkeypatch.setattr(one.host, "info", lambda: {**info(), "ID": "first"})
     assert one.hands.give_back(one.record).now == "gone"
     assert one.originals.of(CONTAINER) is None
+
+
+def test_a_dry_run_neither_claims_nor_heeds_claims(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path).claimable()
+    engine: Any = host
+    originals = Originals(tmp_path / "state", read_only=True)
+    hands = LimitWriter(engine, originals, tmp_path / "state", lambda: "now", host.proc)
+    with closing(ExclusiveClaims(host.proc)) as other:
+        assert hands.claims.take(CONTAINER)
+        assert other.take(CONTAINER)
+        assert hands.refusal(CONTAINER) is None

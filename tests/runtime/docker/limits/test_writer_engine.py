@@ -16,7 +16,7 @@ from dlsched.model.spec import Limits
 from dlsched.runtime.cgroup.limits import weights_of
 from dlsched.runtime.cgroup.read import group_folders
 from dlsched.runtime.docker.engine import Engine, EngineRefused
-from dlsched.runtime.docker.limits.outcome import Own, Untouchable
+from dlsched.runtime.docker.limits.outcome import ELSEWHERE, Own, Untouchable
 from dlsched.runtime.docker.limits.writer import LimitWriter
 from dlsched.runtime.originals import Originals
 from tools.base_image import BASE
@@ -140,9 +140,17 @@ class Agent:
     def __init__(self, host: str, state_dir: Path) -> None:
         self.engine = Engine(host, 30)
         self.state_dir = state_dir
-        self.reopen()
+        self.open()
 
     def reopen(self) -> None:
+        self.hands.claims.close()
+        self.open()
+
+    def close(self) -> None:
+        self.hands.claims.close()
+        self.engine.close()
+
+    def open(self) -> None:
         self.originals = Originals(self.state_dir)
         self.hands = LimitWriter(self.engine, self.originals, self.state_dir, lambda: "now")
 
@@ -158,8 +166,7 @@ class Agent:
 
 @pytest.fixture
 def agent(docker_host: str, tmp_path: Path) -> Iterator[Agent]:
-    made = Agent(docker_host, tmp_path)
-    with closing(made.engine):
+    with closing(Agent(docker_host, tmp_path)) as made:
         yield made
 
 
@@ -300,3 +307,41 @@ def _until(true: Callable[[], bool], within_s: float = 20.0) -> None:
     while not true():
         assert time.monotonic() < deadline_s
         time.sleep(0.02)
+
+
+def test_another_agent_leaves_it_alone_until_it_is_given_back(
+    agent: Agent, make: Make, docker_host: str, tmp_path: Path
+) -> None:
+    theirs = make(CpuQuota=70_000)
+    before = theirs.files()
+    agent.change(theirs)
+    changed = theirs.files()
+    with closing(Agent(docker_host, tmp_path / "second")) as second:
+        assert second.hands.refusal(theirs.id) == ELSEWHERE
+        with pytest.raises(Untouchable, match=ELSEWHERE):
+            second.change(theirs)
+        assert theirs.files() == changed
+        theirs.client.restart(theirs.id, timeout=0)
+        assert second.hands.refusal(theirs.id) == ELSEWHERE
+        assert agent.give_back(theirs) is None
+        assert second.hands.refusal(theirs.id) is None
+        second.change(theirs)
+        assert agent.hands.refusal(theirs.id) == ELSEWHERE
+        assert second.give_back(theirs) is None
+    assert theirs.files() == before
+
+
+def test_what_a_killed_agent_changed_is_not_given_back_under_another(
+    agent: Agent, make: Make, docker_host: str, tmp_path: Path
+) -> None:
+    theirs = make(CpuQuota=70_000)
+    before = theirs.files()
+    agent.change(theirs)
+    agent.hands.claims.close()  # as its end does
+    with closing(Agent(docker_host, tmp_path / "second")) as second:
+        second.change(theirs)
+        agent.reopen()
+        assert agent.give_back(theirs) == f"{ELSEWHERE}: give it back there first"
+        assert second.give_back(theirs) is None
+    assert agent.give_back(theirs) is None
+    assert theirs.files() == before
