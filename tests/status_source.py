@@ -9,6 +9,7 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
+from dlsched.model.errors import AdoptionRefused
 from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
@@ -325,6 +326,8 @@ class FakeSource:
         """What `adopt` was given."""
         self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
         self.watch = "/etc/dlsched/jobs.d"
+        self.refuses: str | None = None
+        """Why no container is adopted."""
         self.given_back: list[Mapping[str, object]] = []
 
     def last_report(self) -> CycleReport | None:
@@ -352,6 +355,8 @@ class FakeSource:
 
     def adopt(self, container: str, labels: Mapping[str, str]) -> Mapping[str, object]:
         self._wish("adopt", container)
+        if self.refuses is not None:
+            raise AdoptionRefused(self.refuses)
         self.labels[container] = dict(labels)
         return {
             "job": container,

@@ -24,7 +24,7 @@ from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus
 from dlsched.api.status import discreet, explanation, job_now, job_status, node_status, plain
 from dlsched.model.cycle import CycleReport
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import AdoptionRefused, DlschedError
 from dlsched.model.state import JobView
 from dlsched.policies import registry
 
@@ -124,6 +124,7 @@ def build_app(source: StatusSource) -> Starlette:
         ],
         exception_handlers={
             HTTPException: _refuse,
+            AdoptionRefused: _conflict,
             DlschedError: _not_now,
             Exception: _fail,
         },
@@ -298,6 +299,10 @@ async def _refuse(_request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     detail = error.detail if isinstance(error, HTTPException) else str(error)
     return _AsciiJson({"error": detail}, status)
+
+
+async def _conflict(_request: Request, error: Exception) -> Response:
+    return _AsciiJson({"error": str(error)}, HTTPStatus.CONFLICT)
 
 
 async def _not_now(_request: Request, error: Exception) -> Response:

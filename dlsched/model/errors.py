@@ -66,3 +66,7 @@ class DaemonUnavailable(DlschedError):
 
 class AlreadyRunning(DlschedError):
     """Another agent of this instance holds the state directory."""
+
+
+class AdoptionRefused(DlschedError):
+    """A container cannot be adopted or dropped, in one line; nothing has changed."""

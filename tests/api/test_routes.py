@@ -70,6 +70,12 @@ def test_wishes_are_handed_on(ask: Ask, source: FakeSource, what: str) -> None:
     assert ask("GET", f"/v1/jobs/queued/{what}").status_code == 405
 
 
+def test_a_refused_adoption_is_409(ask: Ask, source: FakeSource) -> None:
+    source.refuses = "queued: it does not run (exited)"
+    answer = ask("POST", "/v1/containers/queued/adopt", json={"labels": {}})
+    assert (answer.status_code, answer.json()) == (409, {"error": source.refuses})
+
+
 def test_everything_is_given_back_and_resumed(ask: Ask, source: FakeSource) -> None:
     back = {"job": "a", "container_id": "c", "adopted": True, "now": "1 cores", "failure": None}
     source.given_back = [back]

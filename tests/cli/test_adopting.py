@@ -13,6 +13,8 @@ from dlsched.cli.adopting import _job_keys, _labels
 from dlsched.config.job import parse_spec
 from dlsched.model.sources import MetricsEndpoint
 from dlsched.model.spec import LatencyTarget
+from tests.cli.conftest import Program
+from tests.status_source import FakeSource
 
 
 def asked(**given: object) -> dict[str, str]:
@@ -81,3 +83,11 @@ def test_labels_become_a_job_file() -> None:
     (source,) = spec.sources
     assert isinstance(source, MetricsEndpoint)
     assert source.ports == (8000,)
+
+
+def test_a_refused_adoption_is_one_line_and_ends_with_1(
+    daemon: FakeSource, program: Program
+) -> None:
+    daemon.refuses = "queued: it does not run (exited)"
+    done = program("adopt", "queued", "--weight", "2")
+    assert (done.exit_code, done.output) == (1, f"error: {daemon.refuses}\n")

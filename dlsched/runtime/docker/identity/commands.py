@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import AdoptionRefused
 from dlsched.model.spec import ContainerSpec
 from dlsched.model.units import plain_text, shown
 from dlsched.runtime.docker.engine import Engine, EngineRefused
@@ -52,10 +52,6 @@ _OPTIONS = {
     "weight": "--weight",
 }
 """The option of `adopt` that gives each label."""
-
-
-class AdoptionRefused(DlschedError):
-    """A container cannot be adopted or dropped, in one line; nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from dlsched.model.errors import AdoptionRefused
 from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
-from dlsched.runtime.docker.identity.commands import AdoptionCommands, AdoptionRefused
+from dlsched.runtime.docker.identity.commands import AdoptionCommands
 from dlsched.runtime.docker.listing import Listings
 from dlsched.runtime.originals import Originals
 from dlsched.simulation.clock import VirtualClock
