@@ -155,11 +155,11 @@ class _Routes:
         return _AsciiJson(as_json(node_status(self._shown(request))))
 
     async def job(self, request: Request) -> Response:
-        row = as_json(self._row(request.path_params["name"], self._shown(request)))
+        row = as_json(self._row(_job_name(request), self._shown(request)))
         return _AsciiJson({"schema_version": SCHEMA_VERSION, **row})
 
     def why(self, request: Request) -> Response:
-        name, report = request.path_params["name"], self._shown(request)
+        name, report = _job_name(request), self._shown(request)
         limit = _count(request, "limit", default=10, low=1, high=1000)
         changes, events = self._source.changes(name, limit), self._source.events(name, limit)
         known = any(job.name == name for job in report.snapshot.jobs)
@@ -168,7 +168,7 @@ class _Routes:
         return _AsciiJson(as_json(explanation(row, job_now(name, report), changes, events)))
 
     async def logs(self, request: Request) -> Response:
-        name = request.path_params["name"]
+        name = _job_name(request)
         tail = _count(request, "tail", default=100, low=0, high=1_000_000)
         follow = bool(_count(request, "follow", default=0, low=0, high=1))
         caller, owner = caller_of(request), self._view(name, self._report()).spec.owner
@@ -267,6 +267,11 @@ class _Routes:
         names = [job.name for job in report.snapshot.jobs] if report else []
         known = f"known are {', '.join(names)}" if names else "there are no jobs"
         return HTTPException(HTTPStatus.NOT_FOUND, f"no job {name[:80]!r}; {known}")
+
+
+def _job_name(request: Request) -> str:
+    """The job that is asked for. An adopted container may have capitals, its job has none."""
+    return str(request.path_params["name"]).lower()
 
 
 async def _labels(request: Request) -> dict[str, str]:

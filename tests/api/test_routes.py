@@ -40,6 +40,11 @@ def test_job(ask: Ask) -> None:
     assert ask("GET", "/v1/jobs/queued").json()["state"] == "waiting"
 
 
+@pytest.mark.parametrize("page", ["", "/why", "/logs"])
+def test_a_container_s_name_may_be_given_with_its_capitals(ask: Ask, page: str) -> None:
+    assert ask("GET", f"/v1/jobs/Queued{page}").status_code == 200
+
+
 def test_report_is_the_whole_cycle(ask: Ask) -> None:
     assert ask("GET", "/v1/report").json()["snapshot"]["cycle"] == 77
 
