@@ -4,9 +4,10 @@ checked by `runtime`, the rest here."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 LASTS_LEAST_S = 86_400.0
 """A journal whose size limit holds less than a day gets a warning."""
+
+_AS_DAEMON = "run this as the daemon's user"
 
 _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -75,8 +78,8 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     yield from host.kernel()
     yield host.clock(then, host.moment(), synchronised=host.in_step())
     yield host.descriptors(settings.max_jobs)
-    yield host.folder("state", settings.state_dir)
-    yield host.folder("run", settings.run_dir)
+    for what, path in (("state", settings.state_dir), ("run", settings.run_dir)):
+        yield _permitted(what, partial(host.folder, what, path))
     yield _watch(settings.watch)
     for name, group, setting in (
         (STATUS_SOCKET_NAME, settings.status_group, "status_group"),
@@ -85,7 +88,15 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
         yield host.socket(settings.run_dir / name, group, setting)
     yield host.unit()
     yield from _daemon(settings)
-    yield _journal(settings)
+    yield _permitted("journal", partial(_journal, settings))
+
+
+def _permitted(what: str, check: Callable[[], Finding]) -> Finding:
+    """What that check finds; where this user may not look, that is the finding."""
+    try:
+        return check()
+    except PermissionError as error:
+        return Finding(what, "warn", f"{error.filename}: {error.strerror}", _AS_DAEMON)
 
 
 def _policy(settings: Settings) -> Finding:
@@ -188,10 +199,10 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
         line = f"version {about['version']}, pid {about['pid']}, policy {about['policy']}"
         yield Finding("daemon", "ok", line + (", dry run" if about["dry_run"] else ""))
         return
-    if not settings.state_dir.is_dir():
-        yield Finding("lock", "ok", "free")
-        return
     try:
+        if not settings.state_dir.is_dir():
+            yield Finding("lock", "ok", "free")
+            return
         with lock_state_dir(settings.state_dir, settings.instance):
             yield Finding("lock", "ok", "free")
     except AlreadyRunning as error:
@@ -199,7 +210,7 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
         yield Finding("lock", "fail", str(error), remedy)
     except OSError as error:
         line = f"{settings.state_dir}: {error.strerror}"
-        yield Finding("lock", "warn", line, "run this as the daemon's user")
+        yield Finding("lock", "warn", line, _AS_DAEMON)
 
 
 def _journal(settings: Settings) -> Finding:

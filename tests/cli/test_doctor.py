@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,26 @@ def test_a_lock_without_an_answer_is_a_daemon_in_trouble(program: Program, folde
         state, line = findings(program)["lock"]
     assert state == "fail"
     assert "instance default" in line
+
+
+def test_what_this_user_may_not_read_hides_no_other_check(
+    program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.exists
+
+    def exists(path: Path) -> bool:
+        if path.name == "journal.db":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return real(path)
+
+    every = findings(program).keys()
+    monkeypatch.setattr(Path, "exists", exists)
+    found = findings(program)
+    assert found["journal"] == (
+        "warn",
+        f"{folders}/state/journal.db: Permission denied run this as the daemon's user",
+    )
+    assert found.keys() == every
 
 
 def test_the_journal(program: Program, folders: Path) -> None:
