@@ -9,6 +9,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import LogText, print_json, say
+from dlsched.model.errors import DaemonUnavailable
 
 
 @click.command(short_help="Show every job, its target and whether it is met.")
@@ -34,13 +35,21 @@ def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> No
       dlsched ps --json | jq '.jobs[] | {name, in_s: .outlook[0].in_s}'
     """
     daemon = options.daemon(config, run_dir)
-    if output == "json":
-        print_json(daemon.jobs())
-        return
+    try:
+        if output == "json":
+            print_json(daemon.jobs())
+            return
+        status = daemon.status()
+    except DaemonUnavailable:
+        from dlsched.cli.leftover import without_daemon
+
+        if (line := without_daemon(config)) is not None:
+            say(line)
+        raise
     from dlsched.cli.layout import Page
     from dlsched.cli.pages import show_jobs
 
-    show_jobs(daemon.status(), Page())
+    show_jobs(status, Page())
 
 
 @click.command(short_help="Explain a job: its limits, its history and its forecasts.")

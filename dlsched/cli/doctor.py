@@ -189,6 +189,7 @@ def _watch(folder: Path) -> Finding:
 
 def _daemon(settings: Settings) -> Iterator[Finding]:
     """Whether a daemon answers. One that holds the lock without answering is a failure."""
+    from dlsched.cli.leftover import GIVE_BACK, still_applied
     from dlsched.store.jobs import lock_state_dir
 
     try:
@@ -205,6 +206,8 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
             return
         with lock_state_dir(settings.state_dir, settings.instance):
             yield Finding("lock", "ok", "free")
+            if (left := still_applied(settings.state_dir)) is not None:
+                yield Finding("limits", "warn", left, GIVE_BACK)
     except AlreadyRunning as error:
         remedy = "that daemon uses another run_dir, or its API has failed: see its log"
         yield Finding("lock", "fail", str(error), remedy)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from dlsched.model.facts import LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import Diverged, JobState, Progress, Reached, Tiers
+from dlsched.runtime.originals import Original, Originals
+from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
 from tests.status_source import FakeSource, foretold, job
 
@@ -31,6 +34,23 @@ def test_without_a_daemon_is_one_line_and_3(
     socket = f"{folders}/run/{'control' if words[0] == 'stop' else 'status'}.sock"
     assert result.stderr == f"error: no daemon answers on {socket}; start it with `dlsched run`\n"
     assert result.stdout == ""
+
+
+def test_limits_that_a_killed_daemon_left_are_named_with_the_remedy(
+    program: Program, folders: Path
+) -> None:
+    originals = Originals(folders / "state")
+    for digit, given_back in (("a", False), ("b", True), ("c", False)):
+        originals.secure(Original(digit * 64, "job", adopted=True, given_back=given_back))
+    result = program("ps")
+    assert result.exit_code == 3
+    left, none = result.stderr.splitlines()
+    assert left.startswith("the limits of 2 containers are still as dlsched set them: `dlsched rel")
+    assert none.startswith("error: no daemon answers on ")
+    with lock_state_dir(folders / "state", "default"):  # a daemon runs, and only its API does not
+        assert program("ps", "-o", "json").stderr.splitlines() == [none]
+    (folders / "state" / "originals").rename(folders / "state" / "gone")
+    assert program("ps").stderr.splitlines() == [none]
 
 
 @pytest.mark.parametrize("command", ["why", "stop", "logs"])

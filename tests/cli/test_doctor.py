@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.runtime.originals import Original, Originals
 from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
 from tests.nvml.library import Stub
@@ -89,6 +90,15 @@ def test_a_lock_without_an_answer_is_a_daemon_in_trouble(program: Program, folde
         state, line = findings(program)["lock"]
     assert state == "fail"
     assert "instance default" in line
+
+
+def test_limits_that_a_killed_daemon_left(program: Program, folders: Path) -> None:
+    originals = Originals(folders / "state")
+    assert "limits" not in findings(program)
+    originals.secure(Original("a" * 64, "job", adopted=True))
+    state, line = findings(program)["limits"]
+    assert state == "warn"
+    assert line.startswith("the limits of 1 container are still as dlsched set them `dlsched rel")
 
 
 def test_what_this_user_may_not_read_hides_no_other_check(
