@@ -19,6 +19,7 @@ from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
 from dlsched.config.inbox.watcher import FolderWatch
 from dlsched.config.metrics.loading import load_presets
+from dlsched.config.metrics.resolving import Presets
 from dlsched.config.settings import DeliverHook, Settings
 from dlsched.config.users import resolve
 from dlsched.control.controller import Controller
@@ -46,7 +47,7 @@ from dlsched.daemon.wiring import (
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import PolicyMemory
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, SettingsError
 from dlsched.model.state import JobState, JobView
 from dlsched.runtime.clock import SystemClock
 from dlsched.runtime.docker import DockerOptions, DockerRuntime
@@ -114,6 +115,7 @@ class Agent:
             presets=presets,
         )
         docker = runtime(engine, self._clock, self._wake)
+        self._use_presets = docker.use_presets
         self._runtime = DryRun(docker) if dry_run else docker
         self._release = Release(settings.state_dir, self._clock, self._wake)
         self._deliveries = Deliveries(delivered, hook, self._runtime.report_deliverable)
@@ -306,10 +308,22 @@ class Agent:
             log.warning("a changed %s is taken into force by a restart only", name)
         settings = self._settings
         logs.set_up(settings.log.level, settings.log.format)
-        self._inbox.use(resolve(settings.tenants))
+        self._inbox.use(resolve(settings.tenants), self._read_presets())
         self._ledger.adopt(ledger_options(settings))
         self._controller.use(policy, guard_options(settings), shadow)
         log.info("settings read again: %s; %s", policies_text(settings), cpu_text(settings))
+
+    def _read_presets(self) -> Presets | None:
+        """The presets, read again and given to the runtime; None: the old ones stay."""
+        try:
+            presets = load_presets(self._settings.presets)
+        except SettingsError as error:
+            first, *more = error.problems
+            further = f" (and {len(more)} more)" if more else ""
+            log.error("the old presets stay in effect: %s%s", first, further)  # noqa: TRY400
+            return None
+        self._use_presets(presets)
+        return presets
 
     def _about(self) -> Mapping[str, object]:
         """The agent's version, instance and main settings."""

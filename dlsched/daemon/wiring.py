@@ -28,7 +28,6 @@ _AT_START = (
     "state_dir",
     "run_dir",
     "watch",
-    "presets",
     "engine",
     "journal",
     "group_weight",

@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlsched.config.inbox.files import is_operator
+from dlsched.config.inbox.files import is_operator, is_operators_alone
 from dlsched.config.users import is_under
 
 _LINKS_MAX = 40
@@ -94,8 +94,7 @@ def _walk(root: str, parts: tuple[str, ...]) -> None:
     at, here = os.open(root, _LOOKING), root
     try:
         for part in parts:
-            status = os.fstat(at)
-            if not is_operator(status.st_uid) or status.st_mode & 0o022:
+            if not is_operators_alone(os.fstat(at)):
                 raise _Unsafe(f"{here} above it can be changed by others than root: bind {here}")
             below = os.open(part, _LOOKING, dir_fd=at)
             os.close(at)

@@ -46,6 +46,7 @@ def settings(tmp_path: Path) -> Settings:
         state_dir=tmp_path / "state",
         run_dir=tmp_path / "run",
         watch=tmp_path / "jobs.d",
+        presets=tmp_path / "presets.d",
         policy="none",
         engine=EngineSettings(host=f"unix://{tmp_path}/no-engine.sock"),
     )
@@ -311,6 +312,33 @@ def test_a_reload_sets_changes_and_removes_the_shadow(agent: Make, settings: Set
         assert one.source.about()["shadow"] == shadow
         seen = one._controller.run_once().shadow
         assert (seen and seen.policy) == shadow
+
+
+def test_a_reload_reads_presets_again_and_keeps_them_where_one_is_broken(
+    agent: Make, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings.presets.mkdir()
+    file = settings.presets / "own.yaml"
+    file.write_text("asr: {port: 9000}")
+    (settings.watch / "alpha.yaml").write_text(JOB + "metrics: asr\n")
+    one = agent()
+
+    def reads(port: int) -> bool:
+        ports = [source.ports for job in one._jobs() for source in job.spec.sources]
+        return ports == [(port,)]
+
+    cycles(one, lambda: reads(9000))
+    file.write_text("asr: {port: 9001}")
+    one._reload(lambda: settings)
+    cycles(one, lambda: reads(9001))
+    file.write_text("asr: {port: 0}\nbeta: {port: -1}")
+    capsys.readouterr()
+    one._reload(lambda: replace(settings, policy="fair"))
+    assert one.source.about()["policy"] == "fair"
+    line, _ = capsys.readouterr().err.splitlines()
+    assert f"the old presets stay in effect: {file}:1:13: asr.port: '0': " in line
+    assert line.endswith(" (and 1 more)")
+    cycles(one, lambda: reads(9001))
 
 
 def test_a_reload_with_an_unknown_shadow_changes_nothing(agent: Make, settings: Settings) -> None:

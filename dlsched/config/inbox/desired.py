@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from dlsched.config.inbox.scan import Inbox, InboxScan
+from dlsched.config.metrics.resolving import Presets
 from dlsched.config.users import Tenants
 from dlsched.control.ledger.desired import Desired
 from dlsched.model.alarms import Alarm, AlarmKey
@@ -31,9 +32,9 @@ class DesiredFolder:
         self._desired = Desired()
         """The result of `_scanned`."""
 
-    def use(self, tenants: Tenants) -> None:
-        """Apply other rules to users' files from the next scan on."""
-        self._inbox.use(tenants)
+    def use(self, tenants: Tenants, presets: Presets | None) -> None:
+        """As `Inbox.use`."""
+        self._inbox.use(tenants, presets)
 
     def scan(self, now_s: float) -> Desired:
         """Scan the folder; a container is spared while its file may still be there."""

@@ -61,6 +61,11 @@ def is_operator(uid: int) -> bool:
     return uid in (0, os.geteuid())
 
 
+def is_operators_alone(status: os.stat_result) -> bool:
+    """Whether only the operator can change that file or folder."""
+    return is_operator(status.st_uid) and not status.st_mode & _OTHERS_WRITE
+
+
 def list_files(folder: Path, *, users: bool = False) -> FolderListing:
     """The folder's job files, and with `users` those in users' subfolders. Raises OSError when the
     folder itself cannot be listed, but not for a subfolder."""

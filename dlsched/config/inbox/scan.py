@@ -124,9 +124,11 @@ class Inbox:
         self._still: FolderListing | None = None
         """The listing of the last scan that left nothing to do or to wait for."""
 
-    def use(self, tenants: Tenants) -> None:
-        """Apply other rules from the next scan on: every file is checked again."""
+    def use(self, tenants: Tenants, presets: Presets | None = None) -> None:
+        """Apply other rules, and presets (None: the same as before), from the next scan on: every
+        file is checked again."""
         self._tenants = tenants
+        self._presets = presets or self._presets
         self._still = None
         for known in self._files.values():
             known.settled = known.barred = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +13,7 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter
 
 from dlsched.config.fields import text, validate
+from dlsched.config.inbox.files import is_operators_alone
 from dlsched.config.metrics.keys import PRESET, MetricKeys, MetricsKeys
 from dlsched.config.metrics.resolving import Contradiction, Preset, Presets
 from dlsched.config.yaml import Document, load_document, utf8_text
@@ -29,7 +31,7 @@ _ADAPTER = TypeAdapter(Annotated[dict[_Name, MetricsKeys], Field(max_length=PRES
 
 
 class PresetError(SettingsError):
-    """A preset file is invalid: exit 2 at start."""
+    """A preset file is invalid: exit 2 at start; on SIGHUP the old presets stay."""
 
 
 @cache
@@ -41,8 +43,10 @@ def package_presets() -> Presets:
 
 def load_presets(folder: Path) -> Presets:
     """The package's presets and those of that folder, if it is there. Raises PresetError with every
-    problem of the first file that has some."""
+    problem of the first file that has some, and where others than the operator may change one."""
     try:
+        with suppress(FileNotFoundError):
+            _check_owner(folder, folder.stat())
         found = sorted(folder.glob("*.yaml"))
     except OSError as error:
         raise _unreadable(folder, error.strerror or "cannot be read") from error
@@ -87,11 +91,20 @@ def _content(file: Path) -> bytes:
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as stream:  # noqa: PTH123
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
                 raise _unreadable(file, "is not a regular file")
+            _check_owner(file, status)
             return stream.read(SIZE_MAX_BYTES + 1)
     except OSError as error:
         raise _unreadable(file, f"cannot be read: {error.strerror}") from error
+
+
+def _check_owner(path: Path, status: os.stat_result) -> None:
+    if not is_operators_alone(status):
+        how = f"belongs to uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}"
+        what = f"may be changed by others than root ({how}): chown root, chmod go-w"
+        raise _unreadable(path, what)
 
 
 def _unreadable(file: Path | str, what: str) -> PresetError:

@@ -91,6 +91,11 @@ class Listings:
         self.problem: str | None = "the Docker Engine has not answered yet"
         """Why there is no fresh listing; None: there is."""
 
+    def use(self, presets: Presets) -> None:
+        """Apply other presets, to all containers."""
+        self.presets = self._claims.presets = presets
+        self.want()
+
     def want(self, container: str | None = None) -> None:
         """Something happened to that container (None: to any of them). From any thread."""
         with self._lock:

@@ -82,7 +82,6 @@ class DockerRuntime:
         proc: Path = PROC,
     ) -> None:
         """Begins to listen to the engine; neither waits for it nor fails where there is none.
-
         `inventory`: of the host's GPUs; None: the one of the devices that the options name.
         `engine` takes the place of the one that they name, and `proc` the host's processes'.
         Raises OSError when the state directory cannot be used.
@@ -109,6 +108,7 @@ class DockerRuntime:
             self._came_with,
             options.presets,
         )
+        self.use_presets = self._listings.use
         self.refresh = self._listings.refresh
         """List the engine's containers; waits at most `call_wait_s`, where something happened."""
         self._node = NodeReader(inventory or Inventory(options.gpus.device_folder))

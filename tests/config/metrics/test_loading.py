@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.config.inbox import files
 from dlsched.config.metrics.keys import MetricsKeys
 from dlsched.config.metrics.loading import (
     FILES_MAX,
@@ -75,6 +76,27 @@ def test_what_is_wrong_is_a_line_with_its_place(tmp_path: Path, text: str, line:
         load_presets(tmp_path)
     first = str(raised.value).splitlines()[0]
     assert first.startswith(f"{file}:") and line in first and first.isprintable()
+
+
+@pytest.mark.parametrize("mode", [0o664, 0o646])
+def test_what_others_than_the_operator_may_change_is_refused(tmp_path: Path, mode: int) -> None:
+    folder = tmp_path / "presets.d"
+    folder.mkdir()
+    file = folder / "own.yaml"
+    file.write_text("asr: {port: 9000}")
+    for path in (file, folder):
+        path.chmod(mode | (path.stat().st_mode & 0o111))
+        with pytest.raises(PresetError) as raised:
+            load_presets(folder)
+        assert str(raised.value).startswith(f"{path}: may be changed by others than root (")
+        path.chmod(0o755)
+    assert "asr" in load_presets(folder).by_name
+
+
+def test_another_users_presets_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "is_operator", lambda _: False)
+    with pytest.raises(PresetError, match=r"others than root \(belongs to uid \d+, mode 0"):
+        load_presets(tmp_path)
 
 
 def test_what_is_no_file_of_bounded_size_is_said(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Claims:
         """`came_with` returns the ceiling that a container had before our changes, in cores.
         `presets` None: those of the package."""
         self._adoptions = adoptions
-        self._presets = presets
+        self.presets = presets
         self._engine = engine
         self._instance = instance
         self._came_with = came_with
@@ -204,7 +204,7 @@ class Claims:
         """The container under the job that these labels make of it."""
         container = ContainerSpec(described.image, memory_bytes=described.memory_bytes)
         spec = spec_of(name, own, container, self._came_with(described))
-        sources = read_sources(own, self._presets)
+        sources = read_sources(own, self.presets)
         check_target(sources, spec.target)
         return replace(
             described,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 from docker.errors import APIError
 
+from dlsched.config.metrics.loading import load_presets
 from dlsched.model.actions import Start
-from dlsched.model.sources import MetricsFile
+from dlsched.model.sources import MetricsEndpoint, MetricsFile
 from dlsched.model.spec import JobSpec, LatencyTarget, Limits
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.identity.claims import REASONS_MOST
@@ -63,6 +65,22 @@ def test_labels_from_the_image_do_not_count_and_the_image_is_looked_at_once(
     assert seen(refreshed(listings)) == {"own", "plain"}
     assert sorted(engine.images_asked) == sorted(engine.images)
     assert caplog.messages == ["container copy is left alone: its labels came with its image"]
+
+
+def test_other_presets_are_applied_to_containers_that_are_adopted_already(
+    engine: FakeEngine, clock: VirtualClock, tmp_path: Path
+) -> None:
+    enabled = {"dlsched.enable": "true", "dlsched.instance": "i"}
+    stranger(engine, "web", {**enabled, "dlsched.metrics": "asr"})
+    listings = listings_of(engine, clock)
+    assert seen(listings) == set()
+    for port in (9000, 9001):
+        (tmp_path / "own.yaml").write_text(f"asr: {{port: {port}}}")
+        listings.use(load_presets(tmp_path))
+        assert seen(listings) == {"web"}
+        assert listings.last is not None
+        (source,) = listings.last.containers["web"].sources
+        assert isinstance(source, MetricsEndpoint) and source.ports == (port,)
 
 
 def test_of_two_for_a_job_the_one_with_its_name_is_its_container(
