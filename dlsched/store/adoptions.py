@@ -74,10 +74,18 @@ class Adoptions:
         """Whether anything was adopted or dropped: then all containers are to be listed."""
         return bool(self._adopted.all() or self._dropped.all())
 
-    def asks(self, container: str, name: str, service: str | None) -> bool:
-        """Whether that container, or one before it of that name or service, was adopted."""
+    def asks(self, container: str, names: Collection[str], service: str | None) -> bool:
+        """Whether that container, or one before it of these names or service, was adopted."""
         return any(
-            container == one.container_id or _succeeds(one, name, service) for one in self._records
+            container == one.container_id or _succeeds(one, names, service) for one in self._records
+        )
+
+    def places(self, container: str, names: Collection[str], service: str | None) -> frozenset[str]:
+        """The adopted containers, by id, whose place that one takes once they are gone."""
+        return frozenset(
+            one.container_id
+            for one in self._records
+            if container != one.container_id and _succeeds(one, names, service)
         )
 
     def of(
@@ -90,7 +98,7 @@ class Adoptions:
         if self.is_dropped(container):
             return None
         for one in self._records:
-            if one.container_id not in there and _succeeds(one, name, service):
+            if one.container_id not in there and _succeeds(one, (name,), service):
                 return one
         return None
 
@@ -153,5 +161,5 @@ class Adoptions:
         return [one for one in records if not self.is_dropped(one.container_id)]
 
 
-def _succeeds(one: Adopted, name: str, service: str | None) -> bool:
-    return name == one.name or (service is not None and service == one.service)
+def _succeeds(one: Adopted, names: Collection[str], service: str | None) -> bool:
+    return one.name in names or (service is not None and service == one.service)

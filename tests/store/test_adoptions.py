@@ -17,7 +17,7 @@ def test_an_adoption_is_found_by_id_under_any_name_also_after_a_restart(tmp_path
     again = Adoptions(tmp_path)
     assert again.of(FIRST, "renamed", None, {FIRST}) == WEB
     assert again.job("web") == WEB
-    assert again.asks(FIRST, "renamed", None)
+    assert again.asks(FIRST, ["renamed"], None)
 
 
 @pytest.mark.parametrize(("name", "service"), [("Web", None), ("web-2", "shop/web")])
@@ -38,7 +38,7 @@ def test_another_name_or_service_is_not_followed(tmp_path: Path) -> None:
     adoptions = Adoptions(tmp_path)
     adoptions.adopt(WEB)
     assert adoptions.of(SECOND, "web-2", "other/web", {SECOND}) is None
-    assert not adoptions.asks(SECOND, "web-2", None)
+    assert not adoptions.asks(SECOND, ["web-2"], None)
 
 
 def test_a_drop_ends_the_adoption_until_the_next_one(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_drop_that_was_cut_short_counts(tmp_path: Path) -> None:
     record.write_text(text)  # as if the daemon had been killed before it was removed
     again = Adoptions(tmp_path)
     assert again.of(FIRST, "Web", "shop/web", {FIRST}) is None
-    assert not again.asks(SECOND, "Web", None)
+    assert not again.asks(SECOND, ["Web"], None)
     again.forget({SECOND})
     assert Adoptions(tmp_path).of(SECOND, "Web", None, {SECOND}) is None
 

@@ -101,7 +101,7 @@ class Events:
     def _concerns_us(self, container: str, labels: Body) -> bool:
         """Whether it is about a container that may be ours, by its labels or adopted by command."""
         names = (labels.get("name", ""), labels.get("oldName", "").lstrip("/"))
-        if any(self._adoptions.asks(container, one, compose_service(labels)) for one in names):
+        if self._adoptions.asks(container, names, compose_service(labels)):
             return True
         if labels.get(INSTANCE, DEFAULT_INSTANCE) != self._instance:
             return False

@@ -154,7 +154,7 @@ class Listings:
         for container, summary in listed.items():
             if container in self._left_out:
                 continue
-            if not self._claims.may_be_ours(summary, instances=container in ours):
+            if not self._claims.may_be_ours(summary, listed, instances=container in ours):
                 continue
             before = known.get(container)
             if before is None or _changed(before, summary):

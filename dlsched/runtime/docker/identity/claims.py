@@ -61,15 +61,19 @@ class Claims:
         self._came_with = came_with
         self._settled: dict[str, str | None] = {}
         """Containers that are not ours, and the reason to report (None: none)."""
+        self._places: dict[str, tuple[frozenset[str], frozenset[str]]] = {}
+        """By container, when it was judged last: the adopted ones whose place it could take, and
+        those of them that were still there."""
         self._images: dict[str, Mapping[str, str] | None] = {}
         """Our labels in a container's image; None: the image is gone."""
         self._left: dict[str, str] = {}
         """Containers left alone in the present listing, and why."""
         self._logged: set[str] = set()
 
-    def may_be_ours(self, summary: Body, *, instances: bool) -> bool:
-        """Whether a listed container needs an inspection; `instances`: it carries our instance. An
-        earlier decision stays until `doubt`."""
+    def may_be_ours(self, summary: Body, there: Collection[str], *, instances: bool) -> bool:
+        """Whether a listed container needs an inspection; `instances`: it carries our instance,
+        `there`: the ids of all. An earlier decision stays until `doubt`, or until the place of an
+        adopted container becomes free."""
         container, labels = summary["Id"], summary.get("Labels") or {}
         if instances and JOB in labels:
             if not re.fullmatch(NAME, labels[JOB]):
@@ -77,7 +81,11 @@ class Claims:
                 return False
         elif labels.get(ENABLE) != _ENABLED and not self._adopted_by_command(summary):
             return False
-        if container not in self._settled:
+        places = self._adoptions.places(container, _names(summary), compose_service(labels))
+        now = places, places.intersection(there)
+        if container not in self._settled or self._places.get(container) != now:
+            self._places[container] = now
+            self._settled.pop(container, None)
             return True
         if (why := self._settled[container]) is not None:
             self.leave(container, why)
@@ -154,7 +162,7 @@ class Claims:
         ]
         self._left = {}
         self._logged &= listed.keys()
-        for known in (self._settled, self._images):
+        for known in (self._settled, self._images, self._places):
             for container in known.keys() - listed.keys():
                 del known[container]
         if len(alarms) > REASONS_MOST:
@@ -164,8 +172,7 @@ class Claims:
 
     def _adopted_by_command(self, summary: Body) -> bool:
         service = compose_service(summary.get("Labels") or {})
-        names = summary.get("Names") or ("",)
-        return any(self._adoptions.asks(summary["Id"], name.lstrip("/"), service) for name in names)
+        return self._adoptions.asks(summary["Id"], _names(summary), service)
 
     def _judged(self, body: Body, there: Collection[str]) -> Inspected | None:
         described, labels, given = inspected(body), labels_in(body), self._image_labels(body)
@@ -193,8 +200,6 @@ class Claims:
             if asked.container_id != container:
                 self._adoptions.follow(asked, container, described.name)
             return adopted
-        if self._adoptions.asks(container, described.name, service):
-            return None  # it may take the place of another that is still there: look again
         self._settled[described.container_id] = None
         return None
 
@@ -253,8 +258,12 @@ def _left_alone(container: str, text: str) -> Alarm:
     return Alarm(container[:12], AlarmKey.CONTAINER_LEFT_ALONE, text)
 
 
+def _names(summary: Body) -> list[str]:
+    return [name.lstrip("/") for name in summary.get("Names") or ()]
+
+
 def _name(summary: Body) -> str:
     """A listed container's name for people."""
-    names = [name.lstrip("/") for name in summary.get("Names") or ()]
+    names = _names(summary)
     short = str(summary["Id"])[:12]
     return f"{min(names, key=len)[:63]} ({short})" if names else short

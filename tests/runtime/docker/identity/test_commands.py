@@ -20,13 +20,14 @@ from dlsched.simulation.clock import VirtualClock
 from dlsched.store.adoptions import Adopted, Adoptions
 from tests.runtime.docker.fake_host import FakeHost
 from tests.runtime.docker.identity.test_claims import image, stranger
-from tests.runtime.docker.test_listing import FakeEngine, refreshed, seen
+from tests.runtime.docker.test_listing import FakeEngine, seen
 
 WEB, OTHER = "a" * 64, "b" * 64
+NUMBER = "com.docker.compose.container-number"
 COMPOSE = {
     "com.docker.compose.project": "shop",
     "com.docker.compose.service": "web",
-    "com.docker.compose.container-number": "1",
+    NUMBER: "1",
     "com.docker.compose.oneoff": "False",
 }
 
@@ -61,9 +62,10 @@ class Node:
         stranger(self.engine, container, labels)
         self.engine.names[container] = f"/{name}"
 
-    def jobs(self) -> dict[str, str]:
-        """The listed containers' jobs by id."""
-        seen(refreshed(self.listings))
+    def jobs(self, changed: str | None = None) -> dict[str, str]:
+        """The listed containers' jobs by id, after an event of that one, or of any."""
+        self.listings.want(changed)
+        seen(self.listings)
         assert self.listings.last is not None
         return {container: one.job for container, one in self.listings.last.containers.items()}
 
@@ -147,6 +149,27 @@ def test_only_a_container_that_serves_takes_the_place_of_a_services_adopted_one(
     assert node.jobs() == {}
     node.run("c" * 64, "shop-web-2", COMPOSE)
     assert node.jobs() == {"c" * 64: "shop-web-1"}
+
+
+def test_other_replicas_are_inspected_only_when_the_adopted_one_is_gone(node: Node) -> None:
+    third = "c" * 64
+    for number, container in enumerate((WEB, OTHER, third), 1):
+        node.run(container, f"shop-web-{number}", {**COMPOSE, NUMBER: str(number)})
+    node.commands.adopt(WEB, {"dlsched.weight": "2"})
+    assert node.jobs() == {WEB: "shop-web-1"}
+    node.engine.inspected.clear()
+    for _ in range(3):
+        assert node.jobs("elsewhere") == {WEB: "shop-web-1"}
+    assert node.engine.inspected == []
+    del node.engine.states[WEB]
+    assert node.jobs("elsewhere") == {OTHER: "shop-web-1"}
+    assert node.engine.inspected == [OTHER, third]
+    node.jobs("elsewhere")
+    node.engine.inspected.clear()
+    assert node.jobs("elsewhere") == {OTHER: "shop-web-1"}
+    assert node.engine.inspected == []
+    del node.engine.states[OTHER]
+    assert node.jobs("elsewhere") == {third: "shop-web-1"}
 
 
 def test_a_container_with_labels_does_not_take_the_name_of_an_adopted_job(node: Node) -> None:
