@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
@@ -321,6 +322,7 @@ class FakeSource:
 
     def __init__(self, report: CycleReport | None = None) -> None:
         self.report = report
+        self.loop = LoopTotals()
         self.asked: list[tuple[object, ...]] = []
         self.labels: dict[str, Mapping[str, str]] = {}
         """What `adopt` was given."""
@@ -332,6 +334,12 @@ class FakeSource:
 
     def last_report(self) -> CycleReport | None:
         return self.report
+
+    def totals(self) -> Totals | None:
+        last = self.loop.last
+        if self.report is not None and (last is None or last.report is not self.report):
+            self.loop.count(self.report, 0.02, JournalTotals(4096))
+        return None if self.report is None else self.loop.last
 
     def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
         self.asked.append(("changes", job, limit))

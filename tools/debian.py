@@ -1,4 +1,4 @@
-"""Installs Debian packages that the set-up lacks, and bootstraps whole Debians.
+"""Installs or unpacks Debian packages that the set-up lacks, and bootstraps whole Debians.
 
 It installs only as root on a machine with apt-get, and otherwise says what to install. Standard
 library only, Python 3.8 and later.
@@ -38,6 +38,34 @@ def install(packages: Sequence[str], purpose: str) -> None:
         [*APT_GET, "install", "--no-install-recommends", *packages],
         env=quiet,
     )
+
+
+def unpack(package: str, folder: Path, purpose: str) -> None:
+    """Unpack a Debian package into `folder`, unless that is there: nothing is installed, and no
+    service starts. The folder appears complete or not at all. Raises SetupError."""
+    if folder.is_dir():
+        return
+    if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+        raise SetupError(f"{purpose} needs apt-get and dpkg, to unpack the package {package}")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f"{package}-", dir=str(folder.parent)) as name:
+        load = ["apt-get", "-q", "download", package]
+        title = f"Debian package for {purpose}: {package}"
+        try:
+            run_step(title, load, cwd=Path(name))
+        except SetupError:
+            if not installable():
+                raise
+            run_step("Debian package lists", [*APT_GET, "update"])
+            run_step(title, load, cwd=Path(name))
+        (archive,) = Path(name).glob("*.deb")
+        root = Path(name) / "root"
+        run_step(f"{title}: unpacking", ["dpkg", "-x", str(archive), str(root)])
+        try:
+            root.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # not made by another process meanwhile
+                raise
 
 
 def bootstrap_archive(

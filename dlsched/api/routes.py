@@ -20,6 +20,8 @@ from starlette.routing import Route
 
 from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.log_stream import LogReading, LogResponse
+from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
+from dlsched.api.metrics.totals import Totals
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus
 from dlsched.api.status import discreet, explanation, job_now, job_status, node_status, plain
@@ -46,6 +48,10 @@ class StatusSource(Protocol):
 
     def last_report(self) -> CycleReport | None:
         """The last complete cycle; None before the first."""
+        ...
+
+    def totals(self) -> Totals | None:
+        """The same, with the loop's counters up to its end. One object a cycle."""
         ...
 
     def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
@@ -101,12 +107,14 @@ class _AsciiJson(JSONResponse):
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
 
 
-def build_app(source: StatusSource) -> Starlette:
-    """The API for that source. Every error is `{"error": "one line"}`."""
-    routes = _Routes(source)
+def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]) -> Starlette:
+    """The API for that source. `connections`: those open now at each address. Every error is
+    `{"error": "one line"}`."""
+    routes = _Routes(source, connections)
     app = Starlette(
         middleware=[Middleware(Gate)],
         routes=[
+            Route("/metrics", routes.metrics),
             Route("/v1/about", routes.about),
             Route("/v1/policies", routes.policies),
             Route("/v1/report", routes.report),
@@ -135,12 +143,27 @@ def build_app(source: StatusSource) -> Starlette:
 
 
 class _Routes:
-    def __init__(self, source: StatusSource) -> None:
+    def __init__(self, source: StatusSource, connections: Callable[[], Mapping[str, int]]) -> None:
         self._source = source
+        self._connections = connections
+        self._metrics = MetricsPage()
         self._followers: defaultdict[str, threading.BoundedSemaphore] = defaultdict(
             lambda: threading.BoundedSemaphore(FOLLOWERS_MAX)
         )
         self._adoptions = threading.BoundedSemaphore(ADOPTIONS_MAX)
+
+    async def metrics(self, request: Request) -> Response:
+        totals = self._source.totals()
+        if totals is None:
+            raise _no_cycle()
+        openmetrics = wants_openmetrics(request.headers.get("accept", ""))
+        page = self._metrics.kept(totals, openmetrics)
+        if page is None:
+            # In a thread, so that other requests do not wait for it.
+            page = await run_in_threadpool(
+                self._metrics.render, totals, self._connections(), openmetrics
+            )
+        return Response(page, headers={"Content-Type": content_type(openmetrics)})
 
     async def about(self, _request: Request) -> Response:
         return _AsciiJson(plain(self._source.about()))
@@ -245,7 +268,7 @@ class _Routes:
     def _report(self) -> CycleReport:
         report = self._source.last_report()
         if report is None:
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the first cycle is not done yet")
+            raise _no_cycle()
         return report
 
     def _shown(self, request: Request) -> CycleReport:
@@ -272,6 +295,10 @@ class _Routes:
 def _job_name(request: Request) -> str:
     """The job that is asked for. An adopted container may have capitals, its job has none."""
     return str(request.path_params["name"]).lower()
+
+
+def _no_cycle() -> HTTPException:
+    return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, "the first cycle is not done yet")
 
 
 async def _labels(request: Request) -> dict[str, str]:

@@ -8,7 +8,7 @@ import logging
 import socket
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -100,7 +100,7 @@ class ApiServer:
         whom = "root alone" if control_group is None else f"group {control_group}"
         self._elsewhere = f"{self.control_path} ({whom})"
         self._config = uvicorn.Config(
-            build_app(source),
+            build_app(source, self._connections),
             loop="asyncio",
             http=cast("type[asyncio.Protocol]", partial(_Protocol, self._caller)),
             ws="none",
@@ -187,6 +187,16 @@ class ApiServer:
         for one in self._sockets:
             one.close()
         self._sockets = []
+
+    def _connections(self) -> Mapping[str, int]:
+        """Open connections by address. For the API's thread only."""
+        counts = dict.fromkeys(map(str, (self.status_path, self.control_path)), 0)
+        if self._listen is not None:
+            counts[render_address(*self._listen)] = 0
+        for one in self._server.server_state.connections:
+            address = cast(_Protocol, one).app_state["caller"].address
+            counts[address] = counts.get(address, 0) + 1
+        return counts
 
     def _caller(self, connection: socket.socket) -> Caller:
         address = connection.getsockname()

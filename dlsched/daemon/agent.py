@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from dlsched import __version__
+from dlsched.api.metrics.totals import JournalTotals, LoopTotals
 from dlsched.api.server import ApiServer
 from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
@@ -127,7 +128,7 @@ class Agent:
                 clock=self._clock,
                 inbox=self._inbox,
                 records=ReadOnlyRecords(self._records) if dry_run else self._records,
-                publish=self.journal.write,
+                publish=self._publish,
                 alarms=self._alarms,
                 before_actions=FirstStart(settings.watch, first=self._is_first(), dry_run=dry_run),
             ),
@@ -140,10 +141,12 @@ class Agent:
                 shadow, self._memory(shadow, shadow_name(shadow.name)), memory_size_check
             ),
         )
+        self._totals = LoopTotals()
         self._watch = FolderWatch(folder, self._wake)
         self.source = AgentSource(
             self._journal_path,
             lambda: self._controller.last_report,
+            lambda: self._totals.last,
             self._ended,
             self._release,
             docker,
@@ -262,6 +265,13 @@ class Agent:
         if problem is not None:
             log.warning("policy %s starts without its memory: %s", named.name, problem)
         return memory
+
+    def _publish(self, report: CycleReport) -> None:
+        """Hand the report to the journal, and count it."""
+        self.journal.write(report)
+        duration_s = self._clock.now_s() - report.snapshot.now_s
+        journal = JournalTotals(self.journal.size_bytes, self.journal.lost_cycles)
+        self._totals.count(report, duration_s, journal)
 
     def _alarms(self) -> tuple[Alarm, ...]:
         parts = (

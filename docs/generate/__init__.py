@@ -15,6 +15,7 @@ from docs.generate import (
     commands,
     job_file,
     labels,
+    metrics,
     policies,
     presets,
     settings,
@@ -34,6 +35,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "policies": policies.markdown,
     "status": status.markdown,
     "alarms": alarms.markdown,
+    "metrics": metrics.markdown,
+    "metric-alerts": metrics.alerts,
+    "metric-records": metrics.records,
 }
 
 

@@ -36,6 +36,29 @@ def test_jobs_has_a_row_for_each_job_and_what_was_rejected(ask: Ask) -> None:
     assert status["rejected"][0]["problems"] == ["bad.yaml:3:7: cpus.max: 0 is too low"]
 
 
+def test_metrics_in_the_format_that_is_asked_for(ask: Ask) -> None:
+    plain = ask("GET", "/metrics")
+    assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "\ndlsched_cycles_total 1.0\n" in plain.text
+    accept = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
+    other = ask("GET", "/metrics", headers=accept)
+    assert other.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert other.text.endswith("# EOF\n")
+
+
+def test_metrics_are_of_the_last_cycle(ask: Ask, source: FakeSource, server: ApiServer) -> None:
+    assert f'address="{server.control_path}"}} 1.0' in ask("GET", "/metrics").text
+    assert f'address="{server.status_path}"}} 0.0' in ask("GET", "/metrics").text
+    source.report = replace(example_report(), engine_ok=False)
+    after = ask("GET", "/metrics").text
+    assert "\ndlsched_engine_up 0.0\n" in after
+    assert "\ndlsched_cycles_total 2.0\n" in after
+
+
+def test_metrics_change_nothing(ask: Ask) -> None:
+    assert ask("POST", "/metrics").status_code == 405
+
+
 def test_job(ask: Ask) -> None:
     assert ask("GET", "/v1/jobs/queued").json()["state"] == "waiting"
 
@@ -116,11 +139,12 @@ def test_a_bad_number_is_400_with_the_bound(ask: Ask, limit: str) -> None:
 
 def test_before_the_first_cycle_is_503(ask: Ask, source: FakeSource) -> None:
     source.report = None
-    answer = ask("GET", "/v1/jobs")
-    assert (answer.status_code, answer.json()) == (
-        503,
-        {"error": "the first cycle is not done yet"},
-    )
+    for path in ("/v1/jobs", "/metrics"):
+        answer = ask("GET", path)
+        assert (answer.status_code, answer.json()) == (
+            503,
+            {"error": "the first cycle is not done yet"},
+        )
 
 
 def test_an_unknown_path_is_json_too(ask: Ask) -> None:

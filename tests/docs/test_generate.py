@@ -7,6 +7,7 @@ import re
 import click
 import pytest
 
+from dlsched.api.metrics import METRICS
 from dlsched.cli import main
 from dlsched.config.job_schema import JobKeys
 from dlsched.config.settings import setting_places, variable_name
@@ -94,3 +95,21 @@ def test_every_alarm_is_there_with_its_remedy() -> None:
     told = PARTS["alarms"]()
     for key in AlarmKey:
         assert f"| `{key.value}` | {key.meaning} | {key.remedy} |" in told
+
+
+def test_every_metric_is_there_with_its_labels_and_unit() -> None:
+    told = PARTS["metrics"]()
+    for metric in METRICS:
+        assert f"| `{metric.full_name}` | {metric.kind} | " in told
+    row = "| `dlsched_job_latency_seconds` | gauge | `job_name`, `stat` | seconds | Measured "
+    assert row in told
+
+
+def test_every_alert_and_recorded_series_is_there() -> None:
+    told = PARTS["metric-alerts"]()
+    assert "| `DlschedEngineDown` | `dlsched_engine_up == 0` | 1m | critical | The " in told
+    assert "`job_name` misses its latency target: N times the target." in told
+    assert "{{" not in told
+    assert "| `dlsched:node_free_cores` | `dlsched_node_capacity_cores - " in (
+        PARTS["metric-records"]()
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 
 from dlsched.model.cycle import CycleReport
@@ -34,6 +35,7 @@ class Journal:
         self._gap = False
         self._closing = False
         self._lost = 0
+        self._size_bytes: int | None = None
         self._failure: str | None = None
         self._aside: str | None = None
         self._store = Store(path, frame_s=frame_s, max_bytes=max_bytes, max_age_s=max_age_s)
@@ -69,6 +71,11 @@ class Journal:
     def lost_cycles(self) -> int:
         """Number of reports that could not be written since the start."""
         return self._lost
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Size of the file and its write-ahead log after the last commit; None: there was none."""
+        return self._size_bytes
 
     def problem(self) -> str | None:
         """What is wrong with the journal now, in one line; None: nothing."""
@@ -132,6 +139,9 @@ class Journal:
                 self._move_aside("corrupt", error)
             self._fail(len(batch), str(error))
             return
+        with suppress(OSError):
+            log = self._path.with_name(f"{self._path.name}-wal")
+            self._size_bytes = self._path.stat().st_size + log.stat().st_size
         if refused is None:
             with self._changed:
                 self._failure = None

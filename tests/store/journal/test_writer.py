@@ -64,6 +64,15 @@ def whole_frames(path: Path) -> list[int]:
     return [cycle for (cycle,) in rows]
 
 
+def test_the_size_of_the_file_is_known_after_the_first_commit(path: Path) -> None:
+    with opened(path) as journal:
+        assert journal.size_bytes is None
+        put(journal, report(1))
+        assert journal.size_bytes == sum(
+            path.with_name(name).stat().st_size for name in ("journal.db", "journal.db-wal")
+        )
+
+
 def test_every_cycle_comes_back_with_a_whole_frame_every_so_often(path: Path) -> None:
     reports = [report(n) for n in range(1, 24)]
 

@@ -1,0 +1,200 @@
+"""Metrics of the node, the engine and the daemon itself."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+
+from dlsched import __version__
+from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Scene, Series, alone
+from dlsched.model.state import JobState
+
+
+def _build(scene: Scene) -> Iterable[Series]:
+    yield (__version__, scene.status.policy, scene.status.shadow or ""), 1.0
+
+
+def _states(scene: Scene) -> Iterable[Series]:
+    found = Counter(job.state for job in scene.status.jobs)
+    return (((state.value,), float(found[state.value])) for state in JobState)
+
+
+def _wall_s(scene: Scene) -> float | None:
+    try:
+        return datetime.fromisoformat(scene.status.now).timestamp()
+    except ValueError:
+        return None
+
+
+NODE_METRICS: tuple[Metric, ...] = (
+    Metric(
+        "build_info",
+        Kind.INFO,
+        ("version", "policy", "shadow"),
+        "Version of the daemon, its policy, and its shadow policy (empty: none).",
+        _build,
+    ),
+    Metric(
+        "node_capacity_cores",
+        Kind.GAUGE,
+        (),
+        "CPU that jobs may use: the host's, less what is reserved for it.",
+        alone(lambda scene: scene.status.node.capacity_cores),
+    ),
+    Metric(
+        "node_cores",
+        Kind.GAUGE,
+        (),
+        "CPU of the host as the setting `capacity` counts it.",
+        alone(lambda scene: scene.status.node.cores),
+    ),
+    Metric(
+        "node_given_cores",
+        Kind.GAUGE,
+        (),
+        "Sum of the running jobs' CPU limits; jobs without a limit are not in it.",
+        alone(lambda scene: scene.status.node.given_cores),
+    ),
+    Metric(
+        "node_used_cores",
+        Kind.GAUGE,
+        (),
+        "CPU used by the running jobs in the last cycle.",
+        alone(lambda scene: scene.status.node.used_cores),
+    ),
+    Metric(
+        "node_foreign_cores",
+        Kind.GAUGE,
+        (),
+        "CPU used on the host by everything that is no job.",
+        alone(lambda scene: scene.status.node.foreign_cores),
+    ),
+    Metric(
+        "node_memory_bytes",
+        Kind.GAUGE,
+        (),
+        "Memory that jobs' memory limits divide.",
+        alone(lambda scene: scene.status.node.memory_bytes),
+    ),
+    Metric(
+        "engine_up",
+        Kind.GAUGE,
+        (),
+        "Whether the Docker Engine answers: 1 or 0.",
+        alone(lambda scene: scene.status.engine.ok),
+    ),
+    Metric(
+        "engine_errors_total",
+        Kind.COUNTER,
+        ("call",),
+        "Cycles in which the engine did not answer (`list`), and actions on containers that failed "
+        "(`start`, `resize`, `move`, `remove`).",
+        lambda scene: (((call,), n) for call, n in scene.totals.engine_errors.items()),
+    ),
+    Metric(
+        "alarms",
+        Kind.GAUGE,
+        (),
+        "Alarms that `dlsched ps` shows now.",
+        alone(lambda scene: len(scene.status.alarms)),
+    ),
+    Metric(
+        "rejected_files",
+        Kind.GAUGE,
+        (),
+        "Job files that are rejected now.",
+        alone(lambda scene: len(scene.status.rejected)),
+    ),
+    Metric(
+        "blind_jobs",
+        Kind.GAUGE,
+        (),
+        "Jobs with a target whose progress is unknown.",
+        alone(lambda scene: sum(job.blind is not None for job in scene.status.jobs)),
+    ),
+    Metric(
+        "cycles_total",
+        Kind.COUNTER,
+        (),
+        "Complete cycles of the control loop.",
+        alone(lambda scene: scene.totals.cycles),
+    ),
+    Metric(
+        "last_cycle_timestamp_seconds",
+        Kind.GAUGE,
+        (),
+        "Unix time at the end of the last complete cycle.",
+        alone(_wall_s),
+    ),
+    Metric(
+        "cycle_cpu_seconds_total",
+        Kind.COUNTER,
+        ("phase",),
+        "CPU time of the loop's thread by phase of the cycle.",
+        lambda scene: (((phase,), used_s) for phase, used_s in scene.totals.phase_s.items()),
+    ),
+    Metric(
+        "cycle_duration_seconds",
+        Kind.HISTOGRAM,
+        (),
+        "Wall time of cycles.",
+        alone(lambda scene: scene.totals.cycle_s),
+    ),
+    Metric(
+        "update_duration_seconds",
+        Kind.HISTOGRAM,
+        (),
+        "Time that engine or kernel needed to change a container's limits.",
+        alone(lambda scene: scene.totals.update_s),
+    ),
+    Metric(
+        "decisions_total",
+        Kind.COUNTER,
+        ("policy",),
+        "Cycles in which the policy decided.",
+        lambda scene: (((policy,), n) for policy, n in scene.totals.decisions.items()),
+    ),
+    Metric(
+        "guarded_total",
+        Kind.COUNTER,
+        (),
+        "Decisions of the policy for one job that a guard changed.",
+        alone(lambda scene: scene.totals.guarded),
+    ),
+    Metric(
+        "journal_bytes",
+        Kind.GAUGE,
+        (),
+        "Size of the journal's file and its write-ahead log.",
+        alone(lambda scene: scene.totals.journal.size_bytes),
+    ),
+    Metric(
+        "journal_write_errors_total",
+        Kind.COUNTER,
+        (),
+        "Cycles that could not be written to the journal.",
+        alone(lambda scene: scene.totals.journal.lost_cycles),
+    ),
+    Metric(
+        "api_connections",
+        Kind.GAUGE,
+        ("address",),
+        "Open connections at each address of the API, this one included.",
+        lambda scene: (((address,), n) for address, n in scene.connections.items()),
+    ),
+    Metric(
+        "jobs",
+        Kind.GAUGE,
+        ("state",),
+        "Jobs in each state.",
+        _states,
+    ),
+    Metric(
+        "jobs_without_series",
+        Kind.GAUGE,
+        (),
+        f"Jobs past the bound of {JOBS_MAX}, which have no series of their own.",
+        alone(lambda scene: len(scene.status.jobs) - len(scene.jobs)),
+    ),
+)

@@ -1,0 +1,149 @@
+"""The page `/metrics`: collected at most once a cycle, and only when asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.registry import Collector
+
+from dlsched.api.metrics import METRICS
+from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Scene, Series
+from dlsched.api.metrics.totals import BOUNDS_S, Histogram, Totals
+from dlsched.api.schema import JobStatus
+from dlsched.api.status import node_status
+from dlsched.model.state import JobState
+
+LABEL_CHARACTERS = 128
+"""Of a label's value at most. A job's name has 63."""
+
+_OPENMETRICS = "application/openmetrics-text"
+
+
+def wants_openmetrics(accept: str) -> bool:
+    """Whether an Accept header names OpenMetrics; in the text format otherwise."""
+    return any(part.partition(";")[0].strip() == _OPENMETRICS for part in accept.split(","))
+
+
+class MetricsPage:
+    """Renders the last cycle in either format. Safe in threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: Mapping[bool, tuple[Totals, bytes]] = {}
+        """By format, OpenMetrics or text: the page, and what it was rendered from."""
+
+    def kept(self, totals: Totals, openmetrics_format: bool) -> bytes | None:
+        """The page, if it was rendered since that cycle."""
+        totals_then, page = self._last.get(openmetrics_format, (None, None))
+        return page if totals_then is totals else None
+
+    def render(
+        self, totals: Totals, connections: Mapping[str, int], openmetrics_format: bool
+    ) -> bytes:
+        """The page. Callers that come together wait for one rendering."""
+        with self._lock:
+            page = self.kept(totals, openmetrics_format)
+            if page is None:
+                registry = CollectorRegistry(auto_describe=False)
+                registry.register(_LastCycle(totals, connections))
+                encode = openmetrics.generate_latest if openmetrics_format else generate_latest
+                page = encode(registry)
+                self._last = {**self._last, openmetrics_format: (totals, page)}
+            return page
+
+
+def content_type(openmetrics_format: bool) -> str:
+    """The Content-Type of a page."""
+    return openmetrics.CONTENT_TYPE_LATEST if openmetrics_format else CONTENT_TYPE_PLAIN_0_0_4
+
+
+class _LastCycle(Collector):
+    """All metrics of one cycle."""
+
+    def __init__(self, totals: Totals, connections: Mapping[str, int]) -> None:
+        self._totals = totals
+        self._connections = connections
+
+    def collect(self) -> Iterable[Family]:
+        """Every metric that has a series."""
+        status = node_status(self._totals.report)
+        scene = Scene(self._totals, status, _with_series(status.jobs), self._connections)
+        for metric in METRICS:
+            filled = family(metric, metric.read(scene))
+            if filled.samples:
+                yield filled
+
+    def describe(self) -> Iterable[Family]:
+        """Nothing: else the registry would collect to learn the names."""
+        return ()
+
+
+def _with_series(jobs: Sequence[JobStatus]) -> tuple[JobStatus, ...]:
+    """The jobs that have series of their own: first those that occupy something."""
+    if len(jobs) <= JOBS_MAX:
+        return tuple(jobs)
+    return tuple(sorted(jobs, key=lambda job: not JobState(job.state).holds)[:JOBS_MAX])
+
+
+def family(metric: Metric, series: Iterable[Series]) -> Family:
+    """The metric in the library's types."""
+    return _FAMILIES[metric.kind](metric, series)
+
+
+def _plain(
+    make: Callable[..., GaugeMetricFamily | CounterMetricFamily],
+) -> Callable[[Metric, Iterable[Series]], Family]:
+    def filled(metric: Metric, series: Iterable[Series]) -> Family:
+        made = make(metric.full_name, metric.meaning, labels=metric.labels)
+        for labels, value in series:
+            assert not isinstance(value, Histogram)
+            made.add_metric(_texts(labels), float(value))
+        return made
+
+    return filled
+
+
+def _histogram(metric: Metric, series: Iterable[Series]) -> Family:
+    made = HistogramMetricFamily(metric.full_name, metric.meaning, labels=metric.labels)
+    bounds = (*map(str, BOUNDS_S), "+Inf")
+    for labels, value in series:
+        assert isinstance(value, Histogram)
+        buckets = list(zip(bounds, map(float, accumulate(value.counts)), strict=True))
+        made.add_metric(_texts(labels), buckets, value.sum_s)
+    return made
+
+
+def _info(metric: Metric, series: Iterable[Series]) -> Family:
+    made = InfoMetricFamily(metric.full_name.removesuffix("_info"), metric.meaning)
+    for labels, _ in series:
+        made.add_metric((), dict(zip(metric.labels, _texts(labels), strict=True)))
+    return made
+
+
+_FAMILIES: Mapping[Kind, Callable[[Metric, Iterable[Series]], Family]] = {
+    Kind.GAUGE: _plain(GaugeMetricFamily),
+    Kind.COUNTER: _plain(CounterMetricFamily),
+    Kind.HISTOGRAM: _histogram,
+    Kind.INFO: _info,
+}
+
+
+def _texts(labels: Sequence[str]) -> list[str]:
+    """Values of labels, bounded, and text: half of a surrogate pair could not be encoded."""
+    return [one if one.isascii() and len(one) <= LABEL_CHARACTERS else _text(one) for one in labels]
+
+
+def _text(value: str) -> str:
+    return value[:LABEL_CHARACTERS].encode(errors="backslashreplace").decode()

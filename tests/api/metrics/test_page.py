@@ -1,0 +1,226 @@
+"""The page: every metric in both formats, the figures of `ps`, and what hostile jobs do to it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
+
+from dlsched.api.metrics import METRICS, page
+from dlsched.api.metrics.metric import JOBS_MAX, UNITS, Kind
+from dlsched.api.metrics.page import LABEL_CHARACTERS, MetricsPage, wants_openmetrics
+from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
+from dlsched.model.cycle import CycleReport
+from dlsched.model.spec import AccuracyTarget
+from dlsched.model.state import JobState
+from tests.status_source import everything_report, example_report, foretold, gpu_report, job
+
+Labels = frozenset[tuple[str, str]]
+
+CONNECTIONS = {"/run/dlsched/status.sock": 2}
+
+
+def totals_of(report: CycleReport) -> Totals:
+    loop = LoopTotals()
+    loop.count(replace(report, phase_s={"observe": 0.01}), 0.02, JournalTotals(4096, 3))
+    assert loop.last is not None
+    return loop.last
+
+
+def text_of(report: CycleReport, openmetrics: bool = False) -> str:
+    return MetricsPage().render(totals_of(report), CONNECTIONS, openmetrics).decode()
+
+
+def samples(report: CycleReport) -> dict[str, dict[Labels, float]]:
+    """Values by the samples' names and labels."""
+    found: dict[str, dict[Labels, float]] = {}
+    for family in parser.text_string_to_metric_families(text_of(report)):
+        for one in family.samples:
+            series = found.setdefault(one.name, {})
+            labels = frozenset(one.labels.items())
+            assert labels not in series, f"{one} twice"
+            series[labels] = one.value
+    return found
+
+
+def of_job(report: CycleReport, name: str, **labels: str) -> dict[str, float]:
+    """The values of one job's series with these labels, by the metric's name."""
+    wanted = {("job_name", name), *labels.items()}
+    return {
+        metric.removeprefix("dlsched_job_"): value
+        for metric, series in samples(report).items()
+        for has, value in series.items()
+        if wanted <= has
+    }
+
+
+def with_jobs(*jobs: Any) -> CycleReport:
+    report = example_report()
+    return replace(report, snapshot=replace(report.snapshot, jobs=jobs))
+
+
+def test_every_metric_is_on_the_page_of_a_node_that_has_everything() -> None:
+    found = set(samples(everything_report()))
+    for metric in METRICS:
+        suffix = "_sum" if metric.kind is Kind.HISTOGRAM else ""
+        assert metric.full_name + suffix in found
+
+
+def test_both_formats_have_the_same_values() -> None:
+    def values(families: Iterator[Any]) -> dict[tuple[str, Labels], float]:
+        return {
+            (one.name, frozenset(one.labels.items())): one.value
+            for family in families
+            for one in family.samples
+        }
+
+    plain = text_of(everything_report())
+    openmetrics = text_of(everything_report(), openmetrics=True)
+    assert openmetrics.endswith("# EOF\n")
+    assert "# EOF" not in plain
+    parsed = openmetrics_parser.text_string_to_metric_families(openmetrics)
+    assert values(parsed) == values(parser.text_string_to_metric_families(plain))
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda one: one.name)
+def test_names_follow_the_rules(metric: Any) -> None:
+    assert (metric.kind is Kind.COUNTER) == metric.name.endswith("_total")
+    assert (metric.kind is Kind.INFO) == metric.name.endswith("_info")
+    # Prometheus' own label and the summaries' would collide.
+    assert not {"job", "instance", "quantile", "le"}.intersection(metric.labels)
+    named = [unit for unit in UNITS if unit in metric.name.split("_")]
+    assert named == ([metric.unit] if metric.unit else [])
+    assert metric.meaning.endswith(".")
+
+
+def test_a_service_has_the_figures_of_ps() -> None:
+    slow = of_job(foretold(example_report()), "digits-resnet")
+    assert slow["target_ratio"] == pytest.approx(1.62, rel=0.02)
+    assert slow["latency_target_seconds"] == 0.05
+    assert (slow["cpu_limit_cores"], slow["cpu_ceiling_cores"]) == (1.25, 2.0)
+    assert (slow["window_requests"], slow["blind"]) == (100, 0)
+    assert slow["outlook_needed_cores"] == 2.45
+    satisfied = samples(example_report())["dlsched_job_satisfied"]
+    assert satisfied[frozenset({("job_name", "digits-vgg"), ("reading", "slo")})] == 1
+    assert satisfied[frozenset({("job_name", "digits-vgg"), ("reading", "band")})] == 0
+    assert "latency_seconds" in of_job(example_report(), "digits-vgg", stat="mean")
+    assert "latency_seconds" in of_job(example_report(), "digits-resnet", stat="p95")
+
+
+def test_one_kind_of_an_outlook_is_1() -> None:
+    series = samples(foretold(example_report()))["dlsched_job_outlook"]
+    kinds = {dict(one)["kind"]: v for one, v in series.items() if ("job_name", "digits-vgg") in one}
+    assert kinds.pop("impossible") == 1
+    assert set(kinds.values()) == {0}
+
+
+def test_a_training_has_its_metric_and_no_latency() -> None:
+    training = of_job(example_report(), "lenet-train")
+    assert training["metric"] == 0.8731
+    assert training["diverged"] == 0
+    assert not {"target_ratio", "latency_seconds", "window_requests"}.intersection(training)
+    tiers = samples(example_report())["dlsched_job_metric_target"]
+    assert sorted(tiers.values()) == [0.9, 0.97]
+
+
+def test_what_is_unknown_is_absent() -> None:
+    hung = of_job(example_report(), "face-unlock")
+    assert not {"cpu_limit_cores", "latency_seconds", "target_ratio", "satisfied"} & set(hung)
+    silent = job("silent", latency_s=None)
+    silent = replace(silent, progress=replace(silent.progress, as_of_s=None))
+    known = of_job(with_jobs(silent), "silent")
+    assert not {"report_age_seconds", "window_requests", "metric", "gpu_usage_ratio"} & set(known)
+    node = samples(gpu_report())
+    lost = frozenset({("uuid", "GPU-33333333-dddd")})
+    assert lost not in node["dlsched_gpu_busy_ratio"]
+    assert node["dlsched_gpu_up"][lost] == 0
+
+
+def test_jobs_on_a_gpu_name_it() -> None:
+    shares = samples(gpu_report())["dlsched_job_gpu_share_promised_ratio"]
+    on_it = {dict(one)["job_name"]: share for one, share in shares.items() if GPU_0 in one}
+    assert on_it == {"shared-one": 0.5, "shared-two": 0.25}
+
+
+GPU_0 = ("uuid", "GPU-11111111-aaaa")
+
+
+def test_hostile_text_stays_one_value_of_one_label() -> None:
+    name = 'x"} 1\ndlsched_engine_up 0\n# \\ \x1b[31m\ud800' + "é" * 2 * LABEL_CHARACTERS
+    target = AccuracyTarget(name, 0.9, 0.97)
+    report = with_jobs(job("evil", target=target))
+    (labels,) = {dict(one)["metric"] for one in samples(report)["dlsched_job_metric_target"]}
+    assert labels.startswith('x"} 1\ndlsched_engine_up 0\n# \\ \x1b[31m\\ud800')
+    assert len(labels) <= LABEL_CHARACTERS + len("\\ud800")
+    assert samples(report)["dlsched_engine_up"] == {frozenset(): 1}
+
+
+def test_reasons_alarms_and_files_are_no_labels() -> None:
+    text = text_of(everything_report())
+    for secret in (
+        "boom",
+        "bad.yaml",
+        "no report for 1 min",
+        "hunter2",
+        "not found",
+        "0123456789ab",
+    ):
+        assert secret not in text
+
+
+def test_jobs_past_the_bound_are_counted_and_those_that_hold_nothing_go_first() -> None:
+    waiting = [job(f"w{n:05}", state=JobState.WAITING) for n in range(JOBS_MAX)]
+    running = [job(f"r{n:05}") for n in range(10)]
+    found = samples(with_jobs(*waiting, *running))
+    names = {dict(one)["job_name"] for one in found["dlsched_job_info"]}
+    assert len(names) == JOBS_MAX
+    assert {one.name for one in running} <= names
+    assert found["dlsched_jobs_without_series"] == {frozenset(): 10}
+    assert found["dlsched_jobs"][frozenset({("state", "waiting")})] == JOBS_MAX
+
+
+@pytest.mark.process
+def test_commands_start_without_what_the_page_needs() -> None:
+    code = (
+        "import sys; import dlsched.cli.asking, dlsched.cli.pages, dlsched.api.client;"
+        "sys.exit('prometheus_client' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("accept", "openmetrics"),
+    [
+        ("", False),
+        ("*/*", False),
+        ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", False),
+        ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", True),
+        ("text/plain, application/openmetrics-text; version=nonsense", True),
+        ("application/openmetrics-textual", False),
+    ],
+)
+def test_the_format_is_negotiated(accept: str, openmetrics: bool) -> None:
+    assert wants_openmetrics(accept) is openmetrics
+
+
+def test_a_cycle_is_rendered_once_a_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses: list[object] = []
+    original = page.node_status
+    monkeypatch.setattr(page, "node_status", lambda one: statuses.append(one) or original(one))
+    shown, first, second = MetricsPage(), totals_of(example_report()), totals_of(example_report())
+    assert shown.kept(first, False) is None
+    pages = [shown.render(first, CONNECTIONS, False) for _ in range(3)]
+    assert shown.kept(first, False) == pages[0] == pages[2]
+    assert len(statuses) == 1
+    shown.render(first, CONNECTIONS, True)
+    assert len(statuses) == 2
+    assert shown.kept(second, False) is None
+    shown.render(second, CONNECTIONS, False)
+    assert len(statuses) == 3
+    assert shown.kept(first, False) is None, "one cycle is kept, no more"

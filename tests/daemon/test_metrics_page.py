@@ -1,0 +1,52 @@
+"""`/metrics` of the daemon on a real engine, over its socket."""
+
+from __future__ import annotations
+
+import re
+
+import httpx2
+import pytest
+
+from benchmarks.real.session import Session
+from tests.daemon.test_daemon import goes_on, reaches, spec
+
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+
+
+def page(node: Session) -> str:
+    transport = httpx2.HTTPTransport(uds=str(node.root / "run" / "status.sock"))
+    with httpx2.Client(transport=transport, base_url="http://dlsched") as client:
+        return client.get("/metrics").text
+
+
+def value(text: str, series: str) -> float:
+    found = re.search(rf"^{re.escape(series)} (\S+)$", text, re.MULTILINE)
+    assert found, f"{series} is not in\n{text}"
+    return float(found[1])
+
+
+def test_the_daemon_counts_what_it_does(node: Session) -> None:
+    node.drop("alpha", spec("alpha"))
+    node.start("fair")
+    reaches(node, "alpha", "running")
+    first = page(node)
+    goes_on(node)
+    then = page(node)
+    assert value(first, "dlsched_engine_up") == 1
+    assert value(first, 'dlsched_jobs{state="running"}') == 1
+    started = 'dlsched_job_changes_total{job_name="alpha",kind="start",status="begun"}'
+    assert value(first, started) == 1
+    assert value(then, "dlsched_cycles_total") >= value(first, "dlsched_cycles_total") + 2
+    assert value(then, "dlsched_cycle_duration_seconds_count") == value(
+        then, "dlsched_cycles_total"
+    )
+    for series in (
+        'dlsched_cycle_cpu_seconds_total{phase="observe"}',
+        'dlsched_decisions_total{policy="fair"}',
+        "dlsched_journal_bytes",
+        "dlsched_last_cycle_timestamp_seconds",
+    ):
+        assert value(then, series) > 0
+    node.stop()
+    node.start("none")
+    assert value(page(node), "dlsched_cycles_total") < value(then, "dlsched_cycles_total")
