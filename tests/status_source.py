@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from dlsched.api.stream import Stream
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
@@ -320,6 +321,7 @@ class FakeSource:
 
     def __init__(self, report: CycleReport | None = None) -> None:
         self.report = report
+        self.stream = Stream("run1")
         self.asked: list[tuple[object, ...]] = []
         self.labels: dict[str, Mapping[str, str]] = {}
         """What `adopt` was given."""

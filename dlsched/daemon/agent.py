@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +16,7 @@ from dataclasses import replace
 
 from dlsched import __version__
 from dlsched.api.server import ApiServer
+from dlsched.api.stream import Stream
 from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
 from dlsched.config.inbox.watcher import FolderWatch
@@ -125,7 +127,7 @@ class Agent:
                 clock=self._clock,
                 inbox=self._inbox,
                 records=ReadOnlyRecords(self._records) if dry_run else self._records,
-                publish=self.journal.write,
+                publish=self._publish,
                 alarms=self._alarms,
                 before_actions=FirstStart(settings.watch, first=self._is_first(), dry_run=dry_run),
             ),
@@ -139,9 +141,11 @@ class Agent:
             ),
         )
         self._watch = FolderWatch(folder, self._wake)
+        self._stream = Stream(secrets.token_hex(4), self.journal.earlier_report())
         self.source = AgentSource(
             self._journal_path,
             lambda: self._controller.last_report,
+            self._stream,
             self._ended,
             self._release,
             docker,
@@ -260,6 +264,11 @@ class Agent:
         if problem is not None:
             log.warning("policy %s starts without its memory: %s", named.name, problem)
         return memory
+
+    def _publish(self, report: CycleReport) -> None:
+        """Hand the report to the journal and to the stream. Neither blocks."""
+        self.journal.write(report)
+        self._stream.publish(report)
 
     def _alarms(self) -> tuple[Alarm, ...]:
         parts = (

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
+from dlsched.api.stream import Stream
 from dlsched.daemon.give_back import Release
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
@@ -35,6 +36,7 @@ class AgentSource:
         self,
         journal_path: Path,
         last_report: Callable[[], CycleReport | None],
+        stream: Stream,
         ended: Records[Ended],
         release: Release,
         runtime: DockerRuntime,
@@ -46,6 +48,7 @@ class AgentSource:
     ) -> None:
         self._journal_path = journal_path
         self.last_report = last_report
+        self.stream = stream
         self._ended = ended
         self._release = release
         self._runtime = runtime
