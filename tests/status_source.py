@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
+from dlsched.api.stream import Stream
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
@@ -323,6 +324,7 @@ class FakeSource:
     def __init__(self, report: CycleReport | None = None) -> None:
         self.report = report
         self.loop = LoopTotals()
+        self.stream = Stream("run1")
         self.asked: list[tuple[object, ...]] = []
         self.labels: dict[str, Mapping[str, str]] = {}
         """What `adopt` was given."""

@@ -13,7 +13,7 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 from urllib.parse import quote
 
 from dlsched.api.reading import read
@@ -26,6 +26,9 @@ RELEASE_S = 90.0
 ANSWER_S = 10.0
 """Timeout of an answer. A log that is followed may be silent forever."""
 
+SILENT_S = 45.0
+"""Timeout of the stream, which sends at least a comment every 15 seconds."""
+
 _LINE_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 20
 
@@ -36,6 +39,16 @@ class Refused(DlschedError):
     def __init__(self, status: int, text: str) -> None:
         self.status = status
         super().__init__(text)
+
+
+class StreamMessage(NamedTuple):
+    """One message of `/v1/stream`; the first of each stream is empty."""
+
+    id: str
+    """Empty: it has none."""
+    kind: str
+    data: str
+    """JSON."""
 
 
 class Daemon:
@@ -102,6 +115,13 @@ class Daemon:
         path = f"{_path(job, 'logs')}?tail={tail}&follow={int(follow)}"
         yield from line.stream("GET", path, read_s=None if follow else ANSWER_S)
 
+    def cycle_events(self, last_id: str, follow: bool) -> Iterator[StreamMessage]:
+        """What happened in each cycle after the message of that id, or in all that are kept; with
+        `follow` until the daemon ends."""
+        path = f"/v1/stream?only=events&follow={int(follow)}"
+        headers = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
+        yield from _messages(self._reading.stream("GET", path, SILENT_S, headers=headers))
+
     @property
     def _reading(self) -> _Endpoint:
         """The status socket, or the control socket if only that is open to this process."""
@@ -140,19 +160,21 @@ class _Endpoint:
         return found
 
     def stream(
-        self, method: str, path: str, read_s: float | None, sent: bytes = b""
+        self, method: str, path: str, read_s: float | None, sent: bytes = b"", headers: str = ""
     ) -> Iterator[bytes]:
-        """The answer in parts, each with a timeout of `read_s`; None: no timeout."""
-        length = f"Content-Length: {len(sent)}\r\n" if method == "POST" else ""
-        request = f"{method} {path} HTTP/1.1\r\nHost: dlsched\r\nConnection: close\r\n{length}\r\n"
+        """The answer in parts, each with a timeout of `read_s`; None: no timeout. `headers` are
+        more of the request's, each with its line's end."""
+        if method == "POST":
+            headers += f"Content-Length: {len(sent)}\r\n"
+        request = f"{method} {path} HTTP/1.1\r\nHost: dlsched\r\nConnection: close\r\n{headers}\r\n"
         with self._reaching(), socket.socket(socket.AF_UNIX) as connection:
             connection.settimeout(ANSWER_S)
             connection.connect(str(self.path))
             connection.sendall(request.encode() + sent)
             connection.settimeout(read_s)
             with connection.makefile("rb") as answer:
-                status, headers = _head(answer)
-                body = _body(answer, headers)
+                status, answered = _head(answer)
+                body = _body(answer, answered)
                 if status >= 400:
                     raise _refusal(status, b"".join(body))
                 yield from body
@@ -197,6 +219,18 @@ def _body(answer: BinaryIO, headers: dict[str, str]) -> Iterator[bytes]:
     while size := int(_line(answer).partition(";")[0], 16):
         yield _exactly(answer, size)
         _line(answer)
+
+
+def _messages(parts: Iterator[bytes]) -> Iterator[StreamMessage]:
+    """Server-Sent Events out of a body; comments are left out."""
+    held = b""
+    for part in parts:
+        *blocks, held = (held + part).split(b"\n\n")
+        for block in blocks:
+            lines = [line.partition(": ") for line in block.decode(errors="replace").split("\n")]
+            found = {name: value for name, _, value in lines if not name.startswith(":")}
+            if found:
+                yield StreamMessage(*(found.get(name, "") for name in ("id", "event", "data")))
 
 
 def _line(answer: BinaryIO) -> str:

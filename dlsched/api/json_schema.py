@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import is_dataclass
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter
 
-from dlsched.api import schema
+from dlsched.api import schema, stream_schema
+from dlsched.api.stream_schema import CycleEvents, CyclePoint
 
 
 def status_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of what `ps --json` and `why --json` print."""
-    for kind in vars(schema).values():
+    """JSON Schema (draft 2020-12) of what `ps --json` and `why --json` print, and of the stream."""
+    for kind in (*vars(schema).values(), *vars(stream_schema).values()):
         if is_dataclass(kind):
             described = ConfigDict(use_attribute_docstrings=True)
             setattr(kind, "__pydantic_config__", described)  # noqa: B010
-    made = TypeAdapter(schema.Status | schema.Explanation).json_schema()
-    for kind in (schema.Status, schema.Explanation):
+    roots = schema.Status | schema.Explanation | CycleEvents | CyclePoint
+    made = TypeAdapter(roots).json_schema()
+    for kind in get_args(roots):
         version = made["$defs"][kind.__name__]["properties"]["schema_version"]
         version["const"] = schema.SCHEMA_VERSION
     return {

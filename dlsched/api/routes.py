@@ -25,6 +25,7 @@ from dlsched.api.metrics.totals import Totals
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus
 from dlsched.api.status import discreet, explanation, job_now, job_status, node_status, plain
+from dlsched.api.stream import STREAM_FOLLOWERS_MAX, Stream, StreamResponse
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AdoptionRefused, DlschedError
 from dlsched.model.state import JobView
@@ -45,6 +46,11 @@ FIRST_CHUNK_S = 1.0
 
 class StatusSource(Protocol):
     """The daemon as the API needs it: readings and requests, from any thread."""
+
+    @property
+    def stream(self) -> Stream:
+        """What `/v1/stream` sends."""
+        ...
 
     def last_report(self) -> CycleReport | None:
         """The last complete cycle; None before the first."""
@@ -118,6 +124,7 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
             Route("/v1/about", routes.about),
             Route("/v1/policies", routes.policies),
             Route("/v1/report", routes.report),
+            Route("/v1/stream", routes.stream),
             Route("/v1/jobs", routes.jobs),
             Route("/v1/jobs/{name}", routes.job),
             Route("/v1/jobs/{name}/why", routes.why),
@@ -213,6 +220,23 @@ class _Routes:
             reading.close()
             raise
         return LogResponse(reading)
+
+    async def stream(self, request: Request) -> Response:
+        follow = bool(_count(request, "follow", default=1, low=0, high=1))
+        only = request.query_params.get("only")
+        if only not in (None, "events"):
+            detail = f"only is {only[:20]!a}, must be events, or be left out"
+            raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
+        stream, address = self._source.stream, caller_of(request).address
+        if stream.followers[address] >= STREAM_FOLLOWERS_MAX:
+            detail = f"{STREAM_FOLLOWERS_MAX} streams are being followed already"
+            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+        messages = stream.messages(
+            request.headers.get("last-event-id", ""),
+            only_events=only is not None,
+            follow=follow and request.method != "HEAD",
+        )
+        return StreamResponse(stream, address, request.state.abort, messages)
 
     async def stop(self, request: Request) -> Response:
         return await self._request(request, self._source.stop)

@@ -20,7 +20,7 @@ REQUESTS_MIN = 5
 """A latency of fewer requests is not compared with its target."""
 
 
-class _Value:
+class Value:
     """Equality and text of every type below. Generated for each, they cost 5 ms of start-up."""
 
     def __eq__(self, other: object) -> bool:
@@ -33,7 +33,7 @@ class _Value:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LatencyTargetStatus(_Value):
+class LatencyTargetStatus(Value):
     """Answer within `seconds`, in the mean or for a quantile of requests."""
 
     kind: Literal["latency"]
@@ -45,7 +45,7 @@ class LatencyTargetStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class AccuracyTargetStatus(_Value):
+class AccuracyTargetStatus(Value):
     """Reach two values of a metric, one after the other."""
 
     kind: Literal["accuracy"]
@@ -58,7 +58,7 @@ class AccuracyTargetStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TierStatus(_Value):
+class TierStatus(Value):
     """The evaluation that reached a tier of an accuracy target."""
 
     value: float
@@ -68,7 +68,7 @@ class TierStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TiersStatus(_Value):
+class TiersStatus(Value):
     """The tiers that a training has reached."""
 
     delivered: TierStatus | None
@@ -76,7 +76,7 @@ class TiersStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GiverStatus(_Value):
+class GiverStatus(Value):
     """A job that would have to give cores to another one."""
 
     job: str
@@ -84,7 +84,7 @@ class GiverStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ForecastStatus(_Value):
+class ForecastStatus(Value):
     """What the policy expects of one target."""
 
     tier: str
@@ -109,7 +109,7 @@ class ForecastStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class CpuStatus(_Value):
+class CpuStatus(Value):
     """A job's CPU in cores; the first two are ceilings, None: none."""
 
     desired_cores: float | None
@@ -120,7 +120,7 @@ class CpuStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BoundStatus(_Value):
+class BoundStatus(Value):
     """Whether a bound is enforced, by what, or why it is only advisory."""
 
     enforced: bool
@@ -128,7 +128,7 @@ class BoundStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JobGpuStatus(_Value):
+class JobGpuStatus(Value):
     """What a job asks of GPUs and has of them."""
 
     count: int
@@ -155,7 +155,7 @@ class JobGpuStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LogStatus(_Value):
+class LogStatus(Value):
     """What the pattern found in the lines that the container printed since its start."""
 
     lines: int
@@ -167,7 +167,7 @@ class LogStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class SidecarStatus(_Value):
+class SidecarStatus(Value):
     """How well the job's reports arrive."""
 
     age_s: float | None
@@ -180,7 +180,7 @@ class SidecarStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class JobStatus(_Value):
+class JobStatus(Value):
     """One job. Below REQUESTS_MIN requests `ratio` and both `satisfied` are None."""
 
     name: str
@@ -225,7 +225,7 @@ class JobStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GpuUserStatus(_Value):
+class GpuUserStatus(Value):
     """A job on a GPU, and its share of the GPU's time."""
 
     name: str
@@ -233,7 +233,7 @@ class GpuUserStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GpuStatus(_Value):
+class GpuStatus(Value):
     """A GPU of the node, or one MIG instance."""
 
     index: int
@@ -257,7 +257,7 @@ class GpuStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EngineStatus(_Value):
+class EngineStatus(Value):
     """Whether the container engine answers."""
 
     ok: bool
@@ -265,7 +265,7 @@ class EngineStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NodeStatus(_Value):
+class NodeStatus(Value):
     """What the node has, and what of it is given and used."""
 
     capacity_cores: float
@@ -284,7 +284,7 @@ class NodeStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RejectedStatus(_Value):
+class RejectedStatus(Value):
     """A job file that is not applied, and every reason."""
 
     file: str
@@ -293,7 +293,7 @@ class RejectedStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Status(_Value):
+class Status(Value):
     """What `dlsched ps -o json` prints: node, engine, every job and every rejected file."""
 
     schema_version: int
@@ -310,7 +310,7 @@ class Status(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LimitsStatus(_Value):
+class LimitsStatus(Value):
     """Limits of a running job; None: none."""
 
     cpu_cores: float | None
@@ -318,7 +318,7 @@ class LimitsStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OutcomeStatus(_Value):
+class OutcomeStatus(Value):
     """What one action came to."""
 
     action: Mapping[str, Any]
@@ -331,7 +331,7 @@ class OutcomeStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ShadowStatus(_Value):
+class ShadowStatus(Value):
     """What the shadow policy would have given a job; none of it is done."""
 
     policy: str
@@ -342,7 +342,7 @@ class ShadowStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class NowStatus(_Value):
+class NowStatus(Value):
     """What the last cycle decided for a job and did to it."""
 
     why: str | None
@@ -354,7 +354,7 @@ class NowStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChangeStatus(_Value):
+class ChangeStatus(Value):
     """A recorded action, with the ceilings and shares before and after it."""
 
     cycle: int
@@ -375,7 +375,7 @@ class ChangeStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EventStatus(_Value):
+class EventStatus(Value):
     """Something else that happened to a job, such as a change of its state."""
 
     cycle: int
@@ -389,7 +389,7 @@ class EventStatus(_Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Explanation(_Value):
+class Explanation(Value):
     """What `dlsched why -o json` prints: the job, the last cycle, and its history, newest first."""
 
     schema_version: int

@@ -51,7 +51,7 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         caller = self._caller(transport.get_extra_info("socket"))
-        self.app_state = {"caller": caller}
+        self.app_state = {"caller": caller, "abort": transport.abort}
         # Counted by address, so that many callers at one do not close another.
         beside = [cast(_Protocol, one).app_state["caller"].address for one in self.connections]
         if beside.count(caller.address) > CONNECTIONS_MAX:
@@ -113,6 +113,7 @@ class ApiServer:
             timeout_graceful_shutdown=1,
         )
         self._server = uvicorn.Server(self._config)
+        self._stream = source.stream
         self._ending = threading.Event()
         self.problem: str | None = None
         """Why the API does not answer, in one line; None: it answers."""
@@ -136,18 +137,20 @@ class ApiServer:
         """Have removed sockets created again, without waiting."""
         if not (self._status.present and self._control.present):
             self._server.should_exit = True
+            self._stream.end()
 
     def stop(self) -> None:
         """Stop answering; takes about a second while a log is followed."""
         self._ending.set()
         self._server.should_exit = True
+        self._stream.end()
         if self._thread.is_alive():
             self._thread.join(timeout=5.0)
         self._close()
 
     def _serve(self) -> None:
         try:
-            self._server.run(sockets=self._sockets)
+            asyncio.run(self._answer(self._server))
             while not self._ending.is_set():
                 self._serve_again()
         except Exception:  # jobs go on without ps; the loop must not notice
@@ -167,7 +170,11 @@ class ApiServer:
         )
         self._server = server = uvicorn.Server(self._config)
         if not self._ending.is_set():
-            server.run(sockets=self._sockets)
+            asyncio.run(self._answer(server))
+
+    async def _answer(self, server: uvicorn.Server) -> None:
+        self._stream.attach()
+        await server.serve(sockets=self._sockets)
 
     def _listen_again(self) -> None:
         """Raises AlreadyRunning or SocketUnusable."""

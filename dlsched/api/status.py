@@ -63,7 +63,7 @@ def node_status(report: CycleReport) -> Status:
             ok=report.engine_ok,
             trouble=next((a for a in report.alarms if a.startswith("engine: ")), None),
         ),
-        node=_node(snapshot),
+        node=node_of(snapshot),
         alarms=tuple(report.alarms),
         rejected=tuple(
             RejectedStatus(one.file, one.job, tuple(one.problems)) for one in report.rejected
@@ -97,7 +97,8 @@ def _unquoted(job: JobView) -> JobView:
     return dataclasses.replace(job, progress=progress)
 
 
-def _node(snapshot: Snapshot) -> NodeStatus:
+def node_of(snapshot: Snapshot) -> NodeStatus:
+    """What the node has, and what of it is given and used."""
     running, node = snapshot.running, snapshot.node
     given = [job.actual.cpu_cores for job in running]
     return NodeStatus(
@@ -118,20 +119,20 @@ def job_status(job: JobView, now_s: float, outlooks: Sequence[Forecast] = ()) ->
     none."""
     progress, usage, bounds, target = job.progress, job.usage, job.spec.bounds, job.spec.target
     recent = progress.recent
-    latency_s, ratio = _latency(job)
+    latency_s, ratio = latency_of(job)
     return JobStatus(
         name=job.name,
         state=job.state.value,
         reason=job.reason,
         source="container" if job.adopted else "file",
         container=None if job.container_id is None else job.container_id[:12],
-        target=_target(target),
+        target=target_of(target),
         measured_s=latency_s,
         requests=recent.count,
         errors=recent.errors,
         in_flight=progress.in_flight,
         oldest_s=progress.oldest_s,
-        metric=_metric(job),
+        metric=metric_of(job),
         ratio=ratio,
         satisfied_band=None if ratio is None else abs(ratio - 1.0) <= BAND_RATIO + 1e-9,
         satisfied_slo=None if ratio is None else ratio <= 1.0 + 1e-9,
@@ -237,7 +238,8 @@ def plain(value: object) -> Any:
     return value if isinstance(value, str | int | float | bool | None) else str(value)
 
 
-def _target(target: Target | None) -> LatencyTargetStatus | AccuracyTargetStatus | None:
+def target_of(target: Target | None) -> LatencyTargetStatus | AccuracyTargetStatus | None:
+    """What a job asks; None: nothing."""
     if isinstance(target, LatencyTarget):
         quantile = target.quantile
         which = "mean" if quantile is None else f"p{quantile * 100:g}"
@@ -292,7 +294,7 @@ def _forecast(outlook: Forecast, now_s: float) -> ForecastStatus:
     )
 
 
-def _latency(job: JobView) -> tuple[float | None, float | None]:
+def latency_of(job: JobView) -> tuple[float | None, float | None]:
     """The job's latency in seconds, and its ratio to the target; None: unknown."""
     recent, target = job.progress.recent, job.spec.target
     if isinstance(target, AccuracyTarget):
@@ -307,7 +309,8 @@ def _log(log: LogFact | None) -> LogStatus | None:
     return None if log is None else LogStatus(log.lines, log.matched, log.example, log.buffered)
 
 
-def _metric(job: JobView) -> float | None:
+def metric_of(job: JobView) -> float | None:
+    """The last value of its accuracy target's metric; None: unknown."""
     target = job.spec.target
     if not isinstance(target, AccuracyTarget):
         return None

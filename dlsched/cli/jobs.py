@@ -74,7 +74,8 @@ def check(
 @click.argument("what", type=click.Choice(["job", "status"]), default="job")
 def schema(what: str) -> None:
     """Print a JSON Schema: of job files (the default), for an editor's completion; or of the status
-    that `ps --json` and `why --json` print, for programs that read it.
+    that `ps --json` and `why --json` print, and of what `/v1/stream` sends, for programs that read
+    it.
 
     \b
     Examples:

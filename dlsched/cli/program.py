@@ -29,6 +29,7 @@ _MODULES = {
     "check": "jobs",
     "schema": "jobs",
     "submit": "jobs",
+    "events": "events",
     "ps": "asking",
     "logs": "asking",
     "stop": "asking",
@@ -48,6 +49,7 @@ _MODULES = {
 
 _SUGGESTED = (
     "check",
+    "events",
     "help",
     "logs",
     "policies",

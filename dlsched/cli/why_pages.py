@@ -60,6 +60,12 @@ def _headline(job: JobStatus) -> str:
 
 
 def _change(change: ChangeStatus) -> list[_Row]:
+    lines = [(GAP.join((change.wall_time, *change_cells(change))), "", 2)]
+    return lines + [(part, "dim", 6) for part in change_reasons(change)]
+
+
+def change_cells(change: ChangeStatus) -> list[str]:
+    """Kind, cores, share, GPUs and result of a change, without what it has not."""
     cores = _ceiling(change.after_cores)
     if change.kind == "resize":
         only_share = change.before_cores == change.after_cores and share_change(change)
@@ -67,22 +73,24 @@ def _change(change: ChangeStatus) -> list[_Row]:
     elif change.kind != "start":
         cores = ""
     gpus = ", ".join(short(uuid) for uuid in change.gpus.split(",") if uuid)
-    cells = (change.wall_time, change.kind, cores, share_change(change), gpus, change.status)
-    lines = [(GAP.join(cell for cell in cells if cell), "", 2)]
-    for label, sentence in (
-        ("", change.why),
-        ("guard: ", change.guard),
-        ("outcome: ", change.detail),
-    ):
-        if sentence:
-            lines.append((f"{label}{sentence}", "dim", 6))
-    return lines
+    cells = (change.kind, cores, share_change(change), gpus, change.status)
+    return [cell for cell in cells if cell]
+
+
+def change_reasons(change: ChangeStatus) -> list[str]:
+    """Why it was decided, what a guard altered, and what came of it."""
+    parts = (("", change.why), ("guard: ", change.guard), ("outcome: ", change.detail))
+    return [f"{label}{sentence}" for label, sentence in parts if sentence]
 
 
 def _event(event: EventStatus) -> list[_Row]:
+    return [(f"{event.wall_time}{GAP}{event_text(event)}", "", 2)]
+
+
+def event_text(event: EventStatus) -> str:
+    """What happened, and why."""
     what = f"{event.before} -> {event.after}" if event.kind == "state" else event.kind
-    reason = f": {event.reason}" if event.reason else ""
-    return [(f"{event.wall_time}{GAP}{what}{reason}", "", 2)]
+    return f"{what}: {event.reason}" if event.reason else what
 
 
 def _reasons(job: JobStatus, now: NowStatus) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ from dataclasses import replace
 from dlsched import __version__
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals
 from dlsched.api.server import ApiServer
+from dlsched.api.stream import Stream
 from dlsched.config.inbox.desired import DesiredFolder
 from dlsched.config.inbox.scan import Inbox
 from dlsched.config.inbox.watcher import FolderWatch
@@ -143,10 +145,12 @@ class Agent:
         )
         self._totals = LoopTotals()
         self._watch = FolderWatch(folder, self._wake)
+        self._stream = Stream(secrets.token_hex(4), self.journal.earlier_report())
         self.source = AgentSource(
             self._journal_path,
             lambda: self._controller.last_report,
             lambda: self._totals.last,
+            self._stream,
             self._ended,
             self._release,
             docker,
@@ -267,8 +271,9 @@ class Agent:
         return memory
 
     def _publish(self, report: CycleReport) -> None:
-        """Hand the report to the journal, and count it."""
+        """Hand the report to the journal and to the stream, and count it. Nothing blocks."""
         self.journal.write(report)
+        self._stream.publish(report)
         duration_s = self._clock.now_s() - report.snapshot.now_s
         journal = JournalTotals(self.journal.size_bytes, self.journal.lost_cycles)
         self._totals.count(report, duration_s, journal)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from dlsched.api.metrics.totals import Totals
+from dlsched.api.stream import Stream
 from dlsched.daemon.give_back import Release
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
@@ -37,6 +38,7 @@ class AgentSource:
         journal_path: Path,
         last_report: Callable[[], CycleReport | None],
         totals: Callable[[], Totals | None],
+        stream: Stream,
         ended: Records[Ended],
         release: Release,
         runtime: DockerRuntime,
@@ -49,6 +51,7 @@ class AgentSource:
         self._journal_path = journal_path
         self.last_report = last_report
         self.totals = totals
+        self.stream = stream
         self._ended = ended
         self._release = release
         self._runtime = runtime

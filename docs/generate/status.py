@@ -1,4 +1,4 @@
-"""The status that `ps --json`, `why --json` and the API print, from its JSON Schema."""
+"""The JSON that `ps`, `why`, the API and its stream answer, from its JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from dlsched.api.json_schema import status_schema
 from docs.generate.markdown import table
 
-_ROOTS = ("Status", "Explanation")
-"""What the two commands print; the other types are within these."""
+_ROOTS = ("Status", "Explanation", "CycleEvents", "CyclePoint")
+"""What is printed or sent; the other types are within these."""
 
 
 def markdown() -> str:

@@ -5,23 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from dlsched.api import schema
+from dlsched.api import schema, stream_schema
 from dlsched.api.client import Daemon
 from dlsched.api.json_schema import status_schema
 from dlsched.api.reading import SchemaMismatch, as_json, read
 from dlsched.api.schema import SCHEMA_VERSION, Explanation, Status
 from dlsched.api.status import explanation, job_now, node_status
+from dlsched.api.stream_events import EventHistory, point
+from dlsched.api.stream_schema import CycleEvents, CyclePoint
+from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from tests.status_source import CHANGE, EVENT, FakeSource, everything_report
 
 KINDS = {
     name: kind
-    for name, kind in vars(schema).items()
+    for name, kind in (vars(schema) | vars(stream_schema)).items()
     if dataclasses.is_dataclass(kind) and isinstance(kind, type)
 }
 
@@ -60,7 +64,9 @@ def test_every_field_is_filled_by_the_server_from_a_rich_report() -> None:
     shares = {"before_share": 0.25, "after_share": 0.5, "gpus": "GPU-1"}
     change = {**CHANGE, **shares, "guard": "bounds", "detail": "engine said: busy"}
     event = {**EVENT, "reason": "image was pulled"}
-    for value in (node_status(report), explained(report, change, event)):
+    alarm = Alarm("engine", AlarmKey.ENGINE_DOWN, "engine: no answer")
+    happened = EventHistory().next(replace(report, raised=(alarm,)))
+    for value in (node_status(report), explained(report, change, event), happened, point(report)):
         filled(value, found)
     all_fields = {
         name: {field.name for field in dataclasses.fields(kind)} for name, kind in KINDS.items()
@@ -73,6 +79,10 @@ def test_what_the_server_fills_is_parsed_back_equal() -> None:
     status, answer = node_status(report), explained(report)
     assert read(Status, sent(status)) == status
     assert read(Explanation, sent(answer)) == answer
+    happened = EventHistory().next(report)
+    assert happened is not None
+    assert read(CycleEvents, sent(happened)) == happened
+    assert read(CyclePoint, sent(point(report))) == point(report)
 
 
 def test_the_client_parses_what_the_socket_answers(daemon: Daemon, source: FakeSource) -> None:
@@ -151,6 +161,7 @@ def test_the_published_schema_has_every_type_and_field() -> None:
     assert {name: list(one["properties"]) for name, one in definitions.items()} == {
         name: [field.name for field in dataclasses.fields(kind)] for name, kind in KINDS.items()
     }
-    version = definitions["Status"]["properties"]["schema_version"]
-    assert version["const"] == SCHEMA_VERSION
+    for root in ("Status", "Explanation", "CycleEvents", "CyclePoint"):
+        version = definitions[root]["properties"]["schema_version"]
+        assert version["const"] == SCHEMA_VERSION
     assert "Measured latency over target" in json.dumps(definitions["JobStatus"])

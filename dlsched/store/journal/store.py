@@ -37,6 +37,8 @@ class Store:
         self._memories: dict[str, object] = {}
         """By policy: those of frames since the last full one, and of this run."""
         self._since_retention = 0
+        self.earlier: CycleReport | None = None
+        """The last cycle of the run before; None: there was none."""
 
     @property
     def is_open(self) -> bool:
@@ -51,6 +53,7 @@ class Store:
             self._memories = {**memories, **self._memories}
         if last is not None and not self._states:
             self._states = last_reported(last)
+            self.earlier = last
         self._last_cycle = max(self._last_cycle, last_cycle)
         self._connection = connection
         self.forget()

@@ -94,6 +94,10 @@ class Journal:
         with JournalReader(self._path) as reader:
             return reader.last_now_s()
 
+    def earlier_report(self) -> CycleReport | None:
+        """The last cycle of the run before, as it was when this one opened the file."""
+        return self._store.earlier
+
     def last_memory(self, policy: str) -> object | None:
         """That policy's last memory (a shadow's by its `shadow_name`), as plain values for
         `load_memory`.

@@ -96,11 +96,15 @@ def test_closing_commits_all_that_was_taken(path: Path) -> None:
 def test_another_run_goes_on_where_the_last_one_ended(path: Path) -> None:
     with opened(path) as journal:
         assert (journal.last_cycle(), journal.last_now_s()) == (0, 0.0)
+        assert journal.earlier_report() is None
         put(journal, report(1), report(2, job(state=JobState.PAUSED)))
 
     with opened(path) as journal:
         assert (journal.last_cycle(), journal.last_now_s()) == (2, 1002.0)
         put(journal, report(3, job(state=JobState.PAUSED)))
+        earlier = journal.earlier_report()
+        assert earlier is not None
+        assert earlier.snapshot.cycle == 2, "of the run before, not of this one"
 
     assert whole_frames(path) == [1, 3]
     with JournalReader(path) as reader:

@@ -1,0 +1,135 @@
+"""What a cycle adds to the stream, from its report alone. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from dlsched.api.schema import SCHEMA_VERSION, ChangeStatus, EventStatus
+from dlsched.api.status import BAND_RATIO, latency_of, metric_of, node_of, target_of
+from dlsched.api.stream_schema import AlarmEventStatus, CycleEvents, CyclePoint, JobPoint
+from dlsched.model.cycle import CycleReport
+from dlsched.model.state import JobView
+from dlsched.model.units import render_seconds
+from dlsched.store.journal.changes import Reported, changes, events, last_reported
+
+_AlarmName = tuple[str, str]
+"""Source and key."""
+
+
+class EventHistory:
+    """Remembers what was sent, so that only changes are."""
+
+    def __init__(self, earlier: CycleReport | None = None) -> None:
+        """`earlier`: the last cycle of the daemon's run before."""
+        self._reported: dict[str, Reported] = {} if earlier is None else last_reported(earlier)
+        self._tries: dict[str, tuple[object, ...]] = {}
+        self._missed = set() if earlier is None else _missed(earlier, set())
+        self._alarms: dict[_AlarmName, str] = {}
+        self._earlier_texts = () if earlier is None else earlier.alarms
+        """Of alarms when the run before ended, whose keys no journal keeps."""
+
+    def next(self, report: CycleReport) -> CycleEvents | None:
+        """What happened since the report before; None: nothing."""
+        changed, self._tries = changes(report, self._tries)
+        happened, self._reported = events(report, self._reported)
+        found = CycleEvents(
+            schema_version=SCHEMA_VERSION,
+            cycle=report.snapshot.cycle,
+            changes=tuple(ChangeStatus(**asdict(one)) for one in changed),
+            events=(*(EventStatus(**asdict(one)) for one in happened), *self._targets(report)),
+            alarms=tuple(self._alarm_events(report)),
+        )
+        return found if found.changes or found.events or found.alarms else None
+
+    def _targets(self, report: CycleReport) -> list[EventStatus]:
+        """Latency targets that were missed, or met again."""
+        before, self._missed = self._missed, _missed(report, self._missed)
+        return [
+            EventStatus(
+                cycle=report.snapshot.cycle,
+                now_s=report.snapshot.now_s,
+                wall_time=report.wall_time,
+                job=job.name,
+                kind="missed" if job.name in self._missed else "met",
+                before=None,
+                after=None,
+                reason=_measured(job),
+            )
+            for job in report.snapshot.jobs
+            if (job.name in before) != (job.name in self._missed)
+        ]
+
+    def _alarm_events(self, report: CycleReport) -> list[AlarmEventStatus]:
+        before, earlier = self._alarms, self._earlier_texts
+        self._alarms = {(one.source, str(one.key)): one.text for one in report.raised}
+        self._earlier_texts = ()
+        raised = [(*name, text) for name, text in self._alarms.items() if name not in before]
+        cleared = [(*name, text) for name, text in before.items() if name not in self._alarms]
+        cleared += [("", "", text) for text in earlier if text not in report.alarms]
+        found = [("raised", *one) for one in raised if one[-1] not in earlier]
+        found += [("cleared", *one) for one in cleared]
+        return [
+            AlarmEventStatus(
+                cycle=report.snapshot.cycle,
+                now_s=report.snapshot.now_s,
+                wall_time=report.wall_time,
+                source=source,
+                key=key,
+                kind=kind,
+                text=text,
+            )
+            for kind, source, key, text in found
+        ]
+
+
+def point(report: CycleReport) -> CyclePoint:
+    """The cycle as a point of every curve."""
+    snapshot, node = report.snapshot, node_of(report.snapshot)
+    return CyclePoint(
+        schema_version=SCHEMA_VERSION,
+        cycle=snapshot.cycle,
+        now=report.wall_time,
+        now_s=snapshot.now_s,
+        capacity_cores=node.capacity_cores,
+        given_cores=node.given_cores,
+        used_cores=node.used_cores,
+        foreign_cores=node.foreign_cores,
+        jobs=tuple(map(_job_point, snapshot.jobs)),
+    )
+
+
+def _job_point(job: JobView) -> JobPoint:
+    latency_s, ratio = latency_of(job)
+    return JobPoint(
+        name=job.name,
+        state=job.state.value,
+        measured_s=latency_s,
+        requests=job.progress.recent.count,
+        ratio=ratio,
+        metric=metric_of(job),
+        limit_cores=job.actual.cpu_cores,
+        usage_cores=job.usage.cpu_cores,
+    )
+
+
+def _missed(report: CycleReport, before: set[str]) -> set[str]:
+    """Jobs whose latency target is missed. Within the band above the target nothing changes, so
+    that a latency about the target does not flap; nor does it while the latency is unknown."""
+    missed = set()
+    for job in report.snapshot.jobs:
+        _, ratio = latency_of(job)
+        bound = 1.0 if job.name in before else 1.0 + BAND_RATIO
+        if job.name in before if ratio is None else ratio > bound + 1e-9:
+            missed.add(job.name)
+    return missed
+
+
+def _measured(job: JobView) -> str:
+    latency_s, _ = latency_of(job)
+    target = target_of(job.spec.target)
+    if target is None or latency_s is None:
+        return ""
+    return (
+        f"{render_seconds(latency_s)} over {job.progress.recent.count} requests, "
+        f"target {target.text}"
+    )

@@ -1,0 +1,132 @@
+"""What a cycle adds to the stream: changes, states, targets, alarms."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlsched.api.stream_events import EventHistory, point
+from dlsched.api.stream_schema import CycleEvents
+from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.cycle import CycleReport
+from dlsched.model.state import JobState
+from tests.status_source import P95_50MS, example_report, job
+
+DOWN = Alarm("engine", AlarmKey.ENGINE_DOWN, "engine: no answer for 3 s")
+
+
+def report(cycle: int, *ratios: float | None, alarms: tuple[Alarm, ...] = ()) -> CycleReport:
+    """A cycle with one job for each ratio of latency to target; None: no request."""
+    jobs = tuple(
+        job(f"job-{number}", latency_s=None if ratio is None else ratio * P95_50MS.seconds)
+        for number, ratio in enumerate(ratios)
+    )
+    example = example_report()
+    return replace(
+        example,
+        snapshot=replace(example.snapshot, cycle=cycle, now_s=1000.0 + cycle, jobs=jobs),
+        outcomes=(),
+        raised=alarms,
+        alarms=tuple(alarm.text for alarm in alarms),
+        wall_time=f"at {cycle}",
+    )
+
+
+def kinds(found: CycleEvents | None) -> list[tuple[str, str]]:
+    return [] if found is None else [(one.job, one.kind) for one in found.events]
+
+
+def alarms(found: CycleEvents | None) -> list[tuple[str, str, str, str]]:
+    some = () if found is None else found.alarms
+    return [(one.kind, one.source, one.key, one.text) for one in some]
+
+
+def test_a_change_has_its_reason_guard_and_result() -> None:
+    found = EventHistory().next(example_report())
+    assert found is not None
+    (change,) = found.changes
+    assert (change.job, change.kind, change.status) == ("digits-resnet", "resize", "failed")
+    assert (change.before_cores, change.after_cores) == (1.1, 1.25)
+    assert change.why == "slow: p95 81 ms of 50 ms"
+    assert change.guard == "1.4 cores cut to 1.25: the node is full"
+
+
+def test_a_job_arrives_changes_its_state_and_leaves() -> None:
+    history = EventHistory()
+    first = report(1, 1.0)
+    assert kinds(history.next(first)) == [("job-0", "arrived")]
+    assert history.next(report(2, 1.0)) is None, "nothing happened"
+    waiting = replace(first.snapshot.jobs[0], state=JobState.STOPPED, reason="by command")
+    found = history.next(replace(first, snapshot=replace(first.snapshot, jobs=(waiting,))))
+    assert found is not None
+    (event,) = found.events
+    assert (event.kind, event.before, event.after) == ("state", "running", "stopped")
+    assert event.reason == "by command"
+    assert kinds(history.next(report(4))) == [("job-0", "left")]
+
+
+@pytest.mark.parametrize(
+    ("ratios", "told"),
+    [
+        ((1.0, 1.5, 0.8), ["missed", "met"]),
+        ((1.0, 1.09, 0.9), []),  # within the band
+        ((1.5, 1.05, 1.2, 1.05), []),  # missed until it is not above the target
+        ((1.0, 1.5, None, None, 1.5), ["missed"]),  # silence says nothing
+        ((1.0, 1.5, None, 0.9), ["missed", "met"]),
+        ((None, 2.0), ["missed"]),
+    ],
+)
+def test_a_target_about_its_bound_does_not_flap(
+    ratios: tuple[float | None, ...], told: list[str]
+) -> None:
+    history = EventHistory()
+    history.next(report(0, ratios[0]))
+    found = [
+        kind
+        for at, one in enumerate(ratios[1:], 1)
+        for _, kind in kinds(history.next(report(at, one)))
+    ]
+    assert found == told
+
+
+def test_a_missed_target_says_by_how_much() -> None:
+    history = EventHistory()
+    history.next(report(1, 1.0))
+    found = history.next(report(2, 2.0))
+    assert found is not None
+    assert found.events[0].reason == "99.7 ms over 100 requests, target p95 50 ms"
+    assert (found.events[0].cycle, found.events[0].wall_time) == (2, "at 2")
+
+
+def test_an_alarm_is_raised_once_and_cleared_once() -> None:
+    history = EventHistory()
+    history.next(report(1))
+    name = ("engine", "engine-down")
+    assert alarms(history.next(report(2, alarms=(DOWN,)))) == [("raised", *name, DOWN.text)]
+    later = replace(DOWN, text="engine: no answer for 4 s")
+    assert history.next(report(3, alarms=(later,))) is None, "the same alarm, in other words"
+    assert alarms(history.next(report(4))) == [("cleared", *name, later.text)]
+
+
+def test_after_a_restart_only_what_differs_from_the_run_before_is_news() -> None:
+    taken = Alarm("b", AlarmKey.NAME_TAKEN, "b: a job file has its name")
+    before = replace(report(7, 1.5, 1.0, alarms=(DOWN, taken)), raised=())  # as a journal has it
+    history = EventHistory(before)
+    found = history.next(report(8, 1.5, 1.5, alarms=(DOWN,)))
+    assert kinds(found) == [("job-1", "missed")]
+    assert alarms(found) == [("cleared", "", "", taken.text)]
+    assert alarms(history.next(report(9, 1.5, 1.5))) == [
+        ("cleared", "engine", "engine-down", DOWN.text)
+    ]
+
+
+def test_a_point_has_what_curves_need() -> None:
+    found = point(example_report())
+    assert (found.cycle, found.now, found.capacity_cores) == (77, "2026-11-21T11:02:03Z", 4.0)
+    rows = {one.name: one for one in found.jobs}
+    slow = rows["digits-resnet"]
+    assert slow.ratio == pytest.approx(1.63, abs=0.02)
+    assert (slow.state, slow.limit_cores, slow.usage_cores) == ("running", 1.25, 0.52)
+    assert (rows["face-unlock"].ratio, rows["face-unlock"].limit_cores) == (None, None)
+    assert rows["lenet-train"].metric == 0.8731

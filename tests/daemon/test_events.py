@@ -1,0 +1,75 @@
+"""`dlsched events` and the stream of a real daemon, over its restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.real.session import Session, wait_for
+from tests.daemon.forked import Forked, command
+from tests.daemon.test_daemon import reaches, spec
+
+pytestmark = [pytest.mark.e2e, pytest.mark.engine, pytest.mark.timeout(300)]
+
+
+def test_events_are_followed_over_a_restart_of_the_daemon(node: Session) -> None:
+    node.start("fair")
+    with tempfile.NamedTemporaryFile() as out, tempfile.NamedTemporaryFile() as err:
+        words = ["events", "--follow", "--json", "--config", str(node.root / "dlsched.yaml")]
+        following = Forked(words, out, err)
+        try:
+            node.drop("alpha", spec("alpha"))
+            told(out.name, lambda one: (one["type"], one.get("after")) == ("event", "running"))
+            node.stop()
+            said = Path(err.name)
+            wait_for(said.read_text, 30, "the command to say that the daemon has gone")
+            node.start("fair")
+            reaches(node, "alpha", "running")
+            node.drop("alpha", spec("alpha", cpus="{min: 0.05, max: 0.5}"))
+            resized = told(out.name, lambda one: one["kind"] == "resize")
+            assert (resized["job"], resized["after_cores"]) == ("alpha", 0.5)
+            os.kill(following.pid, signal.SIGINT)
+            assert following.wait(30) == 0
+        finally:
+            following.kill()
+        gone, back = said.read_text().splitlines()
+        assert gone.endswith("; tried again every 1 s")
+        assert back == "the daemon answers again"
+        arrived = [one for one in objects(out.name) if one["kind"] == "arrived"]
+        assert [one["job"] for one in arrived] == ["alpha"], "it arrived once, not at each start"
+
+    lines = command(node, "events")
+    assert lines.returncode == 0
+    assert "  alpha  resize  1.000 cores -> 0.500 cores  done" in lines.stdout
+    assert "arrived" not in lines.stdout
+    points = cycles(node, "aaaaaaaa:5")
+    assert points, "who comes with the id of an earlier run gets what this one has"
+    assert points == sorted(points)
+
+
+def cycles(node: Session, last_id: str) -> list[int]:
+    """The cycles that the stream has kept."""
+    headers = f"Last-Event-ID: {last_id}\r\n"
+    path = "/v1/stream?follow=0"
+    body = b"".join(node.client._reading.stream("GET", path, 10.0, headers=headers))
+    lines = [line for line in body.decode().splitlines() if line.startswith("id: ")]
+    return [int(line.partition(":")[2].partition(":")[2]) for line in lines]
+
+
+def objects(file: str) -> list[dict[str, Any]]:
+    """The whole lines of that file."""
+    text = Path(file).read_text()
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+
+def told(file: str, true: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The first object of which that is so, once it is printed."""
+    wait_for(lambda: any(map(true, objects(file))), 30, "the event")
+    return next(filter(true, objects(file)))
