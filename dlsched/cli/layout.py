@@ -59,12 +59,10 @@ class Page:
         )
 
     def line(self, text: str, style: str = "", indent: int = 0) -> None:
-        """Print text, wrapped and indented."""
         for part in wrapped(one_line(text), self.width - indent):
             self._print(" " * indent + self._styled(part, style))
 
     def note(self, label: str, text: str, style: str = "") -> None:
-        """Print `label: text` as an indented line."""
         self.line(f"{label}: {text}", style, 2)
 
     def room(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
@@ -104,7 +102,6 @@ class Page:
 
 
 def columns_of(text: str) -> int:
-    """The number of terminal columns of a text."""
     if text.isascii():
         return len(text)
     return sum(_character_columns(one) for one in text)

@@ -58,7 +58,6 @@ _LAYOUTS = (
 
 
 def show_jobs(status: Status, page: Page) -> None:
-    """Print the page of `ps`."""
     if status.jobs:
         _show_table(status.jobs, page)
     else:

@@ -51,7 +51,6 @@ class Reader:
         return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, _schema: object, _handler: object) -> dict[str, Any]:
-        """The schema as given."""
         return dict(self.schema)
 
 
@@ -71,7 +70,6 @@ class Listed:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Either form."""
         return {"anyOf": [{"type": "string"}, handler(schema)]}
 
     def _read(self, value: object) -> object:
@@ -99,7 +97,6 @@ class Short:
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Either form."""
         return {"anyOf": [self.schema, handler(schema)]}
 
     def _spell(self, value: object) -> object:
@@ -125,8 +122,6 @@ def text(pattern: str = "", meant: str = "text", *, most: int = 4096) -> Reader:
 
 
 def choice(*names: str) -> Reader:
-    """One of these words."""
-
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in names:
             raise ValueError(f"{kind(value)} is not one of {', '.join(names)}")
@@ -136,8 +131,6 @@ def choice(*names: str) -> Reader:
 
 
 def number(low: float, high: float, *, above: bool = False) -> Reader:
-    """A number from low (or above it) to high."""
-
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{kind(value)} is not a number{_hint(value)}")
@@ -151,8 +144,6 @@ def number(low: float, high: float, *, above: bool = False) -> Reader:
 
 
 def whole(low: int, high: int) -> Reader:
-    """A whole number from low to high."""
-
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f"{kind(value)} is not a whole number{_hint(value)}")
@@ -164,8 +155,6 @@ def whole(low: int, high: int) -> Reader:
 
 
 def seconds(low: float, high: float = SECONDS_MAX) -> Reader:
-    """A duration with its unit."""
-
     def read(value: object) -> float:
         return parse_seconds(as_text(value), low=low, high=high)
 
@@ -173,8 +162,6 @@ def seconds(low: float, high: float = SECONDS_MAX) -> Reader:
 
 
 def size(low: int, high: int = BYTES_MAX) -> Reader:
-    """A size in bytes, or with its unit."""
-
     def read(value: object) -> int:
         return parse_bytes(as_text(value), low=low, high=high)
 
@@ -182,8 +169,6 @@ def size(low: int, high: int = BYTES_MAX) -> Reader:
 
 
 def flag() -> Reader:
-    """true or false."""
-
     def read(value: object) -> bool:
         if not isinstance(value, bool):
             raise ValueError(f"{kind(value)} is neither true nor false")
@@ -208,7 +193,6 @@ def as_text(value: object) -> str:
 
 
 def kind(value: object) -> str:
-    """What a value is, as text."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

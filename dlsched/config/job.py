@@ -110,7 +110,6 @@ def parse_spec(
 
 
 def render_problems(problems: Iterable[Problem]) -> str:
-    """The problems, one a line."""
     return "\n".join(str(problem) for problem in problems)
 
 
@@ -297,7 +296,6 @@ def _logging(keys: JobKeys) -> Logging:
 
 
 def bounds_of(cpus: CpusKeys | None, gpus: GpusKeys | None = None) -> Bounds:
-    """Floors and ceilings of checked keys."""
     bounds = Bounds()
     if cpus is not None:
         bounds = Bounds(cpus.min, cpus.max, promised="min" in cpus.model_fields_set)
@@ -307,7 +305,6 @@ def bounds_of(cpus: CpusKeys | None, gpus: GpusKeys | None = None) -> Bounds:
 
 
 def target_of(given: TargetKeys | None) -> Target | None:
-    """The target of checked keys."""
     if given is None:
         return None
     if given.latency is not None:

@@ -180,7 +180,6 @@ def beside_plain(
 
 
 def job_result(job: SimulatedJob, load: Computation, ended_s: float) -> JobResult:
-    """The result of that job in a trace that ends then."""
     there_s = max(0.0, _leaves_s(job, ended_s) - job.arrives_s)
     if isinstance(load, Training):
         steps = tier_steps(load.load, job.spec.target)
@@ -265,7 +264,6 @@ def alone_s(works: Mapping[str, bounds.Work], cores: float) -> dict[str, dict[st
 
 
 def works_of(trace: Trace) -> dict[str, bounds.Work]:
-    """The work of each training in the trace, by job."""
     return {
         job.name: _work(job.load, job, trace.duration_s)
         for job in trace.jobs

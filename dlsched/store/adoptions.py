@@ -95,11 +95,9 @@ class Adoptions:
         return None
 
     def job(self, name: str) -> Adopted | None:
-        """The adoption under the job's name."""
         return self._adopted.of(name)
 
     def by_id(self, container: str) -> Adopted | None:
-        """The adoption of the container of that id."""
         return next((one for one in self._records if one.container_id == container), None)
 
     def named(self, name: str) -> Adopted | None:

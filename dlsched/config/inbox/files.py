@@ -194,7 +194,6 @@ def _opened(folder: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
 
 
 def _read(descriptor: int, most_bytes: int) -> bytes:
-    """The content, or one byte more than the most."""
     with open(descriptor, "rb", closefd=False) as stream:
         return stream.read(most_bytes + 1) or b""
 

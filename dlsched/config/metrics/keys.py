@@ -228,7 +228,6 @@ PRESET_ALONE = Short(("base",), {"type": "string", "pattern": f"^{PRESET}$"})
 
 
 def filters_of(where: dict[str, str] | None) -> tuple[LabelFilter, ...]:
-    """The filters of checked keys."""
     return tuple(
         LabelFilter(label, one.removeprefix("!"), one.startswith("!"))
         for label, one in sorted((where or {}).items())
@@ -236,7 +235,6 @@ def filters_of(where: dict[str, str] | None) -> tuple[LabelFilter, ...]:
 
 
 def groups_of(when: str) -> tuple[str, str]:
-    """The two groups of a checked `when`."""
     match = _WHEN.fullmatch(when)
     assert match is not None
     return match[1], match[2]

@@ -34,7 +34,6 @@ class PresetError(SettingsError):
 
 @cache
 def package_presets() -> Presets:
-    """The presets that come with dlsched."""
     found = sorted(Path(__file__).with_name("presets").glob("*.yaml"))
     return joined(Presets(), [parse_presets(one.read_bytes(), one.name) for one in found])
 

@@ -94,7 +94,6 @@ class Assignments:
         return GpuQueue(node, self._holders(members), options, self._kept, outlook, now_s)
 
     def take(self, verdicts: Mapping[str, Verdict]) -> None:
-        """Record the reservations of this pass."""
         self._kept = {job: verdict.kept for job, verdict in verdicts.items() if verdict.kept}
 
     def start(

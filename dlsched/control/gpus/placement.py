@@ -111,7 +111,6 @@ def taken(left: Rooms, spec: JobSpec, gpus: Iterable[str]) -> dict[str, Room]:
 
 
 def given_back(room: Room, spec: JobSpec) -> Room:
-    """The room after the job has left it."""
     return replace(
         room,
         share_left=room.share_left + _share_of(room, spec),
@@ -126,7 +125,6 @@ def is_model(product: str, asked: str | None) -> bool:
 
 
 def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
-    """The rooms that the job fits in."""
     bounds, asked = spec.bounds, spec.container.gpu_memory_bytes
     model = spec.container.gpu_model
     share = bounds.floor_share - _ROUNDING

@@ -107,7 +107,6 @@ def view_of(
     tiers: Tiers,
     diverged: Diverged | None,
 ) -> JobView:
-    """The job's view, for the snapshot."""
     measures = record.measures
     promised = fact is not None or status.state is JobState.STARTING
     return JobView(

@@ -51,12 +51,10 @@ class _Slide:
         return len(self.at_s)
 
     def add(self, latency: LatencySketch, at_s: float) -> None:
-        """Append the newest sketch."""
         self.sketch.add(latency)
         self.at_s.append(at_s)
 
     def drop_before(self, since_s: float) -> None:
-        """Drop older members."""
         while self.at_s and self.at_s[0] < since_s:
             self.at_s.popleft()
             self.sketch.drop()
@@ -141,7 +139,6 @@ class Measures:
         return True
 
     def absent(self) -> None:
-        """Record that there is no container now."""
         self._fresh, self._last_progress = _NONE, None
         self._watched = True
         self.usage = Usage()
@@ -183,7 +180,6 @@ class Measures:
         return used_core_s
 
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
-        """Reported progress, for policies."""
         bad_lines = fact.bad_lines if fact else 0
         log = fact.log if fact else None
         problem = fact.sidecar_problem if fact else None

@@ -136,7 +136,6 @@ class TierTracker:
         self._progress[name] = progress
 
     def tiers(self, name: str) -> Tiers:
-        """The tiers that the job has reached."""
         progress = self._progress.get(name)
         return progress.tiers if progress is not None else _NONE
 

@@ -123,11 +123,9 @@ class CgroupReader:
 
     @property
     def opened(self) -> bool:
-        """Whether any file is open."""
         return bool(self._open)
 
     def read(self) -> CgroupReading:
-        """Read counters and limits."""
         self._used = self._bytes("stat" if self.v2 else "usage")
         return self._counted(self._used, self._limits())
 

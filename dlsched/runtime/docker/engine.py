@@ -58,12 +58,10 @@ class Engine:
             return list(client.containers(all=True, filters={"label": wanted}))
 
     def inspect(self, container: str) -> Body:
-        """All that the engine knows of one container."""
         with self._calling() as client:
             return dict(client.inspect_container(container))
 
     def stats(self, container: str) -> Body:
-        """A container's counters now."""
         with self._calling() as client:
             return dict(client.stats(container, stream=False, one_shot=True))
 
@@ -84,7 +82,6 @@ class Engine:
             self._post(client, f"/containers/{container}/update", body)
 
     def rename(self, container: str, name: str) -> None:
-        """Give a container, running or not, another name."""
         with self._calling() as client:
             client.rename(container, name)
 
@@ -94,7 +91,6 @@ class Engine:
             client.kill(container, signal)
 
     def unpause(self, container: str) -> None:
-        """Let a paused container go on."""
         with self._calling() as client:
             client.unpause(container)
 
@@ -113,7 +109,6 @@ class Engine:
             client.remove_container(container, v=True, force=True)
 
     def images(self) -> list[Body]:
-        """All images that are there."""
         with self._calling() as client:
             return list(client.images())
 
@@ -128,7 +123,6 @@ class Engine:
             return dict(client.info())
 
     def version(self) -> Body:
-        """The engine's versions."""
         with self._calling() as client:
             return dict(client.version())
 

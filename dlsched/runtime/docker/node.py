@@ -32,5 +32,4 @@ class NodeReader:
         return " and ".join(names)
 
     def close(self) -> None:
-        """Release all resources."""
         self._inventory.close()

@@ -110,7 +110,6 @@ class Watch:
         self._read_all_s = float("-inf")
 
     def gave(self, shares: int) -> None:
-        """It has been given so many shares."""
         self._given = shares, None
 
     def fact(
@@ -161,7 +160,6 @@ class Watch:
         return fact, vanished
 
     def close(self) -> None:
-        """Let go of every descriptor."""
         if self._cgroup is not None:
             self._cgroup.close()
         for source in (*self._sources, *self._leaving):

@@ -56,7 +56,6 @@ class Watches:
         return self._watches.get(container)
 
     def all(self) -> Collection[Watch]:
-        """Every watch."""
         return self._watches.values()
 
     def own(self) -> dict[str, str]:
@@ -65,7 +64,6 @@ class Watches:
         return {one.described.job: key for key, one in watches if one.described.adopted is None}
 
     def close(self) -> None:
-        """Release all resources."""
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()

@@ -164,7 +164,6 @@ class Inventory:
     # ------------------------------------------------------------------ the poll's own thread
 
     def _polled(self, now_s: float) -> tuple[GpuSnapshot, float]:
-        """A snapshot, and the pause before the next."""
         start_s = time.perf_counter()
         try:
             read = self._read(now_s)
@@ -295,5 +294,4 @@ def _without(fact: GpuFact, pids: frozenset[int]) -> GpuFact:
 
 
 def _without_figures(fact: GpuFact) -> GpuFact:
-    """The fact without figures that change."""
     return replace(fact, memory_used_bytes=None, busy_ratio=None, processes=())

@@ -93,7 +93,6 @@ class Candidate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sample names without the errors'."""
         names = (self.total, self.count, self.bucket, self.value)
         return tuple(name for name in names if name is not None)
 

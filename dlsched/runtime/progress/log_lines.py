@@ -37,7 +37,6 @@ class LogBatch:
         return self.bytes_left <= 0 or self.lines_left <= 0
 
     def add(self, latencies_s: Iterable[float], sample: Sample | None) -> None:
-        """Add what one line reports."""
         self.lines_left -= 1
         self.latencies_s += latencies_s
         if sample is not None:

@@ -83,7 +83,6 @@ class ScrapeReader:
 
     @property
     def asking(self) -> bool:
-        """Whether a request is in progress."""
         return self._answer is not None and not self._answer.done()
 
     def read(self, now_s: float) -> SourceReading:

@@ -39,7 +39,6 @@ class ServiceLoad:
 
     @property
     def open_rate_per_s(self) -> float | None:
-        """Rate of an open loop; None: a closed loop."""
         if self.loop is None:
             return self.arrivals_per_s
         return self.loop.rate_per_s if self.loop.is_open else None

@@ -44,7 +44,6 @@ class Frame:
     """Points of one curve at most."""
 
     def at_s(self, time_s: float) -> float:
-        """That time, from the record's beginning."""
         return round(max(0.0, time_s - self.origin_s), 3)
 
 

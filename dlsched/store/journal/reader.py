@@ -80,7 +80,6 @@ class JournalReader:
         return range(0) if first is None else range(first, last + 1)
 
     def last_cycle(self) -> int:
-        """Number of the last cycle kept; 0: none."""
         found = self._one("SELECT max(cycle) FROM frames")
         return int(found[0]) if found and found[0] is not None else 0
 

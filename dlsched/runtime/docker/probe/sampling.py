@@ -346,7 +346,6 @@ def _by_labels(labels: Mapping[str, str]) -> str | None:
 
 
 def _exposed(body: Body) -> list[int]:
-    """The TCP ports that the container exposes."""
     ports: Mapping[str, object] = (body.get("Config") or {}).get("ExposedPorts") or {}
     found = []
     for name in ports:
