@@ -18,7 +18,6 @@ import click
 from dlsched.cli.output import one_line
 
 PIPED_COLUMNS = 120
-"""Width without a terminal."""
 
 GAP = "  "
 

@@ -129,8 +129,6 @@ class TraceInbox:
 
 
 class EndedInMemory:
-    """The records of ended jobs, for one run."""
-
     def __init__(self) -> None:
         self._ended: dict[str, Ended] = {}
 

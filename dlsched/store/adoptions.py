@@ -20,8 +20,6 @@ SHORT_ID = 12
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A container adopted by command."""
-
     job: str
     """The job's name: the container's when it was adopted, in lower case."""
     container_id: str

@@ -58,7 +58,6 @@ class Judged:
     spec: JobSpec | None
     problems: tuple[str, ...] = ()
     env_files: EnvFiles | None = None
-    """The env_files that it names."""
 
 
 def judge(

@@ -33,8 +33,6 @@ class Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FolderListing:
-    """The job files of the watch folder."""
-
     stamps: dict[str, Stamp] = field(default_factory=dict)
     """Job files by name."""
     users: frozenset[str] = frozenset()

@@ -62,7 +62,6 @@ class _File:
     barred: bool = False
     """Not readable, so not settled; every scan retries."""
     env_files: EnvFiles | None = None
-    """The env_files that the content names."""
     offered: JobSpec | None = None
     """The spec in the latest content; None: it is invalid."""
     held: JobSpec | None = None

@@ -50,7 +50,6 @@ class Assignments:
     _kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _moved_at_s: dict[str, float] = field(default_factory=dict)
     _view_inputs: tuple[object, ...] = ()
-    """The inputs from which `_views` was computed."""
     _views: tuple[GpuView, ...] = ()
 
     def views(

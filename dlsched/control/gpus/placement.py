@@ -33,8 +33,6 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """The operator's settings for GPUs."""
-
     prefer: Prefer = "auto"
     """pack: GPUs in use first; spread: emptiest first; auto: spread only latency targets."""
     reserved: Collection[str] = ()

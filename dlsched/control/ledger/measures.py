@@ -45,7 +45,6 @@ class _Slide:
 
     sketch: SlidingSketch = field(default_factory=SlidingSketch)
     at_s: deque[float] = field(default_factory=deque)
-    """Time of each member."""
 
     def __len__(self) -> int:
         return len(self.at_s)

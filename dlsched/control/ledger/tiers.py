@@ -32,7 +32,6 @@ class TierProgress:
     target: AccuracyTarget
     tiers: Tiers = _NONE
     checkpoint: CheckpointAck | None = None
-    """The last acknowledged checkpoint."""
     starts: int | None = None
     """The start of the container in which the evaluations were counted."""
     latest_step: int | None = None

@@ -79,8 +79,6 @@ class GroupLimits:
 
 
 class LimitFiles:
-    """The files of one container's limits."""
-
     def __init__(self, pid: int, container: str, proc: Path = PROC) -> None:
         """Find the group of that process. Raises OSError where it is not that container's."""
         self._pid, self._groups_file = pid, proc / str(pid) / "cgroup"

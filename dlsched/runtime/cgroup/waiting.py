@@ -16,12 +16,9 @@ _MEAN_S = 10.0
 
 
 class RunQueueWait:
-    """The run-queue wait of one group's threads."""
-
     def __init__(self, folder: Path, proc: Path = PROC) -> None:
         self._tasks, self._proc = folder / "tasks", proc
         self._waited_ns: dict[str, int] = {}
-        """Total wait by thread."""
         self._at_s: float | None = None
         self.ratio: float | None = None
         """Fraction of the last ten seconds or so, summed over threads, at most 1. None: unknown."""

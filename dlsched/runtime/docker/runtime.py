@@ -172,7 +172,6 @@ class DockerRuntime:
         self.held: str | None = None
         """Why nothing may be changed; None: changes are made."""
         self._facts: tuple[ContainerFact, ...] = ()
-        """As observed last."""
         self._changed: set[str] = set()
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None

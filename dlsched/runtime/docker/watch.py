@@ -56,7 +56,6 @@ class Watch:
         """Shares as last given, and the weight that the kernel has since (None: not read yet)."""
         self._last_fact: ContainerFact | None = None
         self._last_made_of: tuple[object, ...] = ()
-        """What `_last_fact` was made from."""
         self._started_at_s: float | None = None
         self._drained: list[Report] = []
         self._bad_lines = 0

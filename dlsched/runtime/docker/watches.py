@@ -22,7 +22,6 @@ class Watches:
         self._outside = outside
         self._watches: dict[str, Watch] = {}
         self.listing: Listing | None = None
-        """The listing that is shown."""
         self.ids: Mapping[str, str] = {}
         """Container ids by job; replaced whole, so that other threads may read it."""
 

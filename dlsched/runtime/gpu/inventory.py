@@ -51,8 +51,6 @@ _UNLOADED = "the GPU driver is not loaded any more"
 
 @dataclass(frozen=True, slots=True)
 class GpuSnapshot:
-    """All GPUs at one moment."""
-
     devices: tuple[GpuFact, ...] = ()
     """In the driver's order. A lost GPU stays, with its failure."""
     problem: str | None = None

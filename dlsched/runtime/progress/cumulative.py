@@ -56,8 +56,6 @@ class Cumulative:
 
 
 class SampleNames(Protocol):
-    """The sample names of a metric."""
-
     total: str
     """Sum of all latencies."""
     count: str

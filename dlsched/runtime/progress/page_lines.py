@@ -43,8 +43,6 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a page."""
-
     head: Head
     value: float
 

@@ -30,8 +30,6 @@ CPU_RATIO = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one request brought."""
-
     where: str
     """Whom it asked."""
     delta: PageDelta | None

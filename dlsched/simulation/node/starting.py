@@ -11,7 +11,6 @@ from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
 
 Computation = Service | PlayedService | Training
-"""What one job computes."""
 
 
 class StartUp:

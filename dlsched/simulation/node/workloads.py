@@ -50,7 +50,6 @@ class TrainingLoad:
 
     steps: int
     work_core_s: float
-    """CPU work of a step."""
     evaluate_every: int
     curve: Curve | Measured
     threads: float = 1.0

@@ -19,8 +19,6 @@ _SAME_MOMENT_S = 1e-9
 
 @dataclass(slots=True)
 class Process:
-    """A process in a container, with its limits."""
-
     name: str
     load: Computation | StartUp
     on_end: Callable[[], None]

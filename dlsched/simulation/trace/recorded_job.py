@@ -41,7 +41,6 @@ class Frame:
     """The trace's duration: the record's, and possibly extra time."""
     cores: float
     points_max: int
-    """Points of one curve at most."""
 
     def at_s(self, time_s: float) -> float:
         return round(max(0.0, time_s - self.origin_s), 3)

@@ -40,8 +40,6 @@ _OVER = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The trace of a record, with remarks."""
-
     trace: Trace
     remarks: tuple[str, ...] = ()
 

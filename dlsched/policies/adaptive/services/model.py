@@ -60,8 +60,6 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class ServiceMemory:
-    """What the policy remembers of one service."""
-
     name: str
     target_s: float
     quantile: float | None

@@ -71,8 +71,6 @@ class Step(StrEnum):
 
 @dataclass(slots=True)
 class JobMove:
-    """One job's move."""
-
     job: str
     old: Inspected
     """The old container, as last described."""

@@ -60,8 +60,6 @@ class UnknownContainer(DlschedError):
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """What is asked of containers."""
-
     names: tuple[str, ...] = ()
     """Only these; (): all."""
     http: bool = True
