@@ -51,7 +51,7 @@ from dlsched.model.spec import (  # fmt: skip
 )
 from dlsched.model.units import shown
 
-__all__ = ["env_file_reader", "json_schema", "parse_spec", "render_problems"]
+__all__ = ["env_file_reader", "json_schema", "parse_spec"]
 
 ENV_FILE_MAX_BYTES = 64 * 1024
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|\.\.\.)|"(?:[^"\\]|\\.)*(?:"|\.\.\.)""")
@@ -107,10 +107,6 @@ def parse_spec(
         raise SpecError(tuple(problems))
     spec = replace(spec, container_digest=_digest(spec.container))
     return replace(spec, digest=_digest(spec))
-
-
-def render_problems(problems: Iterable[Problem]) -> str:
-    return "\n".join(str(problem) for problem in problems)
 
 
 def env_file_reader(folder: Path) -> Callable[[str], str]:

@@ -63,7 +63,7 @@ def joined(before: Presets, parsed: list[tuple[Document, dict[str, MetricsKeys]]
     PresetError."""
     by_name = dict(before.by_name)
     for document, given in parsed:
-        by_name |= {name: Preset(name, keys, document.file) for name, keys in given.items()}
+        by_name |= {name: Preset(keys, document.file) for name, keys in given.items()}
     presets = Presets(by_name)
     for document, given in parsed:
         problems = tuple(_contradictions(presets, document, given))

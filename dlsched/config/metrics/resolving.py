@@ -49,7 +49,6 @@ class Contradiction(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    name: str
     keys: MetricsKeys
     file: str
     """Where it comes from."""
