@@ -33,7 +33,8 @@ class Journal:
         self._pending = 0
         self._gap = False
         self._closing = False
-        self._lost = 0
+        self.lost_cycles = 0
+        """Number of reports that could not be written since the start."""
         self._failure: str | None = None
         self._aside: str | None = None
         self._store = Store(path, frame_s=frame_s, max_bytes=max_bytes, max_age_s=max_age_s)
@@ -48,7 +49,7 @@ class Journal:
         with self._changed:
             if len(self._queue) >= self._queue_reports:
                 self._queue.popleft()
-                self._lost += 1
+                self.lost_cycles += 1
                 self._gap = True
             self._queue.append(report)
             self._changed.notify_all()
@@ -64,11 +65,6 @@ class Journal:
             self._closing = True
             self._changed.notify_all()
         self._thread.join(within_s)
-
-    @property
-    def lost_cycles(self) -> int:
-        """Number of reports that could not be written since the start."""
-        return self._lost
 
     def problem(self) -> str | None:
         """What is wrong with the journal now, in one line; None: nothing."""
@@ -164,6 +160,6 @@ class Journal:
 
     def _fail(self, lost: int, cause: str | None) -> None:
         with self._changed:
-            self._lost += lost
+            self.lost_cycles += lost
             if cause is not None:
                 self._failure = f"journal not written: {cause}"
