@@ -73,8 +73,7 @@ class Assignments:
             and one.state.holds
             and (one.fact is None or one.state is JobState.MOVING)
         }
-        gone = [job for job in self._moved_at_s if job not in members]
-        for job in gone:
+        for job in self._moved_at_s.keys() - members.keys():
             del self._moved_at_s[job]
 
     def of(self, job: str, fact: ContainerFact | None) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from dlsched.model.facts import ComputeMode, GpuFact
@@ -160,7 +161,7 @@ def place(spec: JobSpec, left: Rooms, options: PlacementOptions) -> Placement:
     if count == 1:
         return Placement((min(facts).uuid,))
     ranked: Mapping[_Rank, GpuFact] = {rank: facts[rank] for rank in sorted(facts)}
-    for alike in (_model, _numa_node):
+    for alike in (attrgetter("model"), attrgetter("numa_node")):
         ranked = _first_group(ranked, count, alike)
     return Placement(tuple(rank.uuid for rank in list(ranked)[:count]))
 
@@ -173,14 +174,6 @@ class _Rank(NamedTuple):
     """Breaks ties of `fit`."""
     in_driver: int
     uuid: str
-
-
-def _model(fact: GpuFact) -> str:
-    return fact.model
-
-
-def _numa_node(fact: GpuFact) -> int | None:
-    return fact.numa_node
 
 
 def _first_group(

@@ -251,7 +251,8 @@ class Measures:
                 cpu_cores = used_core_s / (now_s - then.at_s)
                 throttled = _throttled_ratio(then, now)
             self.attained_core_s += used_core_s
-            window_cores = self._window_cores(now, window_s)
+            self._cpu.append((now.at_s, now.core_s))
+            window_cores = self._mean_rate(self._cpu, window_s)
         self.usage = Usage(
             cpu_cores=cpu_cores,
             window_cores=window_cores,
@@ -269,10 +270,6 @@ class Measures:
         self._counters = then._replace(at_s=self._rests_at_s)
         for at_s in (max(then.at_s, min(since_s, self._rests_at_s)), self._rests_at_s):
             self._cpu.append((at_s, then.core_s))
-
-    def _window_cores(self, now: _Counters, window_s: float) -> float | None:
-        self._cpu.append((now.at_s, now.core_s))
-        return self._mean_rate(self._cpu, window_s)
 
     def _mean_rate(self, counts: deque[tuple[float, float]], window_s: float) -> float | None:
         """Mean rate per second since the last change of limits, at most `window_s` back."""
