@@ -4,10 +4,9 @@ v2 reports it as pressure. A failed reading never raises."""
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
-from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.cgroup.read import PROC, start_of
 
 _READ_BYTES = 4096
 """Bytes read of the thread list: some 600 threads, taken as typical of the others."""
@@ -42,22 +41,10 @@ class RunQueueWait:
     def _read(self) -> dict[str, int]:
         found = {}
         # The last number may be truncated.
-        threads = _start_of(self._tasks)
+        threads = start_of(self._tasks, _READ_BYTES) or b""
         for thread in threads[: threads.rfind(b"\n") + 1].decode("ascii", "replace").split():
-            fields = _start_of(self._proc / thread / "schedstat").split()
+            status = start_of(self._proc / thread / "schedstat", _READ_BYTES) or b""
+            fields = status.split()
             if len(fields) == 3 and fields[1].isdigit():
                 found[thread] = int(fields[1])
         return found
-
-
-def _start_of(path: Path) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, _READ_BYTES)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)

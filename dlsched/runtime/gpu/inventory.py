@@ -269,22 +269,6 @@ class Inventory:
                 session.close()
 
 
-def reading_costs_s(samples: int) -> tuple[float, ...] | None:
-    """Duration of each of that many readings; None: no driver. Raises NVML's error."""
-    if (nvml := load()) is None:
-        return None
-    session = Session(nvml, DEV, PROC)
-    try:
-        costs_s = []
-        for _ in range(samples):
-            start_s = time.perf_counter()
-            session.read()
-            costs_s.append(time.perf_counter() - start_s)
-        return tuple(costs_s)
-    finally:
-        session.close()
-
-
 def _without(fact: GpuFact, pids: frozenset[int]) -> GpuFact:
     if not pids.intersection(one.pid for one in fact.processes):
         return fact

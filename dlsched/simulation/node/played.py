@@ -163,11 +163,6 @@ class PlayedService:
     # ------------------------------------------------------------------ for scoring
 
     @property
-    def true_latency_s(self) -> float:
-        """The latency of the last answered request."""
-        return self.took_s[-1] if self.took_s else math.inf
-
-    @property
     def within_s(self) -> float:
         """Seconds in which the latency was within 10 % of the target."""
         return self._judged_s(1.0 - BAND_RATIO, 1.0 + BAND_RATIO)
