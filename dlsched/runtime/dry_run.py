@@ -24,14 +24,11 @@ class DryRun:
         self.logs = runtime.logs
         self.alarms = runtime.alarms
         self.check_engine = runtime.check_engine
+        self.refresh = runtime.refresh
 
     def close(self) -> None:
         """Release all resources."""
         self._runtime.close(keep_group=True)
-
-    def refresh(self) -> None:
-        """List the engine's containers."""
-        self._runtime.refresh()
 
     def resume(self, _now_s: float) -> None:
         """List them alone: a move that an earlier agent began would never go on."""

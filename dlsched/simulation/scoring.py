@@ -231,7 +231,8 @@ def optima(trace: Trace) -> dict[str, float]:
             continue
         count = len(wanted)
         found[f"{name}_mean_s"] = bounds.mean_s(wanted, cores)
-        low, high = (bounds.least_s(wanted, cores, rank) for rank in _middle_ranks(count))
+        middle = ((count + 1) // 2, count // 2 + 1)
+        low, high = (bounds.least_s(wanted, cores, rank) for rank in middle)
         found[f"{name}_median_s"] = (low + high) / 2.0
         found[f"{name}_p95_s"] = bounds.least_s(wanted, cores, _p95_rank(count))
     services = [
@@ -284,10 +285,6 @@ def _work(load: TrainingLoad, job: SimulatedJob, ended_s: float) -> bounds.Work:
 
 def _p95_rank(count: int) -> int:
     return math.ceil(0.95 * count)
-
-
-def _middle_ranks(count: int) -> tuple[int, int]:
-    return (count + 1) // 2, count // 2 + 1
 
 
 def demands(job: SimulatedJob, ended_s: float, band_ratio: float) -> list[bounds.Demand]:

@@ -52,10 +52,6 @@ def _unknown(why: str) -> Forecast:
     return Forecast(ForecastKind.UNKNOWN, "finish", why=why)
 
 
-def _no_forecast(job: str) -> Forecast:
-    return _unknown(f"{job} reports nothing")
-
-
 class GpuQueue:
     """The node's GPUs during one pass through a queue, first job first.
 
@@ -70,7 +66,7 @@ class GpuQueue:
         holders: Sequence[Holder] = (),
         options: PlacementOptions | None = None,
         kept: Mapping[str, tuple[str, ...]] | None = None,
-        outlook: Callable[[str], Forecast] = _no_forecast,
+        outlook: Callable[[str], Forecast] = lambda job: _unknown(f"{job} reports nothing"),
         now_s: float = 0.0,
     ) -> None:
         """`kept` are the previous reservations by job; they are kept if possible. `outlook`

@@ -79,7 +79,8 @@ class Engine:
     def update(self, container: str, body: Body) -> None:
         """Change resources or the restart policy of a container."""
         with self._calling() as client:
-            self._post(client, f"/containers/{container}/update", body)
+            url = self._url(client, f"/containers/{container}/update")
+            client._raise_for_status(client._post_json(url, data=body))  # type: ignore[attr-defined]
 
     def rename(self, container: str, name: str) -> None:
         with self._calling() as client:
@@ -211,10 +212,6 @@ class Engine:
     @staticmethod
     def _url(client: docker.APIClient, path: str) -> str:
         return str(client._url(path))  # type: ignore[attr-defined]
-
-    def _post(self, client: docker.APIClient, path: str, body: Body) -> None:
-        response = client._post_json(self._url(client, path), data=body)  # type: ignore[attr-defined]
-        client._raise_for_status(response)  # type: ignore[attr-defined]
 
 
 def _until_left(chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:

@@ -184,6 +184,7 @@ class Watch:
         if reading.quota_us is not None:
             limit_cores = quota_cores(reading.quota_us, reading.period_us)
         runs = self.reader is not None
+        wait_ratio = reading.cpu_pressure_ratio if self._waiting is None else self._waiting.ratio
         burst_cores = None
         if runs and bursts and reading.burst_us is not None and reading.period_us:
             burst_cores = reading.burst_us / reading.period_us
@@ -225,12 +226,8 @@ class Watch:
             cpu_idle=idle,
             burst_cores=burst_cores,
             memory_bytes=reading.memory_bytes if runs else None,
-            cpu_wait_ratio=self._wait_ratio if runs else None,
+            cpu_wait_ratio=wait_ratio if runs else None,
         )
-
-    @property
-    def _wait_ratio(self) -> float | None:
-        return self._reading.cpu_pressure_ratio if self._waiting is None else self._waiting.ratio
 
     @property
     def shares(self) -> int | None:
