@@ -185,7 +185,6 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
 
 
 def sources(job: JobStatus) -> list[str]:
-    """What is wrong with the sources of its progress."""
     sidecar, log, parts = job.sidecar, job.sidecar.log, []
     if sidecar.trouble is not None:
         parts.append(sidecar.trouble)

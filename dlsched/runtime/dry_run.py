@@ -27,7 +27,6 @@ class DryRun:
         self.refresh = runtime.refresh
 
     def close(self) -> None:
-        """Release all resources."""
         self._runtime.close(keep_group=True)
 
     def resume(self, _now_s: float) -> None:
@@ -38,11 +37,9 @@ class DryRun:
         """Nothing was begun."""
 
     def apply(self, action: Action, _now_s: float) -> Outcome:
-        """Withhold it."""
         return Outcome(action, "withheld", DRY_RUN)
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
-        """Withhold all of them."""
         return tuple(self.apply(action, now_s) for action in actions)
 
     def release(self, _ceilings: Mapping[str, float | None]) -> tuple[GivenBack, ...]:

@@ -65,7 +65,6 @@ class Agreement:
 
     @property
     def agreed_ratio(self) -> float:
-        """Fraction of the cycles in which they agreed."""
         return self.agreed / max(1, self.cycles)
 
 

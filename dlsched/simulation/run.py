@@ -105,7 +105,6 @@ class TraceInbox:
         self._desired = Desired()
 
     def scan(self, now_s: float) -> Desired:
-        """The files present now."""
         if self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
             while self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
                 self._next += 1
@@ -133,7 +132,6 @@ class EndedInMemory:
         self._ended: dict[str, Ended] = {}
 
     def ended(self) -> Mapping[str, Ended]:
-        """Every record, by job."""
         return self._ended
 
     def keep(self, state: State) -> tuple[HookRun, ...]:

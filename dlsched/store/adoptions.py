@@ -64,7 +64,6 @@ class Adoptions:
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
-        """Broken records."""
         return (*self._adopted.alarms, *self._dropped.alarms)
 
     @property
