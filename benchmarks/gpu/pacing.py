@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,11 @@ from benchmarks.places import ROOT
 from benchmarks.publish import results
 from dlsched.report import granted
 from dlsched.runtime.allotment import Allotment, job_dir, write_allotment
-from dlsched.runtime.gpu import Inventory, reading_costs_s
+from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.gpu import Inventory
+from dlsched.runtime.gpu.inventory import DEV
+from dlsched.runtime.gpu.nvml import load
+from dlsched.runtime.gpu.session import Session
 
 NAME = "gpu-pacing"
 SHARES: tuple[tuple[float, ...], ...] = (
@@ -298,6 +302,19 @@ def summary(rows: Sequence[Row]) -> list[str]:
             f"jobs together at least {min(sums):.3f} of exclusive throughput (figure: 0.95)."
         )
     return lines
+
+
+def reading_costs_s(looks: int) -> list[float] | None:
+    """Duration of each of that many readings; None: no driver. Raises NVML's error."""
+    if (nvml := load()) is None:
+        return None
+    with closing(Session(nvml, DEV, PROC)) as session:
+        costs_s = []
+        for _ in range(looks):
+            start_s = time.perf_counter()
+            session.read()
+            costs_s.append(time.perf_counter() - start_s)
+        return costs_s
 
 
 def nvml_cost() -> dict[str, object]:

@@ -104,7 +104,6 @@ class Daemon:
         return self._control.ask("POST", f"/v1/containers/{_quoted(container)}/drop", RELEASE_S)
 
     def adopted_labels(self, container: str) -> dict[str, str]:
-        """The labels that `adopt` was given."""
         answer = self._reading.ask("GET", f"/v1/containers/{_quoted(container)}/labels")
         return dict(answer["labels"])
 

@@ -31,7 +31,6 @@ class LogReading:
         self._ended = False
 
     def start(self, open_log: Callable[[], Iterator[bytes]]) -> None:
-        """Start reading the log that `open_log` opens."""
         threading.Thread(target=self._pump, args=(open_log,), name="api-log", daemon=True).start()
 
     async def first(self, timeout_s: float) -> None:

@@ -133,7 +133,6 @@ def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path
 
 
 def _job_keys(labels: Mapping[str, str]) -> dict[str, Any]:
-    """Labels as the keys of a job file."""
     import yaml
 
     keys: dict[str, Any] = {}
@@ -162,7 +161,6 @@ def _labels(
     maximum: str | None,
     weight: str | None,
 ) -> dict[str, str]:
-    """The command's options as labels."""
     asked = {
         "target.latency": latency,
         "target.quantile": quantile,

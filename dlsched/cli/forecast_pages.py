@@ -6,7 +6,6 @@ from dlsched.api.schema import ForecastStatus, JobStatus
 from dlsched.cli.layout import Cell, Page
 
 FORECAST_COLUMNS = 20
-"""Maximum width of the column."""
 
 _STYLE = {"met": "green", "crowded": "yellow", "impossible": "bold red", "unlikely": "yellow"}
 

@@ -16,7 +16,6 @@ SHORT_CHARACTERS = 12
 
 
 def show_gpus(gpus: Sequence[GpuStatus], page: Page) -> None:
-    """Print the table of GPUs, if there are any."""
     if not gpus:
         return
     model_shown = page.width >= MODEL_COLUMNS

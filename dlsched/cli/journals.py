@@ -21,7 +21,6 @@ last = click.option("--to", "last", metavar="WHEN", help="Last cycle, by number 
 
 
 def file(journal: Path) -> Path:
-    """The journal's file, from its path or its directory's."""
     from dlsched.store.journal.schema import JOURNAL_NAME
 
     if not journal.is_dir():
@@ -58,5 +57,4 @@ def _moment(when: str, option: str) -> int | datetime:
 
 
 def cycles_text(kept: range) -> str:
-    """A range of cycles as text."""
     return f"cycles {kept.start} to {kept.stop - 1}" if kept else "none"

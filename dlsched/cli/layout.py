@@ -18,7 +18,6 @@ import click
 from dlsched.cli.output import one_line
 
 PIPED_COLUMNS = 120
-"""Width without a terminal."""
 
 GAP = "  "
 
@@ -59,12 +58,10 @@ class Page:
         )
 
     def line(self, text: str, style: str = "", indent: int = 0) -> None:
-        """Print text, wrapped and indented."""
         for part in wrapped(one_line(text), self.width - indent):
             self._print(" " * indent + self._styled(part, style))
 
     def note(self, label: str, text: str, style: str = "") -> None:
-        """Print `label: text` as an indented line."""
         self.line(f"{label}: {text}", style, 2)
 
     def room(self, columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> int:
@@ -104,7 +101,6 @@ class Page:
 
 
 def columns_of(text: str) -> int:
-    """The number of terminal columns of a text."""
     if text.isascii():
         return len(text)
     return sum(_character_columns(one) for one in text)

@@ -58,7 +58,6 @@ def output(command: F) -> F:
 
 
 def asking(command: F) -> F:
-    """Options of a command that asks the daemon."""
     return config(run_dir(command))
 
 
@@ -71,7 +70,6 @@ def settings(file: Path | None, flags: Mapping[str, object] | None = None) -> Se
 
 
 def settings_file(file: Path | None) -> Path | None:
-    """The file that `settings` reads; None: there is none."""
     from dlsched.config import settings_file
 
     default = settings_file.default_settings_file
@@ -79,7 +77,6 @@ def settings_file(file: Path | None) -> Path | None:
 
 
 def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
-    """The daemon that these options select."""
     from dlsched.api.client import Daemon
 
     # With --run-dir the operator's settings need not be readable.
@@ -109,7 +106,6 @@ def presets(file: Path | None) -> Presets:
 
 
 def daemon_of(settings: Settings) -> Daemon:
-    """The daemon that runs under these settings."""
     from dlsched.api.client import Daemon
 
     return Daemon(settings.run_dir)

@@ -30,12 +30,10 @@ def one_line(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Print a message on stderr."""
     click.echo(clean(text), err=True)
 
 
 def print_text(text: str) -> None:
-    """Print data on stdout."""
     click.echo(clean(text))
 
 

@@ -58,7 +58,6 @@ _LAYOUTS = (
 
 
 def show_jobs(status: Status, page: Page) -> None:
-    """Print the page of `ps`."""
     if status.jobs:
         _show_table(status.jobs, page)
     else:
@@ -186,7 +185,6 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
 
 
 def sources(job: JobStatus) -> list[str]:
-    """What is wrong with the sources of its progress."""
     sidecar, log, parts = job.sidecar, job.sidecar.log, []
     if sidecar.trouble is not None:
         parts.append(sidecar.trouble)

@@ -54,7 +54,6 @@ def presets(name: str | None, config: Path | None, output: str) -> None:
 
 
 def reads(fields: dict[str, Any]) -> str:
-    """Where such a preset reads, in short."""
     if "port" not in fields:
         return f"its log: {fields.get('metric', 'latency')}"
     place = f"port {_joined(fields['port'])}"

@@ -81,6 +81,12 @@ _ELSEWHERE = {
 """Commands of other programs, with their counterparts here."""
 
 
+_EXITS = (
+    (PolicyError, INVALID),
+    ((DaemonUnavailable, EngineUnavailable, AlreadyRunning), UNREACHABLE),
+)
+
+
 class Program(click.Group):
     """Ends failures with one line (an invalid file: one per problem) and the exit code."""
 
@@ -124,15 +130,9 @@ class Program(click.Group):
             for line in error.problems:
                 say(f"error: {line}")
             ctx.exit(FAILURE)
-        except PolicyError as error:
-            say(f"error: {error}")
-            ctx.exit(INVALID)
-        except (DaemonUnavailable, EngineUnavailable, AlreadyRunning) as error:
-            say(f"error: {error}")
-            ctx.exit(UNREACHABLE)
         except DlschedError as error:
             say(f"error: {error}")
-            ctx.exit(FAILURE)
+            ctx.exit(next((code for kinds, code in _EXITS if isinstance(error, kinds)), FAILURE))
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise

@@ -156,7 +156,6 @@ def _show_json(rows: Iterator[ReplayRow], again: Replay, policy: str, job: str |
 
 
 def _tallies(again: Replay, job: str | None) -> dict[str, Agreement]:
-    """That job's tally, or every job's."""
     return {name: again.jobs[name] for name in sorted(again.jobs) if job in (None, name)}
 
 

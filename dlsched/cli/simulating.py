@@ -137,7 +137,6 @@ def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
 
 
 def _mean(values: Sequence[float | None]) -> str:
-    """The mean, if every seed has a value."""
     known = [value for value in values if value is not None]
     return _number(statistics.fmean(known)) if known and len(known) == len(values) else "-"
 

@@ -51,59 +51,46 @@ class Reader:
         return core_schema.no_info_plain_validator_function(self.read)
 
     def __get_pydantic_json_schema__(self, _schema: object, _handler: object) -> dict[str, Any]:
-        """The schema as given."""
         return dict(self.schema)
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
-    """Annotation of a list that may also be written as one text; `split` makes the list of it."""
+class Spelled:
+    """Annotation of a field that may also be written in another form, which `read` spells out."""
 
-    split: Callable[[str], list[str]]
-    empty_ok: bool = False
+    read: Callable[[object], object]
+    other: dict[str, Any]
+    """What editors know of the other form."""
 
     def __get_pydantic_core_schema__(
         self, source: object, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
-        """The list's own schema, after the split."""
-        return core_schema.no_info_before_validator_function(self._read, handler(source))
+        return core_schema.no_info_before_validator_function(self.read, handler(source))
 
     def __get_pydantic_json_schema__(
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
-        """Either form."""
-        return {"anyOf": [{"type": "string"}, handler(schema)]}
+        return {"anyOf": [self.other, handler(schema)]}
 
-    def _read(self, value: object) -> object:
+
+def listed(split: Callable[[str], list[str]]) -> Spelled:
+    """A list that may also be written as one text; `split` makes the list of it."""
+
+    def read(value: object) -> object:
         if isinstance(value, str):
-            value = self.split(as_text(value))
-        if value == [] and not self.empty_ok:
+            value = split(as_text(value))
+        if value == []:
             raise ValueError("is empty: give at least one entry, or leave the key out")
         return value
 
+    return Spelled(read, {"type": "string"})
 
-@dataclass(frozen=True, eq=False)
-class Short:
-    """Annotation of a mapping that may also be written as one value: that of each of `keys`."""
 
-    keys: tuple[str, ...]
-    schema: dict[str, Any]
-    """Of the one value."""
-
-    def __get_pydantic_core_schema__(
-        self, source: object, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """The mapping's own schema, after it is spelled out."""
-        return core_schema.no_info_before_validator_function(self._spell, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        """Either form."""
-        return {"anyOf": [self.schema, handler(schema)]}
-
-    def _spell(self, value: object) -> object:
-        return value if isinstance(value, Mapping) else dict.fromkeys(self.keys, value)
+def short(keys: tuple[str, ...], schema: dict[str, Any]) -> Spelled:
+    """A mapping that may also be written as one value: that of each of `keys`."""
+    return Spelled(
+        lambda value: value if isinstance(value, Mapping) else dict.fromkeys(keys, value), schema
+    )
 
 
 def text(pattern: str = "", meant: str = "text", *, most: int = 4096) -> Reader:
@@ -125,8 +112,6 @@ def text(pattern: str = "", meant: str = "text", *, most: int = 4096) -> Reader:
 
 
 def choice(*names: str) -> Reader:
-    """One of these words."""
-
     def read(value: object) -> str:
         if not isinstance(value, str) or value not in names:
             raise ValueError(f"{kind(value)} is not one of {', '.join(names)}")
@@ -136,8 +121,6 @@ def choice(*names: str) -> Reader:
 
 
 def number(low: float, high: float, *, above: bool = False) -> Reader:
-    """A number from low (or above it) to high."""
-
     def read(value: object) -> float:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{kind(value)} is not a number{_hint(value)}")
@@ -151,8 +134,6 @@ def number(low: float, high: float, *, above: bool = False) -> Reader:
 
 
 def whole(low: int, high: int) -> Reader:
-    """A whole number from low to high."""
-
     def read(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueError(f"{kind(value)} is not a whole number{_hint(value)}")
@@ -164,26 +145,20 @@ def whole(low: int, high: int) -> Reader:
 
 
 def seconds(low: float, high: float = SECONDS_MAX) -> Reader:
-    """A duration with its unit."""
-
-    def read(value: object) -> float:
-        return parse_seconds(as_text(value), low=low, high=high)
-
-    return Reader(read, {"type": ["string", "number"], "examples": ["50ms", "30s", "1m30s", "2h"]})
+    return Reader(
+        lambda value: parse_seconds(as_text(value), low=low, high=high),
+        {"type": ["string", "number"], "examples": ["50ms", "30s", "1m30s", "2h"]},
+    )
 
 
 def size(low: int, high: int = BYTES_MAX) -> Reader:
-    """A size in bytes, or with its unit."""
-
-    def read(value: object) -> int:
-        return parse_bytes(as_text(value), low=low, high=high)
-
-    return Reader(read, {"type": ["string", "integer"], "examples": ["512MiB", "1GiB"]})
+    return Reader(
+        lambda value: parse_bytes(as_text(value), low=low, high=high),
+        {"type": ["string", "integer"], "examples": ["512MiB", "1GiB"]},
+    )
 
 
 def flag() -> Reader:
-    """true or false."""
-
     def read(value: object) -> bool:
         if not isinstance(value, bool):
             raise ValueError(f"{kind(value)} is neither true nor false")
@@ -208,7 +183,6 @@ def as_text(value: object) -> str:
 
 
 def kind(value: object) -> str:
-    """What a value is, as text."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):

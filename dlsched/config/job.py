@@ -51,7 +51,7 @@ from dlsched.model.spec import (  # fmt: skip
 )
 from dlsched.model.units import shown
 
-__all__ = ["env_file_reader", "json_schema", "parse_spec", "render_problems"]
+__all__ = ["env_file_reader", "json_schema", "parse_spec"]
 
 ENV_FILE_MAX_BYTES = 64 * 1024
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*(?:'|\.\.\.)|"(?:[^"\\]|\\.)*(?:"|\.\.\.)""")
@@ -107,11 +107,6 @@ def parse_spec(
         raise SpecError(tuple(problems))
     spec = replace(spec, container_digest=_digest(spec.container))
     return replace(spec, digest=_digest(spec))
-
-
-def render_problems(problems: Iterable[Problem]) -> str:
-    """The problems, one a line."""
-    return "\n".join(str(problem) for problem in problems)
 
 
 def env_file_reader(folder: Path) -> Callable[[str], str]:
@@ -297,7 +292,6 @@ def _logging(keys: JobKeys) -> Logging:
 
 
 def bounds_of(cpus: CpusKeys | None, gpus: GpusKeys | None = None) -> Bounds:
-    """Floors and ceilings of checked keys."""
     bounds = Bounds()
     if cpus is not None:
         bounds = Bounds(cpus.min, cpus.max, promised="min" in cpus.model_fields_set)
@@ -307,7 +301,6 @@ def bounds_of(cpus: CpusKeys | None, gpus: GpusKeys | None = None) -> Bounds:
 
 
 def target_of(given: TargetKeys | None) -> Target | None:
-    """The target of checked keys."""
     if given is None:
         return None
     if given.latency is not None:

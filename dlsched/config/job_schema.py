@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from dlsched.config.fields import Keys, Short, choice, flag, number, seconds, size, text, whole
+from dlsched.config.fields import Keys, choice, flag, number, seconds, short, size, text, whole
 from dlsched.config.job_values import (  # fmt: skip
     GPU_COUNT,
     GPU_SHARE,
@@ -104,7 +104,7 @@ class GpusKeys(Keys):
     """How many GPUs, which, and how much of each; one number is the count."""
 
     count: GpuCount = Field(description="How many, 1 to 64.")
-    share: Annotated[ShareKeys, Short(("min",), GPU_SHARE.schema)] = Field(
+    share: Annotated[ShareKeys, short(("min",), GPU_SHARE.schema)] = Field(
         ShareKeys(min=1, max=1),
         description="Part of each GPU's time that is promised; 1 (default): they are its alone.",
     )
@@ -217,7 +217,7 @@ class UlimitKeys(Keys):
         return self
 
 
-Ulimits = Annotated[UlimitKeys, Short(("soft", "hard"), {"type": "integer", "minimum": -1})]
+Ulimits = Annotated[UlimitKeys, short(("soft", "hard"), {"type": "integer", "minimum": -1})]
 
 
 class HealthcheckKeys(Keys):
@@ -285,7 +285,7 @@ class JobKeys(Keys):
     memory: Annotated[int, size(MEMORY_MIN_BYTES)] | None = Field(
         None, description="Memory limit, such as 1GiB; swap is not given beyond it."
     )
-    gpus: Annotated[GpusKeys, Short(("count",), GPU_COUNT.schema)] | None = Field(
+    gpus: Annotated[GpusKeys, short(("count",), GPU_COUNT.schema)] | None = Field(
         None, description="How many GPUs, or count, share, memory and model."
     )
     weight: Weight = Field(

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import Discriminator, Field, Tag
 
-from dlsched.config.fields import Listed, Reader, as_text, kind, number, seconds, size, text, whole
+from dlsched.config.fields import Reader, as_text, kind, listed, number, seconds, size, text, whole
 from dlsched.model.units import CORES_MAX, CORES_MIN, shown
 
 SIDECAR_PATH = "/run/dlsched"
@@ -183,10 +183,6 @@ def _metric(value: object) -> str:
     return written
 
 
-def _shell_line(written: str) -> list[str]:
-    return ["CMD-SHELL", written]
-
-
 def _split(line: str) -> list[str]:
     if len(line) > _LINE_CHARACTERS:
         raise ValueError(f"{shown(line)} has {len(line)} characters, at most {_LINE_CHARACTERS}")
@@ -194,10 +190,6 @@ def _split(line: str) -> list[str]:
         return shlex.split(line)
     except ValueError as error:
         raise ValueError(f"{shown(line)} cannot be split as a shell would: {error}") from None
-
-
-def _alone(entry: str) -> list[str]:
-    return [entry]
 
 
 def _form(value: object) -> str:
@@ -214,11 +206,12 @@ ExtraHosts = Annotated[
     Discriminator(_form),
 ]
 Image = Annotated[str, Reader(_image, {"type": "string"})]
-Command = Annotated[tuple[Text, ...], Listed(_split)]
-EnvFiles = Annotated[tuple[Text, ...], Field(max_length=8), Listed(_alone)]
-HealthTest = Annotated[tuple[Text, ...], Listed(_shell_line)]
+Command = Annotated[tuple[Text, ...], listed(_split)]
+_LISTED = listed(lambda entry: [entry])
+EnvFiles = Annotated[tuple[Text, ...], Field(max_length=8), _LISTED]
+HealthTest = Annotated[tuple[Text, ...], listed(lambda written: ["CMD-SHELL", written])]
 Volume = Annotated[str, Reader(_volume, {"type": "string"})]
-Tmpfs = Annotated[tuple[Annotated[str, Reader(_tmpfs, {"type": "string"})], ...], Listed(_alone)]
+Tmpfs = Annotated[tuple[Annotated[str, Reader(_tmpfs, {"type": "string"})], ...], _LISTED]
 Port = Annotated[str, Reader(_port, {"type": ["string", "integer"]})]
 AbsolutePath = Annotated[str, Reader(_absolute, {"type": "string", "pattern": "^/"})]
 RestartPolicy = Annotated[

@@ -241,7 +241,6 @@ def variable_name(place: Place) -> str:
 
 @cache
 def setting_places() -> tuple[Place, ...]:
-    """Every setting, as the path of its key in the file."""
     return tuple(_places(Settings, ()))
 
 

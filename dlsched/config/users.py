@@ -229,7 +229,6 @@ def may_write(volume: str) -> bool:
 
 
 def is_under(path: str, root: str) -> bool:
-    """Whether a normal path is that root or below it."""
     return PurePosixPath(path).is_relative_to(root)
 
 

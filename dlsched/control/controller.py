@@ -53,7 +53,6 @@ class Controller:
         self._ask_shadow = timed("shadow", self._shadowed)
 
     def run_once(self) -> CycleReport:
-        """Run one cycle. Every value is passed on whole."""
         self._phases.begin()
         now_s = self._clock.now_s()
         desired = self._scan(now_s)

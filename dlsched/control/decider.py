@@ -146,7 +146,6 @@ class ShadowDecider:
         self._desired: Mapping[str, Limits] = {}
 
     def use(self, named: NamedPolicy) -> None:
-        """Switch to another policy."""
         if named.name != self.decider.name:
             self._desired = {}
         self.decider.use(named)

@@ -108,4 +108,3 @@ class Ports:
     alarms: Callable[[], Sequence[Alarm]] = tuple
     """Alarms from outside the cycle."""
     before_actions: Callable[[State, Sequence[Action]], None] = lambda _state, _actions: None
-    """Called before the actions of each cycle are executed."""

@@ -263,7 +263,6 @@ class Agent:
         }
 
     def _memory(self, named: NamedPolicy, kept_as: str) -> PolicyMemory | None:
-        """The memory that this policy left in the journal."""
         plain = self.journal.last_memory(kept_as)
         memory, problem = recalled(named.policy, plain)
         if problem is not None:

@@ -58,7 +58,6 @@ class Hook:
 
     @property
     def wanted(self) -> bool:
-        """Whether a command is configured."""
         return self._options.command is not None
 
     def use(self, options: DeliverHook) -> None:

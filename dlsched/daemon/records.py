@@ -55,10 +55,7 @@ class ReadOnlyRecords:
     """The same records for a dry run, which writes none."""
 
     def __init__(self, records: JobRecords) -> None:
-        self._records = records
-
-    def ended(self) -> Mapping[str, Ended]:
-        return self._records.ended()
+        self.ended = records.ended
 
     def keep(self, state: State) -> tuple[HookRun, ...]:  # noqa: ARG002 - a dry run keeps nothing
         return ()

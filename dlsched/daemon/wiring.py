@@ -48,7 +48,6 @@ def reloaded(old: Settings, new: Settings) -> tuple[Settings, tuple[str, ...]]:
 
 
 def _changed(old: object, new: object, names: tuple[str, ...]) -> dict[str, Any]:
-    """The old values of the fields that differ."""
     return {name: getattr(old, name) for name in names if getattr(old, name) != getattr(new, name)}
 
 
@@ -61,7 +60,6 @@ def policies_of(settings: Settings) -> tuple[NamedPolicy, NamedPolicy | None]:
 
 
 def policies_text(settings: Settings) -> str:
-    """The policies, for the log."""
     text = f"policy {settings.policy}{_unused(settings.policy, settings.policy_options)}"
     if settings.shadow is None:
         return text
@@ -74,7 +72,6 @@ def _unused(policy: str, options: Mapping[str, object]) -> str:
 
 
 def engine_options(settings: Settings) -> DockerOptions:
-    """Options of the Docker adapter."""
     return DockerOptions(
         instance=settings.instance,
         state_dir=settings.state_dir,
@@ -88,12 +85,10 @@ def engine_options(settings: Settings) -> DockerOptions:
 
 
 def gpu_options(settings: Settings) -> GpuOptions:
-    """Options for giving GPUs to containers."""
     return GpuOptions(settings.gpus.injection, settings.gpus.device_folder)
 
 
 def ledger_options(settings: Settings) -> LedgerOptions:
-    """Options of the ledger."""
     capacity = settings.capacity
     if capacity == "cores":
         capacity = float(physical_cores())
@@ -129,7 +124,6 @@ def confinement(spec: JobSpec, settings: Settings) -> Confinement | None:
 
 
 def placement_options(settings: Settings) -> PlacementOptions:
-    """Options for placing jobs on GPUs."""
     return PlacementOptions(
         prefer=settings.gpus.prefer,
         reserved=frozenset(settings.gpus.reserved),
@@ -140,7 +134,6 @@ def placement_options(settings: Settings) -> PlacementOptions:
 
 
 def guard_options(settings: Settings) -> GuardOptions:
-    """Options of the guards."""
     return GuardOptions(
         settings.dead_band_ratio,
         settings.cooldown_s,

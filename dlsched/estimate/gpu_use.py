@@ -19,7 +19,6 @@ class GpuUse(NamedTuple):
 
 
 def gpu_uses(gpus: Sequence[GpuFact], containers: Iterable[ContainerFact]) -> Mapping[str, GpuUse]:
-    """The GPU use of every container that has GPUs, by container id."""
     known = {gpu.uuid: gpu for gpu in gpus}
     uses: dict[str, GpuUse] = {}
     for one in containers:

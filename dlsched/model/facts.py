@@ -267,8 +267,6 @@ class Observation:
     engine_problem: str | None = None
     containers: tuple[ContainerFact, ...] = ()
     begun: tuple[Begun, ...] = ()
-    listing_age_s: float = 0.0
-    """Age of the engine's listing. Events are hints; only a listing is authoritative."""
     left_alone: tuple[Alarm, ...] = ()
     """Containers with invalid dlsched labels, each with the reason."""
     host_busy_core_s: float | None = None

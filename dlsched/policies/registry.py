@@ -71,7 +71,6 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
 
 
 def unused_options(spelled: str, options: Mapping[str, object]) -> tuple[str, ...]:
-    """The options that are no parameters of that policy."""
     fields = _fields(_find(split(spelled)[0]))
     return tuple(key for key in options if key not in fields)
 

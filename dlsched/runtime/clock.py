@@ -42,7 +42,6 @@ class SystemClock:
         return True
 
     def wake(self) -> None:
-        """End the sleep."""
         self._wakes.put(None)
 
     def cpu_s(self) -> float:

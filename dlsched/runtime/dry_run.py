@@ -24,14 +24,10 @@ class DryRun:
         self.logs = runtime.logs
         self.alarms = runtime.alarms
         self.check_engine = runtime.check_engine
+        self.refresh = runtime.refresh
 
     def close(self) -> None:
-        """Release all resources."""
         self._runtime.close(keep_group=True)
-
-    def refresh(self) -> None:
-        """List the engine's containers."""
-        self._runtime.refresh()
 
     def resume(self, _now_s: float) -> None:
         """List them alone: a move that an earlier agent began would never go on."""
@@ -41,11 +37,9 @@ class DryRun:
         """Nothing was begun."""
 
     def apply(self, action: Action, _now_s: float) -> Outcome:
-        """Withhold it."""
         return Outcome(action, "withheld", DRY_RUN)
 
     def apply_all(self, actions: Sequence[Resize], now_s: float) -> tuple[Outcome, ...]:
-        """Withhold all of them."""
         return tuple(self.apply(action, now_s) for action in actions)
 
     def release(self, _ceilings: Mapping[str, float | None]) -> tuple[GivenBack, ...]:

@@ -261,7 +261,6 @@ def _services(
 
 
 def _means(runs: Sequence[RunResult], policy: str, part: str) -> list[float]:
-    """The mean over the seeds, by service."""
     own = [run for run in runs if run.policy == policy]
     columns = zip(*(run.jobs for run in own), strict=True)
     found = [[getattr(job, part) for job in jobs] for jobs in columns]

@@ -57,17 +57,14 @@ class Agreement:
     """Sum of the absolute differences."""
 
     def plus(self, apart_cores: float, agrees: bool) -> Agreement:
-        """With one more cycle."""
         return Agreement(self.cycles + 1, self.agreed + agrees, self.apart_cores + apart_cores)
 
     @property
     def mean_apart_cores(self) -> float:
-        """Mean absolute difference."""
         return self.apart_cores / max(1, self.cycles)
 
     @property
     def agreed_ratio(self) -> float:
-        """Fraction of the cycles in which they agreed."""
         return self.agreed / max(1, self.cycles)
 
 
@@ -90,12 +87,10 @@ class Replay:
 
     @property
     def asks(self) -> int:
-        """Number of decisions asked for."""
         return self._shadow.decider.asks
 
     @property
     def failures(self) -> int:
-        """Number of failed decisions."""
         return self._shadow.decider.failures
 
     def take(self, report: CycleReport) -> tuple[Shadow, tuple[ReplayRow, ...]]:
@@ -159,13 +154,11 @@ class News:
 
 
 def first_cycle_from(reader: JournalReader, moment: datetime) -> int:
-    """The first cycle not before that time."""
     cycles = reader.cycles()
     return cycles.start + bisect_left(cycles, moment, key=lambda n: _wall_time(reader, n))
 
 
 def last_cycle_until(reader: JournalReader, moment: datetime) -> int:
-    """The last cycle not after that time."""
     cycles = reader.cycles()
     return cycles.start + bisect_right(cycles, moment, key=lambda n: _wall_time(reader, n)) - 1
 

@@ -105,7 +105,6 @@ class TraceInbox:
         self._desired = Desired()
 
     def scan(self, now_s: float) -> Desired:
-        """The files present now."""
         if self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
             while self._next < len(self._changes_s) and self._changes_s[self._next] <= now_s:
                 self._next += 1
@@ -129,13 +128,10 @@ class TraceInbox:
 
 
 class EndedInMemory:
-    """The records of ended jobs, for one run."""
-
     def __init__(self) -> None:
         self._ended: dict[str, Ended] = {}
 
     def ended(self) -> Mapping[str, Ended]:
-        """Every record, by job."""
         return self._ended
 
     def keep(self, state: State) -> tuple[HookRun, ...]:

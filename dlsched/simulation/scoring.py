@@ -180,7 +180,6 @@ def beside_plain(
 
 
 def job_result(job: SimulatedJob, load: Computation, ended_s: float) -> JobResult:
-    """The result of that job in a trace that ends then."""
     there_s = max(0.0, _leaves_s(job, ended_s) - job.arrives_s)
     if isinstance(load, Training):
         steps = tier_steps(load.load, job.spec.target)
@@ -232,7 +231,8 @@ def optima(trace: Trace) -> dict[str, float]:
             continue
         count = len(wanted)
         found[f"{name}_mean_s"] = bounds.mean_s(wanted, cores)
-        low, high = (bounds.least_s(wanted, cores, rank) for rank in _middle_ranks(count))
+        middle = ((count + 1) // 2, count // 2 + 1)
+        low, high = (bounds.least_s(wanted, cores, rank) for rank in middle)
         found[f"{name}_median_s"] = (low + high) / 2.0
         found[f"{name}_p95_s"] = bounds.least_s(wanted, cores, _p95_rank(count))
     services = [
@@ -265,7 +265,6 @@ def alone_s(works: Mapping[str, bounds.Work], cores: float) -> dict[str, dict[st
 
 
 def works_of(trace: Trace) -> dict[str, bounds.Work]:
-    """The work of each training in the trace, by job."""
     return {
         job.name: _work(job.load, job, trace.duration_s)
         for job in trace.jobs
@@ -286,10 +285,6 @@ def _work(load: TrainingLoad, job: SimulatedJob, ended_s: float) -> bounds.Work:
 
 def _p95_rank(count: int) -> int:
     return math.ceil(0.95 * count)
-
-
-def _middle_ranks(count: int) -> tuple[int, int]:
-    return (count + 1) // 2, count // 2 + 1
 
 
 def demands(job: SimulatedJob, ended_s: float, band_ratio: float) -> list[bounds.Demand]:

@@ -20,8 +20,6 @@ SHORT_ID = 12
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """A container adopted by command."""
-
     job: str
     """The job's name: the container's when it was adopted, in lower case."""
     container_id: str
@@ -66,7 +64,6 @@ class Adoptions:
 
     @property
     def alarms(self) -> tuple[Alarm, ...]:
-        """Broken records."""
         return (*self._adopted.alarms, *self._dropped.alarms)
 
     @property
@@ -103,11 +100,9 @@ class Adoptions:
         return None
 
     def job(self, name: str) -> Adopted | None:
-        """The adoption under the job's name."""
         return self._adopted.of(name)
 
     def by_id(self, container: str) -> Adopted | None:
-        """The adoption of the container of that id."""
         return next((one for one in self._records if one.container_id == container), None)
 
     def named(self, name: str) -> Adopted | None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import TypeVar
 
 from dlsched.model.errors import AlreadyRunning
@@ -30,8 +30,7 @@ Named = TypeVar("Named", Ended, Delivered, NameClaim)
 
 
 def ended_records(state_dir: Path, *, read_only: bool = False) -> Records[Ended]:
-    loss = "the job may run once more"
-    return _named(state_dir / "ended", Ended, loss, read_only=read_only)
+    return _named(state_dir / "ended", Ended, "the job may run once more", read_only=read_only)
 
 
 def delivered_records(state_dir: Path, *, read_only: bool = False) -> Records[Delivered]:
@@ -49,7 +48,7 @@ def _named(folder: Path, kind: type[Named], loss: str, *, read_only: bool) -> Re
     return Records(folder, kind, lambda record: record.name, NAME, loss, read_only=read_only)
 
 
-class Lock:
+class Lock(AbstractContextManager["Lock"]):
     """An exclusive lock, held until released or until the process ends."""
 
     def __init__(self, descriptor: int | None) -> None:
@@ -60,15 +59,7 @@ class Lock:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def __enter__(self) -> Lock:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.config.fields import PROBLEMS_MAX
-from dlsched.config.job import env_file_reader, json_schema, parse_spec, render_problems
+from dlsched.config.job import env_file_reader, json_schema, parse_spec
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import (
     AccuracyTarget,
@@ -353,7 +353,6 @@ def test_all_problems_at_once_in_the_order_of_the_file() -> None:
         f"job.yaml:{place}"
         for place in ("1:1", "1:7", "2:1", "4:3", "6:9", "8:5", "9:5", "10:10", "11:10")
     ]
-    assert render_problems(()) == ""
 
 
 def test_a_file_of_another_kind_does_not_flood() -> None:

@@ -20,7 +20,9 @@ from dlsched.model.sources import LogPattern, Step
 from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES
-from dlsched.runtime.progress.sources import PATTERN, STEP, WHEN, read_sources
+from dlsched.runtime.progress.sources import read_sources
+
+PATTERN, STEP, WHEN = (f"dlsched.metrics.{key}" for key in ("pattern", "step", "when"))
 
 _PATTERNS = (
     rb"step (?P<step>[0-9]+): train loss [0-9.]+, val loss (?P<loss>[0-9.]+)",

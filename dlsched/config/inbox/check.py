@@ -58,7 +58,6 @@ class Judged:
     spec: JobSpec | None
     problems: tuple[str, ...] = ()
     env_files: EnvFiles | None = None
-    """The env_files that it names."""
 
 
 def judge(
@@ -85,7 +84,6 @@ def _judged(
     presets: Presets | None,
     tenants: Tenants | None = None,
 ) -> Judged:
-    """`tenants` None: no rules apply."""
     rules = None if tenants is None else tenants.rules_of(file.owner)
     if tenants is not None and rules is None:
         line = f"{name}: belongs to uid {file.owner}, whom the settings' `tenants` leave out"

@@ -33,8 +33,6 @@ class Moved(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FolderListing:
-    """The job files of the watch folder."""
-
     stamps: dict[str, Stamp] = field(default_factory=dict)
     """Job files by name."""
     users: frozenset[str] = frozenset()
@@ -199,7 +197,6 @@ def _opened(folder: Path, name: str) -> Iterator[tuple[int, os.stat_result]]:
 
 
 def _read(descriptor: int, most_bytes: int) -> bytes:
-    """The content, or one byte more than the most."""
     with open(descriptor, "rb", closefd=False) as stream:
         return stream.read(most_bytes + 1) or b""
 

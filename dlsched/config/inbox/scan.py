@@ -47,8 +47,6 @@ class InboxScan:
     """File name by job name, also of files that own a name but do not apply now."""
     next_s: float | None = None
     """When the next scan is due because of an unsettled file."""
-    changed: bool = False
-    """Whether anything above but `next_s` differs from the previous scan."""
 
 
 @dataclass(slots=True)
@@ -62,7 +60,6 @@ class _File:
     barred: bool = False
     """Not readable, so not settled; every scan retries."""
     env_files: EnvFiles | None = None
-    """The env_files that the content names."""
     offered: JobSpec | None = None
     """The spec in the latest content; None: it is invalid."""
     held: JobSpec | None = None
@@ -160,13 +157,11 @@ class Inbox:
             self._follow(listing, now_s)
             self._settle(now_s)
         lost = self._assign()
-        scan = self._report(problem, lost, now_s)
-        changed = scan != self._last
-        self._last = scan
+        self._last = scan = self._report(problem, lost, now_s)
         next_s = min(self._due(now_s), default=None)
         quiet = problem is None and next_s is None and scan.settled and not self._is_restless(scan)
         self._still = listing if quiet else None
-        return replace(scan, next_s=next_s, changed=changed)
+        return replace(scan, next_s=next_s)
 
     def _env_files_changed(self) -> bool:
         all_env_files = [

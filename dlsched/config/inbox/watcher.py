@@ -52,7 +52,7 @@ class FolderWatch:
         first = True
         for changes in watch(
             self._folder,
-            watch_filter=_concerns_jobs,
+            watch_filter=lambda _, path: is_job_file(Path(path).name),
             debounce=100,
             step=round(STEP_S * 1000),
             stop_event=self._stopped,
@@ -75,10 +75,6 @@ class FolderWatch:
         except OSError:
             return None
         return status.st_dev, status.st_ino
-
-
-def _concerns_jobs(_change: Change, path: str) -> bool:
-    return is_job_file(Path(path).name)
 
 
 def _names(changes: set[tuple[Change, str]]) -> str:

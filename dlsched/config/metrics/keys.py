@@ -6,12 +6,13 @@ Owns names, kinds and bounds of single values. `resolving` puts them together.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from dlsched.config.fields import Keys, Listed, Reader, Short, as_text, choice, text
+from dlsched.config.fields import Keys, Reader, as_text, choice, listed, short, text
 from dlsched.config.metrics.pattern import compiled, pattern_of
 from dlsched.model.sources import LabelFilter
 from dlsched.model.units import shown
@@ -105,17 +106,14 @@ def _via(value: object) -> str | bool:
     return written
 
 
-def _by_comma(line: str) -> list[str]:
-    return re.split(", ?", line, maxsplit=CANDIDATES_MAX)
+def _one_or_more(value: object) -> object:
+    """A list, or what may also be written for it: one value, or one text with commas."""
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    return _BY_COMMA.read([value] if whole else value)
 
 
-class _OneOrMore(Listed):
-    """A list that may also be written as one value, or as one text with commas."""
-
-    def _read(self, value: object) -> object:
-        if isinstance(value, int) and not isinstance(value, bool):
-            value = [value]
-        return super()._read(value)
+_BY_COMMA = listed(lambda line: re.split(", ?", line, maxsplit=CANDIDATES_MAX))
+_ONE_OR_MORE = replace(_BY_COMMA, read=_one_or_more)
 
 
 MetricName = Annotated[str, Reader(_name, {"type": "string", "pattern": f"^{_METRIC}$"})]
@@ -130,8 +128,7 @@ class MetricKeys(Keys):
     """One metric of an endpoint, and how it is read."""
 
     name: (
-        Annotated[tuple[MetricName, ...], Field(max_length=CANDIDATES_MAX), _OneOrMore(_by_comma)]
-        | None
+        Annotated[tuple[MetricName, ...], Field(max_length=CANDIDATES_MAX), _ONE_OR_MORE] | None
     ) = Field(
         None,
         description="The metric to read, or several: the first one that the page has. vLLM and "
@@ -177,18 +174,18 @@ class MetricsKeys(MetricKeys):
     base: Annotated[str, text(PRESET, "a preset's name (`dlsched presets` lists them)")] | None = (
         Field(None, description="The preset whose fields these complete or replace.")
     )
-    image: (
-        Annotated[tuple[_Glob, ...], Field(max_length=CANDIDATES_MAX), Listed(_by_comma)] | None
-    ) = Field(None, description="Of a preset: images by which to propose it, such as acme/asr*.")
+    image: Annotated[tuple[_Glob, ...], Field(max_length=CANDIDATES_MAX), _BY_COMMA] | None = Field(
+        None, description="Of a preset: images by which to propose it, such as acme/asr*."
+    )
     path: Annotated[str, Reader(_file_path, {"type": "string", "pattern": "^/"})] | None = Field(
         None, description="A file in the container in the format of the sidecar protocol."
     )
-    port: (
-        Annotated[tuple[_Port, ...], Field(max_length=CANDIDATES_MAX), _OneOrMore(_by_comma)] | None
-    ) = Field(
-        None,
-        description="A Prometheus endpoint on the container's own address: its port, or several to "
-        "try in turn.",
+    port: Annotated[tuple[_Port, ...], Field(max_length=CANDIDATES_MAX), _ONE_OR_MORE] | None = (
+        Field(
+            None,
+            description="A Prometheus endpoint on the container's own address: its port, or "
+            "several to try in turn.",
+        )
     )
     http_path: Annotated[str, Reader(_http_path, {"type": "string", "pattern": "^/"})] | None = (
         Field(None, description="Its path (default /metrics).")
@@ -223,12 +220,11 @@ class MetricsKeys(MetricKeys):
     hint: _Advice | None = Field(None, description="What helps when its series are refused.")
 
 
-PRESET_ALONE = Short(("base",), {"type": "string", "pattern": f"^{PRESET}$"})
+PRESET_ALONE = short(("base",), {"type": "string", "pattern": f"^{PRESET}$"})
 """Annotation of `MetricsKeys` that may be written as a preset's name."""
 
 
 def filters_of(where: dict[str, str] | None) -> tuple[LabelFilter, ...]:
-    """The filters of checked keys."""
     return tuple(
         LabelFilter(label, one.removeprefix("!"), one.startswith("!"))
         for label, one in sorted((where or {}).items())
@@ -236,7 +232,6 @@ def filters_of(where: dict[str, str] | None) -> tuple[LabelFilter, ...]:
 
 
 def groups_of(when: str) -> tuple[str, str]:
-    """The two groups of a checked `when`."""
     match = _WHEN.fullmatch(when)
     assert match is not None
     return match[1], match[2]

@@ -36,7 +36,6 @@ class PresetError(SettingsError):
 
 @cache
 def package_presets() -> Presets:
-    """The presets that come with dlsched."""
     found = sorted(Path(__file__).with_name("presets").glob("*.yaml"))
     return joined(Presets(), [parse_presets(one.read_bytes(), one.name) for one in found])
 
@@ -68,7 +67,7 @@ def joined(before: Presets, parsed: list[tuple[Document, dict[str, MetricsKeys]]
     PresetError."""
     by_name = dict(before.by_name)
     for document, given in parsed:
-        by_name |= {name: Preset(name, keys, document.file) for name, keys in given.items()}
+        by_name |= {name: Preset(keys, document.file) for name, keys in given.items()}
     presets = Presets(by_name)
     for document, given in parsed:
         problems = tuple(_contradictions(presets, document, given))

@@ -49,9 +49,6 @@ class Contradiction(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """One preset as it was written."""
-
-    name: str
     keys: MetricsKeys
     file: str
     """Where it comes from."""
@@ -59,8 +56,6 @@ class Preset:
 
 @dataclass(frozen=True, slots=True)
 class Presets:
-    """Every known preset."""
-
     by_name: Mapping[str, Preset] = field(default_factory=dict)
 
     def fields(self, keys: MetricsKeys) -> dict[str, Any]:
@@ -211,7 +206,6 @@ def _check(given: Mapping[str, Any]) -> None:
 
 
 def _metrics(given: Mapping[str, Any]) -> Iterator[Metric]:
-    """The metrics to look for, in order."""
     shared = {key: given[key] for key in MetricKeys.model_fields if key in given}
     for index, one in enumerate(given.get("first_of", ()) or (None,)):
         own: dict[str, Any] = {}

@@ -50,7 +50,6 @@ class Assignments:
     _kept: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _moved_at_s: dict[str, float] = field(default_factory=dict)
     _view_inputs: tuple[object, ...] = ()
-    """The inputs from which `_views` was computed."""
     _views: tuple[GpuView, ...] = ()
 
     def views(
@@ -74,8 +73,7 @@ class Assignments:
             and one.state.holds
             and (one.fact is None or one.state is JobState.MOVING)
         }
-        gone = [job for job in self._moved_at_s if job not in members]
-        for job in gone:
+        for job in self._moved_at_s.keys() - members.keys():
             del self._moved_at_s[job]
 
     def of(self, job: str, fact: ContainerFact | None) -> tuple[str, ...]:
@@ -94,7 +92,6 @@ class Assignments:
         return GpuQueue(node, self._holders(members), options, self._kept, outlook, now_s)
 
     def take(self, verdicts: Mapping[str, Verdict]) -> None:
-        """Record the reservations of this pass."""
         self._kept = {job: verdict.kept for job, verdict in verdicts.items() if verdict.kept}
 
     def start(

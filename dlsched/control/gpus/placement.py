@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from dlsched.model.facts import ComputeMode, GpuFact
@@ -33,8 +34,6 @@ _LISTED = 3
 
 @dataclass(frozen=True, slots=True)
 class PlacementOptions:
-    """The operator's settings for GPUs."""
-
     prefer: Prefer = "auto"
     """pack: GPUs in use first; spread: emptiest first; auto: spread only latency targets."""
     reserved: Collection[str] = ()
@@ -111,7 +110,6 @@ def taken(left: Rooms, spec: JobSpec, gpus: Iterable[str]) -> dict[str, Room]:
 
 
 def given_back(room: Room, spec: JobSpec) -> Room:
-    """The room after the job has left it."""
     return replace(
         room,
         share_left=room.share_left + _share_of(room, spec),
@@ -126,7 +124,6 @@ def is_model(product: str, asked: str | None) -> bool:
 
 
 def fitting(spec: JobSpec, left: Iterable[Room]) -> list[Room]:
-    """The rooms that the job fits in."""
     bounds, asked = spec.bounds, spec.container.gpu_memory_bytes
     model = spec.container.gpu_model
     share = bounds.floor_share - _ROUNDING
@@ -164,7 +161,7 @@ def place(spec: JobSpec, left: Rooms, options: PlacementOptions) -> Placement:
     if count == 1:
         return Placement((min(facts).uuid,))
     ranked: Mapping[_Rank, GpuFact] = {rank: facts[rank] for rank in sorted(facts)}
-    for alike in (_model, _numa_node):
+    for alike in (attrgetter("model"), attrgetter("numa_node")):
         ranked = _first_group(ranked, count, alike)
     return Placement(tuple(rank.uuid for rank in list(ranked)[:count]))
 
@@ -177,14 +174,6 @@ class _Rank(NamedTuple):
     """Breaks ties of `fit`."""
     in_driver: int
     uuid: str
-
-
-def _model(fact: GpuFact) -> str:
-    return fact.model
-
-
-def _numa_node(fact: GpuFact) -> int | None:
-    return fact.numa_node
 
 
 def _first_group(

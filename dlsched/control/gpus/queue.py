@@ -52,10 +52,6 @@ def _unknown(why: str) -> Forecast:
     return Forecast(ForecastKind.UNKNOWN, "finish", why=why)
 
 
-def _no_forecast(job: str) -> Forecast:
-    return _unknown(f"{job} reports nothing")
-
-
 class GpuQueue:
     """The node's GPUs during one pass through a queue, first job first.
 
@@ -70,14 +66,15 @@ class GpuQueue:
         holders: Sequence[Holder] = (),
         options: PlacementOptions | None = None,
         kept: Mapping[str, tuple[str, ...]] | None = None,
-        outlook: Callable[[str], Forecast] = _no_forecast,
+        outlook: Callable[[str], Forecast] = lambda job: _unknown(f"{job} reports nothing"),
         now_s: float = 0.0,
     ) -> None:
         """`kept` are the previous reservations by job; they are kept if possible. `outlook`
         forecasts when a holder may end, and is called only while a job waits."""
         self._options = options or PlacementOptions()
         self._gpu_problem = node.gpu_trouble
-        self._left: Rooms = rooms(node, holders, self._options)
+        self.left: Rooms = rooms(node, holders, self._options)
+        """Free room beside all holders so far. Reserved GPUs are closed."""
         self._holders = {one.spec.name: one.spec for one in holders}
         self._kept_before = kept or {}
         self._ask = outlook
@@ -89,12 +86,7 @@ class GpuQueue:
         """Requests that do not fit, valid until the rooms change."""
         self._nevers: dict[_Ask, str | None] = {}
         # A GPU with a problem counts as present: it may come back.
-        self._there = [room.gpu.fact for room in self._left.values() if not room.gpu.reserved]
-
-    @property
-    def left(self) -> Rooms:
-        """Free room beside all holders so far. Reserved GPUs are closed."""
-        return self._left
+        self._there = [room.gpu.fact for room in self.left.values() if not room.gpu.reserved]
 
     def never(self, spec: JobSpec) -> str | None:
         """Why even an empty node could not run it; None: it could, or that is unknown."""
@@ -108,9 +100,9 @@ class GpuQueue:
     def admit(self, spec: JobSpec) -> Turn:
         """Its GPUs, or why it waits. Jobs behind it cannot use what it gets or reserves."""
         ask = _ask(spec)
-        found = self._refused.get(ask) or place(spec, self._left, self._options)
+        found = self._refused.get(ask) or place(spec, self.left, self._options)
         if found.gpus is not None:
-            self._left = taken(self._left, spec, found.gpus)
+            self.left = taken(self.left, spec, found.gpus)
             self._refused.clear()
             self._holders[spec.name] = spec
             return Turn(gpus=found.gpus)
@@ -118,7 +110,7 @@ class GpuQueue:
         self._waiting += 1
         reason = found.reason or ""
         if self._gpu_problem is not None and all(
-            one.gpu.fact.trouble for one in self._left.values()
+            one.gpu.fact.trouble for one in self.left.values()
         ):
             return Turn(f"waits for GPUs, which cannot be observed: {self._gpu_problem}")
         if self._gpu_problem is not None:
@@ -127,10 +119,10 @@ class GpuQueue:
             return Turn(f"{reason}; no estimate so far back in the queue")
         frees = {
             uuid: self._frees(spec, room)
-            for uuid, room in self._left.items()
+            for uuid, room in self.left.items()
             if _suits(spec, room.gpu.fact)
         }
-        opens = {uuid for uuid in frees if self._opens(spec, self._left[uuid])}
+        opens = {uuid for uuid in frees if self._opens(spec, self.left[uuid])}
         kept = () if self._kept & (opens or frees.keys()) else self._keep(spec, frees, opens)
         count = spec.container.gpus
         soonest = sorted(frees.values(), key=self._in_s)[:count]
@@ -145,7 +137,7 @@ class GpuQueue:
         """Reserve GPUs for it: the previous ones, else those free soonest, else those with the
         fewest jobs. GPUs held by services come last, as services may never end."""
         before = self._kept_before.get(spec.name, ())
-        usable = [uuid for uuid in frees if self._left[uuid].closed is None]
+        usable = [uuid for uuid in frees if self.left[uuid].closed is None]
         if len(usable) < spec.container.gpus:
             return ()  # a closed GPU may never open, and until then jobs behind can use the others
         usable.sort(
@@ -153,12 +145,12 @@ class GpuQueue:
                 uuid not in opens,
                 uuid not in before,
                 self._in_s(frees[uuid]),
-                len(self._left[uuid].jobs),
+                len(self.left[uuid].jobs),
             )
         )
         kept = tuple(usable[: spec.container.gpus])
-        shut = {uuid: replace(self._left[uuid], closed=f"kept for {spec.name}") for uuid in kept}
-        self._left = {**self._left, **shut}
+        shut = {uuid: replace(self.left[uuid], closed=f"kept for {spec.name}") for uuid in kept}
+        self.left = {**self.left, **shut}
         self._refused.clear()
         self._kept.update(kept)
         return kept

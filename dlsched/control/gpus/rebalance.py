@@ -91,7 +91,7 @@ def off_lost_gpu(
 ) -> Wanted | None:
     """A move for the first job, by name, that lost a GPU; None: no such job, or no room. It may
     keep those of its GPUs that still work."""
-    for one in sorted(movable, key=_name):
+    for one in sorted(movable, key=lambda each: each.spec.name):
         if one.problem is None:
             continue
         found = place(one.goes, _without(left, one), options)
@@ -148,10 +148,6 @@ def _without(left: Rooms, one: Movable) -> dict[str, Room]:
 
 def _cost(one: Movable) -> float:
     return one.pause_s * one.spec.weight
-
-
-def _name(one: Movable) -> str:
-    return one.spec.name
 
 
 def _there(uuids: Sequence[str], left: Rooms) -> str:

@@ -29,7 +29,6 @@ def file_alarms(
 
 
 def divergence_alarms(jobs: Iterable[JobView]) -> tuple[Alarm, ...]:
-    """An alarm for each running training that diverged."""
     return tuple(
         Alarm(job.name, AlarmKey.DIVERGED, f"{job.name}: diverged: {job.diverged}")
         for job in jobs

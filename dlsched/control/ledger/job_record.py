@@ -19,8 +19,6 @@ _RUNS_AGAIN = frozenset({JobState.RUNNING, JobState.PAUSED, JobState.RESTARTING}
 
 @dataclass(slots=True)
 class JobRecord:
-    """The ledger's record of one job."""
-
     spec: JobSpec
     order: int
     arrived_s: float
@@ -36,7 +34,6 @@ class JobRecord:
     retry_at_s: float = 0.0
     retry_s: float = 0.0
     measured_spec: JobSpec | None = None
-    """Its spec at the last measurement."""
     view: JobView | None = None
     """Its view in the last snapshot."""
 
@@ -107,7 +104,6 @@ def view_of(
     tiers: Tiers,
     diverged: Diverged | None,
 ) -> JobView:
-    """The job's view, for the snapshot."""
     measures = record.measures
     promised = fact is not None or status.state is JobState.STARTING
     return JobView(

@@ -93,7 +93,6 @@ def untouched_status(fact: ContainerFact, why: str) -> Lifecycle:
 
 
 def exit_reason(spec: JobSpec, fact: ContainerFact) -> str:
-    """Why a container ended, in one line."""
     if fact.oom_killed:
         bound = spec.container.memory_bytes
         limit = f" (limit {bound / 2**20:.0f} MiB)" if bound else ""

@@ -45,18 +45,15 @@ class _Slide:
 
     sketch: SlidingSketch = field(default_factory=SlidingSketch)
     at_s: deque[float] = field(default_factory=deque)
-    """Time of each member."""
 
     def __len__(self) -> int:
         return len(self.at_s)
 
     def add(self, latency: LatencySketch, at_s: float) -> None:
-        """Append the newest sketch."""
         self.sketch.add(latency)
         self.at_s.append(at_s)
 
     def drop_before(self, since_s: float) -> None:
-        """Drop older members."""
         while self.at_s and self.at_s[0] < since_s:
             self.at_s.popleft()
             self.sketch.drop()
@@ -141,7 +138,6 @@ class Measures:
         return True
 
     def absent(self) -> None:
-        """Record that there is no container now."""
         self._fresh, self._last_progress = _NONE, None
         self._watched = True
         self.usage = Usage()
@@ -183,7 +179,6 @@ class Measures:
         return used_core_s
 
     def progress(self, fact: ContainerFact | None, now_s: float) -> Progress:
-        """Reported progress, for policies."""
         bad_lines = fact.bad_lines if fact else 0
         log = fact.log if fact else None
         problem = fact.sidecar_problem if fact else None
@@ -256,7 +251,8 @@ class Measures:
                 cpu_cores = used_core_s / (now_s - then.at_s)
                 throttled = _throttled_ratio(then, now)
             self.attained_core_s += used_core_s
-            window_cores = self._window_cores(now, window_s)
+            self._cpu.append((now.at_s, now.core_s))
+            window_cores = self._mean_rate(self._cpu, window_s)
         self.usage = Usage(
             cpu_cores=cpu_cores,
             window_cores=window_cores,
@@ -274,10 +270,6 @@ class Measures:
         self._counters = then._replace(at_s=self._rests_at_s)
         for at_s in (max(then.at_s, min(since_s, self._rests_at_s)), self._rests_at_s):
             self._cpu.append((at_s, then.core_s))
-
-    def _window_cores(self, now: _Counters, window_s: float) -> float | None:
-        self._cpu.append((now.at_s, now.core_s))
-        return self._mean_rate(self._cpu, window_s)
 
     def _mean_rate(self, counts: deque[tuple[float, float]], window_s: float) -> float | None:
         """Mean rate per second since the last change of limits, at most `window_s` back."""

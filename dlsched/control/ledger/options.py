@@ -13,8 +13,6 @@ from dlsched.model.spec import OwnerCeilings
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions:
-    """The operator's settings for the ledger."""
-
     capacity_cores: float | None = None
     """Cores to divide; None: all of the node's."""
     reserve_cores: float | None = 0.0

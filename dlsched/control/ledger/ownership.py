@@ -16,7 +16,6 @@ class Claimants:
     """The choice among the containers of one observation."""
 
     facts: Mapping[str, ContainerFact]
-    """The container of each job."""
     adopted: Mapping[str, JobSpec]
     """Specs of jobs that exist only by their container's labels."""
     alarms: tuple[Alarm, ...]

@@ -32,7 +32,6 @@ class TierProgress:
     target: AccuracyTarget
     tiers: Tiers = _NONE
     checkpoint: CheckpointAck | None = None
-    """The last acknowledged checkpoint."""
     starts: int | None = None
     """The start of the container in which the evaluations were counted."""
     latest_step: int | None = None
@@ -136,7 +135,6 @@ class TierTracker:
         self._progress[name] = progress
 
     def tiers(self, name: str) -> Tiers:
-        """The tiers that the job has reached."""
         progress = self._progress.get(name)
         return progress.tiers if progress is not None else _NONE
 

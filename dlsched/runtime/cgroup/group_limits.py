@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dlsched.runtime.cgroup.read import PROC, group_folders, integer
+from dlsched.runtime.cgroup.read import PROC, decoded, group_folders, integer, start_of
 
 _V1 = {
     "cpu": ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpu.cfs_burst_us", "cpu.idle"),
@@ -79,8 +79,6 @@ class GroupLimits:
 
 
 class LimitFiles:
-    """The files of one container's limits."""
-
     def __init__(self, pid: int, container: str, proc: Path = PROC) -> None:
         """Find the group of that process. Raises OSError where it is not that container's."""
         self._pid, self._groups_file = pid, proc / str(pid) / "cgroup"
@@ -179,11 +177,5 @@ def _paths_v2(folders: Mapping[str, Path]) -> dict[str, Path]:
 
 
 def _text(path: Path) -> str | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, _TEXT_BYTES).decode("ascii").strip()
-        finally:
-            os.close(descriptor)
-    except (OSError, UnicodeDecodeError):
-        return None
+    found = decoded(start_of(path, _TEXT_BYTES))
+    return None if found is None else found.strip()

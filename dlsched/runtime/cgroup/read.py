@@ -123,11 +123,9 @@ class CgroupReader:
 
     @property
     def opened(self) -> bool:
-        """Whether any file is open."""
         return bool(self._open)
 
     def read(self) -> CgroupReading:
-        """Read counters and limits."""
         self._used = self._bytes("stat" if self.v2 else "usage")
         return self._counted(self._used, self._limits())
 
@@ -165,7 +163,7 @@ class CgroupReader:
     def _counted(self, used: bytes | None, limits: CgroupReading) -> CgroupReading:
         """Read the counters, keeping these limits."""
         if self.v2:
-            stat = _table(_text(used))
+            stat = _table(decoded(used))
             usage_us = stat.get("usage_usec")
             usage_core_s = None if usage_us is None else usage_us / 1e6
         else:
@@ -196,7 +194,7 @@ class CgroupReader:
             return None
 
     def _text(self, name: str) -> str | None:
-        return _text(self._bytes(name))
+        return decoded(self._bytes(name))
 
     def _number(self, name: str) -> int | None:
         raw = self._bytes(name)
@@ -255,7 +253,21 @@ def _v2_files(folders: Mapping[str, Path]) -> dict[str, Path]:
     return {name: folders[""] / file for name, file in names.items()}
 
 
-def _text(raw: bytes | None) -> str | None:
+def start_of(path: Path, most_bytes: int) -> bytes | None:
+    """The file's first bytes, in one read; None: it cannot be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return os.read(descriptor, most_bytes)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+
+
+def decoded(raw: bytes | None) -> str | None:
     try:
         return None if raw is None else raw.decode("ascii")
     except UnicodeDecodeError:

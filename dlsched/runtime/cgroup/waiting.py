@@ -4,10 +4,9 @@ v2 reports it as pressure. A failed reading never raises."""
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 
-from dlsched.runtime.cgroup.read import PROC
+from dlsched.runtime.cgroup.read import PROC, start_of
 
 _READ_BYTES = 4096
 """Bytes read of the thread list: some 600 threads, taken as typical of the others."""
@@ -16,12 +15,9 @@ _MEAN_S = 10.0
 
 
 class RunQueueWait:
-    """The run-queue wait of one group's threads."""
-
     def __init__(self, folder: Path, proc: Path = PROC) -> None:
         self._tasks, self._proc = folder / "tasks", proc
         self._waited_ns: dict[str, int] = {}
-        """Total wait by thread."""
         self._at_s: float | None = None
         self.ratio: float | None = None
         """Fraction of the last ten seconds or so, summed over threads, at most 1. None: unknown."""
@@ -45,22 +41,10 @@ class RunQueueWait:
     def _read(self) -> dict[str, int]:
         found = {}
         # The last number may be truncated.
-        threads = _start_of(self._tasks)
+        threads = start_of(self._tasks, _READ_BYTES) or b""
         for thread in threads[: threads.rfind(b"\n") + 1].decode("ascii", "replace").split():
-            fields = _start_of(self._proc / thread / "schedstat").split()
+            status = start_of(self._proc / thread / "schedstat", _READ_BYTES) or b""
+            fields = status.split()
             if len(fields) == 3 and fields[1].isdigit():
                 found[thread] = int(fields[1])
         return found
-
-
-def _start_of(path: Path) -> bytes:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        return os.read(descriptor, _READ_BYTES)
-    except OSError:
-        return b""
-    finally:
-        os.close(descriptor)

@@ -58,12 +58,10 @@ class Engine:
             return list(client.containers(all=True, filters={"label": wanted}))
 
     def inspect(self, container: str) -> Body:
-        """All that the engine knows of one container."""
         with self._calling() as client:
             return dict(client.inspect_container(container))
 
     def stats(self, container: str) -> Body:
-        """A container's counters now."""
         with self._calling() as client:
             return dict(client.stats(container, stream=False, one_shot=True))
 
@@ -81,10 +79,10 @@ class Engine:
     def update(self, container: str, body: Body) -> None:
         """Change resources or the restart policy of a container."""
         with self._calling() as client:
-            self._post(client, f"/containers/{container}/update", body)
+            url = self._url(client, f"/containers/{container}/update")
+            client._raise_for_status(client._post_json(url, data=body))  # type: ignore[attr-defined]
 
     def rename(self, container: str, name: str) -> None:
-        """Give a container, running or not, another name."""
         with self._calling() as client:
             client.rename(container, name)
 
@@ -94,7 +92,6 @@ class Engine:
             client.kill(container, signal)
 
     def unpause(self, container: str) -> None:
-        """Let a paused container go on."""
         with self._calling() as client:
             client.unpause(container)
 
@@ -113,7 +110,6 @@ class Engine:
             client.remove_container(container, v=True, force=True)
 
     def images(self) -> list[Body]:
-        """All images that are there."""
         with self._calling() as client:
             return list(client.images())
 
@@ -128,7 +124,6 @@ class Engine:
             return dict(client.info())
 
     def version(self) -> Body:
-        """The engine's versions."""
         with self._calling() as client:
             return dict(client.version())
 
@@ -217,10 +212,6 @@ class Engine:
     @staticmethod
     def _url(client: docker.APIClient, path: str) -> str:
         return str(client._url(path))  # type: ignore[attr-defined]
-
-    def _post(self, client: docker.APIClient, path: str, body: Body) -> None:
-        response = client._post_json(self._url(client, path), data=body)  # type: ignore[attr-defined]
-        client._raise_for_status(response)  # type: ignore[attr-defined]
 
 
 def _until_left(chunks: Iterator[bytes], response: Response) -> Iterator[bytes]:

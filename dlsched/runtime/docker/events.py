@@ -52,7 +52,6 @@ class Events:
         self._thread = threading.Thread(target=self._listen, name="dlsched-events", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen."""
         self._thread.start()
 
     def close(self) -> None:

@@ -45,8 +45,6 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
-    """A listing that has been asked for."""
-
     future: Future[Listing]
     since_s: float
     shows: int

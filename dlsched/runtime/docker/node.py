@@ -15,6 +15,7 @@ class NodeReader:
 
     def __init__(self, inventory: Inventory) -> None:
         self._inventory = inventory
+        self.close = inventory.close
         self.gpus: tuple[GpuFact, ...] = ()
         self.gpu_problem: str | None = None
 
@@ -30,7 +31,3 @@ class NodeReader:
         indices = {gpu.uuid: gpu.index for gpu in self.gpus if gpu.part_of is None}
         names = (f"GPU {indices[uuid]}" if uuid in indices else uuid for uuid in uuids)
         return " and ".join(names)
-
-    def close(self) -> None:
-        """Release all resources."""
-        self._inventory.close()

@@ -18,8 +18,6 @@ UNHURRIED_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class DockerOptions:
-    """The operator's settings for the engine."""
-
     instance: str = DEFAULT_INSTANCE
     state_dir: Path = Path("/var/lib/dlsched")
     host: str = "unix:///var/run/docker.sock"
@@ -34,7 +32,6 @@ class DockerOptions:
     cgroup_under: str = ""
     """Group above the instance's own (cgroupfs alone)."""
     gpus: GpuOptions = field(default_factory=GpuOptions)
-    """How jobs get GPUs."""
     read_only: bool = False
     """Whether nothing in the state directory may be written, as in a dry run."""
     presets: Presets | None = None

@@ -50,7 +50,6 @@ def open_sources(
     *,
     from_end: bool,
 ) -> Iterator[Source]:
-    """A reader for each source of this start of a container."""
     container, pid, proc = described.container_id, described.pid, outside.proc
     started_at_s = wall_s(described.started_at)
     for source in sources:

@@ -7,7 +7,6 @@ Everything runs in the loop's thread, but for `logs` and what is begun in the ba
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
@@ -54,8 +53,6 @@ from dlsched.runtime.docker.watches import Watches
 from dlsched.runtime.gpu import Inventory
 from dlsched.runtime.originals import Originals
 from dlsched.store.adoptions import Adoptions
-
-_log = logging.getLogger(__name__)
 
 CONCURRENT_CALLS = 4
 """Starts and removals at the engine together: each forks, and more would only queue there."""
@@ -171,7 +168,6 @@ class DockerRuntime:
         self.held: str | None = None
         """Why nothing may be changed; None: changes are made."""
         self._facts: tuple[ContainerFact, ...] = ()
-        """As observed last."""
         self._changed: set[str] = set()
         """Containers whose limits were changed since."""
         self._swept: Listing | None = None
@@ -202,7 +198,6 @@ class DockerRuntime:
             engine_problem=problem,
             containers=self._facts,
             begun=self._starts.begun(listing),
-            listing_age_s=0.0 if listing is None else max(0.0, now_s - listing.at_s),
             left_alone=() if listing is None else listing.left_alone,
             host_busy_core_s=host.busy_core_s(),
             node=node,

@@ -37,9 +37,11 @@ class Watch:
         from_end: bool,
     ) -> None:
         """`from_end`: it ran before we looked, so nothing that it has reported yet can be dated."""
-        self._described = described
+        self.described = described
+        """What the engine last said of it."""
         self._outside = outside
-        self._cgroup: CgroupReader | None = None
+        self.reader: CgroupReader | None = None
+        """Its cgroup, while it runs."""
         self._waiting: RunQueueWait | None = None
         """On cgroup v1 alone: version 2 reports its pressure."""
         self._sources: tuple[Source, ...] = ()
@@ -56,7 +58,6 @@ class Watch:
         """Shares as last given, and the weight that the kernel has since (None: not read yet)."""
         self._last_fact: ContainerFact | None = None
         self._last_made_of: tuple[object, ...] = ()
-        """What `_last_fact` was made from."""
         self._started_at_s: float | None = None
         self._drained: list[Report] = []
         self._bad_lines = 0
@@ -66,24 +67,17 @@ class Watch:
         if described.alive:
             self._open(now_s, from_end=from_end)
 
-    @property
-    def described(self) -> Inspected:
-        """What the engine last said of it."""
-        return self._described
-
-    @property
-    def reader(self) -> CgroupReader | None:
-        """Its cgroup, while it runs."""
-        return self._cgroup
-
     def take(self, described: Inspected, now_s: float) -> None:
         """The engine describes it again: follow a new start, or read an ended one's last lines."""
-        before, self._described = self._described, described
+        before, self.described = self.described, described
         if described != before:  # its limits may be others
             self.doubt()
         if before.start == described.start and before.alive == described.alive:
             if described.alive and _asks(described) != _asks(before):
-                self._read_again()
+                # Another adoption: what it reported before is not news.
+                for source in self._sources:
+                    source.close()
+                self._begin_reading(from_end=True)
             return
         if before.alive:
             self._end(now_s)
@@ -93,16 +87,16 @@ class Watch:
     def read_from(self, spec: JobSpec) -> None:
         """Read the progress of an own container where its job's file says, too."""
         asked = (spec.sources, spec.target if spec.sources else None)
-        if self._described.adopted is not None or asked == self._asked:
+        if self.described.adopted is not None or asked == self._asked:
             return
         # The file of a job that just started is the one it started with.
         from_end = self._from_end or bool(self._asked[0])
-        base = len(self._described.sources)
+        base = len(self.described.sources)
         for source in self._sources[base:]:
             source.close()
         self._sources, self._asked = self._sources[:base], asked
         self._problem = self._log = self._refused = None
-        if self._cgroup is not None:
+        if self.reader is not None:
             self._sources += self._opened(*asked, from_end=from_end)
 
     def doubt(self) -> None:
@@ -110,7 +104,6 @@ class Watch:
         self._read_all_s = float("-inf")
 
     def gave(self, shares: int) -> None:
-        """It has been given so many shares."""
         self._given = shares, None
 
     def fact(
@@ -127,10 +120,10 @@ class Watch:
         The same object as before where nothing of it is new. `bursts`: whether one can be set, and
         `idles` whether there is an idle class to go to. `altered` as in the fact.
         """
-        vanished = self._cgroup is not None and self._read_cgroup(self._cgroup, now_s, operation)
+        vanished = self.reader is not None and self._read_cgroup(self.reader, now_s, operation)
         self._read_sources(now_s)
         made_of = (
-            self._described,
+            self.described,
             self._reading,
             operation,
             bursts,
@@ -141,7 +134,7 @@ class Watch:
             self._log,
             self._problem,
             self._started_at_s,
-            self._cgroup,
+            self.reader,
             self._asked,
         )
         if self._drained:
@@ -161,12 +154,11 @@ class Watch:
         return fact, vanished
 
     def close(self) -> None:
-        """Let go of every descriptor."""
-        if self._cgroup is not None:
-            self._cgroup.close()
+        if self.reader is not None:
+            self.reader.close()
         for source in (*self._sources, *self._leaving):
             source.close()
-        self._cgroup, self._waiting, self._sources, self._leaving = None, None, (), ()
+        self.reader, self._waiting, self._sources, self._leaving = None, None, (), ()
 
     def _read_cgroup(self, group: CgroupReader, now_s: float, operation: Operation | None) -> bool:
         """Take in what the kernel counts; whether its group is gone."""
@@ -187,11 +179,12 @@ class Watch:
     def _fact(
         self, reports: tuple[Report, ...], operation: Operation | None, *, bursts: bool, idles: bool
     ) -> ContainerFact:
-        described, reading = self._described, self._reading
+        described, reading = self.described, self._reading
         limit_cores = described.limit_cores
         if reading.quota_us is not None:
             limit_cores = quota_cores(reading.quota_us, reading.period_us)
-        runs = self._cgroup is not None
+        runs = self.reader is not None
+        wait_ratio = reading.cpu_pressure_ratio if self._waiting is None else self._waiting.ratio
         burst_cores = None
         if runs and bursts and reading.burst_us is not None and reading.period_us:
             burst_cores = reading.burst_us / reading.period_us
@@ -233,12 +226,8 @@ class Watch:
             cpu_idle=idle,
             burst_cores=burst_cores,
             memory_bytes=reading.memory_bytes if runs else None,
-            cpu_wait_ratio=self._wait_ratio if runs else None,
+            cpu_wait_ratio=wait_ratio if runs else None,
         )
-
-    @property
-    def _wait_ratio(self) -> float | None:
-        return self._reading.cpu_pressure_ratio if self._waiting is None else self._waiting.ratio
 
     @property
     def shares(self) -> int | None:
@@ -253,38 +242,32 @@ class Watch:
             self._given = self._given[0], weight
         if self._given is not None and self._given[1] == weight:
             return self._given[0]
-        shares = self._described.shares or DEFAULT_SHARES
+        shares = self.described.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
     def _open(self, now_s: float, *, from_end: bool) -> None:
         self._reading, self._given = CgroupReading(), None
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
-        self._bad_lines, self._problem = 0, None
-        self._refused = self._log = None
-        self._cgroup = CgroupReader(
-            self._described.pid, self._outside.proc, container=self._described.container_id
+        self.reader = CgroupReader(
+            self.described.pid, self._outside.proc, container=self.described.container_id
         )
-        if not self._cgroup.v2 and self._cgroup.cpu_folder is not None:
-            self._waiting = RunQueueWait(self._cgroup.cpu_folder, self._outside.proc)
+        if not self.reader.v2 and self.reader.cpu_folder is not None:
+            self._waiting = RunQueueWait(self.reader.cpu_folder, self._outside.proc)
         self._from_end = from_end
-        self._sources = self._opened(*_asks(self._described), from_end=from_end)
-        self._sources += self._opened(*self._asked, from_end=from_end)
+        self._begin_reading(from_end=from_end)
 
-    def _read_again(self) -> None:
-        """Another adoption says where to read it: what it reported before is not news."""
-        for source in self._sources:
-            source.close()
+    def _begin_reading(self, *, from_end: bool) -> None:
         self._bad_lines, self._problem = 0, None
         self._refused = self._log = None
-        self._sources = self._opened(*_asks(self._described), from_end=True)
-        self._sources += self._opened(*self._asked, from_end=True)
+        self._sources = self._opened(*_asks(self.described), from_end=from_end)
+        self._sources += self._opened(*self._asked, from_end=from_end)
 
     def _opened(
         self, sources: tuple[ProgressSource, ...], target: Target | None, *, from_end: bool
     ) -> tuple[Source, ...]:
         return tuple(
-            open_sources(self._described, sources, target, self._outside, from_end=from_end)
+            open_sources(self.described, sources, target, self._outside, from_end=from_end)
         )
 
     def _end(self, now_s: float) -> None:

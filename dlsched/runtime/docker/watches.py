@@ -22,7 +22,6 @@ class Watches:
         self._outside = outside
         self._watches: dict[str, Watch] = {}
         self.listing: Listing | None = None
-        """The listing that is shown."""
         self.ids: Mapping[str, str] = {}
         """Container ids by job; replaced whole, so that other threads may read it."""
 
@@ -56,7 +55,6 @@ class Watches:
         return self._watches.get(container)
 
     def all(self) -> Collection[Watch]:
-        """Every watch."""
         return self._watches.values()
 
     def own(self) -> dict[str, str]:
@@ -65,7 +63,6 @@ class Watches:
         return {one.described.job: key for key, one in watches if one.described.adopted is None}
 
     def close(self) -> None:
-        """Release all resources."""
         for watch in self._watches.values():
             watch.close()
         self._watches.clear()

@@ -1,7 +1,7 @@
 """The host's GPUs and the processes on them, through NVIDIA's NVML. Only this package imports
 `pynvml`."""
 
-from dlsched.runtime.gpu.inventory import GpuSnapshot, Inventory, reading_costs_s
+from dlsched.runtime.gpu.inventory import GpuSnapshot, Inventory
 from dlsched.runtime.gpu.nvml import remedy
 
-__all__ = ["GpuSnapshot", "Inventory", "reading_costs_s", "remedy"]
+__all__ = ["GpuSnapshot", "Inventory", "remedy"]

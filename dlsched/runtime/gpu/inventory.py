@@ -51,8 +51,6 @@ _UNLOADED = "the GPU driver is not loaded any more"
 
 @dataclass(frozen=True, slots=True)
 class GpuSnapshot:
-    """All GPUs at one moment."""
-
     devices: tuple[GpuFact, ...] = ()
     """In the driver's order. A lost GPU stays, with its failure."""
     problem: str | None = None
@@ -164,7 +162,6 @@ class Inventory:
     # ------------------------------------------------------------------ the poll's own thread
 
     def _polled(self, now_s: float) -> tuple[GpuSnapshot, float]:
-        """A snapshot, and the pause before the next."""
         start_s = time.perf_counter()
         try:
             read = self._read(now_s)
@@ -272,22 +269,6 @@ class Inventory:
                 session.close()
 
 
-def reading_costs_s(samples: int) -> tuple[float, ...] | None:
-    """Duration of each of that many readings; None: no driver. Raises NVML's error."""
-    if (nvml := load()) is None:
-        return None
-    session = Session(nvml, DEV, PROC)
-    try:
-        costs_s = []
-        for _ in range(samples):
-            start_s = time.perf_counter()
-            session.read()
-            costs_s.append(time.perf_counter() - start_s)
-        return tuple(costs_s)
-    finally:
-        session.close()
-
-
 def _without(fact: GpuFact, pids: frozenset[int]) -> GpuFact:
     if not pids.intersection(one.pid for one in fact.processes):
         return fact
@@ -295,5 +276,4 @@ def _without(fact: GpuFact, pids: frozenset[int]) -> GpuFact:
 
 
 def _without_figures(fact: GpuFact) -> GpuFact:
-    """The fact without figures that change."""
     return replace(fact, memory_used_bytes=None, busy_ratio=None, processes=())

@@ -132,12 +132,10 @@ def load() -> Nvml | None:
 
 
 def code(error: Exception) -> int:
-    """NVML's return code of its error."""
     return int(cast(Error, error).value)
 
 
 def describe(error: Exception) -> str:
-    """What an error means."""
     number = code(error)
     if number == GPU_IS_LOST:
         return _LOST

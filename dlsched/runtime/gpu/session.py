@@ -46,8 +46,6 @@ class _Gpu:
 
 @dataclass(frozen=True, slots=True)
 class DeviceReading:
-    """One reading of all devices."""
-
     devices: tuple[GpuFact, ...] = ()
     failed: dict[int, str] = field(default_factory=dict)
     """Why a device cannot be read at all, by index."""
@@ -69,7 +67,6 @@ class Session:
         """Functions that the driver's library lacks; each is logged once."""
         nvml.nvmlInit()
         self.driver = self._value(nvml.nvmlSystemGetDriverVersion)
-        """The driver's version; None: unknown."""
 
     def close(self) -> None:
         """Shut NVML down; raises its error."""

@@ -38,7 +38,6 @@ class Bursts:
         return self._full >= BURSTS
 
     def add(self, at_s: float, chunk: bytes) -> None:
-        """Take in what arrived at that time."""
         if at_s - self._last_s > APART_S:
             self._judge()
             self._began_s, self._bytes = at_s, 0

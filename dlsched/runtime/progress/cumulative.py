@@ -29,7 +29,6 @@ class Cumulative:
 
     @property
     def requests(self) -> float:
-        """How many requests are counted."""
         return self.count if self.count is not None else max(self.edges.values(), default=0.0)
 
     def is_behind(self, before: Cumulative) -> bool:
@@ -57,8 +56,6 @@ class Cumulative:
 
 
 class SampleNames(Protocol):
-    """The sample names of a metric."""
-
     total: str
     """Sum of all latencies."""
     count: str

@@ -55,8 +55,6 @@ _PASSES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class PageDelta:
-    """What a page adds to the previous one."""
-
     latency: LatencySketch | None = None
     value: float | None = None
     """A gauge's value, finite or not; None: none, or unchanged."""
@@ -93,7 +91,6 @@ class Candidate:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The sample names without the errors'."""
         names = (self.total, self.count, self.bucket, self.value)
         return tuple(name for name in names if name is not None)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -50,12 +50,12 @@ def _named(metrics: Sequence[Metric], target: str | None) -> tuple[Metric, ...]:
 @cache
 def known_metrics() -> tuple[Metric, ...]:
     """The metrics of known servers, in the order in which they are looked for."""
-    return tuple(_known())
-
-
-def _known() -> Iterator[Metric]:
     presets = package_presets()
-    for name in KNOWN_SERVERS:
-        for source in presets.sources(presets.by_name[name].keys):
-            if isinstance(source, MetricsEndpoint):
-                yield from source.metrics
+    keys = (presets.by_name[name].keys for name in KNOWN_SERVERS)
+    sources = (source for one in keys for source in presets.sources(one))
+    return tuple(
+        metric
+        for source in sources
+        if isinstance(source, MetricsEndpoint)
+        for metric in source.metrics
+    )

@@ -37,7 +37,6 @@ class LogBatch:
         return self.bytes_left <= 0 or self.lines_left <= 0
 
     def add(self, latencies_s: Iterable[float], sample: Sample | None) -> None:
-        """Add what one line reports."""
         self.lines_left -= 1
         self.latencies_s += latencies_s
         if sample is not None:
@@ -48,7 +47,6 @@ class LogBatch:
         self.refused = self.refused or why
 
     def reports(self, now_s: float, span_s: float) -> tuple[Report, ...]:
-        """All numbers as reports, received at `now_s`."""
         reports = [
             Report(now_s, sample=replace(sample, received_s=now_s)) for sample in self.samples
         ]
@@ -82,7 +80,6 @@ class LogLines:
 
     @property
     def fact(self) -> LogFact:
-        """What the pattern found so far."""
         example = None if self._matched else self._example
         return LogFact(self._lines, self._matched, example, self._bursts.buffered)
 

@@ -43,8 +43,6 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a page."""
-
     head: Head
     value: float
 
@@ -57,7 +55,6 @@ class RefusedLines:
         self.why: str | None = None
 
     def add(self, why: str) -> None:
-        """Count one."""
         self.lines += 1
         self.why = self.why or why
 
@@ -73,7 +70,6 @@ class PageFilter:
         self.lines: list[bytes] = []
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes of the page."""
         cut = chunk.rfind(b"\n")
         if cut < 0:
             # What is too long stays too long; no more of it is kept.
@@ -84,7 +80,6 @@ class PageFilter:
         self._rest = b"\n" + chunk[cut + 1 :][: LINE_BYTES + 1]
 
     def end(self) -> list[bytes]:
-        """All wanted lines."""
         self._take(self._rest)
         return self.lines
 

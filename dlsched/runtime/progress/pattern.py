@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, metrics_of, pattern_of
+from dlsched.config.metrics.pattern import LATENCIES_S, STEP, check_use, pattern_of
 from dlsched.model.sources import Step, When
 from dlsched.report.buckets import LONGEST_S
 from dlsched.report.lines import LAST_STEP
@@ -28,21 +28,12 @@ class Pattern:
         self._expression, self._groups = pattern_of(text)
 
     @property
-    def metrics(self) -> frozenset[str]:
-        """The groups that are neither a latency nor the step."""
-        return metrics_of(self._groups)
-
-    @property
     def groups(self) -> tuple[str, ...]:
         return tuple(self._groups)
 
     @property
     def has_step(self) -> bool:
         return STEP in self._groups
-
-    @property
-    def has_latency(self) -> bool:
-        return not LATENCIES_S.keys().isdisjoint(self._groups)
 
     def read(self, line: bytes) -> Mapping[str, float] | None:
         """The numbers of the groups in that line; None where it does not match. Raises ValueError,

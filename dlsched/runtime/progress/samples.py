@@ -121,7 +121,6 @@ class Samples:
 
 
 def sample_of(at_s: float, step: int | None, metrics: Iterable[tuple[str, float]]) -> Sample:
-    """A sample of these values, finite or not."""
     finite, diverged = [], []
     for name, value in metrics:
         if math.isfinite(value):

@@ -30,8 +30,6 @@ CPU_RATIO = 0.05
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What one request brought."""
-
     where: str
     """Whom it asked."""
     delta: PageDelta | None
@@ -83,7 +81,6 @@ class ScrapeReader:
 
     @property
     def asking(self) -> bool:
-        """Whether a request is in progress."""
         return self._answer is not None and not self._answer.done()
 
     def read(self, now_s: float) -> SourceReading:

@@ -33,11 +33,8 @@ _DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class SourceReading:
-    """The result of one read."""
-
     reports: tuple[Report, ...] = ()
     bad_lines: int = 0
-    """Number of lines refused in this read."""
     problem: str | None = None
     """Why the source cannot be read now, in one line."""
     refused: str | None = None

@@ -22,13 +22,6 @@ from dlsched.runtime.progress.sidecar import SourceReading
 
 METRICS = "dlsched.metrics"
 """The name of a preset."""
-FILE = f"{METRICS}.path"
-PORT = f"{METRICS}.port"
-HTTP_PATH = f"{METRICS}.http_path"
-NAME = f"{METRICS}.name"
-PATTERN = f"{METRICS}.pattern"
-STEP = f"{METRICS}.step"
-WHEN = f"{METRICS}.when"
 WHERE = f"{METRICS}.where."
 """Before the name of a Prometheus label."""
 

@@ -74,7 +74,6 @@ class Measured:
     """Whether higher values are better."""
 
     def value(self, step: float) -> float:
-        """The metric after that many steps."""
         after = bisect_right(self.points, step, key=lambda point: point[0])
         if after == 0 or after == len(self.points):
             return self.points[max(0, after - 1)][1]

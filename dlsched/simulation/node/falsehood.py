@@ -10,7 +10,6 @@ from dlsched.report.buckets import GROWTH, LAST_BUCKET
 
 
 def falsified(line: Report, factor: float) -> Report:
-    """The line with every measured value multiplied by that factor."""
     latency, sample = line.latency, line.sample
     if latency is not None:
         shift = round(math.log(factor) / math.log(GROWTH))
@@ -28,6 +27,5 @@ def falsified(line: Report, factor: float) -> Report:
 
 
 def repeated(line: Report, at_s: float) -> Report:
-    """The line again, with that time."""
     sample = None if line.sample is None else replace(line.sample, received_s=at_s)
     return replace(line, received_s=at_s, sample=sample)

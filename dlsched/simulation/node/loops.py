@@ -95,7 +95,6 @@ class RequestStream:
         return self._times.expovariate(1.0 / mean_s) if mean_s > 0.0 else 0.0
 
     def core_s(self) -> float:
-        """The cost of the next request."""
         draw = self._works.random
         factor = self._factors[int(draw() * TABLE)]
         if self._work.heavy_ratio:

@@ -96,7 +96,6 @@ class PlayedService:
         return 0.0 if self._is_bound and self._budget_core_s <= _EPS else most
 
     def grant(self, cores: float, _quota_cores: float) -> None:
-        """Set its cores."""
         self.cores = cores
 
     def ends_in_s(self) -> float:
@@ -122,7 +121,6 @@ class PlayedService:
             self._work(used * self.speed)
 
     def happen(self, now_s: float) -> None:
-        """Handle the events due now."""
         self._now_s = now_s
         self._answer(now_s)
         while self._waiting and self._waiting[0][0] <= now_s + _EPS:
@@ -163,11 +161,6 @@ class PlayedService:
         return (Report(now_s, latency=latency, in_flight=len(there), oldest_s=oldest_s),)
 
     # ------------------------------------------------------------------ for scoring
-
-    @property
-    def true_latency_s(self) -> float:
-        """The latency of the last answered request."""
-        return self.took_s[-1] if self.took_s else math.inf
 
     @property
     def within_s(self) -> float:

@@ -178,7 +178,6 @@ class SimulatedRuntime:
         self.world.changed()
 
     def _ended(self, name: str) -> None:
-        """Its computation has ended by itself."""
         process = self._containers[name].process
         if isinstance(process.load, StartUp):
             process.load = process.load.load
@@ -194,7 +193,6 @@ class SimulatedRuntime:
         self.world.announce()
 
     def _halt(self, container: _Container) -> None:
-        """Its process ends unfinished."""
         if container.state is ContainerState.RUNNING:
             self.world.end(container.job.name)
             container.process.load.crash()

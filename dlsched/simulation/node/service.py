@@ -37,7 +37,6 @@ class LatencyTally:
         self._buckets: dict[int, int] = {}
 
     def add(self, latency_s: float, count: int = 1) -> None:
-        """Add that many requests of that latency."""
         latency_s = min(latency_s, LONGEST_S)
         self._count += count
         self._sum_s += count * latency_s
@@ -237,7 +236,6 @@ def quantile_factor(noise: float, quantile: float | None) -> float:
 
 
 def _poisson(chance: random.Random, mean: float) -> int:
-    """A Poisson draw with that mean."""
     if mean > 30.0:
         return max(0, round(chance.gauss(mean, math.sqrt(mean))))
     left, count = math.exp(-mean), 0

@@ -11,7 +11,6 @@ from dlsched.simulation.node.service import Service
 from dlsched.simulation.node.training import Training
 
 Computation = Service | PlayedService | Training
-"""What one job computes."""
 
 
 class StartUp:
@@ -35,12 +34,10 @@ class StartUp:
         return min(1.0, quota_cores)
 
     def grant(self, cores: float, quota_cores: float) -> None:
-        """Set its cores."""
         self._cores = cores
         self.throttled = quota_cores < 1.0 and cores > 0.99 * quota_cores
 
     def ends_in_s(self) -> float:
-        """Seconds to its end, at the present rate."""
         return self._left_core_s / self._cores if self._cores > 0 else math.inf
 
     def advance(self, _now_s: float, elapsed_s: float) -> None:

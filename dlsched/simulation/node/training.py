@@ -39,11 +39,9 @@ class Training:
         return False
 
     def wants_cores(self, quota_cores: float) -> float:
-        """The most cores that it can use."""
         return min(self.load.threads, quota_cores)
 
     def grant(self, cores: float, quota_cores: float) -> None:
-        """Set its cores."""
         self.cores = cores
         self.throttled = quota_cores < self.load.threads and cores > 0.99 * quota_cores
 

@@ -39,7 +39,6 @@ class ServiceLoad:
 
     @property
     def open_rate_per_s(self) -> float | None:
-        """Rate of an open loop; None: a closed loop."""
         if self.loop is None:
             return self.arrivals_per_s
         return self.loop.rate_per_s if self.loop.is_open else None
@@ -51,7 +50,6 @@ class TrainingLoad:
 
     steps: int
     work_core_s: float
-    """CPU work of a step."""
     evaluate_every: int
     curve: Curve | Measured
     threads: float = 1.0

@@ -19,8 +19,6 @@ _SAME_MOMENT_S = 1e-9
 
 @dataclass(slots=True)
 class Process:
-    """A process in a container, with its limits."""
-
     name: str
     load: Computation | StartUp
     on_end: Callable[[], None]
@@ -65,7 +63,6 @@ class World:
         heapq.heappush(self._agenda, (when_s, self._planned, act))
 
     def begin(self, process: Process) -> None:
-        """A process starts."""
         if isinstance(process.load, PlayedService):
             process.load.begin(self.now_s)
         self._running[process.name] = process
@@ -75,7 +72,6 @@ class World:
         self.changed()
 
     def end(self, name: str) -> None:
-        """A process ends, if it is there."""
         if self._running.pop(name, None) is not None:
             self.changed()
 
@@ -91,7 +87,6 @@ class World:
 
     @property
     def used_cores(self) -> float:
-        """Cores in use now by all processes."""
         if self._stale:
             self._share()
         return self._used_cores

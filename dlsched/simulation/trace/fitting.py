@@ -29,7 +29,6 @@ _WHOLE_RATIO = 0.05
 _SHIFT_RATIO, _SHIFT_LEAST_S = 1.25, 60.0
 """A load has shifted when it differs by this factor, for at least this long."""
 SHIFTS_MAX = 100
-"""Shifts of a load at most."""
 _BUCKET_CV = 0.02 / math.sqrt(12.0)
 """Coefficient of variation added by buckets 2 % wide, in quadrature."""
 _ALMOST_BEST, _ALMOST_BEST_RATIO = 1.1, 0.01

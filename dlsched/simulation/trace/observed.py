@@ -161,7 +161,6 @@ class ObservedJob:
             self.left_s = now_s
 
     def see(self, view: JobView, now_s: float, origin_s: float, *, contended: bool) -> None:
-        """Add one cycle."""
         before = self.last
         if view.spec.target != self.spec.target and before is not None:
             self.retargeted = True

@@ -41,10 +41,8 @@ class Frame:
     """The trace's duration: the record's, and possibly extra time."""
     cores: float
     points_max: int
-    """Points of one curve at most."""
 
     def at_s(self, time_s: float) -> float:
-        """That time, from the record's beginning."""
         return round(max(0.0, time_s - self.origin_s), 3)
 
 

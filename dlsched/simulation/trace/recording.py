@@ -40,8 +40,6 @@ _OVER = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The trace of a record, with remarks."""
-
     trace: Trace
     remarks: tuple[str, ...] = ()
 
@@ -173,7 +171,6 @@ class Record:
             self._put_on_host(piece, core_s)
 
     def remarks(self) -> Iterator[str]:
-        """Remarks on the record as a whole."""
         if len(self._capacities) > 1:
             capacities = ", ".join(f"{cores:g}" for cores in self._capacities)
             yield f"the node's capacity changed ({capacities} cores): the last one holds throughout"
@@ -205,7 +202,6 @@ class Record:
 
     @property
     def begun_s(self) -> float:
-        """The time of its first cycle."""
         return self._first_s
 
     def other_cores(self) -> list[float]:

@@ -14,7 +14,6 @@ from dlsched.simulation.node.workloads import Fault, Load, ServiceLoad, Simulate
 
 
 def render_trace(trace: Trace) -> str:
-    """The trace as YAML that `parse_trace` reads."""
     whole = {
         "trace": 1,
         "name": trace.name,

@@ -6,10 +6,10 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.changes import Change, Event
@@ -36,7 +36,7 @@ class Growth:
     """Span of time that fits within its bound at the present rate."""
 
 
-class JournalReader:
+class JournalReader(AbstractContextManager["JournalReader"]):
     """A journal opened read-only, for use by one thread. A missing, truncated, damaged or newer
     file raises nothing: `problem` says what could not be read."""
 
@@ -55,15 +55,7 @@ class JournalReader:
         except sqlite3.Error as error:
             self.problem = f"{path}: {error}" if path.exists() else f"{path}: no such journal"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -80,7 +72,6 @@ class JournalReader:
         return range(0) if first is None else range(first, last + 1)
 
     def last_cycle(self) -> int:
-        """Number of the last cycle kept; 0: none."""
         found = self._one("SELECT max(cycle) FROM frames")
         return int(found[0]) if found and found[0] is not None else 0
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 JOURNAL_NAME: Final = "journal.db"
-"""The journal in the state directory."""
 
 DRY_RUN_JOURNAL_NAME: Final = "dry-run.db"
 """A dry run's own journal: its actions were not executed."""

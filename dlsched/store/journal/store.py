@@ -101,7 +101,6 @@ class Store:
         return refused
 
     def _append(self, report: CycleReport) -> None:
-        assert self._connection is not None
         cycle, now_s = report.snapshot.cycle, report.snapshot.now_s
         if cycle <= self._last_cycle:
             raise ValueError(f"not after cycle {self._last_cycle}")

@@ -34,7 +34,8 @@ class Journal:
         self._pending = 0
         self._gap = False
         self._closing = False
-        self._lost = 0
+        self.lost_cycles = 0
+        """Number of reports that could not be written since the start."""
         self._size_bytes: int | None = None
         self._failure: str | None = None
         self._aside: str | None = None
@@ -50,7 +51,7 @@ class Journal:
         with self._changed:
             if len(self._queue) >= self._queue_reports:
                 self._queue.popleft()
-                self._lost += 1
+                self.lost_cycles += 1
                 self._gap = True
             self._queue.append(report)
             self._changed.notify_all()
@@ -66,11 +67,6 @@ class Journal:
             self._closing = True
             self._changed.notify_all()
         self._thread.join(within_s)
-
-    @property
-    def lost_cycles(self) -> int:
-        """Number of reports that could not be written since the start."""
-        return self._lost
 
     @property
     def size_bytes(self) -> int | None:
@@ -178,6 +174,6 @@ class Journal:
 
     def _fail(self, lost: int, cause: str | None) -> None:
         with self._changed:
-            self._lost += lost
+            self.lost_cycles += lost
             if cause is not None:
                 self._failure = f"journal not written: {cause}"

@@ -70,8 +70,6 @@ def test_a_file_is_taken_once_it_stood_still(desk: Desk) -> None:
     assert names(desk.scan(0.05)) == {}
     taken = desk.scan(0.06)
     assert names(taken) == {"job-a": "a.yaml"}
-    assert taken.changed
-    assert not desk.scan(0.01).changed
 
 
 def test_a_file_still_being_written_waits_on(desk: Desk) -> None:
@@ -179,7 +177,7 @@ def test_a_deleted_file_counts_once_it_is_gone_for_a_while(desk: Desk) -> None:
     assert (names(gone), gone.unsettled, gone.settled) == ({"job-a": "a.yaml"}, ("a.yaml",), False)
     assert names(desk.scan(0.4)) == {"job-a": "a.yaml"}
     after = desk.scan(0.1)
-    assert (names(after), after.changed, after.settled) == ({}, True, True)
+    assert (names(after), after.settled) == ({}, True)
 
 
 def test_an_editor_that_removes_and_writes_anew_ends_nothing(desk: Desk) -> None:
@@ -288,7 +286,7 @@ def test_a_folder_that_cannot_be_listed_removes_nothing(desk: Desk) -> None:
         )
     away.rename(desk.folder)
     back = desk.scan(1)
-    assert (back.specs, back.problem, back.changed) == (before, None, True)
+    assert (back.specs, back.problem) == (before, None)
     assert desk.settle().settled
 
 
@@ -449,7 +447,7 @@ def test_an_untouched_folder_is_told_as_before_and_nothing_of_it_is_made_anew(de
     desk.settle()
     first = desk.scan(10.0)
     assert desk.scan(1.0) is first and desk.scan(1.0) is first
-    assert not first.changed and first.next_s is None
+    assert first.next_s is None
     desk.write("b.yaml", "two")
     assert desk.scan(1.0) is not first
     assert names(desk.settle()) == {"one": "a.yaml", "two": "b.yaml"}

@@ -19,8 +19,11 @@ from dlsched.model.facts import ContainerFact, LogFact, Report
 from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE
 from dlsched.runtime.progress.listening import NO_ADDRESS
-from dlsched.runtime.progress.sources import HTTP_PATH, METRICS, NAME, PATTERN, PORT, STEP
+from dlsched.runtime.progress.sources import METRICS
 from tests.runtime.docker.rig import Rig, fact
+
+PORT, HTTP_PATH, NAME = f"{METRICS}.port", f"{METRICS}.http_path", f"{METRICS}.name"
+PATTERN, STEP = f"{METRICS}.pattern", f"{METRICS}.step"
 
 pytestmark = pytest.mark.engine
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.gpu.pacing import reading_costs_s
 from dlsched.model.facts import ComputeMode, GpuProcess
-from dlsched.runtime.gpu import GpuSnapshot, Inventory, reading_costs_s
+from dlsched.runtime.gpu import GpuSnapshot, Inventory
 from dlsched.runtime.gpu.inventory import EVERY_S, RETRY_FIRST_S, RETRY_MOST_S, STALE_S
 from tests.nvml.library import Stub, build, loaded
 from tests.nvml.scenario import (

@@ -21,7 +21,9 @@ from dlsched.runtime.progress.samples import (
     Repeats,
     Samples,
 )
-from dlsched.runtime.progress.sources import PATTERN, STEP, WHEN, read_sources
+from dlsched.runtime.progress.sources import read_sources
+
+PATTERN, STEP, WHEN = (f"dlsched.metrics.{key}" for key in ("pattern", "step", "when"))
 
 values = st.floats(0, 1, width=16)
 

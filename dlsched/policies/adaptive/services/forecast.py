@@ -9,7 +9,7 @@ from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.state import JobView, Progress
-from dlsched.model.units import render_seconds
+from dlsched.model.units import render_seconds as _s
 from dlsched.policies.adaptive.services.model import BAND_RATIO, ServiceMemory
 from dlsched.report.buckets import bucket_value_s
 
@@ -187,10 +187,6 @@ def _target(asked_s: float, quantile: float | None) -> str:
 
 def _given(cores: float | None, resource: Resource) -> str:
     return "no ceiling" if cores is None else f"given {resource.amount(cores, 'g')}"
-
-
-def _s(seconds: float) -> str:
-    return render_seconds(seconds)
 
 
 def _three(value: float) -> float:

@@ -60,8 +60,6 @@ class Want:
 
 @dataclass(frozen=True, slots=True)
 class ServiceMemory:
-    """What the policy remembers of one service."""
-
     name: str
     target_s: float
     quantile: float | None
@@ -348,7 +346,6 @@ def urged(one: ServiceMemory) -> ServiceMemory:
 
 
 def _unqueued_s(known: ServiceMemory, model: LatencyModel, sample: ServiceSample) -> float | None:
-    """`ServiceMemory.unqueued_s` after this observation."""
     before_s = known.unqueued_s
     if before_s is not None and known.model is not None and known.model.loads != model.loads:
         before_s *= model.work_core_s / known.model.work_core_s

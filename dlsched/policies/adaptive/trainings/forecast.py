@@ -31,8 +31,6 @@ _LEAST_CORES = 0.01
 
 @dataclass(frozen=True, slots=True)
 class RemainingWork:
-    """The remaining work of one training by tier, and its parallelism."""
-
     name: str
     cores: float
     left_core_s: tuple[float | None, float | None, float]

@@ -35,7 +35,6 @@ class TrainingMemory:
     read_s: float | None = None
     """Time of the last report that was read; None: there was none yet."""
     step: float = 0.0
-    """The last reported step."""
     told_steps: float | None = None
     """The total number of steps, as the training reports it."""
     step_core_s: float | None = None

@@ -66,13 +66,11 @@ def create_body(spec: JobSpec, limits: Limits, shares: int | None, around: Surro
 
 
 def restart_policy(restart: Restart) -> Body:
-    """Docker's own restart policy."""
     retries = restart.max_retries if restart.name == "on-failure" else 0
     return {"Name": restart.name, "MaximumRetryCount": retries}
 
 
 def restart_update(restart: Restart) -> Body:
-    """The body of an update to that restart policy."""
     return {"RestartPolicy": restart_policy(restart)}
 
 

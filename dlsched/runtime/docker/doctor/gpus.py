@@ -50,7 +50,6 @@ def poll(device_folder: Path) -> GpuSnapshot:
 def devices(
     snapshot: GpuSnapshot, options: PlacementOptions, driver: Path = NVIDIA_DRIVER
 ) -> Iterator[Finding]:
-    """The driver, and each GPU."""
     if not snapshot.devices and snapshot.problem is None:
         if not driver.exists():
             yield Finding("gpu", "ok", "none: no NVIDIA driver on this host")

@@ -45,8 +45,6 @@ class Unsafe(DlschedError):
 
 @dataclass(frozen=True, slots=True)
 class GpuContainer:
-    """A running container with GPUs."""
-
     container: str
     name: str
     pid: int

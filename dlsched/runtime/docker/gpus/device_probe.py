@@ -100,7 +100,6 @@ def _opened(group: Path, nodes: list[str], within_s: float) -> dict[str, int]:
 
 
 def _device_group(pid: int, container: str, proc: Path) -> Path:
-    """The control group that decides on the container's devices."""
     try:
         folders = group_folders(pid, proc, container=container)
     except (OSError, ValueError) as error:

@@ -77,7 +77,6 @@ class Moves:
         self._stale: list[str] = []
         """Jobs that an earlier agent asked to save themselves, without effect."""
         self._last_listing: Listing | None = None
-        """The last listing that was handled."""
         self.winding_up = False
         """Whether the agent ends: early moves go back, and none begins."""
 

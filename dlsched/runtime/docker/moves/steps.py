@@ -71,8 +71,6 @@ class Step(StrEnum):
 
 @dataclass(slots=True)
 class JobMove:
-    """One job's move."""
-
     job: str
     old: Inspected
     """The old container, as last described."""
@@ -96,7 +94,6 @@ class JobMove:
 
     @property
     def stop(self) -> Stop:
-        """How to stop its containers."""
         return self.old.stop if self.action is None else self.action.start.spec.stop
 
     def failed(self) -> str | None:
@@ -187,7 +184,6 @@ def everything(listing: Listing) -> dict[str, Inspected]:
 
 
 def heir_of(listing: Listing, move: JobMove) -> Inspected | None:
-    """The container that replaces the old one."""
     there = listing.containers.values()
     mine = (one for one in there if one.job == move.job and one.adopted is None)
     return next((one for one in mine if one.container_id != move.old.container_id), None)

@@ -31,8 +31,6 @@ class ProbeReading:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """One running container."""
-
     name: str
     container_id: str
     image: str
@@ -51,7 +49,6 @@ class Probed:
     cpu_cores: float | None = None
     """Its mean use while it was sampled."""
     limit_cores: float | None = None
-    """Its present ceiling."""
     others: tuple[str, ...] = ()
     """Further names by which it was recognised: presets that read something else of it."""
     histograms: tuple[str, ...] = ()

@@ -62,7 +62,6 @@ class Stack:
     """What begins a line of its metrics."""
 
     def made_from(self, image: str) -> bool:
-        """Whether the image is one of its own."""
         for registry in _REGISTRIES:
             image = image.removeprefix(registry)
         return any(fnmatchcase(image, glob) for glob in self.images)
@@ -135,7 +134,6 @@ class PageExtract:
         self._filters = [PageFilter(one, RefusedLines()) for one in wanted]
 
     def feed(self, chunk: bytes) -> None:
-        """The next bytes of the page."""
         for one in self._filters:
             one.feed(chunk)
 

@@ -60,8 +60,6 @@ class UnknownContainer(DlschedError):
 
 @dataclass(frozen=True, slots=True)
 class ProbeOptions:
-    """What is asked of containers."""
-
     names: tuple[str, ...] = ()
     """Only these; (): all."""
     http: bool = True
@@ -346,7 +344,6 @@ def _by_labels(labels: Mapping[str, str]) -> str | None:
 
 
 def _exposed(body: Body) -> list[int]:
-    """The TCP ports that the container exposes."""
     ports: Mapping[str, object] = (body.get("Config") or {}).get("ExposedPorts") or {}
     found = []
     for name in ports:

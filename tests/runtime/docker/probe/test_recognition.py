@@ -39,7 +39,7 @@ def test_a_page_names_its_stack_before_what_else_can_be_read_of_it() -> None:
 def test_the_image_decides_between_stacks_with_the_same_metric() -> None:
     mine = b'a: {port: 9000, name: m}\nb: {image: "acme/b*", port: 9000, name: m}\n'
     _, given = parse_presets(mine, "mine.yaml")
-    stacks = stacks_of(Presets({name: Preset(name, keys, "") for name, keys in given.items()}))
+    stacks = stacks_of(Presets({name: Preset(keys, "") for name, keys in given.items()}))
     page = b"m_count 3\nm_sum 1\n"
     assert [one.preset for one in speakers(page, "acme/b:1", 9000, stacks)] == ["b", "a"]
     assert [one.preset for one in speakers(page, "acme/x:1", 9000, stacks)] == ["a", "b"]
@@ -106,7 +106,7 @@ def test_only_whole_evaluations_count_where_a_preset_says_so() -> None:
         b" pattern: '(?P<at>[0-9]+)/(?P<of>[0-9]+) acc (?P<acc>[0-9.]+)'}\n"
     )
     _, given = parse_presets(mine, "mine.yaml")
-    stacks = stacks_of(Presets({name: Preset(name, keys, "") for name, keys in given.items()}))
+    stacks = stacks_of(Presets({name: Preset(keys, "") for name, keys in given.items()}))
     found = printed(b"8/48 acc 0.1\n48/48 acc 0.7\n2/48 acc 0.2\n", "x", stacks)
     assert found is not None
     assert dict(found[1].metrics)["acc"] == 0.7
