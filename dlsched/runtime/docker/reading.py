@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import loopback_of
-from dlsched.runtime.progress.log_pattern import LogReader, LogStream
+from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogReader, LogStream
 from dlsched.runtime.progress.scrape import ScrapeReader
 from dlsched.runtime.progress.sidecar import SidecarReader
 from dlsched.runtime.progress.sources import Source
@@ -40,6 +40,9 @@ class Outside:
     inspect: Callable[[str], Body] = lambda _: {}
     """What the engine knows of the container of that name; raises DlschedError. It blocks."""
     proc: Path = PROC
+    logs: Callable[[str, int, bool, float | None], Iterable[bytes]] = lambda *_: ()
+    """A container's last lines; whether to follow them; up to which wall time. It may raise
+    DlschedError, and blocks."""
 
 
 def open_sources(
@@ -49,15 +52,25 @@ def open_sources(
     outside: Outside,
     *,
     from_end: bool,
+    ran_before: bool = False,
 ) -> Iterator[Source]:
-    """A reader for each source of this start of a container."""
+    """A reader for each source of this start of a container. `ran_before`: it ran before we looked,
+    and what it has reported so far is history, unless `from_end` leaves it out."""
     container, pid, proc = described.container_id, described.pid, outside.proc
     started_at_s = wall_s(described.started_at)
+    history = ran_before and not from_end
+    # Between what is history and what is news no line is lost, and none is read twice.
+    news_from_s = time.time() if history else started_at_s
     for source in sources:
         match source:
             case MetricsFile(path):
                 yield SidecarReader(
-                    pid, path, proc, expect=lambda: belongs(pid, container, proc), from_end=from_end
+                    pid,
+                    path,
+                    proc,
+                    expect=lambda: belongs(pid, container, proc),
+                    from_end=from_end,
+                    history=history,
                 )
             case MetricsEndpoint():
                 yield ScrapeReader(
@@ -70,13 +83,18 @@ def open_sources(
             case LogPattern():
                 yield LogReader(
                     lambda from_start: outside.follow(
-                        container, started_at_s if from_start else None
+                        container, news_from_s if from_start else None
                     ),
                     source.pattern,
                     step=source.step,
                     when=source.when,
                     names=_names(source, target),
                     from_end=from_end,
+                    history=(
+                        (lambda: outside.logs(container, HISTORY_LINES, False, news_from_s))
+                        if history
+                        else None
+                    ),
                 )
 
 

@@ -35,8 +35,10 @@ class Watch:
         outside: Outside,
         *,
         from_end: bool,
+        ran_before: bool = False,
     ) -> None:
-        """`from_end`: it ran before we looked, so nothing that it has reported yet can be dated."""
+        """`from_end`: nothing that it has reported yet can be dated, so it is left out.
+        `ran_before`: it ran before we looked: what it has reported yet is history."""
         self._described = described
         self._outside = outside
         self._cgroup: CgroupReader | None = None
@@ -64,7 +66,7 @@ class Watch:
         self._log: LogFact | None = None
         self._problem: str | None = None
         if described.alive:
-            self._open(now_s, from_end=from_end)
+            self._open(now_s, from_end=from_end, ran_before=ran_before)
 
     @property
     def described(self) -> Inspected:
@@ -256,7 +258,7 @@ class Watch:
         shares = self._described.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
-    def _open(self, now_s: float, *, from_end: bool) -> None:
+    def _open(self, now_s: float, *, from_end: bool, ran_before: bool = False) -> None:
         self._reading, self._given = CgroupReading(), None
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
@@ -268,8 +270,9 @@ class Watch:
         if not self._cgroup.v2 and self._cgroup.cpu_folder is not None:
             self._waiting = RunQueueWait(self._cgroup.cpu_folder, self._outside.proc)
         self._from_end = from_end
-        self._sources = self._opened(*_asks(self._described), from_end=from_end)
-        self._sources += self._opened(*self._asked, from_end=from_end)
+        asks = _asks(self._described)
+        self._sources = self._opened(*asks, from_end=from_end, ran_before=ran_before)
+        self._sources += self._opened(*self._asked, from_end=from_end, ran_before=ran_before)
 
     def _read_again(self) -> None:
         """Another adoption says where to read it: what it reported before is not news."""
@@ -281,10 +284,22 @@ class Watch:
         self._sources += self._opened(*self._asked, from_end=True)
 
     def _opened(
-        self, sources: tuple[ProgressSource, ...], target: Target | None, *, from_end: bool
+        self,
+        sources: tuple[ProgressSource, ...],
+        target: Target | None,
+        *,
+        from_end: bool,
+        ran_before: bool = False,
     ) -> tuple[Source, ...]:
         return tuple(
-            open_sources(self._described, sources, target, self._outside, from_end=from_end)
+            open_sources(
+                self._described,
+                sources,
+                target,
+                self._outside,
+                from_end=from_end,
+                ran_before=ran_before,
+            )
         )
 
     def _end(self, now_s: float) -> None:
