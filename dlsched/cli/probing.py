@@ -140,15 +140,15 @@ def _show(found: tuple[Probed, ...]) -> None:
     if page.room(whole, beside) >= 0:
         page.table(whole, beside)
     else:
-        _show_folded(found, page)
+        _show_narrow(found, page)
     managed = sum(one.managed is not None for one in found)
     has = "container runs" if len(found) == 1 else "containers run"
     what = "none is managed" if not managed else f"{managed} of them managed by dlsched"
     page.line(f"{len(found)} {has}, {what}; nothing has been changed")
 
 
-def _show_folded(found: tuple[Probed, ...], page: Page) -> None:
-    """For terminals that the table is too wide for: what was read, and the command on lines of its
+def _show_narrow(found: tuple[Probed, ...], page: Page) -> None:
+    """Without room for the whole table: what was read, and the command on lines of its
     own."""
     from dlsched.cli.layout import Column
 

@@ -29,7 +29,8 @@ Follow = Callable[[str, float | None], LogStream]
 PROXY_KEPT_S = 30.0
 """A proxy is inspected so often: its address changes when it is recreated."""
 
-_CONTAINER = "${container}"
+CONTAINER = "${container}"
+"""In a filter: the container's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ def open_sources(
             case MetricsEndpoint():
                 yield ScrapeReader(
                     _locator(described, source, outside),
-                    _named_in(source, described.name),
+                    named_in(source, described.name),
                     target,
                     from_end=from_end,
                     started_at_s=started_at_s if source.via is None else None,
@@ -149,7 +150,7 @@ class _Proxy:
         return found
 
 
-def _named_in(endpoint: MetricsEndpoint, container: str) -> MetricsEndpoint:
+def named_in(endpoint: MetricsEndpoint, container: str) -> MetricsEndpoint:
     """With the container's name in its filters: as it is, and as proxies normalize it."""
     normal = "-".join(re.findall("[A-Za-z0-9]+", container))
     spelled = f"(?:{re.escape(container)}|{re.escape(normal)})"
@@ -157,7 +158,7 @@ def _named_in(endpoint: MetricsEndpoint, container: str) -> MetricsEndpoint:
         replace(
             metric,
             where=tuple(
-                replace(one, pattern=one.pattern.replace(_CONTAINER, spelled))
+                replace(one, pattern=one.pattern.replace(CONTAINER, spelled))
                 for one in metric.where
             ),
         )
