@@ -44,6 +44,7 @@ TARGETS = {
     "settings": "benchmarks.robustness.fuzzing.settings_file:target",
     "sidecar": "benchmarks.robustness.fuzzing.sidecar_file:target",
     "labels": "benchmarks.robustness.fuzzing.label_body:target",
+    "adoptions": "benchmarks.robustness.fuzzing.adoption_body:target",
     "presets": "benchmarks.robustness.fuzzing.preset_file:target",
     "pages": "benchmarks.robustness.fuzzing.metrics_page:target",
     "sources": "benchmarks.robustness.fuzzing.source_text:target",

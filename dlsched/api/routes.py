@@ -333,12 +333,20 @@ async def _labels(request: Request) -> dict[str, str]:
         if len(body) > BODY_BYTES:
             detail = f"the body is longer than {BODY_BYTES} bytes"
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    labels = labels_in_body(body)
+    if labels is None:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
+    return labels
+
+
+def labels_in_body(body: bytes) -> dict[str, str] | None:
+    """The labels that the body asks for; None: it has another form."""
     try:
         labels = json.loads(body)["labels"]
     except (KeyError, RecursionError, TypeError, ValueError):
-        labels = None
+        return None
     if not isinstance(labels, dict) or not all(isinstance(one, str) for one in labels.values()):
-        raise HTTPException(HTTPStatus.BAD_REQUEST, 'the body must be {"labels": {NAME: TEXT}}')
+        return None
     return labels
 
 

@@ -121,7 +121,7 @@ def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path
     labels = options.daemon(config, run_dir).adopted_labels(name)
     whole: dict[str, Any] = {"labels": {"dlsched.enable": "true", **labels}}
     if job:
-        whole = {"name": name.lower(), **_job_keys(labels)}
+        whole = {"name": name.lower(), **job_keys(labels)}
     if output == "json":
         print_json(whole if job else whole["labels"])
         return
@@ -132,22 +132,32 @@ def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path
     print_text((text if job else text.replace("$", "$$")).rstrip("\n"))
 
 
-def _job_keys(labels: Mapping[str, str]) -> dict[str, Any]:
-    import yaml
+def job_keys(labels: Mapping[str, str]) -> dict[str, Any]:
+    """Labels as the keys of a job file."""
 
     keys: dict[str, Any] = {}
     for label, value in labels.items():
         outer, _, rest = label.removeprefix("dlsched.").partition(".")
         if not rest and outer != "metrics":
-            keys[outer] = yaml.safe_load(value)
+            keys[outer] = _scalar(value)
             continue
         inner, _, name = (rest or "base").partition(".")
         part = keys.setdefault(outer, {})
         if name:
             part.setdefault(inner, {})[name] = value
         else:
-            part[inner] = value if outer == "metrics" and inner != "port" else yaml.safe_load(value)
+            part[inner] = value if outer == "metrics" and inner != "port" else _scalar(value)
     return keys
+
+
+def _scalar(text: str) -> object:
+    """A label's text as a job file would have it: numbers are no texts there."""
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:  # such as a tab before a duration
+        return text
 
 
 def _labels(

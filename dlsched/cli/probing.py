@@ -19,7 +19,7 @@ from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
 from dlsched.model.units import parse_seconds, render_seconds
 
 if TYPE_CHECKING:
-    from dlsched.cli.layout import Cell
+    from dlsched.cli.layout import Cell, Page
     from dlsched.runtime.docker.probe import Probed, ProbeReading
 
 _STEPS = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0)
@@ -140,14 +140,53 @@ def _show(found: tuple[Probed, ...]) -> None:
     if page.room(whole, beside) >= 0:
         page.table(whole, beside)
     else:
-        page.table(columns, rows)
-        # Not wrapped: a command that goes on in the next line cannot be copied.
-        for one, text in zip(found, proposals, strict=True):
-            print_text(one_line(f"{one.name}: {text}"))
+        _show_narrow(found, page)
     managed = sum(one.managed is not None for one in found)
     has = "container runs" if len(found) == 1 else "containers run"
     what = "none is managed" if not managed else f"{managed} of them managed by dlsched"
     page.line(f"{len(found)} {has}, {what}; nothing has been changed")
+
+
+def _show_narrow(found: tuple[Probed, ...], page: Page) -> None:
+    """Without room for the whole table: what was read, and the command on lines of its
+    own."""
+    from dlsched.cli.layout import Column
+
+    columns = (
+        Column("CONTAINER", 4, 24),
+        Column("SPEAKS", 6, 24),
+        Column("CPU", 3, right=True),
+        Column("IMAGE", 5, 28),
+    )
+    page.table(columns, [(row[0], row[2], row[3], row[1]) for row in map(_row, found)])
+    page.line("")
+    for one in found:
+        condition, command = _advice(one)
+        just_now = "" if _just_now(one) == "-" else _just_now(one)
+        text = "; ".join(filter(None, (just_now, condition)))
+        page.line(f"{one.name}: {text}{':' if condition and command else ''}")
+        if command:
+            print_text(_continued(one_line(command), page.width))
+
+
+def _continued(command: str, columns: int) -> str:
+    """The command in indented lines of that width: a shell reads them as one, so that it can be
+    copied. A longer argument stays whole, and an option stays beside its value."""
+    from dlsched.cli.layout import columns_of
+
+    parts: list[str] = []
+    for argument in map(shlex.quote, shlex.split(command)):
+        if parts and parts[-1].startswith("--") and " " not in parts[-1]:
+            parts[-1] += f" {argument}"
+        else:
+            parts.append(argument)
+    lines: list[str] = []
+    for part in parts:
+        if lines and columns_of(lines[-1]) + 1 + columns_of(part) + len(" \\") <= columns:
+            lines[-1] += f" {part}"
+        else:
+            lines.append(f"{'    ' if lines else '  '}{part}")
+    return " \\\n".join(lines)
 
 
 def _row(one: Probed) -> tuple[Cell, ...]:
@@ -193,21 +232,26 @@ def _read(reading: ProbeReading) -> str:
 
 def _proposal(one: Probed) -> str:
     """The command that adopts it, or why there is none to propose."""
+    return ": ".join(part for part in _advice(one) if part)
+
+
+def _advice(one: Probed) -> tuple[str, str]:
+    """When to give that command, or why none is proposed; and the command."""
     from dlsched.runtime.docker.probe.probed import NO_REQUEST
 
     if one.managed is not None:
-        return f"nothing: {one.managed}"
+        return f"nothing: {one.managed}", ""
     name = shlex.quote(one.name)
     target = " ".join(_target(one.reading))
     preset = () if one.preset is None else (one.preset,)
     sources = "".join(f" --metrics {shlex.quote(source)}" for source in one.sources or preset)
     if target:
-        return f"dlsched adopt {name} {target}{sources}"
+        return "", f"dlsched adopt {name} {target}{sources}"
     if one.unread == NO_REQUEST:
-        return f"when it has answered requests: dlsched probe {name}"
+        return "when it has answered requests", f"dlsched probe {name}"
     if one.unread is not None and (one.preset is not None or one.sources):
-        return f"when that is mended: dlsched adopt {name} --latency TIME{sources}"
-    return f"leave it, or: dlsched adopt {name} --minimum {_minimum(one)}"
+        return "when that is mended", f"dlsched adopt {name} --latency TIME{sources}"
+    return "leave it, or", f"dlsched adopt {name} --minimum {_minimum(one)}"
 
 
 def _target(reading: ProbeReading | None) -> Iterator[str]:

@@ -9,7 +9,7 @@ import yaml
 from click.testing import CliRunner
 
 from dlsched.cli import main
-from dlsched.cli.adopting import _job_keys, _labels
+from dlsched.cli.adopting import _labels, job_keys
 from dlsched.config.job import parse_spec
 from dlsched.model.sources import MetricsEndpoint
 from dlsched.model.spec import LatencyTarget
@@ -77,7 +77,7 @@ def test_labels_become_a_job_file() -> None:
     labels = asked(
         latency="300ms", minimum="0.5", metrics=("fastapi", "port=8000", "where.handler=/predict")
     )
-    keys = {"name": "asr", "image": "acme/asr:7", **_job_keys(labels)}
+    keys = {"name": "asr", "image": "acme/asr:7", **job_keys(labels)}
     spec = parse_spec(yaml.safe_dump(keys), "asr.yaml")
     assert (spec.target, spec.bounds.floor_cores) == (LatencyTarget(0.3), 0.5)
     (source,) = spec.sources

@@ -151,6 +151,35 @@ def test_old_requests_are_not_news_and_another_adoption_reads_elsewhere(node: Se
     shows(node, name, lambda one: (one["measured_s"] or 0) > 0.5, "to be read elsewhere", 90)
 
 
+TRAINS = [
+    "python",
+    "-u",
+    "-c",
+    """
+import time
+for step in range(5000):
+    print(f"step {step} acc {step / 10000}")
+time.sleep(12)
+for step in range(5000, 100000):
+    print(f"step {step} acc 0.5")
+    time.sleep(0.2)
+""",
+]
+
+
+def test_what_a_training_printed_before_is_its_history_and_no_bad_line(node: Session, host: Host):
+    name = f"trains-{node.instance}"
+    container = host.run(name, TRAINS)
+    wait_for(lambda: b"acc 0.5\n" in host.client.logs(container, tail=1), 40, "its present steps")
+    node.start("none")
+    acc = r"pattern=step (?P<step>[0-9]+) acc (?P<acc>[0-9.]+)"
+    ok(node, "adopt", name, "--reach", "acc=0.49", "--metrics", acc)
+    job = shows(node, name, lambda one: one["metric"] == 0.5, "to have its present value")
+    delivered = job["tiers"]["delivered"]
+    assert delivered is not None and 4800 <= delivered["step"] < 5000, "the history counts"
+    assert (job["sidecar"]["bad_lines"], job["sidecar"]["refused"]) == (0, None)
+
+
 def test_a_maximum_above_the_host_is_what_the_host_has(node: Session, host: Host):
     name = f"wide-{node.instance}"
     host.run(name, SERVE, cpu_period=100_000, cpu_quota=20_000)

@@ -30,7 +30,7 @@ _LABELS = {
     "dlsched.restart": "on-failure:3",
     "dlsched.made": "0123456789abcdef",
 }
-_ASKING = {
+ASKING = {
     "dlsched.enable": "true",
     "dlsched.target.latency": "50ms",
     "dlsched.target.quantile": "p95",
@@ -56,18 +56,18 @@ _ASKING = {
     "dlsched.metrics.name": "vllm:e2e_request_latency_seconds",
     "dlsched.metrics.pattern": "step=(?P<step>\\d+) loss=(?P<loss>[0-9.]+)",
 }
-_VALUES = (
+VALUES = (
     *NUMBERS,
     *TEXTS,
-    *_ASKING.values(),
+    *ASKING.values(),
     *_LABELS.values(),
     "true",
     "{a: 1}",
     "[1]",
     "x" * 5000,
 )
-_KEYS = (
-    *_LABELS, *_ASKING, "dlsched.", "dlsched.x", "dlsched.target", "dlsched.cpus",
+KEYS = (
+    *_LABELS, *ASKING, "dlsched.", "dlsched.x", "dlsched.target", "dlsched.cpus",
     "dlsched.metrics.where.", "dlsched.metrics.where.a b", "dlsched.metrics.",
     "dlsched.metrics.base", "team", "Id",
     "Name", "State", "Status", "Config", "HostConfig", "Labels", "RestartPolicy", "Error", "Pid",
@@ -98,20 +98,20 @@ def _body(labels: dict[str, str]) -> dict[str, Any]:
 def make(rng: Random) -> bytes:
     """A container's description with hurt labels, and those of its image."""
     labels = dict(_LABELS) if rng.random() < 0.5 else {"dlsched.enable": "true"}
-    for name in rng.sample(list(_ASKING), rng.randrange(5)):
-        labels[name] = _ASKING[name]
+    for name in rng.sample(list(ASKING), rng.randrange(5)):
+        labels[name] = ASKING[name]
     for _ in range(rng.randrange(4)):
-        value = rng.choice(_VALUES)
+        value = rng.choice(VALUES)
         if rng.random() < 0.4:
-            words = tuple(one.encode() for one in _ASKING.values())
+            words = tuple(one.encode() for one in ASKING.values())
             value = mutated(rng, value.encode(), words, words).decode("utf-8", "replace")
-        labels[rng.choice(_KEYS)] = value
+        labels[rng.choice(KEYS)] = value
     if rng.random() < 0.01:
         labels |= {f"dlsched.{number}": "x" for number in range(rng.randrange(3000))}
     image = {name: labels[name] for name in labels if rng.random() < 0.1}
     body = _body(labels)
     if rng.random() < 0.3:
-        body = mutated_json(rng, body, _KEYS)
+        body = mutated_json(rng, body, KEYS)
     return json.dumps({"body": body, "image": {"Config": {"Labels": image}}}).encode()
 
 

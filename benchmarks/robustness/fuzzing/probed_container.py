@@ -17,7 +17,10 @@ from benchmarks.robustness.fuzzing.mutation import mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
 from dlsched.config.metrics.loading import package_presets
 from dlsched.runtime.docker.probe import recognition
+from dlsched.runtime.docker.probe.probed import Probed
+from dlsched.runtime.docker.probe.proxied import ProxyPage, proxies_of, through
 from dlsched.runtime.docker.probe.recognition import Stack
+from dlsched.runtime.docker.probe.sampling import LOG_BYTES
 from dlsched.runtime.progress.page_lines import LINE_BYTES, MOST_LINES
 
 _NEXT = b"\x1e"
@@ -28,6 +31,9 @@ _WORDS = (
     b"# TYPE ",
     b"_duration_seconds_count 3\n",
     b"\n",
+    b'traefik_service_request_duration_seconds_count{service="web@docker"} 7\n',
+    b'traefik_service_request_duration_seconds_sum{service="web-shop@docker"} 2.5\n',
+    b'service="web@docker"',
 )
 _LOGS = (
     b"step 250: train loss 1.9673, val loss 2.0700\nstep 500: train loss nan, val loss nan\n",
@@ -40,6 +46,11 @@ _LOGS = (
 @cache
 def _stacks() -> tuple[Stack, ...]:
     return recognition.stacks_of(package_presets())
+
+
+@cache
+def _proxies() -> tuple[Stack, ...]:
+    return proxies_of(package_presets())
 
 
 def make(rng: Random) -> bytes:
@@ -57,29 +68,41 @@ def answer(data: bytes) -> str:
     """The stack, its latencies' names, and what the log says."""
     image_bytes, page, log = (data + _NEXT * 2).split(_NEXT)[:3]
     image = image_bytes.decode("utf-8", "replace")
-    extracts = [_extract(page, size) for size in (max(1, len(page)), *_PIECES)]
-    if len(set(extracts)) > 1:
+    extract = _extract(page, max(1, len(page)))
+    if _extract(page, _PIECES[len(page) % len(_PIECES)]) != extract:
         raise Broken("another extract of the same page in pieces")
-    extract = extracts[0]
     if len(extract) > 3 * MOST_LINES * (LINE_BYTES + 1):
         raise Broken(f"an extract of {len(extract)} bytes")
     speakers = [one.preset for one in recognition.speakers(extract, image, 8000, _stacks())]
     names = recognition.histograms(extract)
     for name in names:
         told_line(name)
-    found = recognition.printed(log, image, _stacks())
+    behind = _behind(extract)
+    found = recognition.printed(log[-LOG_BYTES:], image, _stacks())
     if found is None:
-        return json.dumps([speakers, names])
+        return json.dumps([speakers, names, behind])
     stack, reading = found
     if reading.seconds is not None and not (
         math.isfinite(reading.seconds) and reading.seconds >= 0 and reading.requests > 0
     ):
         raise Broken(f"no latency: {reading}")
-    return json.dumps([speakers, names, stack.preset, asdict(reading)])
+    return json.dumps([speakers, names, stack.preset, asdict(reading), behind])
+
+
+def _behind(extract: bytes) -> str:
+    """What the page says of a container, where it is a proxy's."""
+    page = ProxyPage("edge", "10.0.0.1", 8080, "/metrics", extract, extract, 2.0)
+    found = through(Probed("web", "1" * 64, "acme/app", None), "web-shop", [page], _proxies())
+    for option in found.sources:
+        told_line(option)
+    reading = found.reading
+    if reading is not None and not (math.isfinite(reading.seconds or 0.0) and reading.requests > 0):
+        raise Broken(f"no latency: {reading}")
+    return str((found.sources, reading))
 
 
 def _extract(page: bytes, size: int) -> bytes:
-    extract = recognition.PageExtract(_stacks())
+    extract = recognition.PageExtract((*_stacks(), *_proxies()))
     for start in range(0, len(page), size):
         extract.feed(page[start : start + size])
     return extract.lines()

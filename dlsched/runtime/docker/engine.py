@@ -148,10 +148,12 @@ class Engine:
         with self._calling() as client:
             return client.events(decode=True, filters=filters)
 
-    def logs(self, container: str, tail: int, follow: bool) -> Iterator[bytes]:
-        """A container's output, oldest first."""
+    def logs(
+        self, container: str, tail: int, follow: bool, until_s: float | None = None
+    ) -> Iterator[bytes]:
+        """A container's output, oldest first, up to that wall time (None: all)."""
         with self._calling() as client:
-            yield from client.logs(container, stream=True, follow=follow, tail=tail)
+            yield from client.logs(container, stream=True, follow=follow, tail=tail, until=until_s)
 
     def follow(self, container: str, since_s: float | None) -> CancellableStream[bytes]:
         """Open a container's output as it is written, from that wall time on (None: from now);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from dlsched.runtime.docker.engine import Body, EngineRefused
 from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.progress.http_page import Unanswered
 from dlsched.runtime.progress.listening import loopback_of
-from dlsched.runtime.progress.log_pattern import LogReader, LogStream
+from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogReader, LogStream
 from dlsched.runtime.progress.scrape import ScrapeReader
 from dlsched.runtime.progress.sidecar import SidecarReader
 from dlsched.runtime.progress.sources import Source
@@ -29,7 +29,8 @@ Follow = Callable[[str, float | None], LogStream]
 PROXY_KEPT_S = 30.0
 """A proxy is inspected so often: its address changes when it is recreated."""
 
-_CONTAINER = "${container}"
+CONTAINER = "${container}"
+"""In a filter: the container's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,9 @@ class Outside:
     inspect: Callable[[str], Body] = lambda _: {}
     """What the engine knows of the container of that name; raises DlschedError. It blocks."""
     proc: Path = PROC
+    logs: Callable[[str, int, bool, float | None], Iterable[bytes]] = lambda *_: ()
+    """A container's last lines; whether to follow them; up to which wall time. It may raise
+    DlschedError, and blocks."""
 
 
 def open_sources(
@@ -49,19 +53,30 @@ def open_sources(
     outside: Outside,
     *,
     from_end: bool,
+    ran_before: bool = False,
 ) -> Iterator[Source]:
+    """Readers for this start of a container. `ran_before`: it ran before we looked, and what it
+    has reported so far is history, unless `from_end` leaves it out."""
     container, pid, proc = described.container_id, described.pid, outside.proc
     started_at_s = wall_s(described.started_at)
+    history = ran_before and not from_end
+    # Between what is history and what is news no line is lost, and none is read twice.
+    news_from_s = time.time() if history else started_at_s
     for source in sources:
         match source:
             case MetricsFile(path):
                 yield SidecarReader(
-                    pid, path, proc, expect=lambda: belongs(pid, container, proc), from_end=from_end
+                    pid,
+                    path,
+                    proc,
+                    expect=lambda: belongs(pid, container, proc),
+                    from_end=from_end,
+                    history=history,
                 )
             case MetricsEndpoint():
                 yield ScrapeReader(
                     _locator(described, source, outside),
-                    _named_in(source, described.name),
+                    named_in(source, described.name),
                     target,
                     from_end=from_end,
                     started_at_s=started_at_s if source.via is None else None,
@@ -69,13 +84,18 @@ def open_sources(
             case LogPattern():
                 yield LogReader(
                     lambda from_start: outside.follow(
-                        container, started_at_s if from_start else None
+                        container, news_from_s if from_start else None
                     ),
                     source.pattern,
                     step=source.step,
                     when=source.when,
                     names=_names(source, target),
                     from_end=from_end,
+                    history=(
+                        (lambda: outside.logs(container, HISTORY_LINES, False, news_from_s))
+                        if history
+                        else None
+                    ),
                 )
 
 
@@ -130,7 +150,7 @@ class _Proxy:
         return found
 
 
-def _named_in(endpoint: MetricsEndpoint, container: str) -> MetricsEndpoint:
+def named_in(endpoint: MetricsEndpoint, container: str) -> MetricsEndpoint:
     """With the container's name in its filters: as it is, and as proxies normalize it."""
     normal = "-".join(re.findall("[A-Za-z0-9]+", container))
     spelled = f"(?:{re.escape(container)}|{re.escape(normal)})"
@@ -138,7 +158,7 @@ def _named_in(endpoint: MetricsEndpoint, container: str) -> MetricsEndpoint:
         replace(
             metric,
             where=tuple(
-                replace(one, pattern=one.pattern.replace(_CONTAINER, spelled))
+                replace(one, pattern=one.pattern.replace(CONTAINER, spelled))
                 for one in metric.where
             ),
         )

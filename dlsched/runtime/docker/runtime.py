@@ -160,7 +160,9 @@ class DockerRuntime:
             left_out,
         )
         self._operations = Operations(self._stops, self._moves, self._resizes)
-        self._watches = Watches(Outside(self._engine.follow, self._engine.inspect, proc))
+        self._watches = Watches(
+            Outside(self._engine.follow, self._engine.inspect, proc, self._engine.logs)
+        )
         self.read_from = self._watches.read_from
         self._restarts = Restarts(self._engine, self._listings.want)
         self._allotments = Allotments(state_dir, read_only=options.read_only)

@@ -35,8 +35,10 @@ class Watch:
         outside: Outside,
         *,
         from_end: bool,
+        ran_before: bool = False,
     ) -> None:
-        """`from_end`: it ran before we looked, so nothing that it has reported yet can be dated."""
+        """`from_end`: nothing that it has reported yet can be dated, so it is left out.
+        `ran_before`: it ran before we looked: what it has reported yet is history."""
         self.described = described
         """What the engine last said of it."""
         self._outside = outside
@@ -65,7 +67,7 @@ class Watch:
         self._log: LogFact | None = None
         self._problem: str | None = None
         if described.alive:
-            self._open(now_s, from_end=from_end)
+            self._open(now_s, from_end=from_end, ran_before=ran_before)
 
     def take(self, described: Inspected, now_s: float) -> None:
         """The engine describes it again: follow a new start, or read an ended one's last lines."""
@@ -245,7 +247,7 @@ class Watch:
         shares = self.described.shares or DEFAULT_SHARES
         return shares if weight in weights_of(shares) else older_shares(weight)
 
-    def _open(self, now_s: float, *, from_end: bool) -> None:
+    def _open(self, now_s: float, *, from_end: bool, ran_before: bool = False) -> None:
         self._reading, self._given = CgroupReading(), None
         self._read_all_s = float("-inf")
         self._started_at_s = now_s
@@ -255,19 +257,32 @@ class Watch:
         if not self.reader.v2 and self.reader.cpu_folder is not None:
             self._waiting = RunQueueWait(self.reader.cpu_folder, self._outside.proc)
         self._from_end = from_end
-        self._begin_reading(from_end=from_end)
+        self._begin_reading(from_end=from_end, ran_before=ran_before)
 
-    def _begin_reading(self, *, from_end: bool) -> None:
+    def _begin_reading(self, *, from_end: bool, ran_before: bool = False) -> None:
         self._bad_lines, self._problem = 0, None
         self._refused = self._log = None
-        self._sources = self._opened(*_asks(self.described), from_end=from_end)
-        self._sources += self._opened(*self._asked, from_end=from_end)
+        asks = _asks(self.described)
+        self._sources = self._opened(*asks, from_end=from_end, ran_before=ran_before)
+        self._sources += self._opened(*self._asked, from_end=from_end, ran_before=ran_before)
 
     def _opened(
-        self, sources: tuple[ProgressSource, ...], target: Target | None, *, from_end: bool
+        self,
+        sources: tuple[ProgressSource, ...],
+        target: Target | None,
+        *,
+        from_end: bool,
+        ran_before: bool = False,
     ) -> tuple[Source, ...]:
         return tuple(
-            open_sources(self.described, sources, target, self._outside, from_end=from_end)
+            open_sources(
+                self.described,
+                sources,
+                target,
+                self._outside,
+                from_end=from_end,
+                ran_before=ran_before,
+            )
         )
 
     def _end(self, now_s: float) -> None:

@@ -33,8 +33,16 @@ class Watches:
             if watch is not None:
                 watch.take(described, now_s)
                 continue
-            from_end = first or _served_before(described)
-            self._watches[container] = Watch(described, now_s, self._outside, from_end=from_end)
+            ran_before = _ran_before(described)
+            # A service's old requests are not news; a training's old lines hold its present value.
+            target = None if described.adopted is None else described.adopted.target
+            self._watches[container] = Watch(
+                described,
+                now_s,
+                self._outside,
+                from_end=first or (ran_before and isinstance(target, LatencyTarget)),
+                ran_before=ran_before,
+            )
             if described.adopted is not None:
                 adopted.append(described)
         for container in self._watches.keys() - listing.containers.keys():
@@ -68,10 +76,7 @@ class Watches:
         self._watches.clear()
 
 
-def _served_before(described: Inspected) -> bool:
-    """Whether it is a service that ran before it was adopted: old requests are not news. The old
-    lines of a training are: they hold its present value."""
-    if described.adopted is None or not isinstance(described.adopted.target, LatencyTarget):
-        return False
-    started_s = wall_s(described.started_at)
+def _ran_before(described: Inspected) -> bool:
+    """Whether it ran before it was adopted."""
+    started_s = None if described.adopted is None else wall_s(described.started_at)
     return started_s is not None and time.time() - started_s > JUST_STARTED_S

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -88,6 +89,22 @@ class LogLines:
         self._cut = Lines(LINE_BYTES)
         self._missed()
 
+    def before(self, printed: bytes, *, cut: bool) -> list[Parsed]:
+        """The lines printed before the log is opened; `cut`: these bytes begin within a line."""
+        self._cut = Lines(LINE_BYTES, amid=cut)
+        return self.parsed(printed)
+
+    def take_before(self, lines: Sequence[Parsed], at_s: float, batch: LogBatch) -> None:
+        """Add the last of these lines' samples: history has no bad lines and no present latency."""
+        found: deque[Sample] = deque(maxlen=READ_LINES)
+        for line, numbers in lines:
+            self._count(line, numbers)
+            if isinstance(numbers, Mapping):
+                sample = self._sample(numbers, at_s)
+                if sample is not None:
+                    found.append(sample)
+        batch.samples += found
+
     def parsed(self, chunk: bytes) -> list[Parsed]:
         """The lines that end in this chunk. It takes the time, and changes nothing else."""
         # A progress bar overwrites its line with carriage returns.
@@ -106,13 +123,19 @@ class LogLines:
                 batch.refuse(numbers)
             elif numbers is not None:
                 latencies = [numbers[name] for name in numbers if name in LATENCIES_S]
-                rest = {name: numbers[name] for name in numbers if name not in LATENCIES_S}
-                rest = {self._names.get(name, name): value for name, value in rest.items()}
-                batch.add(latencies, self._samples.add(rest, at_s) if rest else None)
+                batch.add(latencies, self._sample(numbers, at_s))
         if batch.full:
             bound = f"{READ_BYTES >> 10} KiB or {READ_LINES} lines"
             batch.refuse(f"more than {bound} in one cycle: the rest is not read")
             self._missed()
+
+    def _sample(self, numbers: Mapping[str, float], at_s: float) -> Sample | None:
+        rest = {
+            self._names.get(name, name): value
+            for name, value in numbers.items()
+            if name not in LATENCIES_S
+        }
+        return self._samples.add(rest, at_s) if rest else None
 
     def _numbers(self, line: bytes | None) -> Mapping[str, float] | str | None:
         if line is None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Protocol
 
 from dlsched.model.errors import DlschedError
 from dlsched.model.sources import Step, When
 from dlsched.runtime.progress.log_lines import LogBatch, LogLines
-from dlsched.runtime.progress.sidecar import SourceReading
+from dlsched.runtime.progress.sidecar import READ_BYTES, SourceReading
 
 _log = logging.getLogger(__name__)
 
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 30.0
+HISTORY_LINES = 2048
+"""Lines of a container that ran before we looked: a few hundred steps of a training."""
+HISTORY_BYTES = 4 * READ_BYTES
+"""Of these lines: the most CPU time that a pattern may take is a few seconds, once."""
 
 
 class LogStream(Protocol):
@@ -28,7 +32,11 @@ class LogStream(Protocol):
 
 
 OpenLog = Callable[[bool], LogStream]
-"""Opens a log from the container's start (True) or from now (False); raises DlschedError."""
+"""Opens a log from the container's start (True) or from now (False); raises DlschedError. After a
+history it opens from where that ends (True)."""
+
+History = Callable[[], Iterable[bytes]]
+"""The last `HISTORY_LINES` lines that were printed before we looked; raises DlschedError."""
 
 
 class LogReader:
@@ -47,14 +55,17 @@ class LogReader:
         when: When | None = None,
         names: Mapping[str, str] | None = None,
         from_end: bool = False,
+        history: History | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """`step`, `when`, `names`: as in `LogLines`. `from_end`: skip what was printed before the
-        first read. Raises ValueError for an invalid pattern."""
+        first read. `history`: what was printed before it is asked for apart, and no line of it is
+        bad. Raises ValueError for an invalid pattern."""
         self._open_log = open_log
         self._lines = LogLines(pattern, step, when, names)
         self._clock = clock
         self._from_start = not from_end
+        self._history = history
         self._lock = threading.Lock()
         self._batch = LogBatch()
         self._problem: str | None = None
@@ -95,9 +106,13 @@ class LogReader:
         while not self._closed.is_set():
             retry_s, self._retry_s = self._retry_s, min(2 * self._retry_s, LAST_RETRY_S)
             try:
+                if self._history is not None:
+                    self._take_history(self._history())
+                    self._history = None
                 self._stream = self._open_log(self._from_start)
+                if not self._from_start:
+                    self._lines.begin()
                 self._from_start = False
-                self._lines.begin()
                 self._note(None)
                 # A concurrent close has ended the previous stream, or is noticed here.
                 if not self._closed.is_set():
@@ -110,6 +125,17 @@ class LogReader:
             if self._room.is_set():
                 self._closed.wait(retry_s)
             self._room.wait()
+
+    def _take_history(self, chunks: Iterable[bytes]) -> None:
+        printed, cut = bytearray(), False
+        for chunk in chunks:
+            printed += chunk
+            if len(printed) > HISTORY_BYTES:
+                del printed[:-HISTORY_BYTES]
+                cut = True
+        lines = self._lines.before(bytes(printed), cut=cut)
+        with self._lock:
+            self._lines.take_before(lines, self._clock(), self._batch)
 
     def _take(self, stream: LogStream) -> None:
         """Read until the stream ends, or until the batch is full."""

@@ -69,7 +69,7 @@ class SidecarReader:
 
     `expect` checks that the PID is still that container, before and after the directory is opened;
     the descriptor outlives the process, so that the last lines stay readable. `from_end` skips what
-    was written before the first read.
+    was written before the first read; `history` reads the last lines of it, none of which is bad.
     """
 
     def __init__(
@@ -79,11 +79,13 @@ class SidecarReader:
         proc_root: Path = Path("/proc"),
         expect: Callable[[], bool] | None = None,
         from_end: bool = False,
+        history: bool = False,
     ) -> None:
         self._root = proc_root / str(pid) / "root"
         self._path = PurePosixPath(container_path)
         self._expect = expect or same_process(pid, proc_root)
         self._from_end = from_end
+        self._history = history
         self._directory: int | None = None
         self._file: _Followed | None = None
         self._older: _Followed | None = None
@@ -159,7 +161,7 @@ class SidecarReader:
             again = self._missed_ns == changed_ns and self._file is None
             self._missed_ns = changed_ns
             self._name_checked_s = batch.now_s if again else float("-inf")
-            self._from_end = False
+            self._from_end = self._history = False
             return
         self._name_checked_s = batch.now_s
         if self._file is not None:
@@ -173,8 +175,11 @@ class SidecarReader:
                 return
             self._older = self._file
         self._file = _Followed(opened, self._from_end)
-        self._from_end = False
-        self._file.read_into(batch)
+        if self._history:
+            self._file.read_history(batch)
+        else:
+            self._file.read_into(batch)
+        self._from_end = self._history = False
 
     def _open_directory(self) -> int:
         parts = self._path.parts
@@ -305,6 +310,18 @@ class _Followed:
         """Whether the file has not changed since it was read."""
         facts = os.fstat(self._descriptor)
         return facts.st_size == self._offset and facts.st_ctime_ns == self._changed_ns
+
+    def read_history(self, batch: _ReadBatch) -> None:
+        """Read the last lines of what was written before anyone looked: none of them is bad."""
+        size = os.fstat(self._descriptor).st_size
+        self._offset = max(0, size - READ_BYTES)
+        self._lines = Lines(LINE_BYTES, amid=self._offset > 0)
+        chunk = os.pread(self._descriptor, READ_BYTES, self._offset)
+        self._offset += len(chunk)
+        for line in list(self._lines.cut(chunk))[-READ_LINES:]:
+            if line is not None:
+                batch.add(line)
+        batch.bad_lines, batch.refused = 0, None
 
     def read_into(self, batch: _ReadBatch) -> bool:
         """Read on; returns whether the file has changed since the last time (a rename counts)."""

@@ -12,17 +12,16 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from dlsched.estimate.sketch import measured_s, merge, quantile_s
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
-from dlsched.model.facts import LatencySketch
 from dlsched.model.forecast import Forecast, ForecastKind
-from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Target
 from dlsched.model.state import JobView
 from dlsched.model.units import CORES_MIN, render_cores
 from dlsched.policies.fair_share import Claim, water_fill
+from dlsched.simulation.advice.latencies import Latencies
 from dlsched.simulation.advice.result import Advice, AdvisedLimits, MeasuredTarget, Recommended, Use
 from dlsched.simulation.advice.services import service_need
 from dlsched.simulation.advice.trainings import progress_text, training_need
@@ -33,8 +32,6 @@ _BUSY = 0.95
 """Quantile of the slices that counts as a container's busy use."""
 _HEADROOM = 1.05
 """Of a container without a target above its busy use, and of a ceiling above all that is useful."""
-_LEAST_REQUESTS = 20
-"""A slice with fewer requests has no quantile worth a factor."""
 _SELDOM = 0.05
 """A node that is full for a smaller part of the time hides no one's use."""
 _STEP_CORES = 0.01
@@ -45,61 +42,12 @@ class NothingToAdvise(DlschedError):
     """The record shows no container; the message says why, in one line."""
 
 
-@dataclass(slots=True)
-class _Latencies:
-    """Latencies of one service, by slice."""
-
-    slice_at: int = -1
-    now: LatencySketch = LatencySketch()
-    whole: LatencySketch = LatencySketch()
-    slices: int = 0
-    met: int = 0
-    factors: list[tuple[float, int]] = field(default_factory=list)
-    """Of each slice: the quantile over the mean, and its requests."""
-
-    def take(self, view: JobView, now_s: float) -> None:
-        """Add what a cycle received."""
-        target, fresh = view.spec.target, view.progress.fresh
-        if not isinstance(target, LatencyTarget) or not fresh.count:
-            return
-        at = int(now_s // SLICE_S)
-        if at != self.slice_at:
-            self.close(target)
-            self.slice_at = at
-        self.now = merge(self.now, fresh)
-
-    def close(self, target: LatencyTarget) -> None:
-        """End the present slice."""
-        sketch, self.now = self.now, LatencySketch()
-        seconds = measured_s(sketch, target.quantile)
-        if seconds is None:
-            return
-        self.whole = merge(self.whole, sketch)
-        self.slices += 1
-        self.met += seconds <= target.seconds
-        mean_s = sketch.mean_s
-        if target.quantile is not None and mean_s and sketch.count >= _LEAST_REQUESTS:
-            tail_s = quantile_s(sketch, target.quantile)
-            if tail_s is not None:
-                self.factors.append((tail_s / mean_s, sketch.count))
-
-    def factor(self, target: LatencyTarget) -> float:
-        """The quantile over the mean; 1 for a mean."""
-        if target.quantile is None:
-            return 1.0
-        if self.factors:
-            requests = sum(count for _, count in self.factors)
-            return max(1.0, math.fsum(each * count for each, count in self.factors) / requests)
-        tail_s = quantile_s(self.whole, target.quantile)
-        return max(1.0, tail_s / self.whole.mean_s) if tail_s and self.whole.mean_s else 1.0
-
-
 class Adviser:
     """Gathers cycles, in their order, and recommends."""
 
     def __init__(self) -> None:
         self._record = Record()
-        self._latencies: dict[str, _Latencies] = {}
+        self._latencies: dict[str, Latencies] = {}
         self._policies: dict[str, None] = {}
         self._full_cycles = 0
         self._forecasts: dict[str, tuple[Forecast, ...]] = {}
@@ -115,9 +63,16 @@ class Adviser:
         self._full_cycles += node_is_full(report.snapshot)
         for view in report.snapshot.jobs:
             with suppress(ArithmeticError, ValueError):  # one job's numbers cost no other job's
-                self._latencies.setdefault(view.name, _Latencies()).take(
-                    view, report.snapshot.now_s
-                )
+                self._take_requests(view, report.snapshot.now_s)
+
+    def _take_requests(self, view: JobView, now_s: float) -> None:
+        job, target = self._record.present(view.name), view.spec.target
+        if job is None or not job.fresh.count or not isinstance(target, LatencyTarget):
+            return
+        found = self._latencies.get(view.name)
+        if found is None or found.job is not job:
+            found = self._latencies[view.name] = Latencies(job, target)
+        found.take(target, job.fresh, now_s)
 
     def advice(self) -> Advice:
         """The recommendations. Raises NothingToAdvise without a container that ran."""
@@ -139,7 +94,7 @@ class Adviser:
         if other_cores >= _STEP_CORES:
             remarks.append(
                 f"other work on the host used {render_cores(other_cores)} half of the time, up to "
-                f"{render_cores(other[-1])}: {render_cores(room_cores)} are divided"
+                f"{render_cores(other[-1])}: {render_cores(room_cores)} left to divide"
             )
         return Advice(
             tuple(self._recommended(jobs, needs, room_cores)),
@@ -160,10 +115,14 @@ class Adviser:
     def _fitted(self, job: ObservedJob, cores: float, room_cores: float) -> AdvisedLimits:
         target = job.spec.target
         if isinstance(target, LatencyTarget):
-            latencies = self._latencies[job.name]
-            latencies.close(target)
-            need = service_need(job, target, latencies.factor(target), cores, room_cores)
-            return self._with_forecast(job.name, need)
+            latencies = self._latencies_of(job)
+            measured = None if latencies is None else latencies.measured()
+            factor = 1.0 if latencies is None else latencies.factor()
+            need = service_need(job, target, factor, cores, room_cores, measured)
+            need = self._with_forecast(job.name, need)
+            if need.out_of_reach is not None and _met(target, measured):
+                return _as_it_was(job, room_cores)
+            return need
         if isinstance(target, AccuracyTarget):
             return training_need(job, target, room_cores)
         use = _use(job)
@@ -175,13 +134,21 @@ class Adviser:
         """What the record cannot show, the policy's own model may have learned."""
         for one in self._forecasts.get(name, ()):
             if need.assumed and one.tier == "latency" and one.kind is ForecastKind.IMPOSSIBLE:
-                return AdvisedLimits(None, None, f"the policy found: {one.why}", notes=need.notes)
+                return AdvisedLimits(out_of_reach=f"the policy found: {one.why}", notes=need.notes)
         return need
+
+    def _latencies_of(self, job: ObservedJob) -> Latencies | None:
+        found = self._latencies.get(job.name)
+        if found is None or found.job is not job:
+            return None
+        found.close()
+        return found
 
     def _recommended(
         self, jobs: Mapping[str, ObservedJob], needs: Mapping[str, AdvisedLimits], room_cores: float
     ) -> Iterator[Recommended]:
-        least = {name: _up(need.cores) for name, need in needs.items() if need.cores is not None}
+        needs = _fitting(jobs, needs, room_cores)
+        least = _floors(needs)
         lost: dict[str, str] = {}
         seldom = self._full_cycles < _SELDOM * self._record.cycles
         uses = {
@@ -202,17 +169,19 @@ class Adviser:
                     ceilings[name] = min(ceilings.get(name, math.inf), cores)
         for name in sorted(jobs):
             job, need = jobs[name], needs[name]
-            if name in lost:
+            target, measured = job.spec.target, self._measured(job)
+            if name in lost and (target is None or _met(target, measured)):
+                need = replace(need, does_not_fit=lost[name])
+            elif name in lost:
                 need = replace(need, out_of_reach=lost[name])
-            floor_cores = None if need.out_of_reach is not None else least.get(name)
+            floor_cores = None if name in lost or need.out_of_reach else least.get(name)
             ceiling = ceilings.get(name)
-            target = job.spec.target
             yield Recommended(
                 name=name,
                 adopted=bool(job.last and job.last.adopted),
                 target=target,
                 use=_use(job),
-                measured=self._measured(job),
+                measured=measured,
                 progress=progress_text(job, target) if isinstance(target, AccuracyTarget) else "",
                 need=need,
                 min_cores=floor_cores,
@@ -224,11 +193,8 @@ class Adviser:
             )
 
     def _measured(self, job: ObservedJob) -> MeasuredTarget | None:
-        target, found = job.spec.target, self._latencies.get(job.name)
-        if not isinstance(target, LatencyTarget) or found is None or not found.slices:
-            return None
-        seconds = measured_s(found.whole, target.quantile) or 0.0
-        return MeasuredTarget(seconds, found.whole.count, found.met / found.slices)
+        found = self._latencies_of(job)
+        return None if found is None or found.target != job.spec.target else found.measured()
 
 
 def _use(job: ObservedJob) -> Use | None:
@@ -242,22 +208,75 @@ def _use(job: ObservedJob) -> Use | None:
     return Use(statistics.fmean(inner), busy, inner[-1])
 
 
+def _met(target: Target | None, measured: MeasuredTarget | None) -> bool:
+    """Whether the record itself shows that the target can be met."""
+    return (
+        isinstance(target, LatencyTarget)
+        and measured is not None
+        and measured.seconds <= target.seconds
+    )
+
+
+def _as_it_was(job: ObservedJob, room_cores: float) -> AdvisedLimits:
+    """The need of a service that met its target, though its requests do not show how."""
+    use = _use(job)
+    note = "its requests do not show what a limit would do"
+    if use is None:
+        return AdvisedLimits(notes=(note,))
+    return AdvisedLimits(
+        min(room_cores, max(CORES_MIN, _HEADROOM * use.busy_cores)),
+        notes=(f"{note}: this is what it used, and a little more",),
+    )
+
+
 def _why(job: ObservedJob, need: AdvisedLimits, *, free: bool) -> str:
     if need.out_of_reach is not None:
         return need.out_of_reach
     target = job.spec.target
+    rest = "no limit" if free else "it gets what the others leave"
+    if need.does_not_fit is not None:
+        so_far = "no target" if target is None else "its target was met so far"
+        return f"{so_far}: {rest}; no min for it fits: {need.does_not_fit}"
     if target is None and need.cores is not None:
         return "no target: what it used, and a little more"
     if need.cores is None:
         due = isinstance(target, AccuracyTarget) and target.deadline_s is None
         reason = "no deadline" if due else "its need is not known"
-        rest = "no limit" if free else "it gets what the others leave"
         return "; ".join([f"{reason}: {rest}", *need.notes])
-    met = "meets its target" + (", if it can use so much" if need.assumed else "")
+    likely = "probably " if need.cores == need.likely_cores else ""
+    met = f"{likely}meets its target" + (", if it can use so much" if need.assumed else "")
     return "; ".join([met, *need.notes])
 
 
 # ---------------------------------------------------------------------- all together
+
+
+def _floors(needs: Mapping[str, AdvisedLimits]) -> dict[str, float]:
+    return {name: _up(need.cores) for name, need in needs.items() if need.cores is not None}
+
+
+def _fitting(
+    jobs: Mapping[str, ObservedJob], needs: Mapping[str, AdvisedLimits], room_cores: float
+) -> dict[str, AdvisedLimits]:
+    """The needs, with the likely ones instead of the cautious where these do not fit together."""
+    floors, found = _floors(needs), {}
+    for together in _together(jobs):
+        if math.fsum(floors.get(name, 0.0) for name in together) > room_cores:
+            found.update(dict.fromkeys(together))
+    return {name: _between(need, fits=name not in found) for name, need in needs.items()}
+
+
+def _between(need: AdvisedLimits, *, fits: bool) -> AdvisedLimits:
+    """A need of which two answers are possible, with the one that is recommended."""
+    if need.cores is None or need.likely_cores is None:
+        return need
+    which = "the larger is recommended" if fits else "the larger does not fit beside the others"
+    note = (
+        "it was never held back, so how much a limit slows it down is not known: between "
+        f"{render_cores(need.likely_cores)} and {render_cores(need.cores)}; {which}"
+    )
+    cores = need.cores if fits else need.likely_cores
+    return replace(need, cores=cores, notes=(note, *need.notes))
 
 
 def _together(jobs: Mapping[str, ObservedJob]) -> Iterator[tuple[str, ...]]:
@@ -281,7 +300,7 @@ def _would_use(job: ObservedJob, need: AdvisedLimits, room_cores: float, *, seld
     use = _use(job)
     free = [window.used_cores for window in job.windows if window.free]
     if use is not None and (free or (seldom and not job.windows)):
-        return min(room_cores, _HEADROOM * max(use.most_cores, *free))
+        return min(room_cores, _HEADROOM * max([use.most_cores, *free]))
     useful = need.useful_cores
     return room_cores if useful is None else min(room_cores, _HEADROOM * useful)
 
@@ -296,7 +315,12 @@ def _crowded_out(
     wanting = [name for name in together if name in least]
     whole = math.fsum(least[name] for name in wanting)
     left, lost = room_cores, {}
-    for name in sorted(wanting, key=lambda one: (least[one] / jobs[one].spec.weight, one)):
+
+    def price(name: str) -> tuple[bool, float, str]:
+        spec = jobs[name].spec
+        return spec.target is None, least[name] / spec.weight, name
+
+    for name in sorted(wanting, key=price):
         if least[name] <= left + 1e-9:
             left -= least[name]
             continue
@@ -304,10 +328,12 @@ def _crowded_out(
         if len(wanting) == 1:
             lost[name] = f"{needs}, and other work leaves {render_cores(room_cores)}"
             continue
+        spec = jobs[name].spec
+        last = "has no target" if spec.target is None else f"weight {spec.weight:g} for each core"
+        last = last if spec.target is None else f"comes last by its {last}"
         lost[name] = (
             f"{needs}, and all {len(wanting)} together {render_cores(whole)} of "
-            f"{render_cores(room_cores)}: it comes last by its weight "
-            f"{jobs[name].spec.weight:g} for each core"
+            f"{render_cores(room_cores)}: it {last}"
         )
     return lost
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 
 from dlsched.model.spec import Target
 
+LEAST_REQUESTS = 20
+"""Fewer have no quantile worth a factor, and a mean that is off by a fifth or more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Use:
@@ -41,6 +44,11 @@ class AdvisedLimits:
     assumed: bool = False
     """Whether `cores` is more than it ever had, so that it is not known to use them."""
     notes: tuple[str, ...] = ()
+    likely_cores: float | None = None
+    """One that probably meets it, where `cores` is cautious; None: `cores` is not."""
+    does_not_fit: str | None = None
+    """Why `cores` cannot be kept for it beside the others, though its target was met so far, or it
+    has none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from dlsched.estimate.latency.tail import normal_quantile
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.units import CORES_MIN, render_cores, render_seconds
-from dlsched.simulation.advice.result import AdvisedLimits
+from dlsched.simulation.advice.result import LEAST_REQUESTS, AdvisedLimits, MeasuredTarget
 from dlsched.simulation.trace.fitting import Law, LoadPhase, service_law
 from dlsched.simulation.trace.observed import ObservedJob, Window
 
@@ -81,12 +81,19 @@ class _Service:
 
 
 def service_need(
-    job: ObservedJob, target: LatencyTarget, factor: float, cores: float, room_cores: float
+    job: ObservedJob,
+    target: LatencyTarget,
+    factor: float,
+    cores: float,
+    room_cores: float,
+    measured: MeasuredTarget | None,
 ) -> AdvisedLimits:
     """The need of this service on a node of `cores`, `room_cores` of which containers may use."""
     law = service_law(job.windows, cores)
     if law is None:
-        return AdvisedLimits(notes=("no request of it was read: only its use is known",))
+        if measured is None:
+            return AdvisedLimits(notes=("no request of it was read: only its use is known",))
+        return AdvisedLimits(notes=("its requests were too few to tell what each one computes",))
     one = _Service(law, target.quantile, _of_work(factor, law, job.windows))
     free = any(window.free for window in job.windows if window.count)
     parallel = one if law.known else _as_parallel(one, cores, free=free)
@@ -98,28 +105,31 @@ def service_need(
     aim_s = (AIM_FULL_RATIO if hidden else AIM_RATIO) * target.seconds
     likely = _least(better, aim_s, target.seconds, room_cores)
     if likely is None:
-        return AdvisedLimits(None, useful, _why_not(better, target, room_cores))
+        why = _why_not(better, target, room_cores, measured)
+        return AdvisedLimits(None, useful, why)
     surely = _least(worse, aim_s, target.seconds, room_cores)
     notes: list[str] = []
+    cautious: float | None = None
     if law.known:
         pass
     elif free:
         surely = room_cores if surely is None else surely
-        if surely > _APART * likely:
-            notes.append(
-                "it was never held back, so how much a limit slows it down is not known: between "
-                f"{render_cores(likely)} and {render_cores(surely)}; the larger is recommended"
-            )
-        likely = surely
+        cautious = surely if surely > _APART * likely else None
+        likely = likely if cautious is not None else surely
     elif surely is None:
         had = render_cores(max(window.used_cores for window in job.windows if window.count))
         notes.append(f"it never had more than {had}: that it can use more is not known")
+    if measured is not None and measured.requests < LEAST_REQUESTS:
+        notes.append(f"only {measured.requests} requests of it were read")
     if len(law.phases) > 1:
         notes.append(f"its load had {len(law.phases)} levels: this is for the busiest")
-    if law.clients is not None and law.clients != 1.0:
+    if law.clients is not None and law.clients > 1.0:
         notes.append(f"{law.clients:.1f} requests were under way at once: they share the limit")
     assumed = not (law.known or free) and surely is None
-    return AdvisedLimits(likely, useful, None, assumed, tuple(notes))
+    need = AdvisedLimits(likely, useful, None, assumed, tuple(notes))
+    if cautious is None:
+        return need
+    return replace(need, cores=cautious, likely_cores=likely)
 
 
 def _of_work(factor: float, law: Law, windows: Sequence[Window]) -> float:
@@ -151,7 +161,9 @@ def _as_parallel(one: _Service, cores: float, *, free: bool) -> _Service:
     return replace(one, law=replace(law, threads=most, overhead_s=overhead_s))
 
 
-def _why_not(one: _Service, target: LatencyTarget, room_cores: float) -> str:
+def _why_not(
+    one: _Service, target: LatencyTarget, room_cores: float, measured: MeasuredTarget | None
+) -> str:
     kind = "mean" if target.quantile is None else f"p{100 * target.quantile:g}"
     law, asked = one.law, render_seconds(target.seconds)
     phase = one.busiest(room_cores)
@@ -170,5 +182,11 @@ def _why_not(one: _Service, target: LatencyTarget, room_cores: float) -> str:
     cause = (
         f", {render_seconds(fixed_s)} of which is no computation" if fixed_s > 0.5 * best_s else ""
     )
+    when = ""
+    if measured is not None and measured.seconds < best_s:
+        if len(law.phases) > 1:
+            when = " at its busiest"
+        else:  # what the record shows is no worse than the best
+            best_s = measured.seconds
     best = render_seconds(best_s)
-    return f"with all that it can use ({cores}) its {kind} is {best}{cause}, not {asked}"
+    return f"with all that it can use ({cores}) its {kind} is {best}{when}{cause}, not {asked}"

@@ -27,7 +27,8 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
     useful = None if used is None else min(used[0], room_cores)
     notes = []
     if used is not None and not used[1]:
-        notes.append(f"always held back: it can use {used[0]:g} cores, or more")
+        had = max(used[0], *(window.used_cores for window in job.windows))
+        notes.append(f"always held back: it can use {render_cores(had)}, or more")
     values = job.values.get(target.metric, [])
     if not values:
         return AdvisedLimits(None, useful, notes=(*notes, f"no {target.metric} of it was read"))
@@ -42,6 +43,8 @@ def training_need(job: ObservedJob, target: AccuracyTarget, room_cores: float) -
         return AdvisedLimits(None, useful, notes=(*notes, "too little of its work is known"))
     cores = work_core_s / target.deadline_s
     most = room_cores if used is None or not used[1] else min(used[0], room_cores)
+    if cores > most and _delivered_in_time(job, target.deadline_s):
+        cores = most
     if cores > most:
         return AdvisedLimits(
             None,
@@ -64,6 +67,14 @@ def _reached(job: ObservedJob, tier: Tier) -> bool:
     if tiers is None:
         return False
     return (tiers.delivered if tier is Tier.DELIVER else tiers.finished) is not None
+
+
+def _delivered_in_time(job: ObservedJob, deadline_s: float) -> bool:
+    """Whether the record itself shows that the deadline can be met."""
+    tiers = None if job.last is None else job.last.tiers
+    if tiers is None or tiers.delivered is None or job.started_s is None:
+        return False
+    return tiers.delivered.at_s - job.started_s <= deadline_s
 
 
 def _curve(values: Values, target: AccuracyTarget) -> Learnt | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dlsched.model.facts import Sample
+from dlsched.model.facts import LatencySketch, Sample
 from dlsched.model.spec import AccuracyTarget, JobSpec
 from dlsched.model.state import JobState, JobView
 from dlsched.model.units import same_cores
@@ -134,6 +134,10 @@ class ObservedJob:
     """CPU time by slice of the record, for a job whose work is unknown."""
     last: JobView | None = None
     last_s: float = 0.0
+    fresh: LatencySketch = LatencySketch()
+    """Requests that came in the last cycle."""
+    _answers: bool = False
+    """Whether requests of it were read before."""
     _sampled_s: float = -1.0
     _begun_core_s: float | None = None
     """CPU time before its present start, until that start's first step."""
@@ -168,6 +172,7 @@ class ObservedJob:
         if before is None and view.starts <= 1:
             self._begun_core_s = 0.0
         self._follow(view, before, now_s)
+        self.fresh = self._news(view.progress.fresh, adopted=view.adopted)
         if before is not None and self.ended_s is None and self.left_s is None:
             self._measure(view, before, now_s, origin_s, contended)
         self._take_samples(view, before, now_s)
@@ -195,6 +200,13 @@ class ObservedJob:
 
     # ------------------------------------------------------------------ use and requests
 
+    def _news(self, fresh: LatencySketch, *, adopted: bool) -> LatencySketch:
+        """Without the first requests read of an adopted container: in journals of earlier versions
+        these are all that it had answered before, too."""
+        history = adopted and not self._answers
+        self._answers = self._answers or fresh.count > 0
+        return LatencySketch() if history else fresh
+
     def _measure(
         self, view: JobView, before: JobView, now_s: float, origin_s: float, contended: bool
     ) -> None:
@@ -204,7 +216,7 @@ class ObservedJob:
             return
         piece = int((now_s - origin_s) // SLICE_S)
         self.by_slice[piece] = self.by_slice.get(piece, 0.0) + used
-        fresh = view.progress.fresh
+        fresh = self.fresh
         if self.idle_core_s is None:
             if not fresh.count and not view.progress.samples:
                 return

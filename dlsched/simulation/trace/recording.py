@@ -156,6 +156,10 @@ class Record:
             if isinstance(outcome.action, Start) and asked is not None and asked.started_s is None:
                 asked.asked_s = snapshot.now_s
 
+    def present(self, name: str) -> ObservedJob | None:
+        """The present life of that name."""
+        return self._present.get(name)
+
     def _take_host(self, snapshot: Snapshot, length_s: float) -> None:
         node = snapshot.node
         if node.foreign_cores is not None:

@@ -11,7 +11,7 @@ from dlsched.model.sources import LabelFilter, LogPattern, Metric, MetricsEndpoi
 from dlsched.model.spec import AccuracyTarget
 from dlsched.runtime.docker import reading
 from dlsched.runtime.docker.engine import EngineRefused
-from dlsched.runtime.docker.reading import Outside, _named_in, _names, _Proxy
+from dlsched.runtime.docker.reading import Outside, _names, _Proxy, named_in
 from dlsched.runtime.progress.http_page import Unanswered
 
 FOLLOW: Any = None
@@ -80,7 +80,7 @@ def test_a_proxy_that_is_not_found_is_said(error: Exception | None, why: str) ->
 
 def test_the_containers_name_stands_in_the_filter_as_proxies_write_it() -> None:
     metric = Metric(name="m", where=(LabelFilter("service", "${container}@docker"),))
-    named = _named_in(MetricsEndpoint((80,), metrics=(metric,)), "my_app.1")
+    named = named_in(MetricsEndpoint((80,), metrics=(metric,)), "my_app.1")
     (one,) = named.metrics[0].where
     assert one.pattern == r"(?:my_app\.1|my\-app\-1)@docker"
 

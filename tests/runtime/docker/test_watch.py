@@ -19,14 +19,16 @@ from dlsched.model.sources import (
     MetricsFile,
     ProgressSource,
 )
-from dlsched.model.spec import AccuracyTarget, JobSpec, Limits
+from dlsched.model.spec import AccuracyTarget, JobSpec, LatencyTarget, Limits, Target
 from dlsched.runtime.cgroup.limits import older_shares
 from dlsched.runtime.cgroup.read import belongs
 from dlsched.runtime.docker.identity.labels import Inspected, inspected
+from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.reading import Outside
 from dlsched.runtime.docker.watch import READ_ALL_S, Watch
+from dlsched.runtime.docker.watches import Watches
 from dlsched.runtime.progress.listening import NO_ADDRESS
-from dlsched.runtime.progress.log_pattern import LogStream
+from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream
 from tests.doubles import doing, job_spec
 from tests.runtime.cgroup.test_read import tree
 
@@ -344,3 +346,43 @@ def test_an_adopted_containers_own_sources_stay() -> None:
     watch.read_from(replace(adopted, sources=(MetricsFile("/m.jsonl"),)))
     assert watch._asked == ((), None)
     watch.close()
+
+
+@pytest.mark.parametrize(
+    ("target", "opened"),
+    [
+        (AccuracyTarget("loss", 0.5, 0.2), ["history", "from there"]),
+        (LatencyTarget(0.1), ["from now"]),
+    ],
+)
+def test_the_history_of_an_adopted_training_is_read_apart_and_a_services_not_at_all(
+    target: Target, opened: list[str]
+) -> None:
+    log, found = FakeLog(), []
+    began_s = time.time()
+
+    def logs(container: str, tail: int, follow: bool, until_s: float | None) -> list[bytes]:
+        assert (container, tail, follow) == ("c" * 64, HISTORY_LINES, False)
+        assert until_s is not None and began_s <= until_s <= time.time()
+        found.append(("history", until_s))
+        return [b"loss 0.5\n"] * 600
+
+    def follow(container: str, since_s: float | None) -> LogStream:
+        found.append(("from now" if since_s is None else "from there", since_s))
+        return log.follow(container, since_s)
+
+    adopted = described(LOSS, adopted=job_spec("web", target=target))
+    listing = Listing(1.0, {adopted.container_id: adopted})
+    watches = Watches(Outside(follow, logs=logs))
+    watches.show(replace(listing, containers={}), 0.0)
+    watches.show(listing, 1.0)
+    (watch,) = watches.all()
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(found) < len(opened):
+        assert time.monotonic() < deadline_s
+        assert watch.fact(1.0, None)[0].bad_lines == 0
+        time.sleep(0.001)
+    assert [how for how, _ in found] == opened
+    if len(found) > 1:
+        assert found[0][1] == found[1][1], "not a line is lost or read twice"
+    watches.close()

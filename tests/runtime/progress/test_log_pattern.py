@@ -11,7 +11,7 @@ import pytest
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.progress import log_pattern
-from dlsched.runtime.progress.log_pattern import LogReader
+from dlsched.runtime.progress.log_pattern import HISTORY_BYTES, LogReader
 from dlsched.runtime.progress.pattern import Pattern
 from dlsched.runtime.progress.sidecar import READ_BYTES, READ_LINES, SourceReading
 
@@ -170,6 +170,53 @@ def test_a_flood_is_read_up_to_the_bound_and_then_left(log: FakeLog) -> None:
         time.sleep(0.001)
     assert set(counts) == {READ_LINES}
     assert refused == "more than 64 KiB or 512 lines in one cycle: the rest is not read"
+    reader.close()
+
+
+def test_what_was_printed_before_is_history_up_to_its_bound_and_never_bad(log: FakeLog) -> None:
+    printed = b"".join(
+        b"step %d loss 0.5\nnoise %s\n" % (step, b"x" * 5000 if step == 1990 else b"")
+        for step in range(2000)
+    )
+    chunks = [printed[at : at + 7000] for at in range(0, len(printed), 7000)]
+    asked: list[int] = []
+
+    def history() -> list[bytes]:
+        asked.append(1)
+        if len(asked) == 1:
+            raise EngineUnavailable("not now")
+        return chunks
+
+    reader = LogReader(log, TRAINING, history=history)
+    log.chunks.put(b"ss 0.25\nstep 2001 loss fast\n")  # it begins amid the line of the history
+    chunks.append(b"step 2000 lo")
+    reading = read_until(reader, READ_LINES + 2)
+    samples = [one.sample for one in reading.reports if one.sample]
+    first = 2000 - READ_LINES
+    assert [one.step for one in samples] == list(range(first, 2001)), "the newest ones"
+    assert samples[-1].metrics == (("loss", 0.25),)
+    assert (reading.bad_lines, reading.refused) == (1, "loss: 'fast': not a finite number")
+    assert log.opened == [True], "from where the history ends"
+    reader.close()
+
+
+def test_a_history_of_megabytes_is_cut_to_its_last_lines(log: FakeLog) -> None:
+    last = b"step 7 loss 0.5\n"
+    chunks = [b"step 9 loss 0.1 " + b"y" * 1000 + b"\n"] * (3 * HISTORY_BYTES // 1000) + [last]
+    reader = LogReader(log, TRAINING, history=lambda: chunks)
+    reports = read_until(reader, 2).reports
+    assert [one.sample.step for one in reports if one.sample] == [9, 7]
+    reading = reader.read(6.0)
+    assert reading.log is not None and reading.log.lines <= HISTORY_BYTES // 1000 + 1
+    reader.close()
+
+
+def test_latencies_of_the_history_are_not_present(log: FakeLog) -> None:
+    reader = LogReader(log, LATENCY, history=lambda: [b"took 900 ms\n"] * 600)
+    log.chunks.put(b"took 20 ms\n")
+    reading = read_until(reader, 1)
+    (latency,) = (one.latency for one in reading.reports)
+    assert latency is not None and (latency.count, reading.bad_lines) == (1, 0)
     reader.close()
 
 

@@ -340,6 +340,20 @@ def test_very_many_lines_cost_no_more_than_many(reader: SidecarReader, metrics: 
     assert reading.refused == f"more than {READ_LINES} lines in one read"
 
 
+def test_what_was_written_before_is_history_and_never_bad(tmp_path: Path, metrics: Path) -> None:
+    append(metrics, *["nonsense"] * 100_000, *(f'{{"step": {step}}}' for step in range(2000)))
+    reader = SidecarReader(PID, proc_root=tmp_path / "proc", expect=lambda: True, history=True)
+    reading = reader.read(0.0)
+    found = [one.sample.step for one in reading.reports if one.sample]
+    assert found == list(range(2000 - READ_LINES, 2000))
+    assert (reading.bad_lines, reading.refused) == (0, None)
+    append(metrics, "nonsense", '{"step": 2000}')
+    reading = reader.read(1.0)
+    assert [one.sample.step for one in reading.reports if one.sample] == [2000]
+    assert reading.bad_lines == 1
+    reader.close()
+
+
 # ------------------------------------------------------------------------------ whose process
 
 

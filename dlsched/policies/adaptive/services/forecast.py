@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from dlsched.estimate.sketch import measured_s
 from dlsched.estimate.tuning import FEW_REQUESTS, LITTLE, QUIET_S
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.resource import CPU, Resource
@@ -34,38 +35,59 @@ def met_outlook(
     """For a service that has the CPU to meet its target: the ceiling and the mean use it needs."""
     model, target_s = one.model, one.target_s
     assert model is not None
-    measured_s = measured(one, job.progress)
-    if _hangs(job.progress, max(measured_s, target_s)):
+    now_is_s = measured(one, job.progress)
+    if _hangs(job.progress, max(now_is_s, target_s)):
         return unknown_outlook(target_s, one.quantile, _HANGS)
     given = None if cores is None else _three(cores)
     needs = _three(needs_cores)
-    if _keeps(measured_s, target_s, band=band):
-        return _met(target_s, one.quantile, _three(measured_s), given, needs, resource)
+    if _keeps(now_is_s, target_s, band=band):
+        return _met(target_s, one.quantile, _three(now_is_s), given, needs, resource)
     samples = (model.cv / LITTLE) ** 2 + 1.0
     rate = model.rate_per_s
     in_s = _three(max(samples / rate, _SHORTEST_S) if rate > 0.0 else _LONGEST_S)
     # Counted from the last change of limits; if that time has passed, from now.
     since_s = max(job.changed_at_s or 0.0, job.started_at_s or 0.0)
     at_s = since_s + in_s if since_s + in_s > now_s else now_s + in_s
-    rounded = (target_s, one.quantile, _three(measured_s), given, needs, round(at_s), in_s)
+    rounded = (target_s, one.quantile, _three(now_is_s), given, needs, round(at_s), in_s)
     return _expected(*rounded, resource)
 
 
 def hopeless_outlook(
     one: ServiceMemory, job: JobView, now_s: float, *, band: bool, resource: Resource = CPU
 ) -> tuple[str, Forecast]:
-    """For a service whose target cannot be met by its model; unknown if measured to be met."""
+    """For a service whose target cannot be met by its model; unknown if measured to be met. What is
+    measured is a bound of the best: on a busy host the model, which takes waiting for the host's
+    CPUs for its own, may expect worse."""
     target_s = one.target_s
     if _hangs(job.progress, max(one.best_s or 0.0, target_s)):
         return unknown_outlook(target_s, one.quantile, _HANGS)
     if job.progress.window.count >= FEW_REQUESTS:
-        measured_s = measured(one, job.progress)
-        if _keeps(measured_s, target_s, band=band):
-            why = f"{_s(_three(measured_s))} now, though that seemed out of reach"
+        now_is_s = measured(one, job.progress)
+        if _keeps(now_is_s, target_s, band=band):
+            why = f"{_s(_three(now_is_s))} now, though that seemed out of reach"
             return unknown_outlook(target_s, one.quantile, why)
-    best_s = float(f"{one.best_s or 0.0:.3g}")
     tried = one.useless_until_s > now_s
-    return impossible_outlook(target_s, one.quantile, best_s, tried, resource)
+    model_s = one.best_s or 0.0
+    shown_s, count = _shown(job.progress, one.quantile)
+    if shown_s is None or shown_s >= model_s:
+        best_s = float(f"{model_s:.3g}")
+        return impossible_outlook(target_s, one.quantile, best_s, tried, resource)
+    if shown_s <= target_s:
+        why = f"{_s(_three(shown_s))} of {count} requests now, though that seemed out of reach"
+        return unknown_outlook(target_s, one.quantile, why)
+    best_s = _three(shown_s, down=True)
+    return impossible_outlook(target_s, one.quantile, best_s, tried, resource, is_measured=True)
+
+
+def _shown(progress: Progress, quantile: float | None) -> tuple[float | None, int]:
+    """The least that is measured now, under the present limits or under all of late, and of how
+    many requests."""
+    least_s, count = None, 0
+    for sketch in (progress.recent, progress.window):
+        seconds = measured_s(sketch, quantile)
+        if seconds is not None and (least_s is None or seconds < least_s):
+            least_s, count = seconds, sketch.count
+    return least_s, count
 
 
 def _keeps(latency_s: float, target_s: float, *, band: bool) -> bool:
@@ -159,11 +181,22 @@ def crowded_outlook(
 
 @lru_cache(maxsize=_KEPT)
 def impossible_outlook(
-    asked: float, quantile: float | None, best: float, tried: bool, resource: Resource = CPU
+    asked: float,
+    quantile: float | None,
+    best: float,
+    tried: bool,
+    resource: Resource = CPU,
+    is_measured: bool = False,
 ) -> tuple[str, Forecast]:
-    """For a service whose target cannot be met on this node."""
+    """For a service whose target cannot be met on this node. `is_measured`: the best is what is
+    measured now, since the model expects worse."""
     more = resource.name
-    how = f"more {more} was tried in vain" if tried else f"with all the {more} that it can use"
+    if tried:
+        how = f"more {more} was tried in vain"
+    elif is_measured:
+        how = f"as measured now, and more {more} is not expected to help"
+    else:
+        how = f"with all the {more} that it can use"
     if best > asked and _s(best) != _s(asked):
         why = f"{_target(asked, quantile)} cannot be met here: {_s(best)} at best, {how}"
     else:
@@ -189,9 +222,11 @@ def _given(cores: float | None, resource: Resource) -> str:
     return "no ceiling" if cores is None else f"given {resource.amount(cores, 'g')}"
 
 
-def _three(value: float) -> float:
-    """Rounded to three digits, so that the text does not change with every request."""
+def _three(value: float, *, down: bool = False) -> float:
+    """Rounded to three digits, so that the text does not change with every request. `down`: to no
+    more than it is."""
     if not 1e-9 < value < 1e9:
         return value
     digits = 2 - math.floor(math.log10(value))
-    return round(value, digits)
+    near = round(value, digits)
+    return round(near - 10.0**-digits, digits) if down and near > value else near

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from typing import Any
 
 from dlsched.config.metrics.resolving import Contradiction, Presets
 from dlsched.estimate.sketch import from_latencies, quantile_s
@@ -87,15 +88,41 @@ def _stacks(presets: Presets) -> Iterator[Stack]:
         for source in sources:
             images, derived = tuple(fields.get("image", ())), preset.keys.base is not None
             if isinstance(source, MetricsEndpoint) and source.metrics and source.via is None:
-                names = {one for each in source.metrics for one in Candidate(each).names}
-                spelled = b"|".join(re.escape(one.encode()) for one in sorted(names, reverse=True))
-                lines = re.compile(rb"^(?:%s)[{ \t]" % spelled, re.MULTILINE)
-                yield Stack(name, images, derived, source, None, lines)
+                yield Stack(name, images, derived, source, None, read_by(source))
             elif isinstance(source, LogPattern):
                 yield Stack(name, images, derived, None, source)
 
 
+def read_by(endpoint: MetricsEndpoint) -> re.Pattern[bytes]:
+    """What begins a line of the endpoint's metrics."""
+    names = {one for each in endpoint.metrics for one in Candidate(each).names}
+    spelled = b"|".join(re.escape(one.encode()) for one in sorted(names, reverse=True))
+    return re.compile(rb"^(?:%s)[{ \t]" % spelled, re.MULTILINE)
+
+
+def options_of(preset: str | None, port: int, path: str, name: str | None) -> tuple[str, ...]:
+    """Options of `adopt --metrics` that read a page there."""
+    given = [] if preset is None else [preset]
+    given.append(f"port={port}")
+    if path != METRICS_PATHS[0]:
+        given.append(f"http_path={path}")
+    if name is not None:
+        given.append(f"name={name}")
+    return tuple(given)
+
+
 # ---------------------------------------------------------------------- pages
+
+
+def exposed_ports(body: Mapping[str, Any]) -> list[int]:
+    """The TCP ports that a container exposes, as the engine describes it."""
+    ports: Mapping[str, object] = (body.get("Config") or {}).get("ExposedPorts") or {}
+    found = []
+    for name in ports:
+        digits, _, protocol = str(name).partition("/")
+        if digits.isdecimal() and 0 < int(digits[:6]) < 65536 and protocol in ("", "tcp"):
+            found.append(int(digits))
+    return found
 
 
 def ports_to_ask(

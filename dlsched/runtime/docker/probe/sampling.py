@@ -22,9 +22,10 @@ from dlsched.runtime.cgroup.read import CgroupReader
 from dlsched.runtime.docker.background import begin_all
 from dlsched.runtime.docker.engine import Body, Engine, one_line
 from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, Inspected, inspected, labels_in
-from dlsched.runtime.docker.probe import recognition
+from dlsched.runtime.docker.probe import proxied, recognition
 from dlsched.runtime.docker.probe.probed import NO_REQUEST, Probed
-from dlsched.runtime.docker.probe.recognition import PageExtract, Stack
+from dlsched.runtime.docker.probe.proxied import Known, ProxyPage
+from dlsched.runtime.docker.probe.recognition import PageExtract
 from dlsched.runtime.docker.reading import wall_s
 from dlsched.runtime.progress.exposition import PageDelta, Pages
 from dlsched.runtime.progress.http_page import Unanswered, fetch
@@ -85,18 +86,25 @@ def probe(
         if one.get("State") == "running" and one.get("Id") not in options.left_out
     ]
     chosen = _chosen(listed, options.names)
-    stacks = recognition.stacks_of(presets)
+    known = Known(recognition.stacks_of(presets), proxied.proxies_of(presets))
+    # A proxy that was not asked for may count the requests of those that were.
+    beside = [one for one in listed if one not in chosen and known.is_proxy(str(one.get("Image")))]
     gate = threading.BoundedSemaphore(ENGINE_CALLS)
     samples = [
-        _Sample(engine, gate, str(one["Id"]), _name(one), stacks, options, managed or {}, now_s)
-        for one in chosen
+        _Sample(engine, gate, str(one["Id"]), _name(one), known, options, managed or {}, now_s)
+        for one in [*chosen, *beside]
     ]
     until_s = now_s() + WHOLE_S
     _all(begin_all([one.begin for one in samples], "probe", CONCURRENT), until_s, now_s)
     begun_s = max((one.begun_s for one in samples), default=now_s())
     time.sleep(max(0.0, begun_s + options.over_s - now_s()))
     _all(begin_all([one.end for one in samples], "probe", CONCURRENT), until_s, now_s)
-    return tuple(sorted((one.found for one in samples), key=lambda one: one.name))
+    pages = [page for one in samples if (page := one.proxied) is not None]
+    found = [
+        proxied.through(one.found, one.alias, pages, known.proxies)
+        for one in samples[: len(chosen)]
+    ]
+    return tuple(sorted(found, key=lambda one: one.name))
 
 
 def _all(futures: Iterable[Future[None]], until_s: float, now_s: Callable[[], float]) -> None:
@@ -136,14 +144,15 @@ class _Sample:
         gate: threading.BoundedSemaphore,
         container_id: str,
         name: str,
-        stacks: Sequence[Stack],
+        known: Known,
         options: ProbeOptions,
         managed: Mapping[str, str],
         now_s: Callable[[], float],
     ) -> None:
         self._engine = engine
         self._gate = gate
-        self._stacks = stacks
+        self._known = known
+        self._stacks = known.stacks
         self._options = options
         self._managed = managed
         self._now_s = now_s
@@ -152,6 +161,10 @@ class _Sample:
         """A moment, and the CPU time then."""
         self._again: _Reader | None = None
         """Reads the page once more."""
+        self.alias: str | None = None
+        """Its name at proxies, where that is not the container's."""
+        self.proxied: ProxyPage | None = None
+        """What it counted of others, where it is a proxy."""
         self.begun_s = now_s()
         self.found = Probed(name, container_id, "", None, unread="it did not answer in time")
 
@@ -164,6 +177,7 @@ class _Sample:
                 body = self._engine.inspect(self.found.container_id)
             one = inspected(body)
             labels = labels_in(body)
+            self.alias = proxied.alias_of((body.get("Config") or {}).get("Labels") or {})
         except (DlschedError, ValueError, TypeError) as error:
             self.found = replace(self.found, unread=one_line(error))
             return
@@ -205,7 +219,10 @@ class _Sample:
         """Read the first metrics page that answers; returns why none does."""
         until_s = self._now_s() + HTTP_S
         why: str | None = None
-        for port, paths in recognition.ports_to_ask(_exposed(body), one.image, self._stacks):
+        every = self._known.all
+        exposed = recognition.exposed_ports(body)
+        asked = every if self._known.is_proxy(one.image) else self._stacks
+        for port, paths in recognition.ports_to_ask(exposed, one.image, asked):
             try:
                 address = one.address or loopback_of(one.pid, one.container_id, port)
             except Unanswered as error:
@@ -215,7 +232,7 @@ class _Sample:
                 left_s = until_s - self._now_s()
                 if left_s <= 0.0:
                     return why or f"no answer within {HTTP_S:g} s"
-                extract = PageExtract(self._stacks)
+                extract = PageExtract(every)
                 try:
                     fetch(address, port, path, extract.feed, left_s)
                 except Unanswered as error:
@@ -224,6 +241,8 @@ class _Sample:
                         break  # another path of the same port answers no better
                     continue
                 if lines := extract.lines():
+                    if self._known.reports(lines):
+                        self.proxied = ProxyPage(self.found.name, address, port, path, lines)
                     self._recognise(one, address, port, path, lines)
                     return None
         return why
@@ -234,7 +253,7 @@ class _Sample:
         if speakers and (endpoint := speakers[0].endpoint) is not None:
             preset = speakers[0].preset
             typical = port in endpoint.ports and path == endpoint.http_path
-            sources = (preset,) if typical else _options_of(preset, port, path, None)
+            sources = (preset,) if typical else recognition.options_of(preset, port, path, None)
             self.found = replace(
                 self.found,
                 preset=preset,
@@ -246,7 +265,9 @@ class _Sample:
             names = recognition.histograms(page)
             first = names[0] if names else None
             self.found = replace(
-                self.found, histograms=names, sources=_options_of(None, port, path, first)
+                self.found,
+                histograms=names,
+                sources=recognition.options_of(None, port, path, first),
             )
             endpoint = MetricsEndpoint((port,), path, (Metric(name=first),) if first else ())
         self.found = replace(self.found, where=f"port {port}")
@@ -327,6 +348,8 @@ class _Sample:
             self.found = replace(self.found, cpu_cores=cores)
         if self._group is not None:
             self._group.close()
+        if self.proxied is not None:
+            self._end_proxied(self.proxied)
         if self._again is None:
             return
         with suppress(Unanswered):
@@ -336,31 +359,18 @@ class _Sample:
                 reading = recognition.latency_reading(delta.latency, over_s)
                 self.found = replace(self.found, reading=reading, unread=None)
 
+    def _end_proxied(self, page: ProxyPage) -> None:
+        extract = PageExtract(self._known.proxies)
+        over_s = self._now_s() - self.begun_s
+        with suppress(Unanswered):
+            fetch(page.address, page.port, page.path, extract.feed, AGAIN_S)
+            self.proxied = replace(page, second=extract.lines(), over_s=over_s)
+
 
 def _by_labels(labels: Mapping[str, str]) -> str | None:
     if INSTANCE in labels and labels.get(ENABLE) != "true":
         return "a job of dlsched"
     return "adopted by its labels" if labels.get(ENABLE) == "true" else None
-
-
-def _exposed(body: Body) -> list[int]:
-    ports: Mapping[str, object] = (body.get("Config") or {}).get("ExposedPorts") or {}
-    found = []
-    for name in ports:
-        digits, _, protocol = str(name).partition("/")
-        if digits.isdecimal() and 0 < int(digits[:6]) < 65536 and protocol in ("", "tcp"):
-            found.append(int(digits))
-    return found
-
-
-def _options_of(preset: str | None, port: int, path: str, name: str | None) -> tuple[str, ...]:
-    given = [] if preset is None else [preset]
-    given.append(f"port={port}")
-    if path != recognition.METRICS_PATHS[0]:
-        given.append(f"http_path={path}")
-    if name is not None:
-        given.append(f"name={name}")
-    return tuple(given)
 
 
 def _last_lines(engine: Engine, container_id: str) -> bytes:

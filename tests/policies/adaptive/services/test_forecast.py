@@ -1,0 +1,57 @@
+"""A service's forecast beside what is measured of it now."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dlsched.estimate.sketch import from_latencies, measured_s
+from dlsched.model.forecast import ForecastKind
+from dlsched.model.spec import LatencyTarget
+from tests.policies.adaptive.services.test_divide import (
+    SLO,
+    known,
+    learned_of,
+    place,
+    seen,
+    service,
+)
+
+
+@pytest.mark.parametrize("requests", [1, 7, 50])
+@pytest.mark.parametrize("quantile", [None, 0.95])
+@pytest.mark.parametrize("where", ["window", "recent"])
+@pytest.mark.parametrize("now_s", [0.0999, 0.0751, 0.05001, 0.049, 0.001])
+def test_the_best_is_never_worse_than_what_is_measured_now(
+    now_s: float, where: str, quantile: float | None, requests: int
+) -> None:
+    """A busy host's waits are in the model: it expects 400 ms of a service that needs 75 ms."""
+    job = service("a", cores=None)
+    spec = replace(job.spec, target=LatencyTarget(0.05, quantile))
+    window = from_latencies([now_s] * requests)
+    progress = replace(job.progress, recent=from_latencies([0.9] * requests))
+    progress = replace(progress, **{where: window})
+    job = replace(job, spec=spec, progress=progress)
+    memory = replace(learned_of(job, known("a", fixed_s=0.4)), quantile=quantile, target_s=0.05)
+    got = place([job], seen([job]), [memory], 2.0, SLO)
+    (outlook,) = got.outlooks["a"]
+    shown_s = measured_s(window, quantile)
+    assert shown_s is not None
+    if shown_s <= 0.05:
+        assert (outlook.kind, outlook.best) == (ForecastKind.UNKNOWN, None)
+        assert "though that seemed out of reach" in outlook.why
+        return
+    assert outlook.kind is ForecastKind.IMPOSSIBLE
+    assert outlook.best is not None
+    assert 0.99 * shown_s <= outlook.best <= shown_s
+    assert "at best, as measured now, and more CPU is not expected to help" in outlook.why
+
+
+def test_what_the_model_expects_holds_where_worse_is_measured() -> None:
+    job = service("a", cores=None)
+    job = replace(job, progress=replace(job.progress, window=from_latencies([0.9] * 50)))
+    memory = learned_of(job, known("a", fixed_s=0.4))
+    (outlook,) = place([job], seen([job]), [memory], 2.0, SLO).outlooks["a"]
+    assert outlook.best is not None and 0.4 <= outlook.best < 0.9
+    assert outlook.why.endswith("at best, with all the CPU that it can use")
