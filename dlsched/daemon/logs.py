@@ -65,5 +65,7 @@ def set_up(level: str, style: Literal["text", "json"]) -> None:
     else:
         handler.setFormatter(_Text())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for library in ("watchfiles", "urllib3", "docker"):
+    for library in ("watchfiles", "docker"):
         logging.getLogger(library).setLevel(logging.WARNING)
+    # It warns of each connection beyond those that it keeps; what fails is an error of its caller.
+    logging.getLogger("urllib3").setLevel(logging.ERROR)

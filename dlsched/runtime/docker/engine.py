@@ -22,6 +22,7 @@ from urllib3.exceptions import HTTPError
 
 from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.units import plain_text
+from dlsched.runtime.docker.connections import Client
 
 Body = dict[str, Any]
 """A JSON object of the engine's API."""
@@ -201,7 +202,7 @@ class Engine:
             tls = kwargs_from_env(environment={**os.environ, "DOCKER_HOST": self.host})
             # The client only ever hands this to the socket, which takes fractions.
             limit: Any = self._timeout_s
-            client = docker.APIClient(**tls, timeout=limit, version="auto")
+            client = Client(**tls, timeout=limit, version="auto")
             self._client = client
         return client
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import socketserver
+import threading
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -10,6 +15,10 @@ from requests.exceptions import ConnectionError as RequestsConnectionError
 
 from dlsched.model.errors import EngineUnavailable
 from dlsched.runtime.docker.engine import Engine, EngineRefused, one_line, root_cause
+
+
+def open_descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def test_no_socket_at_all(tmp_path: Path) -> None:
@@ -28,6 +37,66 @@ def test_an_engine_that_says_nothing(tmp_path: Path) -> None:
         silent.listen()
         with pytest.raises(EngineUnavailable, match="timed out"):
             Engine(f"unix://{path}", 0.1).containers({})
+
+
+def test_refused_connections_leave_no_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "refusing.sock"
+    with socket.socket(socket.AF_UNIX) as refusing:
+        refusing.bind(str(path))
+    engine = Engine(f"unix://{path}", 1.0)
+    before = open_descriptors()
+    gc.disable()  # reference cycles stay, as they do for long in the daemon
+    try:
+        for _ in range(20):
+            with pytest.raises(EngineUnavailable, match="Connection refused"):
+                engine.info()
+        assert open_descriptors() == before
+    finally:
+        gc.enable()
+
+
+class _Answers(BaseHTTPRequestHandler):
+    """Everything that is asked of the engine: a container, a version."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = b'{"ApiVersion": "1.44"}'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return "a unix socket"
+
+    def log_message(self, *_: object) -> None:
+        """Nothing is printed."""
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, _Answers)
+        self.accepted = 0
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        self.accepted += 1
+        return super().get_request()
+
+
+def test_calls_one_after_another_share_a_connection(tmp_path: Path) -> None:
+    path = str(tmp_path / "engine.sock")
+    with _Server(path) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            with closing(Engine(f"unix://{path}", 5.0)) as engine:
+                for number in range(12):
+                    assert engine.inspect(f"container-{number}")["ApiVersion"] == "1.44"
+                assert server.accepted == 1
+        finally:
+            server.shutdown()
 
 
 def test_the_root_of_a_chain_is_told() -> None:
