@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.judge.flatness import ALLOWED, Sample, held, judged
+from benchmarks.robustness.soak_real import LEAST_SAMPLES
 
 
 def samples(*values: float, measure: str = "RSS MiB") -> list[Sample]:
@@ -30,6 +31,13 @@ def test_a_steady_leak_is_told_with_its_slope():
 def test_one_high_sample_is_no_growth():
     (one,) = judged(samples(*[10.0] * 99, 500.0))
     assert one.flat
+
+
+def test_a_descriptor_for_each_container_is_told_by_the_fewest_samples():
+    """A round of the real soak ends two containers, so a leak has two more after each."""
+    leaks = [96.0 + 2 * round_ for round_ in range(LEAST_SAMPLES)]
+    (one,) = judged(samples(*leaks, measure="descriptors"))
+    assert not one.flat
 
 
 def test_what_shrinks_is_flat():
