@@ -44,7 +44,7 @@ def ask(path: Path, method: str, url: str) -> httpx2.Response:
 
 def by_tcp(port: int, host: str | None, method: str = "GET", url: str = "/v1/about") -> bytes:
     line = b"" if host is None else f"Host: {host}\r\n".encode()
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as peer:
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as peer:
         version = b"1.0" if host is None else b"1.1"
         request = b"%s %s HTTP/%s\r\n%sConnection: close\r\n\r\n"
         peer.sendall(request % (method.encode(), url.encode(), version, line))

@@ -22,7 +22,7 @@ Ask = Callable[..., httpx2.Response]
 @pytest.fixture
 def ask(server: ApiServer) -> Any:
     transport = httpx2.HTTPTransport(uds=str(server.control_path))
-    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=10) as client:
+    with httpx2.Client(transport=transport, base_url="http://dlsched", timeout=60) as client:
         yield client.request
 
 

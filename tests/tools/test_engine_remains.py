@@ -64,7 +64,7 @@ def test_clear_ends_its_own_and_nobody_elses(tmp_path: Path, start: Start) -> No
     slot.remember(run_folder)
     left = clear(slot, run_folder)
     assert (left.daemons, left.groups) == ((), ())
-    assert own.wait(timeout=10) == -signal.SIGKILL
+    assert own.wait(timeout=60) == -signal.SIGKILL
     assert foreign.poll() is None
     assert not run_folder.exists()
     assert slot.recorded_run_folder() is None
@@ -75,4 +75,4 @@ def test_a_process_that_is_another_by_now_gets_no_signal(start: Start) -> None:
     end_process(other.pid, signal.SIGKILL, lambda pid: False)
     assert other.poll() is None
     end_process(other.pid, signal.SIGKILL, lambda pid: pid == other.pid)
-    assert other.wait(timeout=10) == -signal.SIGKILL
+    assert other.wait(timeout=60) == -signal.SIGKILL

@@ -44,7 +44,7 @@ def test_they_are_checked_meant_for_debian_and_fetched_once_for_each_list(
 def test_two_that_ask_together_get_the_same_wheels_fetched_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=60)
     commands: list[Sequence[str]] = []
 
     def run_step(title: str, argv: Sequence[str]) -> None:
@@ -60,7 +60,7 @@ def test_two_that_ask_together_get_the_same_wheels_fetched_once(
     monkeypatch.setattr(wheels, "WHEELS", tmp_path / "wheels")
     with ThreadPoolExecutor(2) as pool:
         folders = [
-            asked.result(timeout=10)
+            asked.result(timeout=60)
             for asked in (pool.submit(debian_wheels, "arm64"), pool.submit(second))
         ]
     assert folders[0] == folders[1]

@@ -66,7 +66,7 @@ class Rig:
     def apply(self, action: Action) -> Outcome:
         return self.runtime.apply(action, self.clock.now_s())
 
-    def until(self, true: Callable[[Observation], bool], within_s: float = 20.0) -> Observation:
+    def until(self, true: Callable[[Observation], bool], within_s: float = 60.0) -> Observation:
         """Observe until that is so; fails with the last observation when it takes too long."""
         deadline_s = time.monotonic() + within_s
         while True:
@@ -81,7 +81,7 @@ class Rig:
         assert self.apply(Start(spec, Limits(cores), shares)).status == "begun"
         return self.until_state(spec.name, ContainerState.RUNNING)
 
-    def until_state(self, job: str, state: ContainerState, within_s: float = 20.0) -> ContainerFact:
+    def until_state(self, job: str, state: ContainerState, within_s: float = 60.0) -> ContainerFact:
         def reached(seen: Observation) -> bool:
             found = fact(seen, job)
             return found is not None and found.state is state
@@ -90,7 +90,7 @@ class Rig:
         assert found is not None
         return found
 
-    def until_failed(self, job: str, within_s: float = 30.0) -> Begun:
+    def until_failed(self, job: str, within_s: float = 60.0) -> Begun:
         """Wait until its start has failed."""
 
         def failed(seen: Observation) -> bool:
@@ -132,7 +132,7 @@ class Rig:
         cores: float | None,
         **more: Any,
     ) -> Outcome:
-        deadline_s = time.monotonic() + 20
+        deadline_s = time.monotonic() + 60
         while not true(outcome := self.resize(found, cores, **more)):
             assert time.monotonic() < deadline_s, outcome
             time.sleep(0.05)

@@ -227,7 +227,7 @@ def test_an_event_during_a_listing_asks_for_another_one(
     listings.want("a")
     engine.states = {"a": "running"}
     engine.answers.set()
-    deadline_s = time.monotonic() + 20
+    deadline_s = time.monotonic() + 60
     while listings.last is None or "a" not in listings.last.containers:
         assert time.monotonic() < deadline_s
         time.sleep(0.005)

@@ -411,10 +411,10 @@ def test_a_driver_that_hangs_from_the_start_does_not_hold_up_the_loop(
     nvml: Stub, make: Make
 ) -> None:
     nvml.show(Scenario(TWO, hangs=("nvmlInitWithFlags",)))
-    inventory = make(first_wait_s=0.05)
+    inventory = make(first_wait_s=0.5, wait_s=0.5)
     began_s = time.monotonic()
     looks = [inventory.poll(float(now_s)) for now_s in range(100)]
-    assert time.monotonic() - began_s < 4  # and not a hundred waits of 0.05 s
+    assert time.monotonic() - began_s < 25  # and not a hundred waits of 0.5 s
     assert {(look.devices, look.problem) for look in looks} == {
         ((), "the GPU driver has not answered yet")
     }
@@ -465,7 +465,7 @@ def soon(
     good: Callable[[GpuSnapshot], bool] = lambda look: bool(look.devices),
 ) -> GpuSnapshot:
     """The first good look, within a while of real time."""
-    until_s = time.monotonic() + 20
+    until_s = time.monotonic() + 60
     while not good(look := inventory.poll(now_s)):
         assert time.monotonic() < until_s, look
         now_s += EVERY_S

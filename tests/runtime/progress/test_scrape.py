@@ -224,7 +224,7 @@ def test_reading_waits_for_nothing(server: Server) -> None:
     began_s = time.monotonic()
     for cycle in range(20):
         reader.read(float(cycle))
-    assert time.monotonic() - began_s < ANSWER_S / 2
+    assert time.monotonic() - began_s < ANSWER_S
     assert sum(each.name == "dlsched-scrape" for each in threading.enumerate()) == 1
     reader.close()
     assert reader.read(100.0).reports == ()

@@ -58,7 +58,7 @@ def test_progress_is_the_part_of_what_is_downloaded() -> None:
     told = threading.Event()
 
     def messages() -> Iterator[Body]:
-        assert told.wait(10)
+        assert told.wait(60)
         for message in (
             {"status": "Pulling from library/thing", "id": "latest"},
             layer("a", "Downloading", 10 * MIB, 100 * MIB),
@@ -89,7 +89,7 @@ def test_jobs_of_one_image_share_its_pull() -> None:
     waiting = threading.Barrier(2)
 
     def messages() -> Iterator[Body]:
-        waiting.wait(10)
+        waiting.wait(60)
         yield {"status": "Pulling"}
 
     engine = FakeEngine(messages())
@@ -101,8 +101,8 @@ def test_jobs_of_one_image_share_its_pull() -> None:
     ]
     for _ in calls:
         assert told.acquire(timeout=30)
-    waiting.wait(10)
-    assert [call.result(10) for call in calls] == [{"Config": {}}] * 3
+    waiting.wait(60)
+    assert [call.result(60) for call in calls] == [{"Config": {}}] * 3
     assert len(engine.pulls) == 1
 
 

@@ -135,12 +135,12 @@ def test_the_others_wait_until_the_canary_is_over() -> None:
 
     def slow() -> None:
         began.set()
-        assert go_on.wait(10)
+        assert go_on.wait(60)
 
     canary, update = Canary(Eyes(HAS)), Updates()
     first = threading.Thread(target=lambda: canary.update(held(), slow))
     first.start()
-    assert began.wait(10)
+    assert began.wait(60)
     for access in (GpuAccess.CDI, GpuAccess.NODES):
         with pytest.raises(Waits, match="waits for the canary: an update of one is tried first"):
             canary.update(held("two", access), update)
@@ -149,7 +149,7 @@ def test_the_others_wait_until_the_canary_is_over() -> None:
     assert update.made == 0
     go_on.set()
     for thread in (first, patient):
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
     assert update.made == 1
     canary.update(held("two"), update)

@@ -47,7 +47,7 @@ def test_it_is_killed_at_its_deadline(host: FakeHost) -> None:
     before = time.monotonic()
     with pytest.raises(ProbeFailed, match=r"took longer than 0\.5 s"):
         probe(PID, CONTAINER, ["/dev/null"], host.proc, within_s=0.5)
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 30
 
 
 @pytest.mark.process
@@ -101,12 +101,12 @@ def test_nobody_waits_for_one_that_cannot_be_killed(tmp_path: Path) -> None:
         before = time.monotonic()
         with pytest.raises(ProbeFailed, match=r"took longer than 0\.5 s"):
             probe(PID, CONTAINER, ["/dev/null"], proc, within_s=0.5)
-        assert time.monotonic() - before < 5
+        assert time.monotonic() - before < 30
         left = (folder / "cgroup.procs").read_text().split()
         assert len(left) == 1
     finally:
         (folder / "freezer.state").write_text("THAWED")
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while (folder / "cgroup.procs").read_text() and time.monotonic() < until:
             time.sleep(0.01)
         folder.rmdir()

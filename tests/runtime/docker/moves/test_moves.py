@@ -421,7 +421,7 @@ def test_one_that_is_still_asked_is_told_that_it_is_not(world: World) -> None:
     assert world.step == ""
     for thread in threading.enumerate():
         if thread.name == "dlsched-withdraw-job":
-            thread.join(10)
+            thread.join(60)
     assert world.acts.done == ["withdraw"]
 
 

@@ -353,7 +353,7 @@ def settles(rig: Rig, folder: Path) -> None:
     def settled(seen: Observation) -> bool:
         return still(seen) and names(rig) == {own_name(rig): "running"}
 
-    rig.until(settled, 30.0)
+    rig.until(settled)
     count = len(log_of(folder))
     rig.until(lambda _: len(log_of(folder)) > count)
     saved = 0
@@ -362,9 +362,9 @@ def settles(rig: Rig, folder: Path) -> None:
             saved = step
         elif word == "begins":
             assert step == saved
-    rig.until(lambda _: not read_allotment(folder_of(rig)).checkpoint_wanted, 10.0)
+    rig.until(lambda _: not read_allotment(folder_of(rig)).checkpoint_wanted)
     (own,) = names(rig)
-    rig.until(lambda _: policy_of(rig, own) == "unless-stopped", 10.0)
+    rig.until(lambda _: policy_of(rig, own) == "unless-stopped")
 
 
 def policy_of(rig: Rig, container: str) -> str:
@@ -409,7 +409,7 @@ def test_an_agent_that_ends_leaves_no_job_between_two_containers(
     if words != "its new container is made":
         assert there == {own_name(rig): "running"}
     rig.reopen()
-    rig.until(lambda seen: still(seen) and names(rig) == {own_name(rig): "running"}, 30.0)
+    rig.until(lambda seen: still(seen) and names(rig) == {own_name(rig): "running"})
 
 
 def test_being_asked_leaves_the_restart_policy_in_force(rig: Rig, folder: Path) -> None:

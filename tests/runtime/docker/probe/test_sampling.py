@@ -101,6 +101,7 @@ def page(count: int, mean_s: float = 0.07, name: str = "http_request_duration_se
     ).encode()
 
 
+@pytest.mark.quiet
 def test_fifty_containers_that_never_answer_take_less_than_five_seconds(
     pages: list[Fetch],
 ) -> None:
