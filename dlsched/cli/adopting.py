@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ _POLL_S = 0.25
 
 NEARLY_RATIO = 0.99
 """Without --good-enough a training is deliverable at this part of what it is to reach."""
+
+_NUMBER_IN_YAML_1_2 = r"[-+]?(0[a-zA-Z]\w*|\.?[0-9][0-9.]*[eE][-+]?[0-9]+)"
 
 
 @click.command(short_help="Keep a running container at a target, without a restart.")
@@ -125,11 +128,25 @@ def export(name: str, job: bool, output: str, config: Path | None, run_dir: Path
     if output == "json":
         print_json(whole if job else whole["labels"])
         return
-    import yaml
-
-    text: str = yaml.safe_dump(whole, sort_keys=False, width=1000)
+    text = as_yaml(whole)
     # Compose replaces $NAME by a variable.
     print_text((text if job else text.replace("$", "$$")).rstrip("\n"))
+
+
+def as_yaml(whole: Mapping[str, Any]) -> str:
+    """The keys as YAML; 0o7 and 1e3 as texts are in quotes: YAML 1.1 alone takes them for texts."""
+    import yaml
+
+    class Dumper(yaml.SafeDumper):
+        """One that quotes them."""
+
+    def text_of(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+        style = "'" if re.fullmatch(_NUMBER_IN_YAML_1_2, text) else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+    Dumper.add_representer(str, text_of)
+    text: str = yaml.dump(dict(whole), Dumper=Dumper, sort_keys=False, width=1000)
+    return text
 
 
 def job_keys(labels: Mapping[str, str]) -> dict[str, Any]:

@@ -10,19 +10,19 @@ import json
 import tempfile
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
-
-import yaml
 
 from benchmarks.robustness.fuzzing.label_body import ASKING, KEYS, VALUES
 from benchmarks.robustness.fuzzing.mutation import mutated, mutated_json
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
 from dlsched.api.routes import labels_in_body
-from dlsched.cli.adopting import job_keys
+from dlsched.cli.adopting import as_yaml, job_keys
 from dlsched.config.job import parse_spec
 from dlsched.config.metrics.loading import package_presets
 from dlsched.model.errors import SpecError
 from dlsched.model.spec import ContainerSpec
+from dlsched.runtime.cgroup.exclusive import ExclusiveClaims
 from dlsched.runtime.docker.background import Patience
 from dlsched.runtime.docker.identity.adoption import spec_of
 from dlsched.runtime.docker.identity.commands import AdoptionCommands, AdoptionRefused
@@ -97,7 +97,7 @@ class _Commands:
         self._engine = FakeEngine()
         stranger(self._engine, _ID, {})
         engine: Any = self._engine
-        writer: Any = None
+        writer: Any = SimpleNamespace(claims=ExclusiveClaims(None))
         listings = Listings(
             engine,
             "default",
@@ -153,7 +153,7 @@ class _Commands:
         container = ContainerSpec("image")
         spec = spec_of(job, labels, container, None)
         keys = {**job_keys(labels), "name": job, "image": "image"}
-        text = yaml.safe_dump(keys, sort_keys=False, width=1000)
+        text = as_yaml(keys)
         try:
             own = parse_spec(text, f"{job}.yaml", presets=self._presets)
         except SpecError as error:
