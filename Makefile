@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test durations test-v2 bench bench-gpu torture models docs man wheels lint clean environment python install uninstall
+.PHONY: help demo test durations test-v2 bench bench-gpu torture models dashboard docs man wheels lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -45,6 +45,10 @@ torture: environment  ## all that must not lose anything: deaths at every point,
 models: environment  ## train the examples' ONNX models again
 	@$(PYTHON) -m tools.environment --train
 	@.build/train-venv/bin/python examples/images/inference/train.py
+
+dashboard: python  ## config/grafana/dlsched.json, from tools/dashboard
+	@python3 -m tools.environment --dashboard
+	@.build/dashboard-venv/bin/python -m tools.dashboard
 
 # Warnings are errors. After the first time it needs no network.
 # Pages have parts that are made when they are read: all are read each time (-E).

@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / ".build"
 REQUIREMENTS = ROOT / "requirements" / "dev.txt"
 DOCS_REQUIREMENTS = ROOT / "requirements" / "docs.txt"
+DASHBOARD_REQUIREMENTS = ROOT / "requirements" / "grafana.txt"
 TRAIN_REQUIREMENTS = ROOT / "examples" / "images" / "inference" / "requirements-train.txt"
 
 # The pins were compiled under 3.11, so that one comes first.
@@ -128,11 +129,12 @@ def prepare(folder: Path, requirements: Path, *, install_project: bool) -> None:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """Prepare the environment for development, or the one for `make models` or `make docs`."""
+    """Prepare the environment for development, or for `make models`, `docs` or `dashboard`."""
     parser = argparse.ArgumentParser(prog="python3 -m tools.environment", description=main.__doc__)
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--train", action="store_true", help="the environment for `make models`")
     other.add_argument("--docs", action="store_true", help="the environment for `make docs`")
+    other.add_argument("--dashboard", action="store_true", help="that for `make dashboard`")
     parser.add_argument("--tests", action="store_true", help="what tests need beside it")
     options = parser.parse_args(arguments)
     BUILD.mkdir(exist_ok=True)
@@ -144,6 +146,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 prepare(BUILD / "train-venv", TRAIN_REQUIREMENTS, install_project=False)
             elif options.docs:
                 prepare(BUILD / "docs-venv", DOCS_REQUIREMENTS, install_project=True)
+            elif options.dashboard:
+                folder = BUILD / "dashboard-venv"
+                prepare(folder, DASHBOARD_REQUIREMENTS, install_project=False)
             else:
                 prepare(ROOT / ".venv", REQUIREMENTS, install_project=True)
             if options.tests:
