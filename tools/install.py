@@ -23,6 +23,12 @@ REQUIREMENTS = ROOT / "requirements" / "runtime.txt"
 MAN = BUILD / "docs" / "man"
 """Where `make man` leaves the man pages."""
 MAN_PAGES = ("dlsched.1", "dlsched.yaml.5")
+COMPLETIONS = {
+    "bash": Path("bash-completion") / "completions" / "dlsched",
+    "zsh": Path("zsh") / "site-functions" / "_dlsched",
+    "fish": Path("fish") / "vendor_completions.d" / "dlsched.fish",
+}
+"""Where each shell looks by itself, in PREFIX/share."""
 SETTINGS = Path("/etc/dlsched")
 STATE = Path("/var/lib/dlsched")
 SYSTEMD_RUNS = Path("/run/systemd/system")
@@ -61,6 +67,7 @@ class Layout:
         self.man_pages = {
             page: prefix / "share" / "man" / f"man{page[-1]}" / page for page in MAN_PAGES
         }
+        self.completions = {shell: prefix / "share" / place for shell, place in COMPLETIONS.items()}
 
     def at(self, path: Path) -> Path:
         """Where that path of the host is written now."""
@@ -106,6 +113,9 @@ def install(layout: Layout, wheels: Optional[Path]) -> None:
     place(layout.at(layout.unit), unit.replace("/usr/local/bin/dlsched", str(layout.command)))
     for path, source in ((layout.groups, "sysusers"), (layout.folders, "tmpfiles")):
         place(layout.at(path), (CONFIG / f"dlsched.{source}").read_text(encoding="utf-8"))
+    for shell, path in layout.completions.items():
+        script = CONFIG / "completion" / f"dlsched.{shell}"
+        place(layout.at(path), script.read_text(encoding="utf-8"))
     for page, path in layout.man_pages.items():
         if (MAN / page).is_file():
             place(layout.at(path), (MAN / page).read_text(encoding="utf-8"))
@@ -169,7 +179,7 @@ def uninstall(layout: Layout, *, purge: bool, force: bool) -> None:
             if not force:
                 raise SetupError(f"{error}: nothing is removed (FORCE=1 removes it)") from error
     own = (layout.command, layout.unit, layout.groups, layout.folders)
-    for path in (*own, *layout.man_pages.values()):
+    for path in (*own, *layout.man_pages.values(), *layout.completions.values()):
         layout.at(path).unlink(missing_ok=True)
     shutil.rmtree(layout.at(layout.library), ignore_errors=True)
     if layout.systemd:

@@ -70,9 +70,9 @@ class Daemon:
         """`why`, parsed; raises SchemaMismatch."""
         return read(Explanation, self.why(job, limit))
 
-    def jobs(self) -> dict[str, Any]:
+    def jobs(self, read_s: float = ANSWER_S) -> dict[str, Any]:
         """Node, engine, jobs and rejected files, as JSON."""
-        return self._reading.ask("GET", "/v1/jobs")
+        return self._reading.ask("GET", "/v1/jobs", read_s)
 
     def why(self, job: str, limit: int) -> dict[str, Any]:
         """The job's row, its last changes, and the last cycle's outcome, as JSON."""
@@ -167,7 +167,7 @@ class _Endpoint:
             headers += f"Content-Length: {len(sent)}\r\n"
         request = f"{method} {path} HTTP/1.1\r\nHost: dlsched\r\nConnection: close\r\n{headers}\r\n"
         with self._reaching(), socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(ANSWER_S)
+            connection.settimeout(min(ANSWER_S, read_s or ANSWER_S))
             connection.connect(str(self.path))
             connection.sendall(request.encode() + sent)
             connection.settimeout(read_s)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
+from dlsched.cli.completing import adopted_names
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.model.units import render_cores, render_seconds
@@ -80,7 +81,7 @@ def adopt(name: str, output: str, config: Path | None, run_dir: Path | None, **g
 
 
 @click.command(short_help="Let an adopted container go, with all its limits as before.")
-@click.argument("name")
+@click.argument("name", shell_complete=adopted_names)
 @options.output
 @options.asking
 @click.pass_context
@@ -108,7 +109,7 @@ def drop(
 
 
 @click.command(short_help="Print an adoption as labels for a Compose file.")
-@click.argument("name")
+@click.argument("name", shell_complete=adopted_names)
 @click.option("--job", is_flag=True, help="As keys of a job file instead.")
 @options.output
 @options.asking

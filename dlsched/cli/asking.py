@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from dlsched.cli import options
+from dlsched.cli.completing import job_names
 from dlsched.cli.output import LogText, print_json, say
 from dlsched.model.errors import DaemonUnavailable
 
@@ -53,7 +54,7 @@ def ps(_all: bool, output: str, config: Path | None, run_dir: Path | None) -> No
 
 
 @click.command(short_help="Explain a job: its limits, its history and its forecasts.")
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.option(
     "--limit",
     type=click.IntRange(1, 1000),
@@ -83,7 +84,7 @@ def why(job: str, limit: int, output: str, config: Path | None, run_dir: Path | 
 
 
 @click.command(short_help="Print a job's output.")
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @click.option("--follow", "-f", is_flag=True, help="Go on as the job writes, until Ctrl-C.")
 @click.option(
     "--tail",
@@ -117,7 +118,7 @@ def logs(
 
 
 @click.command(short_help="Stop a job's container, and keep it stopped.")
-@click.argument("job")
+@click.argument("job", shell_complete=job_names)
 @options.asking
 def stop(job: str, config: Path | None, run_dir: Path | None) -> None:
     """Stop a job's container and keep it stopped.

@@ -94,6 +94,8 @@ def test_it_runs_jobs_from_a_clean_environment(
     assert run("python", "-c", "import dlsched; print(dlsched)").find(str(installed)) > 0
     unit = (installed / "share" / "dlsched" / "dlsched.service").read_text()
     assert "ExecStart=/usr/local/bin/dlsched run\n" in unit
+    for shipped in ("grafana/dlsched.json", "prometheus/prometheus.yml", "completion/dlsched.zsh"):
+        assert (installed / "share" / "dlsched" / shipped).read_bytes()
     assert next(installed.glob("lib/python3.*/site-packages/dlsched-*/licenses/LICENSE"))
     assert "dqoes" in run("dlsched", "policies")
     assert "vllm-ttft" in run("dlsched", "presets")

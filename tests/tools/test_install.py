@@ -43,6 +43,9 @@ def test_everything_lies_under_destdir_and_names_the_host(
         "usr/lib/systemd/system/dlsched.service",
         "usr/lib/sysusers.d/dlsched.conf",
         "usr/lib/tmpfiles.d/dlsched.conf",
+        "usr/share/bash-completion/completions/dlsched",
+        "usr/share/fish/vendor_completions.d/dlsched.fish",
+        "usr/share/zsh/site-functions/_dlsched",
     }
     assert (root / "etc/dlsched/jobs.d").is_dir()
     assert quick == [(root / "usr/lib/.dlsched-new", Path("/usr/lib/dlsched"))]

@@ -1,0 +1,165 @@
+"""Completion in shells: names of jobs from the daemon, and silence where there is none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+from click.testing import CliRunner
+
+from dlsched.api.schema import STATUS_SOCKET_NAME
+from dlsched.cli import completing, main
+from tests.status_source import FakeSource
+from tools.environment import ROOT
+
+SCRIPTS = ROOT / "config" / "completion"
+WITHIN_S = 0.05
+RUN = "from dlsched.cli import main; main(prog_name='dlsched')"
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completing, "WITHIN_S", WITHIN_S)
+
+
+def suggested(line: str, shell: str = "bash") -> list[str]:
+    """What the shell is told for the last word of the line, in words."""
+    words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
+    if shell == "fish":
+        words["COMP_CWORD"] = line.rpartition(" ")[2]
+    variables = {**words, "_DLSCHED_COMPLETE": f"{shell}_complete"}
+    done = CliRunner().invoke(main, [], env=variables, prog_name="dlsched")
+    assert (done.exit_code, done.stderr) == (0, "")
+    return done.stdout.split()
+
+
+def names(line: str) -> list[str]:
+    return [one.removeprefix("plain,") for one in suggested(line)]
+
+
+@pytest.mark.parametrize("command", ["why", "logs", "stop"])
+def test_names_of_jobs(daemon: FakeSource, command: str) -> None:
+    assert names(f"dlsched {command} dig") == ["digits-mobilenet", "digits-resnet", "digits-vgg"]
+    assert len(names(f"dlsched {command} ")) == 8
+    assert names(f"dlsched {command} nosuch") == []
+
+
+@pytest.mark.parametrize("command", ["drop", "export"])
+def test_names_of_adopted_containers_alone(
+    daemon: FakeSource, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    assert names(f"dlsched {command} ") == []
+    rows = [{"name": "asr", "source": "container"}, {"name": "b2", "source": "file"}]
+    monkeypatch.setattr("dlsched.api.client.Daemon.jobs", lambda *_: {"jobs": rows})
+    assert names(f"dlsched {command} ") == ["asr"]
+
+
+@pytest.mark.parametrize(
+    ("shell", "lines"),
+    [
+        ("bash", ["plain,face-unlock"]),
+        ("zsh", ["plain", "face-unlock", "_"]),
+        ("fish", ["plain,face-unlock"]),
+    ],
+)
+def test_each_shells_own_form(daemon: FakeSource, shell: str, lines: list[str]) -> None:
+    assert suggested("dlsched why fa", shell)[: len(lines)] == lines
+
+
+@pytest.mark.parametrize("given", ["dlsched why --run-dir {} fa", "dlsched --run-dir {} why fa"])
+def test_the_daemon_that_the_line_names(
+    daemon: FakeSource, folders: Path, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setenv("DLSCHED_RUN_DIR", str(folders / "nothing"))
+    assert names("dlsched why fa") == []
+    assert names(given.format(folders / "run")) == ["face-unlock"]
+
+
+def test_silence_without_a_daemon(folders: Path) -> None:
+    assert suggested("dlsched why ") == []
+
+
+def test_silence_with_settings_that_cannot_be_read(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DLSCHED_RUN_DIR")
+    (folders / "broken.yaml").write_text("run_dir: [\n")
+    assert suggested(f"dlsched why --config {folders}/broken.yaml ") == []
+    assert suggested(f"dlsched why --config {folders}/absent.yaml ") == []
+
+
+@pytest.fixture
+def mute(folders: Path) -> Iterator[None]:
+    """A daemon that accepts connections and never answers."""
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(folders / "run" / STATUS_SOCKET_NAME))
+        listening.listen(1)
+        yield
+
+
+def test_silence_where_the_daemon_hangs(mute: None, quick: None) -> None:
+    found: list[list[str]] = []
+    asking = threading.Thread(target=lambda: found.append(suggested("dlsched why ")), daemon=True)
+    asking.start()
+    asking.join(5.0)  # a hundred times what it may wait; without a bound it waits 10 s
+    assert found == [[]]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"jobs": None},
+        {"jobs": 3},
+        {"jobs": [None, 4, {}, {"name": ["x"]}, {"name": "$(reboot)"}, {"name": "*"}]},
+        {"jobs": [{"name": "a b"}, {"name": "x\nplain,y"}, {"name": "abc\n"}]},
+    ],
+)
+def test_only_what_may_be_a_name_reaches_a_shell(
+    monkeypatch: pytest.MonkeyPatch, answer: dict[str, object]
+) -> None:
+    monkeypatch.setattr("dlsched.api.client.Daemon.jobs", lambda *_: answer)
+    assert suggested("dlsched why ") == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("shell", [BashComplete, ZshComplete, FishComplete])
+def test_the_scripts_are_what_click_makes(shell: type[ShellComplete]) -> None:
+    made = shell(main, {}, "dlsched", "_DLSCHED_COMPLETE").source()
+    assert (SCRIPTS / f"dlsched.{shell.name}").read_text() == made
+
+
+@pytest.mark.process
+def test_bash_completes_a_name(daemon: FakeSource, tmp_path: Path) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("no bash on this machine")
+    command = tmp_path / "dlsched"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{RUN}" "$@"\n')
+    command.chmod(0o755)
+    script = (
+        f"source {SCRIPTS}/dlsched.bash; COMP_WORDS=(dlsched why digits-r); COMP_CWORD=2; "
+        '_dlsched_completion dlsched; printf "%s\\n" "${COMPREPLY[@]}"; complete -p dlsched'
+    )
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [bash, "--norc", "-c", script],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.stdout.splitlines(), done.stderr) == (
+        ["digits-resnet", "complete -o nosort -F _dlsched_completion dlsched"],
+        "",
+    )
