@@ -16,7 +16,7 @@ import click
 from dlsched.cli import options
 from dlsched.cli.output import clean, print_json
 from dlsched.model.errors import AlreadyRunning, DlschedError, SettingsError
-from dlsched.model.units import render_bytes, render_seconds
+from dlsched.model.units import render_address, render_bytes, render_seconds
 from dlsched.runtime.doctor.finding import Finding
 
 if TYPE_CHECKING:
@@ -27,6 +27,10 @@ LASTS_LEAST_S = 86_400.0
 """A journal whose size limit holds less than a day gets a warning."""
 
 _AS_DAEMON = "run this as the daemon's user"
+
+READ = "status, reasons, history, metrics, the logs of one's own jobs"
+CHANGED = "the same, every job's logs, and all changes"
+"""What the sockets serve."""
 
 _COLOUR = {"ok": "green", "warn": "yellow", "fail": "red"}
 
@@ -81,11 +85,12 @@ def _findings(config: Path | None, *, probing: bool) -> Iterator[Finding]:
     for what, path in (("state", settings.state_dir), ("run", settings.run_dir)):
         yield _permitted(what, partial(host.folder, what, path))
     yield _watch(settings.watch)
-    for name, group, setting in (
-        (STATUS_SOCKET_NAME, settings.status_group, "status_group"),
-        (CONTROL_SOCKET_NAME, settings.control_group, "control_group"),
+    for name, group, setting, serves in (
+        (STATUS_SOCKET_NAME, settings.status_group, "status_group", READ),
+        (CONTROL_SOCKET_NAME, settings.control_group, "control_group", CHANGED),
     ):
-        yield host.socket(settings.run_dir / name, group, setting)
+        yield host.socket(settings.run_dir / name, group, setting, serves)
+    yield _listen(settings)
     yield host.unit()
     yield from _daemon(settings)
     yield _permitted("journal", partial(_journal, settings))
@@ -171,6 +176,15 @@ def _gpus(settings: Settings, engine: Engine, *, works: bool) -> Iterator[Findin
     yield gpus.mps(os.environ)
     with suppress(DlschedError):
         yield from gpus.reached_by(int(options.daemon_of(settings).about()["pid"]), reading)
+
+
+def _listen(settings: Settings) -> Finding:
+    """Who may read the status by TCP."""
+    if settings.listen is None:
+        return Finding("listen", "ok", "null: nothing can be read by TCP")
+    address = render_address(*settings.listen)
+    line = f"{address}: every user of this host may read status, reasons, history and metrics"
+    return Finding("listen", "ok", line)
 
 
 def _watch(folder: Path) -> Finding:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dlsched.cli.doctor import CHANGED, READ
 from dlsched.runtime.originals import Original, Originals
 from dlsched.store.jobs import lock_state_dir
 from tests.cli.conftest import Program
@@ -77,6 +78,23 @@ def test_a_daemon_that_answers(program: Program, daemon: FakeSource) -> None:
     found = findings(program)
     assert found["daemon"] == ("ok", "version 0.1.0, pid 4711, policy dqoes ")
     assert "lock" not in found
+
+
+def test_who_may_read_what(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert findings(program)["listen"] == ("ok", "null: nothing can be read by TCP ")
+    monkeypatch.setenv("DLSCHED_LISTEN", "[::1]:9819")
+    monkeypatch.setenv("DLSCHED_STATUS_GROUP", "null")
+    monkeypatch.setenv("DLSCHED_CONTROL_GROUP", "null")
+    told = [
+        one["line"]
+        for one in json.loads(program("doctor", "-o", "json").stdout)
+        if one["what"] in ("sockets", "listen")
+    ]
+    assert told == [
+        f"status.sock: for root only ({READ}), while the daemon runs",
+        f"control.sock: for root only ({CHANGED}), while the daemon runs",
+        "[::1]:9819: every user of this host may read status, reasons, history and metrics",
+    ]
 
 
 def test_no_daemon_and_a_free_lock(program: Program) -> None:

@@ -159,8 +159,9 @@ def folder(what: str, path: Path) -> Finding:
     return Finding(what, "fail", f"{path} is no folder, and cannot be created in {parent}", remedy)
 
 
-def socket(path: Path, group: str | None, setting: str) -> Finding:
-    """Which users may connect to one of the daemon's sockets, now or once it is created."""
+def socket(path: Path, group: str | None, setting: str, serves: str) -> Finding:
+    """Which users may connect to one of the daemon's sockets, now or once it is created. `serves`
+    says what it is for."""
     if group is not None:
         try:
             wanted = grp.getgrnam(group).gr_gid
@@ -170,17 +171,18 @@ def socket(path: Path, group: str | None, setting: str) -> Finding:
                 "sockets", "warn", line, f"groupadd --system {group}, or {setting}: null"
             )
     users = "root only" if group is None else f"root and group {group}"
+    line = f"{path.name}: for {users} ({serves})"
     try:
         facts = path.lstat()
     except OSError:
-        return Finding("sockets", "ok", f"{path.name}: for {users}, while the daemon runs")
+        return Finding("sockets", "ok", f"{line}, while the daemon runs")
     if group is not None and facts.st_gid != wanted:
         line = f"{path.name}: belongs to gid {facts.st_gid}, not to group {group}"
         return Finding("sockets", "warn", line, "restart the daemon with the right to give it away")
     if facts.st_mode & 0o007:
         line = f"{path.name}: every user may connect (mode {facts.st_mode & 0o777:o})"
         return Finding("sockets", "fail", line, f"chmod o= {path}; restart the daemon")
-    return Finding("sockets", "ok", f"{path.name}: for {users}")
+    return Finding("sockets", "ok", line)
 
 
 def unit(running: Path = SYSTEMD) -> Finding:

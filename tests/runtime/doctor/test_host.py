@@ -146,17 +146,21 @@ def test_sockets(tmp_path: Path) -> None:
     mine = grp.getgrgid(os.getgid()).gr_name
     other = next(one.gr_name for one in grp.getgrall() if one.gr_gid != os.getgid())
     path = tmp_path / "status.sock"
-    later = socket(path, mine, "status_group")
+    later = socket(path, mine, "status_group", "status")
     assert (later.state, "while the daemon runs" in later.line) == ("ok", True)
-    nobody = socket(path, "no-such-group", "status_group")
+    nobody = socket(path, "no-such-group", "status_group", "status")
     assert (nobody.state, "groupadd --system no-such-group" in nobody.remedy) == ("warn", True)
     path.write_text("")
     path.chmod(0o660)
-    assert socket(path, mine, "status_group").line == f"status.sock: for root and group {mine}"
-    assert socket(path, None, "status_group").line == "status.sock: for root only"
-    assert socket(path, other, "status_group").state == "warn"
+    assert socket(path, mine, "status_group", "status").line == (
+        f"status.sock: for root and group {mine} (status)"
+    )
+    assert socket(path, None, "status_group", "status").line == (
+        "status.sock: for root only (status)"
+    )
+    assert socket(path, other, "status_group", "status").state == "warn"
     path.chmod(0o666)
-    assert socket(path, mine, "status_group").state == "fail"
+    assert socket(path, mine, "status_group", "status").state == "fail"
 
 
 LOADED = {
