@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
 from dlsched.api.stream import Stream
+from dlsched.estimate.effect import Effect, Verdict
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
@@ -316,6 +317,7 @@ EVENT: Mapping[str, object] = {
     "after": "running",
     "reason": "",
 }
+EFFECT = Effect(Verdict.HELPED, 0.09, 0.0817, 110, 102, others=2)
 
 
 class FakeSource:
@@ -349,6 +351,9 @@ class FakeSource:
 
     def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
         return [EVENT] if job == "digits-resnet" else []
+
+    def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
+        return {70: EFFECT} if job == "digits-resnet" else {}
 
     def stop(self, job: str) -> None:
         self._wish("stop", job)

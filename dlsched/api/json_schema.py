@@ -7,17 +7,19 @@ from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter
 
-from dlsched.api import schema, stream_schema
+from dlsched.api import schema, stream_schema, why_schema
 from dlsched.api.stream_schema import CycleEvents, CyclePoint
+from dlsched.api.why_schema import Explanation
 
 
 def status_schema() -> dict[str, Any]:
     """JSON Schema (draft 2020-12) of what `ps --json` and `why --json` print, and of the stream."""
-    for kind in (*vars(schema).values(), *vars(stream_schema).values()):
+    modules = (schema, stream_schema, why_schema)
+    for kind in (kind for module in modules for kind in vars(module).values()):
         if is_dataclass(kind):
             described = ConfigDict(use_attribute_docstrings=True)
             setattr(kind, "__pydantic_config__", described)  # noqa: B010
-    roots = schema.Status | schema.Explanation | CycleEvents | CyclePoint
+    roots = schema.Status | Explanation | CycleEvents | CyclePoint
     made = TypeAdapter(roots).json_schema()
     for kind in get_args(roots):
         version = made["$defs"][kind.__name__]["properties"]["schema_version"]

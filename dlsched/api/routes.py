@@ -26,6 +26,7 @@ from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus
 from dlsched.api.status import discreet, explanation, job_now, job_status, node_status, plain
 from dlsched.api.stream import STREAM_FOLLOWERS_MAX, Stream, StreamResponse
+from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AdoptionRefused, DlschedError
 from dlsched.model.state import JobView
@@ -66,6 +67,10 @@ class StatusSource(Protocol):
 
     def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
         """The job's last events, newest first, with the fields of the journal's `Event`."""
+        ...
+
+    def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
+        """By cycle, the effects of its last changes of limits, while it has a latency target."""
         ...
 
     def stop(self, job: str) -> None:
@@ -195,7 +200,9 @@ class _Routes:
         known = any(job.name == name for job in report.snapshot.jobs)
         # A job whose file and container are gone still has a history.
         row = None if not known and (changes or events) else self._row(name, report)
-        return _AsciiJson(as_json(explanation(row, job_now(name, report), changes, events)))
+        effects = self._source.effects(name, limit)
+        answer = explanation(row, job_now(name, report), changes, events, effects)
+        return _AsciiJson(as_json(answer))
 
     async def logs(self, request: Request) -> Response:
         name = _job_name(request)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 SCHEMA_VERSION = 1
 
@@ -307,94 +307,3 @@ class Status(Value):
     alarms: tuple[str, ...]
     rejected: tuple[RejectedStatus, ...]
     jobs: tuple[JobStatus, ...]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LimitsStatus(Value):
-    """Limits of a running job; None: none."""
-
-    cpu_cores: float | None
-    gpu_share: float | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class OutcomeStatus(Value):
-    """What one action came to."""
-
-    action: Mapping[str, Any]
-    """`kind` (start, resize, move or remove) and everything else of the action."""
-    status: str
-    """done, begun, failed or withheld."""
-    detail: str
-    retryable: bool
-    engine_s: float
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ShadowStatus(Value):
-    """What the shadow policy would have given a job; none of it is done."""
-
-    policy: str
-    why: str | None
-    guard: str | None
-    limits: LimitsStatus | None
-    trouble: str | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class NowStatus(Value):
-    """What the last cycle decided for a job and did to it."""
-
-    why: str | None
-    guard: str | None
-    """What a guard changed of the decision."""
-    limits: LimitsStatus | None
-    outcomes: tuple[OutcomeStatus, ...]
-    shadow: ShadowStatus | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class ChangeStatus(Value):
-    """A recorded action, with the ceilings and shares before and after it."""
-
-    cycle: int
-    now_s: float
-    wall_time: str
-    job: str
-    kind: str
-    before_cores: float | None
-    after_cores: float | None
-    why: str
-    guard: str
-    status: str
-    detail: str
-    before_share: float | None
-    after_share: float | None
-    gpus: str
-    """UUIDs, comma separated."""
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class EventStatus(Value):
-    """Something else that happened to a job, such as a change of its state."""
-
-    cycle: int
-    now_s: float
-    wall_time: str
-    job: str
-    kind: str
-    before: str | None
-    after: str | None
-    reason: str
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Explanation(Value):
-    """What `dlsched why -o json` prints: the job, the last cycle, and its history, newest first."""
-
-    schema_version: int
-    job: JobStatus | None
-    """None: the job is gone, and only its history is left."""
-    now: NowStatus
-    changes: tuple[ChangeStatus, ...]
-    events: tuple[EventStatus, ...]

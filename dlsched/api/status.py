@@ -15,28 +15,32 @@ from dlsched.api.schema import (
     REQUESTS_MIN,
     SCHEMA_VERSION,
     AccuracyTargetStatus,
-    ChangeStatus,
     CpuStatus,
     EngineStatus,
-    EventStatus,
-    Explanation,
     ForecastStatus,
     GiverStatus,
     JobStatus,
     LatencyTargetStatus,
-    LimitsStatus,
     LogStatus,
     NodeStatus,
-    NowStatus,
-    OutcomeStatus,
     RejectedStatus,
-    ShadowStatus,
     SidecarStatus,
     Status,
     TiersStatus,
     TierStatus,
 )
+from dlsched.api.why_schema import (
+    ChangeStatus,
+    EffectStatus,
+    EventStatus,
+    Explanation,
+    LimitsStatus,
+    NowStatus,
+    OutcomeStatus,
+    ShadowStatus,
+)
 from dlsched.control.ledger.tiers import reached_text
+from dlsched.estimate.effect import Effect
 from dlsched.estimate.sketch import measured_s
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
@@ -169,14 +173,29 @@ def explanation(
     now: NowStatus,
     changes: Sequence[Mapping[str, object]],
     events: Sequence[Mapping[str, object]],
+    effects: Mapping[int, Effect],
 ) -> Explanation:
-    """What `why` shows; changes and events are the journal's."""
+    """What `why` shows; changes, events and effects are the journal's, effects by cycle."""
     return Explanation(
         schema_version=SCHEMA_VERSION,
         job=job,
         now=now,
         changes=tuple(read_part(ChangeStatus, plain(one)) for one in changes),
         events=tuple(read_part(EventStatus, plain(one)) for one in events),
+        effects=tuple(_effect(cycle, effects[cycle]) for cycle in sorted(effects, reverse=True)),
+    )
+
+
+def _effect(cycle: int, effect: Effect) -> EffectStatus:
+    return EffectStatus(
+        cycle=cycle,
+        verdict=effect.verdict.value,
+        text=str(effect),
+        before_s=effect.before_s,
+        after_s=effect.after_s,
+        requests_before=effect.requests_before,
+        requests_after=effect.requests_after,
+        others=effect.others,
     )
 
 

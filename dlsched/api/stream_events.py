@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from dlsched.api.schema import SCHEMA_VERSION, ChangeStatus, EventStatus
+from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import BAND_RATIO, latency_of, metric_of, node_of, target_of
 from dlsched.api.stream_schema import AlarmEventStatus, CycleEvents, CyclePoint, JobPoint
+from dlsched.api.why_schema import ChangeStatus, EventStatus
 from dlsched.model.cycle import CycleReport
 from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds

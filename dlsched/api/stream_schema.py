@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dlsched.api.schema import ChangeStatus, EventStatus, Value
+from dlsched.api.schema import Value
+from dlsched.api.why_schema import ChangeStatus, EventStatus
 
 
 @dataclass(frozen=True, eq=False, repr=False)

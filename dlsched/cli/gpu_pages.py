@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dlsched.api.schema import ChangeStatus, GpuStatus, JobGpuStatus
+from dlsched.api.schema import GpuStatus, JobGpuStatus
+from dlsched.api.why_schema import ChangeStatus
 from dlsched.cli.layout import Cell, Column, Page
 from dlsched.model.units import render_bytes
 

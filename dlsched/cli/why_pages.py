@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from dlsched.api.schema import (
-    ChangeStatus,
-    EventStatus,
-    Explanation,
-    JobStatus,
-    NowStatus,
-    ShadowStatus,
-)
+from dlsched.api.schema import JobStatus
+from dlsched.api.why_schema import ChangeStatus, EventStatus, Explanation, NowStatus, ShadowStatus
 from dlsched.cli.forecast_pages import print_forecasts
 from dlsched.cli.gpu_pages import in_full, share_change, short
 from dlsched.cli.layout import GAP, Page
@@ -31,7 +25,10 @@ def show_why(name: str, answer: Explanation, page: Page) -> None:
             page.note(label, text)
     # A job's event in a cycle is printed before the actions of that cycle.
     history = [(event.cycle, _event(event)) for event in reversed(answer.events)]
-    history += [(change.cycle, _change(change)) for change in reversed(answer.changes)]
+    effects = {effect.cycle: effect.text for effect in answer.effects}
+    history += [
+        (one.cycle, _change(one, effects.get(one.cycle))) for one in reversed(answer.changes)
+    ]
     if not history:
         page.line("no change is recorded yet", indent=2)
     for _, lines in sorted(history, key=lambda one: one[0]):
@@ -59,9 +56,12 @@ def _headline(job: JobStatus) -> str:
     return ", ".join(parts)
 
 
-def _change(change: ChangeStatus) -> list[_Row]:
+def _change(change: ChangeStatus, effect: str | None) -> list[_Row]:
     lines = [(GAP.join((change.wall_time, *change_cells(change))), "", 2)]
-    return lines + [(part, "dim", 6) for part in change_reasons(change)]
+    lines += [(part, "dim", 6) for part in change_reasons(change)]
+    if effect is not None and change.kind == "resize":
+        lines.append((effect, "", 6))
+    return lines
 
 
 def change_cells(change: ChangeStatus) -> list[str]:

@@ -11,11 +11,14 @@ from typing import TypeVar
 from dlsched.api.metrics.totals import Totals
 from dlsched.api.stream import Stream
 from dlsched.daemon.give_back import Release
+from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
+from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import Ended, JobState, JobView
 from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
+from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.records import Records
 
@@ -49,6 +52,7 @@ class AgentSource:
         dry_run: bool,
     ) -> None:
         self._journal_path = journal_path
+        self._effects = Effects(journal_path)
         self.last_report = last_report
         self.totals = totals
         self.stream = stream
@@ -69,6 +73,13 @@ class AgentSource:
         """The job's other events, newest first."""
         with JournalReader(self._journal_path) as reader:
             return [asdict(event) for event in reader.events(job, limit)]
+
+    def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
+        """By cycle, the effects of its last changes of limits, while it has a latency target."""
+        view = next((view for view in self._jobs() if view.name == job), None)
+        if view is None or not isinstance(view.spec.target, LatencyTarget):
+            return {}
+        return self._effects.last(job, view.spec.target.quantile, limit)
 
     def stop(self, job: str) -> None:
         """Record that the job must not run. Raises KeyError, NotOurs, NotDurable."""

@@ -11,21 +11,22 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from dlsched.api import schema, stream_schema
+from dlsched.api import schema, stream_schema, why_schema
 from dlsched.api.client import Daemon
 from dlsched.api.json_schema import status_schema
 from dlsched.api.reading import SchemaMismatch, as_json, read
-from dlsched.api.schema import SCHEMA_VERSION, Explanation, Status
+from dlsched.api.schema import SCHEMA_VERSION, Status
 from dlsched.api.status import explanation, job_now, node_status
 from dlsched.api.stream_events import EventHistory, point
 from dlsched.api.stream_schema import CycleEvents, CyclePoint
+from dlsched.api.why_schema import Explanation
 from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
-from tests.status_source import CHANGE, EVENT, FakeSource, everything_report
+from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_report
 
 KINDS = {
     name: kind
-    for name, kind in (vars(schema) | vars(stream_schema)).items()
+    for name, kind in (vars(schema) | vars(stream_schema) | vars(why_schema)).items()
     if dataclasses.is_dataclass(kind) and isinstance(kind, type)
 }
 
@@ -37,7 +38,7 @@ def explained(
 ) -> Explanation:
     name = "digits-resnet"
     (row,) = [job for job in node_status(report).jobs if job.name == name]
-    return explanation(row, job_now(name, report), [change], [event])
+    return explanation(row, job_now(name, report), [change], [event], {70: EFFECT})
 
 
 def sent(value: object) -> Any:

@@ -102,6 +102,7 @@ def test_a_reload_takes_what_it_can_and_keeps_what_only_a_start_can_change(
     assert report.policy == "fair"
     assert report.snapshot.node.capacity_cores == 0.5
     assert list(one.source.changes("alpha", 5)) == []  # asked of the journal that is in use
+    assert one.source.effects("alpha", 5) == {}
 
 
 def test_the_default_keeps_something_for_the_host_and_settings_win(

@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dlsched.estimate.effect import CycleLatency
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.coding import Decoder
@@ -86,18 +87,51 @@ class JournalReader(AbstractContextManager["JournalReader"]):
 
     def reports(self, first: int = 0, last: int = _LAST) -> Iterator[CycleReport]:
         """Every cycle kept from `first` to `last`; a group ends where it cannot be read."""
-        at = self._one(
-            "SELECT max(cycle) FROM frames WHERE whole = 1 AND cycle <= ?"
-            " UNION ALL SELECT min(cycle) FROM frames WHERE whole = 1 ORDER BY 1 DESC LIMIT 1",
-            first,
-        )
-        start = at[0] if at else None
+        return self._each(first, last, lambda _, decoder: decoder.report())
+
+    def latencies(self, job: str, first: int, last: int) -> Iterator[CycleLatency]:
+        """The requests that the job reported in each of these cycles."""
+        for found in self._each(first, last, lambda _, decoder: decoder.fresh(job), job):
+            if found is not None:
+                yield CycleLatency(*found)
+
+    def _each(
+        self,
+        first: int,
+        last: int,
+        read: Callable[[int, Decoder], Result],
+        job: str | None = None,
+    ) -> Iterator[Result]:
+        start = self.whole_before(first)
         while start is not None and start <= last:
             after = self._one("SELECT min(cycle) FROM frames WHERE whole = 1 AND cycle > ?", start)
             end = after[0] if after and after[0] is not None else None
             upto = last if end is None else min(last, end - 1)
-            yield from self._group(start, first, upto, lambda _, decoder: decoder.report())
+            yield from self._group(start, first, upto, read, job)
             start = end
+
+    def whole_before(self, cycle: int) -> int | None:
+        """The full frame from which that cycle is read: the last one up to it, or the first."""
+        at = self._one(
+            "SELECT max(cycle) FROM frames WHERE whole = 1 AND cycle <= ?"
+            " UNION ALL SELECT min(cycle) FROM frames WHERE whole = 1 ORDER BY 1 DESC LIMIT 1",
+            cycle,
+        )
+        return at[0] if at else None
+
+    def cycles_about(self, cycle: int, since_s: float, until_s: float) -> tuple[int, int]:
+        """The first cycle after `since_s` and the last one up to `until_s`; `cycle` is between."""
+        before = self._one(
+            "SELECT cycle FROM frames WHERE cycle <= ? AND now_s <= ? ORDER BY cycle DESC LIMIT 1",
+            cycle,
+            since_s,
+        )
+        after = self._one(
+            "SELECT cycle FROM frames WHERE cycle >= ? AND now_s > ? ORDER BY cycle LIMIT 1",
+            cycle,
+            until_s,
+        )
+        return before[0] + 1 if before else 0, after[0] - 1 if after else self.last_cycle()
 
     def last(self) -> tuple[CycleReport | None, dict[str, object]]:
         """The last cycle, and as plain values the memories changed since the last full frame."""
@@ -115,10 +149,15 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         return rows[-1] if rows else None, memories
 
     def _group(
-        self, start: int, first: int, last: int, read: Callable[[int, Decoder], Result]
+        self,
+        start: int,
+        first: int,
+        last: int,
+        read: Callable[[int, Decoder], Result],
+        job: str | None = None,
     ) -> Iterator[Result]:
-        """The result of `read` for each row from `first` on."""
-        decoder = Decoder()
+        """The result of `read` for each row from `first` on. `job`: as of `Decoder`."""
+        decoder = Decoder(job)
         cycle = start
         rows = self._all(
             "SELECT cycle, whole, body FROM frames WHERE cycle BETWEEN ? AND ? ORDER BY cycle",
@@ -140,6 +179,17 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         """The last changes of that job, or of all; newest first."""
         known = len(fields(Change))  # fewer are in an older file, more in a newer one
         return tuple(Change(*row[:known]) for row in self._newest("changes", job, limit))
+
+    def carried_out(self, first: int, last: int) -> tuple[tuple[int, float, str, str], ...]:
+        """Cycle, time, job and kind of the changes in these cycles that did not fail, in order."""
+        return tuple(
+            self._all(
+                "SELECT cycle, now_s, job, kind FROM changes WHERE cycle BETWEEN ? AND ?"
+                " AND status IN ('done', 'begun') ORDER BY cycle, rowid",
+                first,
+                last,
+            )
+        )
 
     def events(self, job: str | None, limit: int) -> tuple[Event, ...]:
         """The last events of that job, or of all; newest first."""

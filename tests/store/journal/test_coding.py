@@ -45,6 +45,22 @@ def test_any_run_of_reports_comes_back_exactly(reports: list[CycleReport], whole
     assert restored(reports, whole) == reports
 
 
+@settings(max_examples=examples(40), suppress_health_check=LARGE)
+@given(st.lists(REPORTS, min_size=1, max_size=3), st.booleans())
+def test_one_jobs_requests_are_read_without_the_rest(
+    reports: list[CycleReport], reverse: bool
+) -> None:
+    if reverse:  # jobs that are not sorted are kept as a list
+        first = reports[0].snapshot
+        reports[0] = replace(reports[0], snapshot=replace(first, jobs=first.jobs[::-1]))
+    encoder, decoder = Encoder(), Decoder("b")
+    for number, item in enumerate(reports):
+        decoder.take(encoder.row(item, full=number == 0), full=number == 0)
+        snapshot = item.snapshot
+        fresh = [(snapshot.now_s, job.progress.fresh) for job in snapshot.jobs if job.name == "b"]
+        assert decoder.fresh("b") == (fresh[0] if fresh else None)
+
+
 def test_objects_that_stay_the_same_come_back_beside_those_that_change() -> None:
     first, second = job("a"), job("b")
     changed = replace(second, attained_core_s=9.0)
