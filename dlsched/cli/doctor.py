@@ -219,9 +219,10 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
             yield Finding("lock", "ok", "free")
             return
         with lock_state_dir(settings.state_dir, settings.instance):
-            yield Finding("lock", "ok", "free")
-            if (left := still_applied(settings.state_dir)) is not None:
-                yield Finding("limits", "warn", left, GIVE_BACK)
+            pass  # let go at once: a daemon that starts meanwhile would end
+        yield Finding("lock", "ok", "free")
+        if (left := still_applied(settings.state_dir)) is not None:
+            yield Finding("limits", "warn", left, GIVE_BACK)
     except AlreadyRunning as error:
         remedy = "that daemon uses another run_dir, or its API has failed: see its log"
         yield Finding("lock", "fail", str(error), remedy)

@@ -30,6 +30,7 @@ def without_daemon(config: Path | None) -> str | None:
     with suppress(DlschedError, OSError):
         settings = options.settings(config)
         with lock_state_dir(settings.state_dir, settings.instance, read_only=True):
-            if (line := still_applied(settings.state_dir)) is not None:
-                return f"{line}: {GIVE_BACK}"
+            pass  # let go at once: a daemon that starts meanwhile would end
+        if (line := still_applied(settings.state_dir)) is not None:
+            return f"{line}: {GIVE_BACK}"
     return None

@@ -87,7 +87,7 @@ def _resizes(
             continue
         if _observed_only(job, answer):
             if job.altered:
-                resizes.append(_giving_back(job, wanted))
+                resizes.append(_giving_back(job, wanted, answer))
             continue
         share = shares[job.name]
         burst = _burst(job, wanted, options.burst_ratio)
@@ -124,15 +124,18 @@ def _observed_only(job: JobView, answer: Answer) -> bool:
     return answer.rules.observes_only and job.adopted
 
 
-def _giving_back(job: JobView, limits: Limits) -> Resize:
+def _giving_back(job: JobView, limits: Limits, answer: Answer) -> Resize:
     """The change that gives an adopted container back what it had."""
+    why = "the policy only observes"
+    if answer.failure is not None and answer.failure.final:
+        why = answer.failure.text
     return Resize(
         job=job.name,
         container_id=job.container_id or "",
         before=job.actual,
         limits=limits,
         cpu_shares=job.cpu_shares or DEFAULT_SHARES,
-        why="given back: the policy only observes",
+        why=f"given back: {why}",
         gives_back=True,
     )
 

@@ -41,6 +41,8 @@ class NonePolicy:
 
 
 def _why(job: JobView) -> str:
+    if job.adopted and job.altered:
+        return "observed only: it gets back the limits that it had before dlsched changed them"
     if job.adopted:
         return "observed only: it has the limits that its owner gave it"
     return "plain Docker: no ceiling"

@@ -53,6 +53,23 @@ def test_limits_that_a_killed_daemon_left_are_named_with_the_remedy(
     assert program("ps").stderr.splitlines() == [none]
 
 
+@pytest.mark.parametrize("command", ["ps", "doctor"])
+def test_while_its_records_are_read_a_daemon_can_start(
+    program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    (folders / "state").mkdir(exist_ok=True)
+    (folders / "state" / "lock").touch()
+    started = []
+
+    def still_applied(state_dir: Path) -> None:
+        with lock_state_dir(state_dir, "default"):
+            started.append(state_dir)
+
+    monkeypatch.setattr("dlsched.cli.leftover.still_applied", still_applied)
+    program(command)
+    assert started == [folders / "state"]
+
+
 @pytest.mark.parametrize("command", ["why", "stop", "logs"])
 def test_an_unknown_job_is_one_line_with_the_known(
     program: Program, daemon: FakeSource, command: str

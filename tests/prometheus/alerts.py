@@ -98,6 +98,13 @@ QUIET = {
     "the limit is not what holds it": Case(
         "DlschedHarm", OF_A, "", HARM_WRONG, {**HARM_BESIDE, THROTTLED: 0.0}
     ),
+    "under none the limit is its owner's": Case(
+        "DlschedHarm",
+        OF_A,
+        "",
+        HARM_WRONG,
+        {**HARM_BESIDE, 'dlsched_build_info{policy="none"}': 1.0},
+    ),
     "it has no limit": Case(
         "DlschedHarm",
         OF_A,

@@ -153,27 +153,36 @@ class Engine:
         self, container: str, tail: int, follow: bool, until_s: float | None = None
     ) -> Iterator[bytes]:
         """A container's output, oldest first, up to that wall time (None: all)."""
+        asked: dict[str, Any] = {"follow": int(follow), "tail": tail}
+        if until_s is not None:
+            asked["until"] = f"{until_s:.6f}"
         with self._calling() as client:
-            yield from client.logs(container, stream=True, follow=follow, tail=tail, until=until_s)
+            response, chunks = self._output(client, container, asked, self._timeout_s)
+            with response:
+                yield from chunks
 
     def follow(self, container: str, since_s: float | None) -> CancellableStream[bytes]:
         """Open a container's output as it is written, from that wall time on (None: from now);
         closing it ends it."""
-        asked: dict[str, Any] = {"stdout": 1, "stderr": 1, "follow": 1}
-        asked |= {"tail": 0} if since_s is None else {"since": f"{since_s:.6f}"}
+        asked = {"tail": 0} if since_s is None else {"since": f"{since_s:.6f}"}
         with self._calling() as client:
-            response = client.get(
-                self._url(client, f"/containers/{container}/logs"),
-                params=asked,
-                stream=True,
-                timeout=(self._timeout_s, None),
-            )
-            client._raise_for_status(response)  # type: ignore[attr-defined]
-            if client._check_is_tty(container):  # type: ignore[attr-defined]
-                chunks = response.iter_content(FOLLOW_BYTES)
-            else:
-                chunks = client._multiplexed_response_stream_helper(response)  # type: ignore[attr-defined]
+            response, chunks = self._output(client, container, {**asked, "follow": 1}, None)
             return CancellableStream(_until_left(chunks, response), response)
+
+    def _output(
+        self, client: docker.APIClient, container: str, asked: Body, answer_s: float | None
+    ) -> tuple[Response, Iterator[bytes]]:
+        """The engine's answer, within `answer_s`, and the output in it; this has no time limit."""
+        response = client.get(
+            self._url(client, f"/containers/{container}/logs"),
+            params={"stdout": 1, "stderr": 1, **asked},
+            stream=True,
+            timeout=(self._timeout_s, answer_s),
+        )
+        client._raise_for_status(response)  # type: ignore[attr-defined]
+        if client._check_is_tty(container):  # type: ignore[attr-defined]
+            return response, client._stream_raw_result(response, FOLLOW_BYTES, False)  # type: ignore[attr-defined]
+        return response, client._multiplexed_response_stream_helper(response)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Drop the idle connections; the next call makes new ones."""

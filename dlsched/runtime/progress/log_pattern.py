@@ -129,6 +129,8 @@ class LogReader:
     def _take_history(self, chunks: Iterable[bytes]) -> None:
         printed, cut = bytearray(), False
         for chunk in chunks:
+            if self._closed.is_set():
+                return
             printed += chunk
             if len(printed) > HISTORY_BYTES:
                 del printed[:-HISTORY_BYTES]

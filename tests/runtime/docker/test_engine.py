@@ -61,7 +61,9 @@ class _Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:
-        body = b'{"ApiVersion": "1.44"}'
+        body = b'{"ApiVersion": "1.44", "Config": {"Tty": true}}'
+        if "/logs?" in self.path:
+            body = b"a line\r\n" * 40_000
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -95,6 +97,19 @@ def test_calls_one_after_another_share_a_connection(tmp_path: Path) -> None:
                 for number in range(12):
                     assert engine.inspect(f"container-{number}")["ApiVersion"] == "1.44"
                 assert server.accepted == 1
+        finally:
+            server.shutdown()
+
+
+def test_a_terminals_output_is_not_read_byte_by_byte(tmp_path: Path) -> None:
+    path = str(tmp_path / "engine.sock")
+    with _Server(path) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            with closing(Engine(f"unix://{path}", 5.0)) as engine:
+                chunks = list(engine.logs("container", 40_000, follow=False, until_s=1e9))
+                assert b"".join(chunks) == b"a line\r\n" * 40_000
+                assert len(chunks) < 200
         finally:
             server.shutdown()
 

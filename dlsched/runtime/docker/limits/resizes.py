@@ -43,6 +43,8 @@ class _LeftAlone:
     why: str
     start: tuple[int, str]
     at_s: float
+    failure: NotGivenBack | None = None
+    """Why it did not get back what it had; then it is not left alone, but tried again."""
 
 
 class Resizes:
@@ -125,6 +127,9 @@ class Resizes:
         original = self._originals.of(container)
         if original is None or original.given_back:
             return
+        failed = self._failed(container)
+        if failed is not None and self._now_s() - failed.at_s <= AGAIN_S:
+            raise NotGivenBack(str(failed.failure))  # in each cycle the same: it is reported once
         given = self._writer.give_back(original)
         if given.failure is not None:
             raise NotGivenBack(given.failure)
@@ -140,9 +145,16 @@ class Resizes:
             waited_s = self._now_s() - began_s
             return Outcome(action, "begun", "the engine is slow", engine_s=waited_s)
         try:
-            return Outcome(action, "done", engine_s=call.result())
+            done = Outcome(action, "done", engine_s=call.result())
+            self._refused.pop(container, None)
+            return done
         except Waits as error:
             return Outcome(action, "withheld", str(error))
+        except NotGivenBack as error:
+            failed = self._failed(container)
+            if failed is None or self._now_s() - failed.at_s > AGAIN_S:
+                self._leave(described, f"not given back: {error}", error)
+            return Outcome(action, "failed", str(error))
         except Untouchable as error:
             self._leave(described, str(error))
             return Outcome(action, "failed", str(error))
@@ -196,8 +208,12 @@ class Resizes:
             return None
         over = self._now_s() - refused.at_s > AGAIN_S
         another = refused.start != described.start or not described.alive
-        if another or (over and described.adopted is None):
+        failed = refused.failure is not None
+        given_back = failed and not self._originals.holds(described.container_id)
+        if another or given_back or (over and described.adopted is None):
             self._refused.pop(described.container_id, None)
+            return None
+        if failed:
             return None
         if over:
             # Checked again in the background; until then the reason stays.
@@ -304,10 +320,15 @@ class Resizes:
         }
         return listed | listing.set_aside.keys()
 
-    def _leave(self, described: Inspected, why: str) -> None:
+    def _leave(self, described: Inspected, why: str, failure: NotGivenBack | None = None) -> None:
         self._refused[described.container_id] = _LeftAlone(
-            described.job, why, described.start, self._now_s()
+            described.job, why, described.start, self._now_s(), failure
         )
+
+    def _failed(self, container: str) -> _LeftAlone | None:
+        """Of a container that did not get back what it had."""
+        refused = self._refused.get(container)
+        return None if refused is None or refused.failure is None else refused
 
     def _claim(self, changed: Set[str]) -> None:
         """Claim adopted containers that are changed, also by an agent that was killed, and no

@@ -442,6 +442,40 @@ def test_changes_go_at_once_and_those_behind_a_hung_engine_are_not_made(tmp_path
     assert sorted(made) == sorted(f"c{n}" for n in range(CONCURRENT_UPDATES))
 
 
+def test_what_cannot_be_given_back_is_an_alarm_and_asked_of_the_engine_only_after_a_while(
+    bench: Bench, other: ExclusiveClaims
+) -> None:
+    back = replace(resize(), gives_back=True)
+    assert bench.begin(resize(), described()).status == "done"
+    bench.hands.claims.release(CONTAINER)
+    assert other.take(CONTAINER)
+    why = "another dlsched instance on this host has it: give it back there first"
+    for _ in range(3):
+        outcome = bench.begin(back, described())
+        assert (outcome.status, outcome.detail) == ("failed", why)
+        assert texts(bench.resizes.alarms) == (f"theirs: not given back: {why}",)
+        assert bench.resizes.operation(described()) is None
+        bench.now_s += AGAIN_S / 3
+    other.release(CONTAINER)
+    assert bench.begin(back, described()).status == "failed"
+    bench.now_s += 1.0
+    assert bench.begin(back, described()).status == "done"
+    assert (bench.resizes.alarms, bench.resizes.idle) == ((), True)
+
+
+def test_what_was_given_back_by_another_way_is_no_alarm_any_more(
+    bench: Bench, other: ExclusiveClaims
+) -> None:
+    assert bench.begin(resize(), described()).status == "done"
+    bench.hands.claims.release(CONTAINER)
+    assert other.take(CONTAINER)
+    assert bench.begin(replace(resize(), gives_back=True), described()).status == "failed"
+    other.release(CONTAINER)
+    bench.resizes.release({}, {}, bench.now_s + 60)
+    assert bench.resizes.operation(described()) is None
+    assert bench.resizes.alarms == ()
+
+
 def test_what_only_one_job_has_to_know_does_not_change_the_order_of_outcomes(bench: Bench) -> None:
     told = replace(resize(), job="a", before=Limits(0.25, 0.7), limits=Limits(0.25, 0.4))
     outcomes = bench.resizes.begin_all(
