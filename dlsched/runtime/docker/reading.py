@@ -26,6 +26,10 @@ from dlsched.runtime.progress.sources import Source
 Follow = Callable[[str, float | None], LogStream]
 """Opens a container's output from that wall time on (None: from now on); raises DlschedError."""
 
+LOGGED_WITHIN_S = 1.0
+"""A line is in the engine's log by then. It is stamped before it is written there: one stamped just
+before the news begin could be written just after the history was read, and be lost."""
+
 PROXY_KEPT_S = 30.0
 """A proxy is inspected so often: its address changes when it is recreated."""
 
@@ -61,7 +65,7 @@ def open_sources(
     started_at_s = wall_s(described.started_at)
     history = ran_before and not from_end
     # Between what is history and what is news no line is lost, and none is read twice.
-    news_from_s = time.time() if history else started_at_s
+    news_from_s = time.time() - LOGGED_WITHIN_S if history else started_at_s
     for source in sources:
         match source:
             case MetricsFile(path):

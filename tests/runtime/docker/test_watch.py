@@ -24,7 +24,7 @@ from dlsched.runtime.cgroup.limits import older_shares
 from dlsched.runtime.cgroup.read import belongs
 from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.reading import Outside
+from dlsched.runtime.docker.reading import LOGGED_WITHIN_S, Outside
 from dlsched.runtime.docker.watch import READ_ALL_S, Watch
 from dlsched.runtime.docker.watches import Watches
 from dlsched.runtime.progress.listening import NO_ADDRESS
@@ -363,7 +363,8 @@ def test_the_history_of_an_adopted_training_is_read_apart_and_a_services_not_at_
 
     def logs(container: str, tail: int, follow: bool, until_s: float | None) -> list[bytes]:
         assert (container, tail, follow) == ("c" * 64, HISTORY_LINES, False)
-        assert until_s is not None and began_s <= until_s <= time.time()
+        assert until_s is not None
+        assert began_s <= until_s + LOGGED_WITHIN_S <= time.time(), "what is stamped is there"
         found.append(("history", until_s))
         return [b"loss 0.5\n"] * 600
 
