@@ -1,4 +1,4 @@
-"""`/v1/stream`: what is kept, sent again, shared and bounded, and who is dropped."""
+"""`/v1/stream`: what is kept, sent again, shared and bounded, and which followers are dropped."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fields(message: bytes) -> list[dict[str, str]]:
 
 
 async def kept(stream: Stream, last_id: str = "", *, only_events: bool = False) -> list[str]:
-    """Ids of what a follower who comes now gets at once."""
+    """Ids of what a new follower gets immediately."""
     found = []
     async for chunk in stream.messages(last_id, only_events=only_events, follow=False):
         found += [one["id"] for one in fields(chunk) if "id" in one]
@@ -163,7 +163,7 @@ def test_followers_share_the_bytes_and_the_status_is_rendered_for_followers_only
     async def ask() -> None:
         stream = started([report(1), report(2)])
         await kept(stream)
-        assert rendered == [], "nobody follows"
+        assert rendered == [], "there is no follower"
         followers = [stream.messages("run1:2") for _ in range(3)]
         waiting = [await_next(one) for one in followers]
         await asyncio.sleep(0)

@@ -31,7 +31,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def suggested(line: str, shell: str = "bash") -> list[str]:
-    """What the shell is told for the last word of the line, in words."""
+    """What the shell gets to complete the last word of the line, in words."""
     words = {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split(" ")) - 1)}
     if shell == "fish":
         words["COMP_CWORD"] = line.rpartition(" ")[2]
