@@ -218,8 +218,8 @@ def _daemon(settings: Settings) -> Iterator[Finding]:
         if not settings.state_dir.is_dir():
             yield Finding("lock", "ok", "free")
             return
-        with lock_state_dir(settings.state_dir, settings.instance):
-            pass  # let go at once: a daemon that starts meanwhile would end
+        # Released immediately, or a daemon that starts meanwhile would end.
+        lock_state_dir(settings.state_dir, settings.instance).release()
         yield Finding("lock", "ok", "free")
         if (left := still_applied(settings.state_dir)) is not None:
             yield Finding("limits", "warn", left, GIVE_BACK)

@@ -29,8 +29,8 @@ def without_daemon(config: Path | None) -> str | None:
     user cannot read the settings or the lock."""
     with suppress(DlschedError, OSError):
         settings = options.settings(config)
-        with lock_state_dir(settings.state_dir, settings.instance, read_only=True):
-            pass  # let go at once: a daemon that starts meanwhile would end
+        # Released immediately, or a daemon that starts meanwhile would end.
+        lock_state_dir(settings.state_dir, settings.instance, read_only=True).release()
         if (line := still_applied(settings.state_dir)) is not None:
             return f"{line}: {GIVE_BACK}"
     return None

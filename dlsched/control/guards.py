@@ -14,6 +14,7 @@ from dlsched.model.decision import Answer, Decision
 from dlsched.model.errors import PolicyError
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import Limits
+from dlsched.model.state import JobView
 from dlsched.model.units import on_grain, same_cores, shown
 from dlsched.policies.gpu_time import (
     as_node,
@@ -75,7 +76,7 @@ def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approve
     for name, job in running.items():
         floor, actual = job.spec.bounds.floor_cores, job.actual.cpu_cores
         share = shares.get(name)
-        if answer.rules.observes_only and job.adopted and not job.altered:
+        if observed_only(job, answer) and not job.altered:
             limits[name] = job.actual
             notes.pop(name, None)
             continue
@@ -86,6 +87,11 @@ def guard_limits(state: State, answer: Answer, options: GuardOptions) -> Approve
             continue
         limits[name] = Limits(actual, share)
     return Approved(limits, notes)
+
+
+def observed_only(job: JobView, answer: Answer) -> bool:
+    """Whether the job's container stays as its owner made it, but for giving it back."""
+    return answer.rules.observes_only and job.adopted
 
 
 def _gpu_shares(

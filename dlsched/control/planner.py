@@ -13,7 +13,7 @@ from statistics import fmean, median_high, median_low
 
 from dlsched.control.ceilings import applied_ceilings, owner_rooms
 from dlsched.control.guard_rules import GuardOptions
-from dlsched.control.guards import Approved
+from dlsched.control.guards import Approved, observed_only
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action, Move, Resize, Start
 from dlsched.model.decision import Answer
@@ -85,7 +85,7 @@ def _resizes(
             continue  # a reason on a running job names a running operation
         if job.name in approved.moves:
             continue
-        if _observed_only(job, answer):
+        if observed_only(job, answer):
             if job.altered:
                 resizes.append(_giving_back(job, wanted, answer))
             continue
@@ -118,10 +118,6 @@ def _resizes(
             resizes.append(replace(resize, limits=job.actual))  # its weight needs no room
         resizes += [resize] if same or paced else _one_direction(resize)
     return resizes
-
-
-def _observed_only(job: JobView, answer: Answer) -> bool:
-    return answer.rules.observes_only and job.adopted
 
 
 def _giving_back(job: JobView, limits: Limits, answer: Answer) -> Resize:
@@ -265,7 +261,7 @@ def _shares(state: State, answer: Answer, approved: Approved) -> dict[str, int]:
     snapshot, decided = state.snapshot, answer.weights
     capacity = snapshot.node.capacity_cores
     weights: dict[str, float] = {}
-    jobs = [job for job in snapshot.running if not _observed_only(job, answer)]
+    jobs = [job for job in snapshot.running if not observed_only(job, answer)]
     for job in jobs:
         cores = approved.limits.get(job.name, job.actual).cpu_cores
         weights[job.name] = decided.get(job.name, capacity if cores is None else cores)

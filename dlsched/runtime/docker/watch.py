@@ -6,8 +6,6 @@ It must not call the engine: all of this goes on while the engine hangs or is go
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from dlsched.model.facts import ContainerFact, LogFact, Operation, Report
 from dlsched.model.sources import ProgressSource
 from dlsched.model.spec import JobSpec, Limits, Target
@@ -148,9 +146,7 @@ class Watch:
             return self._last_fact, vanished
         else:
             reports = ()
-        fact = self._fact(reports, operation, bursts=bursts, idles=idles)
-        if altered:
-            fact = replace(fact, altered=True)
+        fact = self._fact(reports, operation, bursts=bursts, idles=idles, altered=altered)
         # Reports are handed on once.
         self._last_fact, self._last_made_of = (None, ()) if reports else (fact, made_of)
         return fact, vanished
@@ -179,7 +175,13 @@ class Watch:
         return False
 
     def _fact(
-        self, reports: tuple[Report, ...], operation: Operation | None, *, bursts: bool, idles: bool
+        self,
+        reports: tuple[Report, ...],
+        operation: Operation | None,
+        *,
+        bursts: bool,
+        idles: bool,
+        altered: bool,
     ) -> ContainerFact:
         described, reading = self.described, self._reading
         limit_cores = described.limit_cores
@@ -224,6 +226,7 @@ class Watch:
             sidecar_problem=self._problem,
             has_source=bool(described.sources or self._asked[0]),
             operation=operation,
+            altered=altered,
             cpu_shares=self.shares if runs else None,
             cpu_idle=idle,
             burst_cores=burst_cores,

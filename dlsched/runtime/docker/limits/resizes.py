@@ -173,8 +173,7 @@ class Resizes:
         """Check in the background whether another program's container may be touched at all."""
 
         container = described.container_id
-        kept = self._originals.of(container)
-        unchanged = kept is None or kept.given_back
+        unchanged = not self._originals.holds(container)
 
         def ask() -> None:
             why = self._writer.refusal(container)

@@ -102,8 +102,7 @@ class LimitWriter:
         with self._locks[container]:
             if self.claims.is_elsewhere(container):
                 return ELSEWHERE
-            kept = self._originals.of(container)
-            if kept is not None and not kept.given_back:
+            if self._originals.holds(container):
                 return None  # already changed, so checked before that
             return refusal(self._read(container), self._originals)
 
