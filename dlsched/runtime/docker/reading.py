@@ -65,7 +65,7 @@ def open_sources(
     started_at_s = wall_s(described.started_at)
     history = ran_before and not from_end
     # Between what is history and what is news no line is lost, and none is read twice.
-    news_from_s = time.time() - LOGGED_WITHIN_S if history else started_at_s
+    news_from_s = time.time() - LOGGED_WITHIN_S if history else printed_from_s(described)
     for source in sources:
         match source:
             case MetricsFile(path):
@@ -101,6 +101,17 @@ def open_sources(
                         else None
                     ),
                 )
+
+
+def printed_from_s(described: Inspected) -> float | None:
+    """The wall time after which the output is of this start, not of the one before; None where the
+    engine does not tell. The last lines of a start may be stamped after its end."""
+    started_at_s, ended_at_s = wall_s(described.started_at), wall_s(described.ended_at)
+    if started_at_s is None:
+        return None
+    if ended_at_s is None or ended_at_s > started_at_s:
+        return started_at_s - LOGGED_WITHIN_S
+    return max(started_at_s - LOGGED_WITHIN_S, (ended_at_s + started_at_s) / 2)
 
 
 def _names(source: LogPattern, target: Target | None) -> dict[str, str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,7 @@ def foreign(
         labels: Mapping[str, str],
         network_mode: str = network,
         tty: bool = False,
+        command: Sequence[str] = ("python", "-c"),
         **more: Any,
     ) -> str:
         name = f"foreign-{secrets.token_hex(4)}"
@@ -147,7 +149,7 @@ def foreign(
         host = {"network_mode": network_mode, "cgroup_parent": cgroup_parent, **more}
         container = docker_client.create_container(
             base_image,
-            ["python", "-c", program],
+            [*command, program],
             name=name,
             labels=asks,
             tty=tty,
@@ -287,6 +289,37 @@ def test_lines_that_it_prints(
     assert samples[0].step == 0 and samples[0].metrics == (("loss", 1.0),)
     assert [sample.step for sample in samples] == list(range(len(samples)))
     assert (found.sidecar_problem, found.bad_lines) == (None, 0)
+
+
+def test_what_it_prints_before_the_engine_notes_its_start_is_read_once(
+    rig: Rig, foreign: Callable[..., str]
+) -> None:
+    # A shell prints within a millisecond: of eight, about four do so before that note.
+    program = 'echo "loss $(date +%N)"; sleep 600'
+    labels = {**LOSS, PATTERN: r"loss (?P<loss>\S+)"}
+    jobs = [foreign(program, labels, command=("sh", "-c")) for _ in range(8)]
+    first = told_by(rig, jobs)
+    for job in jobs:
+        rig.client.restart(job, timeout=0)
+    again = told_by(rig, jobs)
+    assert all(len(told) == 1 for told in (*first.values(), *again.values()))
+    assert all(again[job] != first[job] for job in jobs)
+
+
+def told_by(rig: Rig, jobs: list[str]) -> dict[str, list[float]]:
+    """The losses that each reports until all have, and for a second more."""
+    told: dict[str, list[float]] = {job: [] for job in jobs}
+    deadline_s, until_s = time.monotonic() + DEADLINE_S, math.inf
+    while time.monotonic() < until_s:
+        seen = rig.observe()
+        for job in jobs:
+            reports = getattr(fact(seen, job), "reports", ())
+            told[job] += [one.sample.metrics[0][1] for one in reports if one.sample]
+        if all(told.values()):
+            until_s = min(until_s, time.monotonic() + 1.0)
+        assert time.monotonic() < deadline_s, told
+        time.sleep(0.05)
+    return told
 
 
 def test_what_it_prints_last_is_seen_after_its_end(rig: Rig, foreign: Callable[..., str]) -> None:

@@ -24,7 +24,7 @@ from dlsched.runtime.cgroup.limits import older_shares
 from dlsched.runtime.cgroup.read import belongs
 from dlsched.runtime.docker.identity.labels import Inspected, inspected
 from dlsched.runtime.docker.listing import Listing
-from dlsched.runtime.docker.reading import LOGGED_WITHIN_S, Outside
+from dlsched.runtime.docker.reading import LOGGED_WITHIN_S, Outside, printed_from_s, wall_s
 from dlsched.runtime.docker.watch import READ_ALL_S, Watch
 from dlsched.runtime.docker.watches import Watches
 from dlsched.runtime.progress.listening import NO_ADDRESS
@@ -105,8 +105,26 @@ def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
     assert watch.fact(4.0, None)[0].reports == ()
 
 
+@pytest.mark.parametrize(
+    ("ended_at", "before_s"),
+    [
+        ("0001-01-01T00:00:00Z", LOGGED_WITHIN_S),
+        ("2026-11-21T17:06:00Z", LOGGED_WITHIN_S),
+        ("2026-11-21T17:06:05.946758777Z", 0.1),
+        ("2026-11-21T17:06:07Z", LOGGED_WITHIN_S),  # of this start, which has ended
+        ("", LOGGED_WITHIN_S),
+    ],
+)
+def test_output_is_of_this_start_not_of_the_one_before(ended_at: str, before_s: float) -> None:
+    one = replace(described(), ended_at=ended_at)
+    started_at_s = wall_s(one.started_at)
+    assert started_at_s is not None
+    assert printed_from_s(one) == pytest.approx(started_at_s - before_s, abs=1e-5)
+    assert printed_from_s(replace(one, started_at="")) is None
+
+
 def test_a_log_is_opened_from_the_containers_start_where_that_was_seen() -> None:
-    for from_end, since_s in ((False, 1795280766.146758), (True, None)):
+    for from_end, since_s in ((False, 1795280766.146758 - LOGGED_WITHIN_S), (True, None)):
         log = FakeLog()
         watch = Watch(described(LOSS), 1.0, Outside(log.follow), from_end=from_end)
         watch.fact(1.0, None)
@@ -114,7 +132,7 @@ def test_a_log_is_opened_from_the_containers_start_where_that_was_seen() -> None
         while not log.since_s:
             assert time.monotonic() < deadline_s
             time.sleep(0.001)
-        assert log.since_s == [since_s]
+        assert log.since_s == [pytest.approx(since_s, abs=1e-5)]
         watch.close()
         assert log.closed
 

@@ -152,6 +152,8 @@ class Inspected:
     quota_us: int
     period_us: int
     shares: int
+    ended_at: str = ""
+    """The engine's time stamp of the last end: while it runs, of the start before."""
     nano_cpus: int = 0
     """Above 0: it was created with `--cpus`, which excludes quota and period."""
     memory_bytes: int | None = None
@@ -243,6 +245,7 @@ def _read(body: Body) -> Inspected:
         quota_us=int(host.get("CpuQuota") or 0),
         period_us=int(host.get("CpuPeriod") or 0),
         shares=int(host.get("CpuShares") or 0),
+        ended_at=_text(state.get("FinishedAt", "")),
         nano_cpus=int(host.get("NanoCpus") or 0),
         memory_bytes=int(host.get("Memory") or 0) or None,
         address=address_in(body),
