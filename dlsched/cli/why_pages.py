@@ -8,7 +8,7 @@ from dlsched.cli.forecast_pages import print_forecasts
 from dlsched.cli.gpu_pages import in_full, share_change, short
 from dlsched.cli.layout import GAP, Page
 from dlsched.cli.pages import blindness, delivered, result, sources
-from dlsched.model.units import render_seconds
+from dlsched.model.units import render_seconds, same_cores
 
 _Row = tuple[str, str, int]
 """Text, style and indent."""
@@ -68,8 +68,10 @@ def change_cells(change: ChangeStatus) -> list[str]:
     """Kind, cores, share, GPUs and result of a change, without what it has not."""
     cores = _ceiling(change.after_cores)
     if change.kind == "resize":
-        only_share = change.before_cores == change.after_cores and share_change(change)
-        cores = "" if only_share else f"{_ceiling(change.before_cores)} -> {cores}"
+        if not same_cores(change.before_cores, change.after_cores):
+            cores = f"{_ceiling(change.before_cores)} -> {cores}"
+        else:  # another weight, idle class or share
+            cores = "" if share_change(change) else f"{cores}, as before"
     elif change.kind != "start":
         cores = ""
     gpus = ", ".join(short(uuid) for uuid in change.gpus.split(",") if uuid)

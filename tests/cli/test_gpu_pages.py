@@ -105,6 +105,11 @@ def test_why_tells_each_bound_in_words(program: Program, gpus: FakeSource) -> No
             "resize  1.000 cores -> 1.100 cores  GPU share 0.25 -> 0.5  done",
         ),
         ({"before_share": 0.5}, "resize  1.000 cores -> 1.100 cores  done"),
+        ({"before_cores": 1.1, "after_share": None}, "resize  1.100 cores, as before  done"),
+        (
+            {"before_cores": None, "after_cores": None, "after_share": None},
+            "resize  no limit, as before  done",
+        ),
         ({"kind": "remove", "after_cores": None, "after_share": None}, "remove  done"),
     ],
 )
