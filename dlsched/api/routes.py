@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dlsched.api.access import Gate, caller_of, refusal
+from dlsched.api.history import HistoryReading
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
 from dlsched.api.metrics.totals import Totals
@@ -31,6 +32,9 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AdoptionRefused, DlschedError
 from dlsched.model.state import JobView
 from dlsched.policies import registry
+from dlsched.store.journal.changes import Change
+from dlsched.store.journal.history import Curves, Range
+from dlsched.store.journal.minutes import wall_s
 
 FOLLOWERS_MAX = 32
 """Limit of logs read concurrently at each address. Each takes a thread while it is read."""
@@ -71,6 +75,16 @@ class StatusSource(Protocol):
 
     def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
         """By cycle, the effects of its last changes of limits, while it has a latency target."""
+        ...
+
+    def curves(self, asked: Range, stopped: Callable[[], bool]) -> Curves:
+        """That range of the journal. Raises NoJournal, and Cancelled once `stopped` is true."""
+        ...
+
+    def some_effects(
+        self, changes: Sequence[Change], stopped: Callable[[], bool]
+    ) -> Mapping[tuple[str, int], Effect]:
+        """By job and cycle, the effects that are known of these changes, and a few more."""
         ...
 
     def stop(self, job: str) -> None:
@@ -130,6 +144,7 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
             Route("/v1/policies", routes.policies),
             Route("/v1/report", routes.report),
             Route("/v1/stream", routes.stream),
+            Route("/v1/history", routes.history),
             Route("/v1/jobs", routes.jobs),
             Route("/v1/jobs/{name}", routes.job),
             Route("/v1/jobs/{name}/why", routes.why),
@@ -159,6 +174,7 @@ class _Routes:
         self._source = source
         self._connections = connections
         self._metrics = MetricsPage()
+        self._history = HistoryReading(source.curves, source.some_effects)
         self._followers: defaultdict[str, threading.BoundedSemaphore] = defaultdict(
             lambda: threading.BoundedSemaphore(FOLLOWERS_MAX)
         )
@@ -244,6 +260,15 @@ class _Routes:
             follow=follow and request.method != "HEAD",
         )
         return StreamResponse(stream, address, request.state.abort, messages)
+
+    async def history(self, request: Request) -> Response:
+        report = self._report()
+        known = [job.name for job in report.snapshot.jobs]
+        now_s = wall_s(report.wall_time) or 0.0
+        answer = await self._history.answer(request, now_s, known)
+        if answer is None:  # it has no reader any more
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        return Response(answer, media_type="application/json")
 
     async def stop(self, request: Request) -> Response:
         return await self._request(request, self._source.stop)

@@ -8,7 +8,7 @@ from typing import Any
 from dlsched.api.json_schema import status_schema
 from docs.generate.markdown import table
 
-_ROOTS = ("Status", "Explanation", "CycleEvents", "CyclePoint")
+_ROOTS = ("Status", "Explanation", "CycleEvents", "CyclePoint", "History")
 """What is printed or sent; the other types are within these."""
 
 
