@@ -39,6 +39,7 @@ from dlsched.model.state import (
 )
 from dlsched.store.journal.changes import Change
 from dlsched.store.journal.history import Curves, Range, read_curves
+from dlsched.store.journal.usage import CpuUsage, read_usage
 
 NOW_S = 1000.0
 P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)
@@ -361,6 +362,9 @@ class FakeSource:
 
     def curves(self, asked: Range, stopped: Callable[[], bool]) -> Curves:
         return read_curves(self.journal, asked, stopped)
+
+    def usage(self, from_s: float, to_s: float, stopped: Callable[[], bool]) -> CpuUsage:
+        return read_usage(self.journal, from_s, to_s, stopped)
 
     def some_effects(
         self, changes: Sequence[Change], stopped: Callable[[], bool]

@@ -1,5 +1,5 @@
-"""`/v1/history`: a range of the journal, one reader at a time, in a thread that ends when the asker
-goes away. The loop does not notice: the reader has a connection of its own."""
+"""`/v1/history` and `/v1/usage`: ranges of the journal, one reader at a time, in a thread that ends
+when the asker goes away. The loop does not notice: the reader has a connection of its own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from dlsched.api.history_schema import History, JobCurves, NodeCurves
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import effect_status
+from dlsched.api.usage import By
 from dlsched.api.why_schema import ChangeStatus, EventStatus
 from dlsched.estimate.effect import Effect
-from dlsched.model.errors import DlschedError
 from dlsched.store.journal.changes import Change
 from dlsched.store.journal.history import (
     POINTS_MAX,
@@ -31,9 +31,11 @@ from dlsched.store.journal.history import (
     Range,
     default_step_s,
 )
+from dlsched.store.journal.minutes import MINUTE_S
 
 DEFAULT_RANGE_S = 3600.0
-RANGE_MAX_S = 366 * 86_400.0
+DAY_S = 86_400.0
+RANGE_MAX_S = 366 * DAY_S
 """Longer than any journal is kept."""
 READ_MAX_S = 30.0
 """Time after which reading is given up."""
@@ -46,27 +48,24 @@ Read = Callable[[Range, Callable[[], bool]], Curves]
 Effects = Callable[[Sequence[Change], Callable[[], bool]], Mapping[tuple[str, int], Effect]]
 
 
-class _TooLong(DlschedError):
-    """Reading was given up."""
+class OneReading:
+    """Reads the journal for one asker at a time. For the API's thread."""
 
-
-class HistoryReading:
-    """Answers `/v1/history`. For the API's thread."""
-
-    def __init__(self, read: Read, effects: Effects) -> None:
-        self._read, self._effects = read, effects
+    def __init__(self) -> None:
         self._busy = False
 
-    async def answer(self, request: Request, now_s: float, known: Sequence[str]) -> bytes | None:
-        """The answer's JSON; None: the asker has gone. `known`: the jobs of the last cycle. Raises
-        HTTPException for bad queries, and NoJournal."""
-        asked = asked_range(request.query_params, now_s)
+    async def answer(
+        self, request: Request, read: Callable[[Callable[[], bool]], bytes]
+    ) -> bytes | None:
+        """What `read` returns, in a thread; None: the asker has gone. `read` must end soon after
+        its argument is true. Raises what it raises, and HTTPException when it is busy or takes too
+        long."""
         if self._busy:
-            detail = "a history is being read already, one at a time: ask again in a second"
+            detail = "the journal is being read already, for one at a time: ask again in a second"
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
         self._busy = True
         stop = threading.Event()
-        work = asyncio.ensure_future(run_in_threadpool(self._rendered, asked, known, stop.is_set))
+        work = asyncio.ensure_future(run_in_threadpool(read, stop.is_set))
         work.add_done_callback(self._free)
         gone = asyncio.ensure_future(_gone(request))
         try:
@@ -88,15 +87,23 @@ class HistoryReading:
         if not work.cancelled():
             work.exception()  # of a reading that has no reader any more
 
-    def _rendered(self, asked: Range, known: Sequence[str], stopped: Callable[[], bool]) -> bytes:
-        curves = self._read(asked, stopped)
-        for name in asked.jobs or ():
-            if name not in curves.known and name not in known:
-                names = ", ".join(sorted({*curves.known, *known})) or "none"
-                detail = f"no job {name[:80]!r} in this range; known are {names}"
-                raise HTTPException(HTTPStatus.NOT_FOUND, detail)
-        effects = self._effects(curves.changes, stopped)
-        return b"".join(rendered(asked, curves, effects, stopped))
+
+def history_answer(
+    asked: Range,
+    read: Read,
+    effects: Effects,
+    known: Sequence[str],
+    stopped: Callable[[], bool],
+) -> bytes:
+    """The answer's JSON. `known`: the jobs of the last cycle. Raises HTTPException for a job that
+    is not known, NoJournal, and Cancelled soon after `stopped` is true."""
+    curves = read(asked, stopped)
+    for name in asked.jobs or ():
+        if name not in curves.known and name not in known:
+            names = ", ".join(sorted({*curves.known, *known})) or "none"
+            detail = f"no job {name[:80]!r} in this range; known are {names}"
+            raise HTTPException(HTTPStatus.NOT_FOUND, detail)
+    return b"".join(rendered(asked, curves, effects(curves.changes, stopped), stopped))
 
 
 def history_of(asked: Range, curves: Curves, effects: Mapping[tuple[str, int], Effect]) -> History:
@@ -141,6 +148,17 @@ def rendered(
     yield b"}}"
 
 
+def asked_usage(query: Mapping[str, str], now_s: float) -> tuple[By, float]:
+    """How to sum up, and the begin of the range that ends now. Raises HTTPException."""
+    since_s = _seconds(query, "since", DAY_S)
+    if not MINUTE_S <= since_s <= RANGE_MAX_S:
+        raise _bad(f"since is {since_s:g} s, must be from {MINUTE_S:.0f} s to {RANGE_MAX_S:.0f} s")
+    by = query.get("by", "user")
+    if by not in ("user", "job"):
+        raise _bad(f"by is {by[:20]!a}, must be user or job")
+    return ("user" if by == "user" else "job"), max(now_s - since_s, 0.0)
+
+
 def asked_range(query: Mapping[str, str], now_s: float) -> Range:
     """The range that a query asks for, aligned to its step. Raises HTTPException."""
     to_s = _seconds(query, "to", now_s)
@@ -148,8 +166,8 @@ def asked_range(query: Mapping[str, str], now_s: float) -> Range:
     if from_s >= to_s:
         raise _bad(f"from is {from_s:g}, must be before to, which is {to_s:g}")
     if to_s - from_s > RANGE_MAX_S:
-        days = (to_s - from_s) / 86_400.0
-        raise _bad(f"the range is {days:.0f} days, must be at most {RANGE_MAX_S / 86_400:.0f}")
+        days = (to_s - from_s) / DAY_S
+        raise _bad(f"the range is {days:.0f} days, must be at most {RANGE_MAX_S / DAY_S:.0f}")
     step_s = _seconds(query, "step", default_step_s(from_s, to_s))
     if not STEPS_S[0] <= step_s <= RANGE_MAX_S:
         raise _bad(f"step is {step_s:g} s, must be from {STEPS_S[0]} s to {RANGE_MAX_S:.0f} s")
@@ -192,6 +210,11 @@ async def _gone(request: Request) -> None:
 
 def _bad(detail: str) -> HTTPException:
     return HTTPException(HTTPStatus.BAD_REQUEST, detail)
+
+
+def json_bytes(value: object) -> bytes:
+    """A value of the schema as JSON, in ASCII."""
+    return _json(value).encode()
 
 
 def _json(value: object) -> str:

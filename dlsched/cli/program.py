@@ -43,6 +43,7 @@ _MODULES = {
     "doctor": "doctor",
     "probe": "probing",
     "release": "release",
+    "usage": "usage",
     "help": "helping",
     "version": "helping",
 }
@@ -58,6 +59,7 @@ _SUGGESTED = (
     "recommend",
     "replay",
     "schema",
+    "usage",
     "version",
     "why",
 )

@@ -22,6 +22,7 @@ from dlsched.store.journal.changes import Change
 from dlsched.store.journal.effects import Effects
 from dlsched.store.journal.history import Curves, Range, read_curves
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.usage import CpuUsage, read_usage
 from dlsched.store.records import Records
 
 T = TypeVar("T")
@@ -36,7 +37,7 @@ class NotOurs(DlschedError):
 
 
 class AgentSource:
-    """Implements `dlsched.api.routes.StatusSource`."""
+    """Implements `dlsched.api.source.StatusSource`."""
 
     def __init__(
         self,
@@ -86,6 +87,10 @@ class AgentSource:
     def curves(self, asked: Range, stopped: Callable[[], bool]) -> Curves:
         """That range of the journal. Raises NoJournal, and Cancelled once `stopped` is true."""
         return read_curves(self._journal_path, asked, stopped)
+
+    def usage(self, from_s: float, to_s: float, stopped: Callable[[], bool]) -> CpuUsage:
+        """Who used the CPU in that range. Raises as `curves`."""
+        return read_usage(self._journal_path, from_s, to_s, stopped)
 
     def some_effects(
         self, changes: Sequence[Change], stopped: Callable[[], bool]

@@ -8,7 +8,7 @@ from typing import Any
 from dlsched.api.json_schema import status_schema
 from docs.generate.markdown import table
 
-_ROOTS = ("Status", "Explanation", "CycleEvents", "CyclePoint", "History")
+_ROOTS = ("Status", "Explanation", "CycleEvents", "CyclePoint", "History", "UsageStatus")
 """What is printed or sent; the other types are within these."""
 
 

@@ -23,8 +23,8 @@ from dlsched.store.journal.reader import JournalReader
 EFFECTS_MAX = 10
 """Number of changes whose effect is given, the last ones. Each may take a group of frames to
 decode, which is 0.04 s of CPU time for 10 jobs and 0.4 s for 200."""
-NEW_EFFECTS_MAX = 5
-"""New effects worked out for one history, so that it takes two seconds at most."""
+NEW_EFFECTS_JOBS = 100
+"""New effects worked out for one history, times the number of jobs: 0.4 s of CPU time."""
 _KNOWN_MAX = 4096
 """Effects kept, 100 bytes each."""
 
@@ -66,10 +66,10 @@ class Effects:
         quantiles: Mapping[str, float | None],
         stopped: Callable[[], bool],
     ) -> dict[tuple[str, int], Effect]:
-        """By job and cycle, those that are known of these changes, oldest first, and up to
-        `NEW_EFFECTS_MAX` more of the newest. `quantiles`: those of the jobs' latency targets."""
+        """By job and cycle, those that are known of these changes, oldest first, and a few more of
+        the newest, the fewer the more jobs there are. `quantiles`: those of the jobs' targets."""
         found: dict[tuple[str, int], Effect] = {}
-        more = NEW_EFFECTS_MAX
+        more = min(EFFECTS_MAX, max(1, NEW_EFFECTS_JOBS // max(1, len(quantiles))))
         with self._lock, JournalReader(self._path) as reader:
             if len(self._known) > _KNOWN_MAX:
                 self._known.clear()

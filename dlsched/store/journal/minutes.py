@@ -49,7 +49,13 @@ class JobMinute(NamedTuple):
     @property
     def account(self) -> CpuAccount:
         """In CPU-seconds."""
-        return CpuAccount(*self[-len(CpuAccount._fields) :])
+        return CpuAccount(
+            self.asked_core_s,
+            self.given_core_s,
+            self.used_core_s,
+            self.lent_core_s,
+            self.borrowed_core_s,
+        )
 
 
 class NodeMinute(NamedTuple):
