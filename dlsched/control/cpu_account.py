@@ -81,7 +81,7 @@ def _used(job: JobView) -> float:
 
 def _asked(job: JobView, used: float, outlooks: tuple[Forecast, ...]) -> float:
     if job.state is JobState.WAITING:
-        return job.spec.bounds.floor_cores
+        return max(used, job.spec.bounds.floor_cores)
     if not job.runs:
         return used
     needs = [one.needs_cores for one in outlooks if one.needs_cores is not None]
