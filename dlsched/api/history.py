@@ -29,6 +29,7 @@ from dlsched.store.journal.history import (
     Cancelled,
     Curves,
     Range,
+    TooMuch,
     default_step_s,
 )
 from dlsched.store.journal.minutes import MINUTE_S
@@ -39,6 +40,8 @@ RANGE_MAX_S = 366 * DAY_S
 """Longer than any journal is kept."""
 READ_MAX_S = 30.0
 """Time after which reading is given up."""
+NAMES_MAX = 20
+"""Names in the line on a job that is not known."""
 JOBS_MAX = 256
 """Limit of job names in one query."""
 
@@ -96,12 +99,17 @@ def history_answer(
     stopped: Callable[[], bool],
 ) -> bytes:
     """The answer's JSON. `known`: the jobs of the last cycle. Raises HTTPException for a job that
-    is not known, NoJournal, and Cancelled soon after `stopped` is true."""
-    curves = read(asked, stopped)
+    is not known or for too much, NoJournal, and Cancelled soon after `stopped` is true."""
+    try:
+        curves = read(asked, stopped)
+    except TooMuch as error:
+        raise _bad(str(error)) from None
     for name in asked.jobs or ():
         if name not in curves.known and name not in known:
-            names = ", ".join(sorted({*curves.known, *known})) or "none"
-            detail = f"no job {name[:80]!r} in this range; known are {names}"
+            names = sorted({*curves.known, *known})
+            more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+            some = ", ".join(names[:NAMES_MAX]) or "none"
+            detail = f"no job {name[:80]!r} in this range; known are {some}{more}"
             raise HTTPException(HTTPStatus.NOT_FOUND, detail)
     return b"".join(rendered(asked, curves, effects(curves.changes, stopped), stopped))
 
@@ -159,8 +167,9 @@ def asked_usage(query: Mapping[str, str], now_s: float) -> tuple[By, float]:
     return ("user" if by == "user" else "job"), max(now_s - since_s, 0.0)
 
 
-def asked_range(query: Mapping[str, str], now_s: float) -> Range:
-    """The range that a query asks for, aligned to its step. Raises HTTPException."""
+def asked_range(query: Mapping[str, str], now_s: float, jobs: int = 0) -> Range:
+    """The range that a query asks for, aligned to its step. `jobs`: how many there are now. Raises
+    HTTPException."""
     to_s = _seconds(query, "to", now_s)
     from_s = _seconds(query, "from", max(to_s - DEFAULT_RANGE_S, 0.0))
     if from_s >= to_s:
@@ -168,10 +177,12 @@ def asked_range(query: Mapping[str, str], now_s: float) -> Range:
     if to_s - from_s > RANGE_MAX_S:
         days = (to_s - from_s) / DAY_S
         raise _bad(f"the range is {days:.0f} days, must be at most {RANGE_MAX_S / DAY_S:.0f}")
-    step_s = _seconds(query, "step", default_step_s(from_s, to_s))
+    names = _jobs(query)
+    default_s = default_step_s(from_s, to_s, jobs if names is None else len(names))
+    step_s = _seconds(query, "step", default_s)
     if not STEPS_S[0] <= step_s <= RANGE_MAX_S:
         raise _bad(f"step is {step_s:g} s, must be from {STEPS_S[0]} s to {RANGE_MAX_S:.0f} s")
-    asked = Range(from_s // step_s * step_s, to_s, step_s, _jobs(query))
+    asked = Range(from_s // step_s * step_s, to_s, step_s, names)
     if asked.points > POINTS_MAX:
         least_s = -(-(to_s - from_s) // (POINTS_MAX - 1))
         raise _bad(

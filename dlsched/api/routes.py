@@ -186,8 +186,8 @@ class _Routes:
 
     async def history(self, request: Request) -> Response:
         report, source = self._report(), self._source
-        asked = asked_range(request.query_params, wall_s(report.wall_time) or 0.0)
         known = [job.name for job in report.snapshot.jobs]
+        asked = asked_range(request.query_params, wall_s(report.wall_time) or 0.0, len(known))
         return await self._read(
             request,
             lambda stopped: history_answer(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from functools import reduce
 from typing import Literal
 
 from dlsched.api.schema import SCHEMA_VERSION
@@ -12,6 +14,9 @@ from dlsched.control.cpu_account import CpuAccount
 from dlsched.store.journal.usage import CpuUsage, by_owner
 
 By = Literal["user", "job"]
+
+ROWS_MAX = 1000
+"""Rows of those who used most; all others are one row. A week may have any number of jobs."""
 
 
 def usage_status(found: CpuUsage, by: By, from_s: float, to_s: float) -> UsageStatus:
@@ -28,9 +33,12 @@ def usage_status(found: CpuUsage, by: By, from_s: float, to_s: float) -> UsageSt
             for (owner, name), account in found.accounts.items()
         ]
     rows.sort(key=lambda row: (-row.cpu.used_core_s, row.name))
-    total = CpuAccount()
-    for account in found.accounts.values():
-        total = total.plus(account)
+    total = _sum(found.accounts.values())
+    if len(rows) > ROWS_MAX:
+        others = rows[ROWS_MAX:]
+        rest = _sum(CpuAccount(*vars(row.cpu).values()) for row in others)
+        jobs_left = sum(row.jobs for row in others)
+        rows[ROWS_MAX:] = [UsageRow(f"({len(others)} others)", None, jobs_left, _seconds(rest))]
     return UsageStatus(
         schema_version=SCHEMA_VERSION,
         from_s=from_s,
@@ -43,6 +51,10 @@ def usage_status(found: CpuUsage, by: By, from_s: float, to_s: float) -> UsageSt
         rows=tuple(rows),
         notes=found.notes,
     )
+
+
+def _sum(accounts: Iterable[CpuAccount]) -> CpuAccount:
+    return reduce(CpuAccount.plus, accounts, CpuAccount())
 
 
 def _name(owner: int | None) -> str:

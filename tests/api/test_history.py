@@ -21,9 +21,12 @@ from dlsched.api.history import asked_range, asked_usage
 from dlsched.api.history_schema import History
 from dlsched.api.reading import read
 from dlsched.api.server import ApiServer
+from dlsched.api.usage import usage_status
 from dlsched.api.usage_schema import UsageStatus
+from dlsched.control.cpu_account import CpuAccount
 from dlsched.model.errors import DaemonUnavailable
 from dlsched.store.journal.history import Curves, Range, read_curves
+from dlsched.store.journal.usage import CpuUsage
 from tests.api.test_log_stream import until
 from tests.status_source import FakeSource, example_report
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
@@ -172,6 +175,21 @@ def test_a_job_that_is_not_known_is_named_with_those_that_are(daemon: Daemon) ->
     status, text = refused(daemon, "jobs=alpha,%1b%5b31mghost")
     assert status == 404
     assert text.startswith(r"no job '\x1b[31mghost' in this range; known are alpha, beta, digits-")
+
+
+def test_of_many_known_jobs_some_are_named(source: FakeSource, daemon: Daemon) -> None:
+    write(source.journal, [cycle(601, *(view(f"job-{number:02}") for number in range(60)))])
+    _, text = refused(daemon, f"from={BEGIN_S:.0f}&to={BEGIN_S + 660:.0f}&jobs=ghost")
+    assert text.endswith("job-11, job-12 and 50 more")
+
+
+def test_too_many_values_are_one_clear_line(
+    source: FakeSource, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dlsched.store.journal.history.VALUES_MAX", 11)
+    status, text = refused(daemon, f"from={BEGIN_S:.0f}&to={BEGIN_S + 600:.0f}&step=60")
+    assert status == 400
+    assert text.startswith("10 steps of 2 jobs or more are over 11 values: ask for a longer step")
 
 
 @pytest.mark.parametrize("path", ["/v1/history", "/v1/usage"])
@@ -336,3 +354,13 @@ def test_the_answer_is_strict_json_in_ascii(server: ApiServer, daemon: Daemon) -
     parts = b"".join(daemon._status.stream("GET", "/v1/history", 10.0))
     assert parts.isascii()
     json.loads(parts, parse_constant=pytest.fail)
+
+
+def test_those_who_used_least_share_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.api.usage.ROWS_MAX", 2)
+    accounts = {(1000 + n, f"job-{n}"): CpuAccount(used=float(n)) for n in range(5)}
+    for by in ("user", "job"):
+        found = usage_status(CpuUsage(accounts, 1.0, 10.0, 10.0), by, 0.0, 60.0)  # type: ignore[arg-type]
+        assert [row.cpu.used_core_s for row in found.rows] == [4.0, 3.0, 3.0]
+        assert (found.rows[-1].name, found.rows[-1].jobs) == ("(3 others)", 3)
+        assert found.total.used_core_s == 10.0

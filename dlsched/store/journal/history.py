@@ -30,6 +30,8 @@ POINTS_MAX = 1000
 STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400)
 """Steps that are taken by default, and the shortest: the first of at most `DEFAULT_POINTS`."""
 DEFAULT_POINTS = 300
+VALUES_MAX = 200_000
+"""Limit of steps times jobs in one answer: 20 MiB while it is made."""
 CHANGES_MAX = 500
 EVENTS_MAX = 500
 """Limits of changes and events in one answer, the last ones of the range."""
@@ -39,6 +41,10 @@ _SAMPLE_MAX_S = 900.0
 
 class Cancelled(DlschedError):
     """The asker has gone."""
+
+
+class TooMuch(DlschedError):
+    """The curves that are asked for would not fit into the daemon's memory."""
 
 
 class NoJournal(DlschedError):
@@ -65,10 +71,12 @@ class Range:
         return max(1, -int(-(self.to_s - self.from_s) // self.step_s))
 
 
-def default_step_s(from_s: float, to_s: float) -> float:
-    """The shortest of the steps with which the range has few points."""
+def default_step_s(from_s: float, to_s: float, jobs: int = 0) -> float:
+    """The shortest of the steps with which the range has few points, for so many jobs: half of
+    `VALUES_MAX`, as others may have left in the range."""
     length_s = to_s - from_s
-    fitting = (step for step in STEPS_S if length_s / step <= DEFAULT_POINTS)
+    points = min(DEFAULT_POINTS, VALUES_MAX / 2 / max(jobs, 1))
+    fitting = (step for step in STEPS_S if length_s / step <= points)
     return float(next(fitting, STEPS_S[-1]))
 
 
@@ -167,11 +175,12 @@ def read_curves(path: Path, asked: Range, cancelled: Callable[[], bool]) -> Curv
         found = MinutesRead(reader, asked.from_s, asked.to_s, cancelled)
         for minute in found:
             back_s, at_s = max(back_s, at_s - minute.at_s), minute.at_s
-            step = int((minute.at_s - asked.from_s) // asked.step_s)
+            step = min(int((minute.at_s - asked.from_s) // asked.step_s), asked.points - 1)
             node.add(step, minute.node)
             known.update(minute.jobs)
             for name in minute.jobs if wanted is None else wanted & minute.jobs.keys():
                 if name not in jobs:
+                    _check(len(jobs) + 1, asked)
                     jobs[name] = JobSteps(asked.points)
                 jobs[name].add(step, minute.jobs[name])
         span = wall_text(asked.from_s), wall_text(asked.to_s)
@@ -191,6 +200,15 @@ def read_curves(path: Path, asked: Range, cancelled: Callable[[], bool]) -> Curv
             events_left_out=happened - len(events),
             notes=tuple(notes),
             known=tuple(sorted(known)),
+        )
+
+
+def _check(jobs: int, asked: Range) -> None:
+    """Raises TooMuch."""
+    if jobs * asked.points > VALUES_MAX:
+        raise TooMuch(
+            f"{asked.points} steps of {jobs} jobs or more are over {VALUES_MAX} values: ask for a "
+            "longer step, or name jobs"
         )
 
 

@@ -17,6 +17,8 @@ from dlsched.model.cycle import CycleReport
 
 MINUTE_S = 60.0
 
+_NUMBERS = frozenset((int, float, type(None)))
+
 _DIGITS = 6
 """Significant digits that are kept: more than a curve shows, and a sum over a year is right to a
 CPU-second in a million."""
@@ -56,6 +58,9 @@ class JobMinute(NamedTuple):
             self.lent_core_s,
             self.borrowed_core_s,
         )
+
+
+_JOB_FIELDS = len(JobMinute._fields)
 
 
 class NodeMinute(NamedTuple):
@@ -255,11 +260,18 @@ def unpacked(first_cycle: int, last_cycle: int, at_s: float, body: bytes) -> Min
             first_cycle,
             last_cycle,
             at_s,
-            NodeMinute(*node[: len(NodeMinute._fields)]),
-            {name: JobMinute(*row[: len(JobMinute._fields)]) for name, row in jobs.items()},
+            NodeMinute(*_numbers(node, len(NodeMinute._fields))),
+            {name: JobMinute(*_numbers(row, _JOB_FIELDS)) for name, row in jobs.items()},
         )
     except (zlib.error, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a minute: {error!r}") from error
+
+
+def _numbers(row: list[Any], count: int) -> list[Any]:
+    """So many of its first values. Raises TypeError for what is no number and not null."""
+    if not _NUMBERS.issuperset(map(type, row[:count])):
+        raise TypeError("it has what is no number")
+    return row[:count]
 
 
 def _rounded(row: Iterable[Any]) -> list[Any]:

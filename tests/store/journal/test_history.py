@@ -16,12 +16,14 @@ from dlsched.store.journal.history import (
     CHANGES_MAX,
     DEFAULT_POINTS,
     STEPS_S,
+    VALUES_MAX,
     Cancelled,
     Curves,
     JobSteps,
     MinutesRead,
     NoJournal,
     Range,
+    TooMuch,
     default_step_s,
     read_curves,
 )
@@ -116,6 +118,16 @@ def test_a_clock_that_was_set_forward_leaves_a_gap(path: Path) -> None:
     found = curves(path, Range(BEGIN_S, BEGIN_S + 240, 60.0))
     assert found.jobs["alpha"].curves()["limit_cores"] == (1.0, None, None, 1.0)
     assert found.notes == ()
+
+
+def test_more_values_than_fit_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.store.journal.history.VALUES_MAX", 20)
+    write(path, (cycle(n, view("alpha"), view("beta"), view("gamma")) for n in range(1, 61)))
+    line = "10 steps of 3 jobs or more are over 20 values: ask for a longer step, or name jobs"
+    with pytest.raises(TooMuch, match=line):
+        curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0))
+    assert set(curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0, ("beta",))).jobs) == {"beta"}
+    assert len(curves(path, Range(BEGIN_S, BEGIN_S + 600, 120.0)).jobs) == 3
 
 
 # ---------------------------------------------------------------------- older and damaged files
@@ -225,6 +237,13 @@ def test_the_default_step_is_the_shortest_with_few_points(from_s: float, length_
     assert step_s in STEPS_S
     fits = [one for one in STEPS_S if length_s / one <= DEFAULT_POINTS]
     assert step_s == pytest.approx(fits[0] if fits else STEPS_S[-1]) or step_s in fits[:2]
+
+
+@given(st.floats(3600.0, 366 * 86_400.0), st.integers(0, 1000))
+def test_the_default_step_fits_for_all_jobs(length_s: float, jobs: int) -> None:
+    step_s = default_step_s(0.0, length_s, jobs)
+    points = Range(0.0, length_s, step_s).points
+    assert points * jobs <= VALUES_MAX or step_s == STEPS_S[-1]
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(60, 10**5))

@@ -146,7 +146,16 @@ def test_a_later_version_may_add_fields() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"no", b"x\x9c\x03\x00\x00\x00\x00\x01", zlib.compress(b"[1,2]")]
+    "body",
+    [
+        b"",
+        b"no",
+        b"x\x9c\x03\x00\x00\x00\x00\x01",
+        zlib.compress(b"[1,2]"),
+        zlib.compress(json.dumps([[60, "x", *[4.0] * 4, 60.0, 3.0], {}]).encode()),
+        zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0], {"a": [[]] * 14}]).encode()),
+        zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0], {"a": [1.0] * 13}]).encode()),
+    ],
 )
 def test_what_is_no_minute_is_one_error(body: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a minute|Expecting value"):
