@@ -31,7 +31,7 @@ STEPS_S = (60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_
 """Steps that are taken by default, and the shortest: the first of at most `DEFAULT_POINTS`."""
 DEFAULT_POINTS = 300
 VALUES_MAX = 200_000
-"""Limit of steps times jobs in one answer: 20 MiB while it is made."""
+"""Limit of steps times jobs in one answer: 36 MiB while it is made."""
 CHANGES_MAX = 500
 EVENTS_MAX = 500
 """Limits of changes and events in one answer, the last ones of the range."""
