@@ -238,15 +238,17 @@ class MinutesRead:
         self.notes: list[str] = []
 
     def __iter__(self) -> Iterator[Minute]:
-        first = self._reader.first_minute()
-        for minute in chain(self._sampled(first), self._reader.minutes(self._from_s, self._to_s)):
+        for minute in chain(self._sampled(), self._reader.minutes(self._from_s, self._to_s)):
             if self._cancelled():
                 raise Cancelled("the asker has gone")
             yield minute
 
-    def _sampled(self, before: int | None) -> Iterator[Minute]:
-        """What the full frames before that cycle, or all of them, have of this range."""
-        frames = self._reader.full_frames(before)
+    def _sampled(self) -> Iterator[Minute]:
+        """What the full frames before the first row of a minute have of this range."""
+        # Frames first: a frame that is written from here on has its row.
+        frames, first = self._reader.full_frames(), self._reader.first_minute()
+        if first is not None:
+            frames = frames[: bisect_left(frames, first)]
         start = bisect_left(frames, self._from_s, key=self._at_s)
         samples = Minutes(_SAMPLE_MAX_S)
         read = 0

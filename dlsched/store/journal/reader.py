@@ -227,10 +227,10 @@ class JournalReader(AbstractContextManager["JournalReader"]):
                 return
             after = rows[-1][0]
 
-    def full_frames(self, before: int | None) -> list[int]:
-        """Their cycles, up to that one; None: all."""
-        query = "SELECT cycle FROM frames WHERE whole = 1 AND cycle < ? ORDER BY cycle"
-        return [row[0] for row in self._all(query, _LAST if before is None else before)]
+    def full_frames(self) -> list[int]:
+        """Their cycles."""
+        query = "SELECT cycle FROM frames WHERE whole = 1 ORDER BY cycle"
+        return [row[0] for row in self._all(query)]
 
     def changes_within(
         self, since: str, until: str, jobs: Collection[str] | None, limit: int

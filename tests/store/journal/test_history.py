@@ -31,6 +31,7 @@ from dlsched.store.journal.minutes import JobMinute
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.schema import MIGRATIONS, open_for_writing
 from dlsched.store.journal.usage import read_usage
+from dlsched.store.journal.writer import Journal
 from tests.store.journal.hours import BEGIN_S, cycle, view, write
 
 
@@ -205,8 +206,6 @@ def test_a_cut_off_journal_is_read_as_far_as_it_goes(path: Path) -> None:
 
 
 def test_it_is_read_while_it_is_written(path: Path) -> None:
-    from dlsched.store.journal.writer import Journal
-
     journal = Journal(path, queue_reports=1000)
     for number in range(1, 400):
         journal.write(cycle(number, view("alpha")))
@@ -215,6 +214,23 @@ def test_it_is_read_while_it_is_written(path: Path) -> None:
             assert found.notes == ()
     journal.close()
     assert journal.problem() is None
+
+
+def test_a_journal_that_begins_while_it_is_read_is_none_of_an_earlier_version(path: Path) -> None:
+    journal = Journal(path)
+    with JournalReader(path) as reader:
+        all_frames = reader.full_frames
+
+        def frames_after_the_first_cycle() -> list[int]:
+            journal.write(cycle(1, view("alpha")))
+            journal.flush()
+            return all_frames()
+
+        reader.full_frames = frames_after_the_first_cycle  # type: ignore[method-assign]
+        found = MinutesRead(reader, BEGIN_S, BEGIN_S + 60)
+        assert [one.first_cycle for one in found] == [1]
+        assert found.notes == []
+    journal.close()
 
 
 def test_reading_ends_soon_after_it_is_cancelled(path: Path) -> None:
