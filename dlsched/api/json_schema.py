@@ -7,19 +7,20 @@ from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter
 
-from dlsched.api import schema, stream_schema, why_schema
+from dlsched.api import review_schema, schema, stream_schema, why_schema
+from dlsched.api.review_schema import Review
 from dlsched.api.stream_schema import CycleEvents, CyclePoint
 from dlsched.api.why_schema import Explanation
 
 
 def status_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of what `ps --json` and `why --json` print, and of the stream."""
-    modules = (schema, stream_schema, why_schema)
+    """JSON Schema (draft 2020-12) of what `ps`, `why` and `report` print, and of the stream."""
+    modules = (review_schema, schema, stream_schema, why_schema)
     for kind in (kind for module in modules for kind in vars(module).values()):
         if is_dataclass(kind):
             described = ConfigDict(use_attribute_docstrings=True)
             setattr(kind, "__pydantic_config__", described)  # noqa: B010
-    roots = schema.Status | Explanation | CycleEvents | CyclePoint
+    roots = schema.Status | Explanation | CycleEvents | CyclePoint | Review
     made = TypeAdapter(roots).json_schema()
     for kind in get_args(roots):
         version = made["$defs"][kind.__name__]["properties"]["schema_version"]

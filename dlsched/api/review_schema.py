@@ -100,8 +100,8 @@ class JobReview(Value):
     changes: int
     ratio: tuple[float | None, ...]
     """Measured over target by slice of `Review.slice_s`; None: not judged."""
-    used_cores: tuple[float, ...]
-    """By slice."""
+    used_cores: tuple[float | None, ...]
+    """By slice; None: it did not run."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -136,7 +136,7 @@ class Changes(Value):
     failed: int
     """Those that failed or were withheld."""
     reasons: tuple[Counted, ...]
-    """The most frequent ones, with `#` for each number."""
+    """The most frequent ones, each by its first example: they differ in numbers only."""
     effects: tuple[Counted, ...]
     """Of the changes of limits of services: by verdict."""
     largest: tuple[JudgedChange, ...]

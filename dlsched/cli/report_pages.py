@@ -211,7 +211,7 @@ def _changes(found: Review, page: Page) -> None:
     if changes.effects:
         page.line(effects_line(found), indent=2)
     for one in changes.reasons:
-        page.line(f"{one.count:>7}  {one.what}", indent=2)
+        page.line(f"{one.count:>7}  such as: {one.what}", indent=2)
     for change in changes.largest[:3]:
         where = f"{change.wall_time.partition('.')[0].replace('T', ' ')}  {change.job}"
         page.line(f"{where}  {limits(change.before_cores, change.after_cores)}", indent=2)

@@ -58,6 +58,7 @@ class ChangesReview:
         self._last_s = last_s
         self._kinds: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
         self._verdicts: Counter[str] = Counter()
         self._failed = 0
         self._jobs: dict[str, _OfJob] = {}
@@ -75,10 +76,12 @@ class ChangesReview:
             return
         self._kinds[change.kind] += 1
         self.by_job[change.job] += 1
-        reason = _NUMBER.sub("#", change.guard or change.why) or change.kind
+        example = change.guard or change.why or change.kind
+        reason = _NUMBER.sub("#", example)
         if reason not in self._reasons and len(self._reasons) >= _REASONS_KEPT:
-            reason = _OTHER
+            reason = example = _OTHER
         self._reasons[reason] += 1
+        self._examples.setdefault(reason, example)
         own = self._jobs.setdefault(change.job, _OfJob())
         if change.kind == "resize":
             own.due.append(len(own.at_s))
@@ -139,7 +142,10 @@ class ChangesReview:
             if name in self._services and own.due:
                 verdicts[Verdict.LATER] += len(own.due)
         order = (Verdict.HELPED, SPARED, *list(Verdict)[1:])
-        reasons = self._reasons.most_common(_REASONS_MAX)
+        reasons = [
+            (self._examples[reason], count)
+            for reason, count in self._reasons.most_common(_REASONS_MAX)
+        ]
         rest = self._reasons.total() - sum(count for _, count in reasons)
         if rest:
             reasons = [*(one for one in reasons if one[0] != _OTHER), (_OTHER, rest)]

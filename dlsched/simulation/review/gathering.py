@@ -163,7 +163,7 @@ class _Gathered:
                 changes=self._changes.by_job[name],
                 ratio=tuple(_finite(job.ratio.get(number)) for number in numbers),
                 used_cores=tuple(
-                    round(given.used_cores, 3) if (given := job.given.get(number)) else 0.0
+                    round(given.used_cores, 3) if (given := job.given.get(number)) else None
                     for number in numbers
                 ),
             )
