@@ -83,9 +83,9 @@ def report(
     if unread is not None:
         say(f"error: {unread}; only what could be read counts")
     if output == "json":
-        from dlsched.api.status import plain
+        from dlsched.api.reading import as_json
 
-        print_json(plain(vars(found)))
+        print_json(as_json(found))
     else:
         from dlsched.cli.layout import Page
         from dlsched.cli.report_pages import show_report
@@ -114,6 +114,8 @@ def _file(journal: Path) -> Path:
         if not journal.exists():
             raise DlschedError(f"{journal}: no such journal")
         path = journals.file(journal)
+        if not path.is_file():  # opening a FIFO would wait for its writer
+            raise DlschedError(f"{path}: not a file")
         with path.open("rb"):
             return path
     except PermissionError:

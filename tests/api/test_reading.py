@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from dlsched.api import schema, stream_schema, why_schema
+from dlsched.api import review_schema, schema, stream_schema, why_schema
 from dlsched.api.client import Daemon
 from dlsched.api.json_schema import status_schema
 from dlsched.api.reading import SchemaMismatch, as_json, read
@@ -26,7 +26,8 @@ from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_re
 
 KINDS = {
     name: kind
-    for name, kind in (vars(schema) | vars(stream_schema) | vars(why_schema)).items()
+    for module in (review_schema, schema, stream_schema, why_schema)
+    for name, kind in vars(module).items()
     if dataclasses.is_dataclass(kind) and isinstance(kind, type)
 }
 
@@ -162,7 +163,7 @@ def test_the_published_schema_has_every_type_and_field() -> None:
     assert {name: list(one["properties"]) for name, one in definitions.items()} == {
         name: [field.name for field in dataclasses.fields(kind)] for name, kind in KINDS.items()
     }
-    for root in ("Status", "Explanation", "CycleEvents", "CyclePoint"):
+    for root in ("Status", "Explanation", "CycleEvents", "CyclePoint", "Review"):
         version = definitions[root]["properties"]["schema_version"]
         assert version["const"] == SCHEMA_VERSION
     assert "Measured latency over target" in json.dumps(definitions["JobStatus"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from dlsched.model.decision import Decision, PolicyMemory
 from dlsched.model.spec import Limits
@@ -25,7 +25,7 @@ class Playback:
     """Gives each job the mean limits of the recorded slice. One that has no record has no limit."""
 
     Parameters: ClassVar[type[PlaybackParameters]] = PlaybackParameters
-    Memory: ClassVar[None] = None
+    Memory: ClassVar[type[Any] | None] = None
     reserves: ClassVar[bool] = False
     heeds_progress: ClassVar[bool] = False
     observes_only: ClassVar[bool] = False
