@@ -26,7 +26,7 @@ from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_re
 
 KINDS = {
     name: kind
-    for module in (review_schema, schema, stream_schema, why_schema)
+    for module in (schema, stream_schema, why_schema)
     for name, kind in vars(module).items()
     if dataclasses.is_dataclass(kind) and isinstance(kind, type)
 }
@@ -160,8 +160,11 @@ def test_a_number_that_is_not_finite_becomes_text() -> None:
 
 def test_the_published_schema_has_every_type_and_field() -> None:
     definitions = status_schema()["$defs"]
+    kinds = KINDS | {
+        name: kind for name, kind in vars(review_schema).items() if dataclasses.is_dataclass(kind)
+    }
     assert {name: list(one["properties"]) for name, one in definitions.items()} == {
-        name: [field.name for field in dataclasses.fields(kind)] for name, kind in KINDS.items()
+        name: [field.name for field in dataclasses.fields(kind)] for name, kind in kinds.items()
     }
     for root in ("Status", "Explanation", "CycleEvents", "CyclePoint", "Review"):
         version = definitions[root]["properties"]["schema_version"]
