@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import docker
 import pytest
 from rich.console import Console
 
@@ -78,12 +79,11 @@ def test_a_model_with_too_few_requests_says_so():
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    """A session whose engine is never asked."""
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session whose engine has no container."""
+    engine = SimpleNamespace(containers=SimpleNamespace(list=lambda **_: []), close=lambda: None)
+    monkeypatch.setattr(docker, "DockerClient", lambda **_: engine)
     one = Session(tmp_path, "unix:///nowhere", 4.0)
-    one.engine.close()
-    containers = SimpleNamespace(list=lambda **_: [])
-    one.engine = SimpleNamespace(containers=containers, close=lambda: None)  # type: ignore[assignment]
     yield one
     one.close()
 
