@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 
 from dlsched.api.review_schema import (
@@ -20,7 +19,7 @@ from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import target_of
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
-from dlsched.model.forecast import Forecast, in_full
+from dlsched.model.forecast import Forecast, ForecastKind, in_full
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
 from dlsched.model.units import render_seconds
 from dlsched.simulation.review.alarms import AlarmsReview
@@ -172,12 +171,13 @@ class _Gathered:
         target = job.last.spec.target
         if not isinstance(target, AccuracyTarget):
             return None
-        outlook = None
-        if job.last.state.holds and (found := self._outlooks.get(job.last.name)):
-            with suppress(ArithmeticError, ValueError):
-                outlook = "; ".join(
-                    f"{one.tier}: {in_full(one, self._tally.last_s)}" for one in found
-                )
+        # `in_full` counts from now, which is the end of the range.
+        to_come = [
+            f"{one.tier}: {in_full(one, self._tally.last_s)}"
+            for one in self._outlooks.get(job.last.name, ())
+            if one.kind is not ForecastKind.MET
+        ]
+        outlook = "; ".join(to_come) if job.last.state.holds else ""
         return Trained(
             metric=target.metric,
             deadline_s=target.deadline_s,
@@ -193,7 +193,7 @@ class _Gathered:
             ),
             step=job.step,
             value=job.value,
-            outlook=outlook,
+            outlook=outlook or None,
         )
 
     def _remarks(self) -> Iterator[str]:
