@@ -163,6 +163,8 @@ class Record:
                 job = ObservedJob(view.name, view.spec, snapshot.now_s, ran_before)
                 self._present[view.name] = job
                 self.jobs.append(job)
+                for one in self.jobs:
+                    one.share_windows(len(self.jobs))
             job.see(view, snapshot.now_s, self._first_s, contended=full)
         for name in self._present.keys() - {view.name for view in snapshot.jobs}:
             self._present[name].absent(snapshot.now_s)
