@@ -230,7 +230,7 @@ def _report(one: Session) -> list[str]:
     """`dlsched report` on the last policy's time: the lines to end with."""
     try:
         REPORT_PAGE.parent.mkdir(exist_ok=True)
-        lines = one.report(REPORT_PAGE)[1 : 1 + REPORT_LINES]
+        lines = [line for line in one.report(REPORT_PAGE)[1 : 1 + REPORT_LINES] if line]
     except (RuntimeError, OSError, subprocess.SubprocessError) as error:
         return [f"no report: {error}"]
     return [*lines, f"report: {REPORT_PAGE}"]

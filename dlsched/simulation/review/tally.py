@@ -16,6 +16,8 @@ from dlsched.model.state import JobView, NodeView, Reached, Tiers
 
 HOLD_S = 60.0
 """Time until which slices with too few requests are judged together."""
+_START_S = 1.0
+"""A container may have run for so long when it is observed first."""
 _GAP_S = 60.0
 """A longer time between two cycles was not observed: it counts for no job."""
 
@@ -200,7 +202,11 @@ class Tally:
         job = self.jobs.get(name)
         now_s, capacity = report.snapshot.now_s, report.snapshot.node.capacity_cores
         if job is None:
-            job = self.jobs[name] = JobTally(name, view, ran_before=first and view.runs)
+            # More CPU time than there was since the beginning: a daemon needs some cycles to see
+            # what runs.
+            most_core_s = capacity * (now_s - self.origin_s + _START_S)
+            earlier = (first and view.runs) or view.attained_core_s > most_core_s
+            job = self.jobs[name] = JobTally(name, view, ran_before=earlier)
             before: JobView | None = None
         else:
             before = job.last if job.last.name == view.name else None
@@ -209,7 +215,7 @@ class Tally:
         job.last = view
         if view.runs and job.begun_s is None:
             job.begun_s = now_s
-        _take_training(job, view, now_s, report.wall_time, first=first)
+        _take_training(job, view, now_s, report.wall_time, first=before is None)
         if before is None or not (view.runs or before.runs):
             return
         now = job.open

@@ -219,6 +219,16 @@ def test_tiers_are_reached_in_the_range_or_before() -> None:
     assert job.ran_before
 
 
+@pytest.mark.parametrize(("used_core_s", "ran_before"), [(8.0, False), (60.0, True)])
+def test_more_cpu_time_than_there_was_since_the_beginning_is_from_before(
+    used_core_s: float, ran_before: bool
+) -> None:
+    """Two seconds on four cores: after a restart the daemon sees it in its third cycle."""
+    empty = [cycle(0.0), cycle(1.0)]
+    tally = tallied(*empty, *(cycle(now_s, view("a", used_core_s + now_s)) for now_s in (2, 3)))
+    assert tally.jobs["a"].ran_before is ran_before
+
+
 def test_jobs_counted_under_another_name_are_one() -> None:
     tally = Tally(10.0, {"a-2": "a"})
     for report in served(0.05, 2, 0, 31):
