@@ -28,6 +28,9 @@ from dlsched.simulation.trace.recording import Record, Recorded, trace_of
 
 SHORTEST_S = 60.0
 """A shorter record shows no load."""
+CYCLES_PER_SLICE = 5
+"""The simulator draws few latencies a cycle, however many requests it had: two cycles make a
+quantile of a slice too noisy."""
 MISFIT_RATIO, MISFIT_FACTOR = 0.3, 2.0
 """Where the model under the recorded limits is off by more, in the part of the time or in the
 latency, it says nothing about other limits."""
@@ -70,9 +73,9 @@ def _none(tally: Tally, why_not: str) -> Estimated:
 
 
 def _as_counted(trace: Trace, tally: Tally) -> Trace:
-    """The trace with two cycles for each slice: limits are played back, and counted, by slices."""
+    """The trace with some cycles for each slice, by which limits are played back and counted."""
     idle = any(one.idle for job in tally.jobs.values() for one in job.given.values())
-    return replace(trace, cycle_s=tally.slice_s / 2.0, idle_class=idle)
+    return replace(trace, cycle_s=tally.slice_s / CYCLES_PER_SLICE, idle_class=idle)
 
 
 def _simulated(trace: Trace, policy: NamedPolicy, recorded: Recorded, tally: Tally) -> Tally:
