@@ -89,11 +89,11 @@ class JobReview(Value):
     ran_s: float
     used_core_s: float
     fair_core_s: float
-    """Its part of the node by `weight`, while it ran."""
-    got_core_s: float
-    """What it used beyond its fair part."""
-    gave_core_s: float
-    """What others used of its fair part."""
+    """Its fair share while it ran: the node by `weight`, within floors and ceilings."""
+    borrowed_core_s: float
+    """What it used beyond its fair share."""
+    lent_core_s: float
+    """The part of its fair share that other jobs used."""
     kept: Kept | None
     trained: Trained | None
     plain_docker: PlainDocker

@@ -16,6 +16,8 @@ _CHARTS_MAX = 12
 """Services whose course is drawn as a line too: the worst ones."""
 _ROWS_MAX = 300
 """Rows of one table; `max_jobs` is at most a few hundred."""
+_SECONDS_S = 900.0
+"""Below this length, times of day have seconds."""
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _METHOD = (
     "How it is made: each job's work, requests and starts are taken from the record and simulated "
@@ -127,7 +129,8 @@ def _services(found: Review, ticks: Sequence[tuple[float, str]]) -> str:
     if not jobs:
         return ""
     rows = [_service_row(job) for job in jobs]
-    axis = f'<tr class="axis"><td colspan="5"></td><td>{plots.time_axis(ticks)}</td></tr>'
+    shown = ticks[::2] if found.recorded_s < _SECONDS_S else ticks
+    axis = f'<tr class="axis"><td colspan="5"></td><td>{plots.time_axis(shown)}</td></tr>'
     heads = (
         "Service", "n:Measured", "Time on target", "n:Met", "Plain Docker, estimate", "Over time",
     )  # fmt: skip
@@ -267,23 +270,24 @@ def _node(found: Review, ticks: Sequence[tuple[float, str]]) -> str:
 
 def _given(found: Review) -> str:
     jobs = sorted(
-        (job for job in found.jobs if job.ran_s), key=lambda one: one.gave_core_s - one.got_core_s
+        (job for job in found.jobs if job.ran_s),
+        key=lambda one: one.lent_core_s - one.borrowed_core_s,
     )[:_ROWS_MAX]
     if not jobs:
         return ""
-    most = max(max(job.got_core_s, job.gave_core_s) for job in jobs)
+    most = max(max(job.borrowed_core_s, job.lent_core_s) for job in jobs)
     rows = [
         f'<tr>{_named(job)}<td class="n">{terms.core_time(job.fair_core_s)}</td>'
         f'<td class="n">{terms.core_time(job.used_core_s)}</td>'
-        f'<td class="n">{terms.core_time(job.gave_core_s)}</td>'
-        f'<td class="course">{plots.diverging(job.got_core_s, job.gave_core_s, most)}</td>'
-        f'<td class="n">{terms.core_time(job.got_core_s)}</td></tr>'
+        f'<td class="n">{terms.core_time(job.lent_core_s)}</td>'
+        f'<td class="course">{plots.diverging(job.borrowed_core_s, job.lent_core_s, most)}</td>'
+        f'<td class="n">{terms.core_time(job.borrowed_core_s)}</td></tr>'
         for job in jobs
     ]
-    heads = ("Job", "n:Fair part", "n:Used", "n:Gave", "", "n:Got")
+    heads = ("Job", "n:Fair share", "n:Used", "n:Lent", "", "n:Borrowed")
     lead = (
-        "The fair part is the node divided by weight among the jobs that run. Got: used beyond it. "
-        "Gave: used by others of it."
+        "The fair share is the node divided by weight among the jobs that run, within floors and "
+        "ceilings. Borrowed: used beyond it. Lent: used by others of it."
     )
     return elements.section("Who gave and who got", lead, elements.table(heads, rows))
 
@@ -372,7 +376,7 @@ def _ticks(found: Review) -> list[tuple[float, str]]:
         begins = datetime.fromisoformat(found.begins)
     except ValueError:
         return []
-    form = "%H:%M:%S" if found.recorded_s < 900 else "%H:%M"
+    form = "%H:%M:%S" if found.recorded_s < _SECONDS_S else "%H:%M"
     return [
         (part, (begins + timedelta(seconds=part * found.recorded_s)).strftime(form))
         for part in (0.0, 0.25, 0.5, 0.75, 1.0)

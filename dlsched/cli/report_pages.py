@@ -186,22 +186,25 @@ def _given(found: Review, page: Page) -> None:
             Cell(job.name),
             Cell(core_time(job.fair_core_s)),
             Cell(core_time(job.used_core_s)),
-            Cell(core_time(job.got_core_s), "green" if job.got_core_s > job.gave_core_s else ""),
-            Cell(core_time(job.gave_core_s)),
+            Cell(
+                core_time(job.borrowed_core_s),
+                "green" if job.borrowed_core_s > job.lent_core_s else "",
+            ),
+            Cell(core_time(job.lent_core_s)),
             Cell(f"{job.changes}"),
         )
-        for job in sorted(found.jobs, key=lambda one: one.gave_core_s - one.got_core_s)
+        for job in sorted(found.jobs, key=lambda one: one.lent_core_s - one.borrowed_core_s)
         if job.ran_s
     ]
     if not rows:
         return
     page.line("")
-    heads = ("FAIR PART", "USED", "GOT", "GAVE", "CHANGES")
+    heads = ("FAIR SHARE", "USED", "BORROWED", "LENT", "CHANGES")
     page.table(
         (Column("CPU TIME", 4, 24), *(Column(head, right=True) for head in heads)),
         rows,
     )
-    page.line("got: used beyond its fair part by weight; gave: used by others of its part", "dim")
+    page.line("borrowed: used beyond its fair share by weight; lent: used by others of it", "dim")
 
 
 def _changes(found: Review, page: Page) -> None:

@@ -263,16 +263,16 @@ def _steps(most: float) -> list[float]:
     return [round(step * number, 10) for number in range(int(most / step) + 1)]
 
 
-def diverging(got: float, gave: float, most: float) -> str:
-    """CPU time given to others to the left, got from others to the right."""
+def diverging(borrowed: float, lent: float, most: float) -> str:
+    """CPU time lent to the left, borrowed to the right."""
     width, height = 320.0, 16.0
     middle, scale = width / 2.0, (width / 2.0 - 2.0) / max(most, 1e-9)
     parts = [
-        rect(middle - scale * gave, 2, scale * gave, 12, "gave", 2),
-        rect(middle, 2, scale * got, 12, "got", 2),
+        rect(middle - scale * lent, 2, scale * lent, 12, "lent", 2),
+        rect(middle, 2, scale * borrowed, 12, "borrowed", 2),
         line(middle, 0, middle, height, "grid"),
     ]
-    return svg(width, height, parts, f"gave {gave:.0f} core-seconds, got {got:.0f}")
+    return svg(width, height, parts, f"lent {lent:.0f} core-seconds, borrowed {borrowed:.0f}")
 
 
 def effects_bar(effects: Sequence[Counted], kinds: Sequence[str]) -> str:

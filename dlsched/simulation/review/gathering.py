@@ -26,6 +26,7 @@ from dlsched.simulation.review.alarms import AlarmsReview
 from dlsched.simulation.review.changes import CHANGES_MAX, ChangesReview
 from dlsched.simulation.review.estimate import Estimated, estimate, reached_s
 from dlsched.simulation.review.tally import JobTally, Tally
+from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace.observed import SLICE_S
 from dlsched.simulation.trace.recording import Record
 from dlsched.store.journal.reader import JournalReader
@@ -154,8 +155,8 @@ class _Gathered:
                 ran_s=job.ran_s,
                 used_core_s=job.used_core_s,
                 fair_core_s=job.fair_core_s,
-                got_core_s=job.got_core_s,
-                gave_core_s=job.gave_core_s,
+                borrowed_core_s=job.borrowed_core_s,
+                lent_core_s=job.lent_core_s,
                 kept=_kept(job),
                 trained=self._trained(job),
                 plain_docker=estimated.jobs[name],
@@ -204,6 +205,8 @@ class _Gathered:
                 f"{render_seconds(self._asked_s)} were asked for, the record has "
                 f"{render_seconds(recorded_s)} of them"
             )
+        if tuple(self._policies) == (PLAIN,):
+            yield "all of it was recorded under none: what is measured is plain Docker itself"
         if tally.gaps_s:
             count, whole = len(tally.gaps_s), render_seconds(math.fsum(tally.gaps_s))
             gaps = "1 gap" if count == 1 else f"{count} gaps"

@@ -13,6 +13,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
 from dlsched.model.state import JobView, NodeView, Reached, Tiers
+from dlsched.policies.fair_share import fair_shares
 
 HOLD_S = 60.0
 """Time until which slices with too few requests are judged together."""
@@ -60,8 +61,8 @@ class JobTally:
     ran_s: float = 0.0
     used_core_s: float = 0.0
     fair_core_s: float = 0.0
-    got_core_s: float = 0.0
-    gave_core_s: float = 0.0
+    borrowed_core_s: float = 0.0
+    lent_core_s: float = 0.0
     met_s: float = 0.0
     slow_s: float = 0.0
     silent_s: float = 0.0
@@ -270,22 +271,21 @@ class Tally:
         self._slice_s = self._slice_core_s = 0.0
 
     def _divide(self) -> None:
-        """Who used more than a part by weight, and whose part that was."""
+        """Who used more than a fair share, and whose share that was."""
         running = [job for job in self.jobs.values() if job.open.ran_s]
-        weights = [job.last.spec.weight * job.open.ran_s for job in running]
-        whole = math.fsum(weights)
+        fair = fair_shares((job.last for job in running), self._slice_core_s / self._slice_s)
         over: list[float] = []
-        for job, weight in zip(running, weights, strict=True):
-            fair_core_s = self._slice_core_s * weight / whole
+        for job in running:
+            fair_core_s = fair[job.last.name] * job.open.ran_s
             job.fair_core_s += fair_core_s
             over.append(job.open.used_core_s - fair_core_s)
-        got = math.fsum(one for one in over if one > 0)
+        borrowed = math.fsum(one for one in over if one > 0)
         unused = math.fsum(-one for one in over if one < 0)
-        # What no one used was not given.
-        part = min(1.0, got / unused) if unused > 0 else 0.0
+        # What no one used was not lent.
+        part = min(1.0, borrowed / unused) if unused > 0 else 0.0
         for job, beyond in zip(running, over, strict=True):
-            job.got_core_s += max(0.0, beyond)
-            job.gave_core_s += max(0.0, -beyond) * part
+            job.borrowed_core_s += max(0.0, beyond)
+            job.lent_core_s += max(0.0, -beyond) * part
 
 
 def _take_training(

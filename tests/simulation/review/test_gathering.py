@@ -118,8 +118,11 @@ def test_clock_steps_and_gaps_are_remarked(tmp_path: Path) -> None:
     path = changed(tmp_path / "journal.db", step, 120.0)
     with JournalReader(path) as reader:
         found = review(reader, 620.0, estimates=False)
-    assert found.remarks[0] == "1 gap in the record, 8 min 21 s in all: not counted"
-    assert "the host's clock was set 2 times, by up to -1 h" in found.remarks[1]
+    assert found.remarks[0] == (
+        "all of it was recorded under none: what is measured is plain Docker itself"
+    )
+    assert found.remarks[1] == "1 gap in the record, 8 min 21 s in all: not counted"
+    assert "the host's clock was set 2 times, by up to -1 h" in found.remarks[2]
 
 
 def test_times_that_are_none_are_no_failure(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import (
     AccuracyTarget,
+    Bounds,
     ContainerSpec,
     JobSpec,
     LatencyTarget,
@@ -134,7 +135,7 @@ def test_a_clock_that_goes_back_is_left_out() -> None:
     assert tallied(*reports, *reports).jobs["a"].met_s == 30.0
 
 
-def test_what_one_got_another_gave() -> None:
+def test_what_one_borrowed_another_lent() -> None:
     """Four cores by weights 1 and 3: `a` uses 2 of its 1, `b` 1.5 of its 3."""
     reports = [
         cycle(now_s, view("a", 2.0 * now_s), view("b", 1.5 * now_s, weight=3.0))
@@ -143,10 +144,22 @@ def test_what_one_got_another_gave() -> None:
     tally = tallied(*reports)
     a, b = tally.jobs["a"], tally.jobs["b"]
     assert (a.fair_core_s, b.fair_core_s) == (pytest.approx(100.0), pytest.approx(300.0))
-    assert (a.got_core_s, a.gave_core_s) == (pytest.approx(100.0), 0.0)
+    assert (a.borrowed_core_s, a.lent_core_s) == (pytest.approx(100.0), 0.0)
     # Of the 150 core-seconds that `b` left, 50 were used by no one.
-    assert (b.got_core_s, b.gave_core_s) == (0.0, pytest.approx(100.0))
+    assert (b.borrowed_core_s, b.lent_core_s) == (0.0, pytest.approx(100.0))
     assert tally.foreign_core_s == pytest.approx(25.0)
+
+
+def test_a_fair_share_is_within_floor_and_ceiling() -> None:
+    """Of four cores `a` may have one at most: `b` has the rest as its share."""
+    bounded = [
+        replace(one, spec=replace(one.spec, bounds=Bounds(ceiling_cores=1.0)))
+        for one in (view("a", float(now_s)) for now_s in range(51))
+    ]
+    reports = [cycle(now_s, one, view("b", 2.0 * now_s)) for now_s, one in enumerate(bounded)]
+    jobs = tallied(*reports).jobs
+    assert jobs["a"].fair_core_s == pytest.approx(50.0)
+    assert jobs["b"].fair_core_s == pytest.approx(150.0)
 
 
 @given(
@@ -188,9 +201,9 @@ def test_all_time_is_accounted_for(steps: list[tuple[float, ...]]) -> None:
             if one.name == name
         ]
         assert job.latency.count <= merge(*fresh).count
-    got = math.fsum(job.got_core_s for job in tally.jobs.values())
-    gave = math.fsum(job.gave_core_s for job in tally.jobs.values())
-    assert gave <= got + 1e-6
+    borrowed = math.fsum(job.borrowed_core_s for job in tally.jobs.values())
+    lent = math.fsum(job.lent_core_s for job in tally.jobs.values())
+    assert lent <= borrowed + 1e-6
 
 
 @given(st.lists(st.floats(0.001, 1.0), min_size=5, max_size=80))
