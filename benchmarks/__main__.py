@@ -200,6 +200,13 @@ BENCHES = {
         "no",
         "CPU time and memory of simulating an hour and a day",
     ),
+    "history": Bench(
+        "benchmarks.cost.history",
+        "cost",
+        "3 min",
+        "no",
+        "a day and a week of history: from a row a minute, and decoded from frames",
+    ),
     "tail": Bench(
         BENCH,
         "kernel",

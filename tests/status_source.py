@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
 from dlsched.api.stream import Stream
@@ -36,6 +37,9 @@ from dlsched.model.state import (
     Tiers,
     Usage,
 )
+from dlsched.store.journal.changes import Change
+from dlsched.store.journal.history import Curves, Range, read_curves
+from dlsched.store.journal.usage import CpuUsage, read_usage
 
 NOW_S = 1000.0
 P95_50MS = LatencyTarget(seconds=0.05, quantile=0.95)
@@ -330,6 +334,7 @@ class FakeSource:
         self.asked: list[tuple[object, ...]] = []
         self.labels: dict[str, Mapping[str, str]] = {}
         """What `adopt` was given."""
+        self.journal = Path("no-journal.db")
         self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
         self.watch = "/etc/dlsched/jobs.d"
         self.refuses: str | None = None
@@ -354,6 +359,17 @@ class FakeSource:
 
     def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
         return {70: EFFECT} if job == "digits-resnet" else {}
+
+    def curves(self, asked: Range, stopped: Callable[[], bool]) -> Curves:
+        return read_curves(self.journal, asked, stopped)
+
+    def usage(self, from_s: float, to_s: float, stopped: Callable[[], bool]) -> CpuUsage:
+        return read_usage(self.journal, from_s, to_s, stopped)
+
+    def some_effects(
+        self, changes: Sequence[Change], stopped: Callable[[], bool]
+    ) -> Mapping[tuple[str, int], Effect]:
+        return {(one.job, one.cycle): EFFECT for one in changes if one.job == "digits-resnet"}
 
     def stop(self, job: str) -> None:
         self._wish("stop", job)

@@ -27,6 +27,9 @@ RELEASE_S = 90.0
 ANSWER_S = 10.0
 """Timeout of an answer. A log that is followed may be silent forever."""
 
+HISTORY_S = 40.0
+"""Timeout of a range of the journal: the daemon gives up reading it after 30 s."""
+
 SILENT_S = 45.0
 """Timeout of the stream, which sends at least a comment every 15 seconds."""
 
@@ -78,6 +81,10 @@ class Daemon:
     def why(self, job: str, limit: int) -> dict[str, Any]:
         """The job's row, its last changes, and the last cycle's outcome, as JSON."""
         return self._reading.ask("GET", f"{_path(job, 'why')}?limit={limit}")
+
+    def usage(self, since_s: float, by: str) -> dict[str, Any]:
+        """Who used the CPU in the last `since_s`, by user or job, as JSON."""
+        return self._reading.ask("GET", f"/v1/usage?since={since_s:.0f}&by={by}", HISTORY_S)
 
     def stop(self, job: str) -> None:
         """Request that the job is stopped, and stays stopped."""

@@ -6,9 +6,9 @@ import asyncio
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -19,18 +19,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dlsched.api.access import Gate, caller_of, refusal
+from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer, json_bytes
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
-from dlsched.api.metrics.totals import Totals
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus
+from dlsched.api.source import StatusSource
 from dlsched.api.status import discreet, explanation, job_now, job_status, node_status, plain
-from dlsched.api.stream import STREAM_FOLLOWERS_MAX, Stream, StreamResponse
-from dlsched.estimate.effect import Effect
+from dlsched.api.stream import STREAM_FOLLOWERS_MAX, StreamResponse
+from dlsched.api.usage import usage_status
 from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import AdoptionRefused, DlschedError
 from dlsched.model.state import JobView
 from dlsched.policies import registry
+from dlsched.store.journal.minutes import wall_s
 
 FOLLOWERS_MAX = 32
 """Limit of logs read concurrently at each address. Each takes a thread while it is read."""
@@ -43,72 +45,6 @@ BODY_BYTES = 64 << 10
 
 FIRST_CHUNK_S = 1.0
 """Maximum wait for an error of the log's reader before the answer begins."""
-
-
-class StatusSource(Protocol):
-    """The daemon as the API needs it: readings and requests, from any thread."""
-
-    @property
-    def stream(self) -> Stream:
-        """What `/v1/stream` sends."""
-        ...
-
-    def last_report(self) -> CycleReport | None:
-        """The last complete cycle; None before the first."""
-        ...
-
-    def totals(self) -> Totals | None:
-        """The same, with the loop's counters up to its end. One object a cycle."""
-        ...
-
-    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        """The job's last changes, newest first, with the fields of the journal's `Change`."""
-        ...
-
-    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
-        """The job's last events, newest first, with the fields of the journal's `Event`."""
-        ...
-
-    def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
-        """By cycle, the effects of its last changes of limits, while it has a latency target."""
-        ...
-
-    def stop(self, job: str) -> None:
-        """Record that the job must be stopped; raises KeyError for an unknown job."""
-        ...
-
-    def start(self, job: str) -> None:
-        """Lift a recorded stop; raises KeyError for an unknown job."""
-        ...
-
-    def release(self) -> Sequence[Mapping[str, object]]:
-        """Give all limits back and set no more; returns the result for each container."""
-        ...
-
-    def resume(self) -> None:
-        """Set limits again after a release."""
-        ...
-
-    def adopt(self, container: str, labels: Mapping[str, str]) -> Mapping[str, object]:
-        """Adopt a running container as labels of `dlsched.` ask; the fields of `Taken`. Raises
-        KeyError for an unknown one."""
-        ...
-
-    def drop(self, container: str) -> Mapping[str, object]:
-        """Let an adopted container go; the result of giving its limits back. Raises KeyError."""
-        ...
-
-    def adopted_labels(self, container: str) -> Mapping[str, str]:
-        """The labels that `adopt` was given; raises KeyError where it was not."""
-        ...
-
-    def logs(self, job: str, tail: int, follow: bool) -> Iterator[bytes]:
-        """The job's output; raises KeyError or EngineUnavailable."""
-        ...
-
-    def about(self) -> Mapping[str, object]:
-        """`version`, `instance`, `policy`, `shadow`, `dry_run`, `watch`, `pid`."""
-        ...
 
 
 class _AsciiJson(JSONResponse):
@@ -130,6 +66,8 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
             Route("/v1/policies", routes.policies),
             Route("/v1/report", routes.report),
             Route("/v1/stream", routes.stream),
+            Route("/v1/history", routes.history),
+            Route("/v1/usage", routes.usage),
             Route("/v1/jobs", routes.jobs),
             Route("/v1/jobs/{name}", routes.job),
             Route("/v1/jobs/{name}/why", routes.why),
@@ -159,6 +97,7 @@ class _Routes:
         self._source = source
         self._connections = connections
         self._metrics = MetricsPage()
+        self._journal = OneReading()
         self._followers: defaultdict[str, threading.BoundedSemaphore] = defaultdict(
             lambda: threading.BoundedSemaphore(FOLLOWERS_MAX)
         )
@@ -244,6 +183,36 @@ class _Routes:
             follow=follow and request.method != "HEAD",
         )
         return StreamResponse(stream, address, request.state.abort, messages)
+
+    async def history(self, request: Request) -> Response:
+        report, source = self._report(), self._source
+        known = [job.name for job in report.snapshot.jobs]
+        asked = asked_range(request.query_params, wall_s(report.wall_time) or 0.0, len(known))
+        return await self._read(
+            request,
+            lambda stopped: history_answer(
+                asked, source.curves, source.some_effects, known, stopped
+            ),
+        )
+
+    async def usage(self, request: Request) -> Response:
+        # The last cycle is of this range too.
+        now_s = (wall_s(self._report().wall_time) or 0.0) + 1.0
+        by, from_s = asked_usage(request.query_params, now_s)
+
+        def read(stopped: Callable[[], bool]) -> bytes:
+            found = self._source.usage(from_s, now_s, stopped)
+            return json_bytes(usage_status(found, by, from_s, now_s))
+
+        return await self._read(request, read)
+
+    async def _read(
+        self, request: Request, read: Callable[[Callable[[], bool]], bytes]
+    ) -> Response:
+        answer = await self._journal.answer(request, read)
+        if answer is None:  # it has no reader any more
+            return Response(status_code=HTTPStatus.NO_CONTENT)
+        return Response(answer, media_type="application/json")
 
     async def stop(self, request: Request) -> Response:
         return await self._request(request, self._source.stop)

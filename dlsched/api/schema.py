@@ -16,9 +16,6 @@ SCHEMA_VERSION = 1
 STATUS_SOCKET_NAME, CONTROL_SOCKET_NAME = "status.sock", "control.sock"
 """The API's sockets in the run directory: for reading, and for changing too."""
 
-REQUESTS_MIN = 5
-"""A latency of fewer requests is not compared with its target."""
-
 
 class Value:
     """Equality and text of every type below. Generated for each, they cost 5 ms of start-up."""

@@ -18,9 +18,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dlsched.api.access import Caller
-from dlsched.api.routes import StatusSource, build_app
+from dlsched.api.routes import build_app
 from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME
 from dlsched.api.sockets import UnixSocket, open_tcp
+from dlsched.api.source import StatusSource
 from dlsched.model.errors import DlschedError
 from dlsched.model.units import render_address
 

@@ -12,7 +12,6 @@ from typing import Any
 from dlsched.api.gpu_status import gpu_of, gpu_rows
 from dlsched.api.reading import read_part
 from dlsched.api.schema import (
-    REQUESTS_MIN,
     SCHEMA_VERSION,
     AccuracyTargetStatus,
     CpuStatus,
@@ -41,7 +40,7 @@ from dlsched.api.why_schema import (
 )
 from dlsched.control.ledger.tiers import reached_text
 from dlsched.estimate.effect import Effect
-from dlsched.estimate.sketch import measured_s
+from dlsched.estimate.measured import latency_of, metric_of
 from dlsched.model.actions import Action
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LogFact
@@ -182,11 +181,14 @@ def explanation(
         now=now,
         changes=tuple(read_part(ChangeStatus, plain(one)) for one in changes),
         events=tuple(read_part(EventStatus, plain(one)) for one in events),
-        effects=tuple(_effect(cycle, effects[cycle]) for cycle in sorted(effects, reverse=True)),
+        effects=tuple(
+            effect_status(cycle, effects[cycle]) for cycle in sorted(effects, reverse=True)
+        ),
     )
 
 
-def _effect(cycle: int, effect: Effect) -> EffectStatus:
+def effect_status(cycle: int, effect: Effect) -> EffectStatus:
+    """The effect of the change in that cycle."""
     return EffectStatus(
         cycle=cycle,
         verdict=effect.verdict.value,
@@ -313,25 +315,5 @@ def _forecast(outlook: Forecast, now_s: float) -> ForecastStatus:
     )
 
 
-def latency_of(job: JobView) -> tuple[float | None, float | None]:
-    """The job's latency in seconds, and its ratio to the target; None: unknown."""
-    recent, target = job.progress.recent, job.spec.target
-    if isinstance(target, AccuracyTarget):
-        return None, None
-    latency_s = measured_s(recent, None if target is None else target.quantile)
-    if target is None or latency_s is None or recent.count < REQUESTS_MIN:
-        return latency_s, None
-    return latency_s, latency_s / target.seconds
-
-
 def _log(log: LogFact | None) -> LogStatus | None:
     return None if log is None else LogStatus(log.lines, log.matched, log.example, log.buffered)
-
-
-def metric_of(job: JobView) -> float | None:
-    """The last value of its accuracy target's metric; None: unknown."""
-    target = job.spec.target
-    if not isinstance(target, AccuracyTarget):
-        return None
-    samples = (dict(sample.metrics) for sample in reversed(job.progress.samples))
-    return next((one[target.metric] for one in samples if target.metric in one), None)

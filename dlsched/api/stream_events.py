@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 from dlsched.api.schema import SCHEMA_VERSION
-from dlsched.api.status import BAND_RATIO, latency_of, metric_of, node_of, target_of
+from dlsched.api.status import BAND_RATIO, node_of, target_of
 from dlsched.api.stream_schema import AlarmEventStatus, CycleEvents, CyclePoint, JobPoint
 from dlsched.api.why_schema import ChangeStatus, EventStatus
+from dlsched.estimate.measured import latency_of, metric_of
 from dlsched.model.cycle import CycleReport
 from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds

@@ -44,6 +44,7 @@ _MODULES = {
     "doctor": "doctor",
     "probe": "probing",
     "release": "release",
+    "usage": "usage",
     "help": "helping",
     "version": "helping",
 }
@@ -60,6 +61,7 @@ _SUGGESTED = (
     "replay",
     "report",
     "schema",
+    "usage",
     "version",
     "why",
 )

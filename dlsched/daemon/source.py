@@ -18,8 +18,11 @@ from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import Ended, JobState, JobView
 from dlsched.runtime.docker import DockerRuntime
 from dlsched.runtime.docker.identity.commands import AdoptionCommands
+from dlsched.store.journal.changes import Change
 from dlsched.store.journal.effects import Effects
+from dlsched.store.journal.history import Curves, Range, read_curves
 from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.usage import CpuUsage, read_usage
 from dlsched.store.records import Records
 
 T = TypeVar("T")
@@ -34,7 +37,7 @@ class NotOurs(DlschedError):
 
 
 class AgentSource:
-    """Implements `dlsched.api.routes.StatusSource`."""
+    """Implements `dlsched.api.source.StatusSource`."""
 
     def __init__(
         self,
@@ -80,6 +83,25 @@ class AgentSource:
         if view is None or not isinstance(view.spec.target, LatencyTarget):
             return {}
         return self._effects.last(job, view.spec.target.quantile, limit)
+
+    def curves(self, asked: Range, stopped: Callable[[], bool]) -> Curves:
+        """That range of the journal. Raises NoJournal, and Cancelled once `stopped` is true."""
+        return read_curves(self._journal_path, asked, stopped)
+
+    def usage(self, from_s: float, to_s: float, stopped: Callable[[], bool]) -> CpuUsage:
+        """Who used the CPU in that range. Raises as `curves`."""
+        return read_usage(self._journal_path, from_s, to_s, stopped)
+
+    def some_effects(
+        self, changes: Sequence[Change], stopped: Callable[[], bool]
+    ) -> Mapping[tuple[str, int], Effect]:
+        """By job and cycle, the effects that are known of these changes, and a few more."""
+        quantiles = {
+            view.name: view.spec.target.quantile
+            for view in self._jobs()
+            if isinstance(view.spec.target, LatencyTarget)
+        }
+        return self._effects.some(changes, quantiles, stopped)
 
     def stop(self, job: str) -> None:
         """Record that the job must not run. Raises KeyError, NotOurs, NotDurable."""

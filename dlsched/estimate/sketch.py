@@ -43,7 +43,7 @@ def quantile_s(sketch: LatencySketch, quantile: float) -> float | None:
     None without a counted bucket; ValueError if `quantile` is not above 0 and at most 1."""
     if not 0.0 < quantile <= 1.0:
         raise ValueError(f"quantile {quantile!r}: above 0, at most 1")
-    total = sum(count for _, count in sketch.buckets)
+    total = sum([count for _, count in sketch.buckets])
     # Slightly less, so that 0.95 of 20 is the 19th even if the product rounds up.
     rank = max(1, math.ceil(quantile * total * (1.0 - 1e-12)))
     below = 0

@@ -8,7 +8,9 @@ from typing import Any
 from dlsched.api.json_schema import status_schema
 from docs.generate.markdown import table
 
-_ROOTS = ("Status", "Explanation", "CycleEvents", "CyclePoint", "Review")
+_ROOTS = (
+    "Status", "Explanation", "CycleEvents", "CyclePoint", "History", "UsageStatus", "Review",
+)  # fmt: skip
 """What is printed or sent; the other types are within these."""
 
 

@@ -6,12 +6,20 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
 
-from dlsched.api import review_schema, schema, stream_schema, why_schema
+from dlsched.api import (
+    history_schema,
+    review_schema,
+    schema,
+    stream_schema,
+    usage_schema,
+    why_schema,
+)
 from dlsched.api.client import Daemon
 from dlsched.api.json_schema import status_schema
 from dlsched.api.reading import SchemaMismatch, as_json, read
@@ -24,12 +32,17 @@ from dlsched.model.alarms import Alarm, AlarmKey
 from dlsched.model.cycle import CycleReport
 from tests.status_source import CHANGE, EFFECT, EVENT, FakeSource, everything_report
 
-KINDS = {
-    name: kind
-    for module in (schema, stream_schema, why_schema)
-    for name, kind in vars(module).items()
-    if dataclasses.is_dataclass(kind) and isinstance(kind, type)
-}
+
+def types_of(*modules: ModuleType) -> dict[str, type[Any]]:
+    return {
+        name: kind
+        for module in modules
+        for name, kind in vars(module).items()
+        if dataclasses.is_dataclass(kind) and isinstance(kind, type)
+    }
+
+
+KINDS = types_of(schema, stream_schema, why_schema)
 
 
 def explained(
@@ -160,13 +173,19 @@ def test_a_number_that_is_not_finite_becomes_text() -> None:
 
 def test_the_published_schema_has_every_type_and_field() -> None:
     definitions = status_schema()["$defs"]
-    kinds = KINDS | {
-        name: kind for name, kind in vars(review_schema).items() if dataclasses.is_dataclass(kind)
-    }
     assert {name: list(one["properties"]) for name, one in definitions.items()} == {
-        name: [field.name for field in dataclasses.fields(kind)] for name, kind in kinds.items()
+        name: [field.name for field in dataclasses.fields(kind)]
+        for name, kind in (KINDS | types_of(history_schema, usage_schema, review_schema)).items()
     }
-    for root in ("Status", "Explanation", "CycleEvents", "CyclePoint", "Review"):
+    for root in (
+        "Status",
+        "Explanation",
+        "CycleEvents",
+        "CyclePoint",
+        "History",
+        "UsageStatus",
+        "Review",
+    ):
         version = definitions[root]["properties"]["schema_version"]
         assert version["const"] == SCHEMA_VERSION
     assert "Measured latency over target" in json.dumps(definitions["JobStatus"])

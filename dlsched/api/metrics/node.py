@@ -27,6 +27,13 @@ def _wall_s(scene: Scene) -> float | None:
         return None
 
 
+def _owner_cpu(scene: Scene) -> Iterable[Series]:
+    by_owner = sorted(scene.totals.owner_cpu.items(), key=lambda one: one[0] or -1)
+    for owner, account in by_owner[:JOBS_MAX]:
+        for kind, core_s in zip(account._fields, account, strict=True):
+            yield ("none" if owner is None else str(owner), kind), core_s
+
+
 NODE_METRICS: tuple[Metric, ...] = (
     Metric(
         "build_info",
@@ -147,6 +154,14 @@ NODE_METRICS: tuple[Metric, ...] = (
         (),
         "Time that engine or kernel needed to change a container's limits.",
         alone(lambda scene: scene.totals.update_s),
+    ),
+    Metric(
+        "owner_cpu_seconds_total",
+        Kind.COUNTER,
+        ("owner", "kind"),
+        "CPU-seconds `asked`, `given`, `used`, `lent` and `borrowed` by the jobs of each owner, as "
+        "`dlsched usage` shows them: uid, or `none` of jobs without a file. It goes with the jobs.",
+        _owner_cpu,
     ),
     Metric(
         "decisions_total",

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from dlsched.control.cpu_account import Accountant, CpuAccount
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
 
@@ -65,6 +66,8 @@ class Totals:
     """Decisions for a job that a guard changed."""
     engine_errors: Mapping[str, int]
     """By ENGINE_CALLS."""
+    owner_cpu: Mapping[int | None, CpuAccount]
+    """CPU-seconds by uid of the owner (None: jobs without a file) of the jobs that are known."""
 
 
 class LoopTotals:
@@ -79,6 +82,9 @@ class LoopTotals:
         self._decisions: Counter[str] = Counter()
         self._changes: Counter[tuple[str, str, str]] = Counter()
         self._engine_errors = Counter(dict.fromkeys(ENGINE_CALLS, 0))
+        self._accountant = Accountant()
+        self._owner_cpu: dict[int | None, CpuAccount] = {}
+        self._before_s: float | None = None
 
     def count(self, report: CycleReport, duration_s: float, journal: JournalTotals) -> None:
         """Add a cycle that took so long."""
@@ -93,6 +99,7 @@ class LoopTotals:
             self._engine_errors["list"] += 1
         if report.outcomes:
             self._count_outcomes(report)
+        self._count_cpu(report)
         self.last = Totals(
             report=report,
             journal=journal,
@@ -104,7 +111,21 @@ class LoopTotals:
             changes=self._changes,
             guarded=self._guarded,
             engine_errors=dict(self._engine_errors),
+            owner_cpu=self._owner_cpu,
         )
+
+    def _count_cpu(self, report: CycleReport) -> None:
+        snapshot = report.snapshot
+        before_s = snapshot.now_s if self._before_s is None else self._before_s
+        seconds, self._before_s = max(snapshot.now_s - before_s, 0.0), snapshot.now_s
+        # A new mapping, as other threads read the one of the cycle before.
+        owners = {job.spec.owner for job in snapshot.jobs}
+        found = {owner: self._owner_cpu.get(owner, CpuAccount()) for owner in owners}
+        accounts = self._accountant.accounts(snapshot, report.outlooks)
+        for job in snapshot.jobs:
+            if (account := accounts.get(job.name)) is not None:
+                found[job.spec.owner] = found[job.spec.owner].plus(account, seconds)
+        self._owner_cpu = found
 
     def _count_outcomes(self, report: CycleReport) -> None:
         known = {job.name for job in report.snapshot.jobs}

@@ -4,7 +4,7 @@ request. So nothing more is stored, and older journals tell them too."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,8 @@ from dlsched.store.journal.reader import JournalReader
 EFFECTS_MAX = 10
 """Number of changes whose effect is given, the last ones. Each may take a group of frames to
 decode, which is 0.04 s of CPU time for 10 jobs and 0.4 s for 200."""
+NEW_EFFECTS_JOBS = 100
+"""New effects worked out for one history, times the number of jobs: 0.4 s of CPU time."""
 _KNOWN_MAX = 4096
 """Effects kept, 100 bytes each."""
 
@@ -58,6 +60,51 @@ class Effects:
                 self._known.clear()
             return self._last(reader, job, quantile, min(limit, EFFECTS_MAX))
 
+    def some(
+        self,
+        changes: Sequence[Change],
+        quantiles: Mapping[str, float | None],
+        stopped: Callable[[], bool],
+    ) -> dict[tuple[str, int], Effect]:
+        """By job and cycle, those that are known of these changes, oldest first, and a few more of
+        the newest, the fewer the more jobs there are. `quantiles`: those of the jobs' targets."""
+        found: dict[tuple[str, int], Effect] = {}
+        more = min(EFFECTS_MAX, max(1, NEW_EFFECTS_JOBS // max(1, len(quantiles))))
+        with self._lock, JournalReader(self._path) as reader:
+            if len(self._known) > _KNOWN_MAX:
+                self._known.clear()
+            last_s = reader.last_now_s()
+            for change in reversed(changes):
+                if change.job not in quantiles or not _has_effect(change) or stopped():
+                    continue
+                quantile = quantiles[change.job]
+                effect_ = self._known.get((change.job, quantile, change.cycle))
+                if effect_ is None and more:
+                    question = _question(reader, change)
+                    effect_ = not_judged(change.now_s, question.then, last_s)
+                    if effect_ is None:
+                        more -= 1
+                        effect_ = self._answer(reader, change.job, quantile, [question])[
+                            change.cycle
+                        ]
+                if effect_ is not None:
+                    found[change.job, change.cycle] = effect_
+        return found
+
+    def _answer(
+        self,
+        reader: JournalReader,
+        job: str,
+        quantile: float | None,
+        questions: list[_Question],
+    ) -> dict[int, Effect]:
+        found: dict[int, Effect] = {}
+        for one, measured in _read(reader, job, questions):
+            found[one.cycle] = self._known[job, quantile, one.cycle] = effect(
+                measured, quantile, one.at_s, earlier_s=one.earlier_s, others=one.others
+            )
+        return found
+
     def _last(
         self, reader: JournalReader, job: str, quantile: float | None, limit: int
     ) -> dict[int, Effect]:
@@ -65,7 +112,7 @@ class Effects:
         questions: list[_Question] = []
         last_s = reader.last_now_s()
         for change in reader.last_changes(job, limit):
-            if change.kind != "resize" or change.status not in ("done", "begun"):
+            if not _has_effect(change):
                 continue
             if (known := self._known.get((job, quantile, change.cycle))) is not None:
                 found[change.cycle] = known
@@ -75,11 +122,11 @@ class Effects:
                 found[change.cycle] = unknown
             else:
                 questions.append(question)
-        for one, measured in _read(reader, job, questions):
-            found[one.cycle] = self._known[job, quantile, one.cycle] = effect(
-                measured, quantile, one.at_s, earlier_s=one.earlier_s, others=one.others
-            )
-        return found
+        return found | self._answer(reader, job, quantile, questions)
+
+
+def _has_effect(change: Change) -> bool:
+    return change.kind == "resize" and change.status in ("done", "begun")
 
 
 def _question(reader: JournalReader, change: Change) -> _Question:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from functools import partial
@@ -16,6 +16,7 @@ from dlsched.estimate.effect import CycleLatency
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.coding import Decoder
+from dlsched.store.journal.minutes import Minute, unpacked
 from dlsched.store.journal.outline import OutlineDecoder
 from dlsched.store.journal.schema import foreign, newer, open_for_reading
 
@@ -25,6 +26,8 @@ _DAY_S = 86_400.0
 _LAST = (1 << 63) - 1
 _RATE_ROWS = 3600
 """The present rate is that of the last hour at one cycle a second."""
+_MINUTE_ROWS = 120
+"""Rows of one short transaction."""
 _FILE_RATIO = 1.2
 """File bytes for each byte of a row: page ends, the tables of changes and events."""
 
@@ -228,6 +231,69 @@ class JournalReader(AbstractContextManager["JournalReader"]):
     def events(self, job: str | None, limit: int) -> tuple[Event, ...]:
         """The last events of that job, or of all; newest first."""
         return tuple(Event(*row) for row in self._newest("events", job, limit))
+
+    # ------------------------------------------------------------------ by wall time
+
+    def first_minute(self) -> int | None:
+        """The first cycle that a row of `minutes` covers; None: there is none, as in a journal of
+        an earlier version."""
+        found = self._one("SELECT min(first_cycle) FROM minutes") if self._has_minutes() else None
+        return found[0] if found else None
+
+    def minutes(self, from_s: float, to_s: float) -> Iterator[Minute]:
+        """Those that begin in this range of unix seconds, in the order of their cycles."""
+        after = -1
+        while self._has_minutes():
+            rows = self._all(
+                "SELECT * FROM minutes WHERE at_s >= ? AND at_s < ? AND first_cycle > ?"
+                " ORDER BY first_cycle LIMIT ?",
+                from_s,
+                to_s,
+                after,
+                _MINUTE_ROWS,
+            )
+            for row in rows:
+                try:
+                    yield unpacked(*row[:4])
+                except ValueError as error:
+                    self._note(f"the minute from cycle {row[0]} on cannot be read: {error}")
+            if len(rows) < _MINUTE_ROWS:
+                return
+            after = rows[-1][0]
+
+    def full_frames(self, before: int | None) -> list[int]:
+        """Their cycles, up to that one; None: all."""
+        query = "SELECT cycle FROM frames WHERE whole = 1 AND cycle < ? ORDER BY cycle"
+        return [row[0] for row in self._all(query, _LAST if before is None else before)]
+
+    def changes_within(
+        self, since: str, until: str, jobs: Collection[str] | None, limit: int
+    ) -> tuple[tuple[Change, ...], int]:
+        """The last changes between two wall times, oldest first, and how many there are in all."""
+        rows, count = self._within("changes", since, until, jobs, limit)
+        known = len(fields(Change))
+        return tuple(Change(*row[:known]) for row in rows), count
+
+    def events_within(
+        self, since: str, until: str, jobs: Collection[str] | None, limit: int
+    ) -> tuple[tuple[Event, ...], int]:
+        """As `changes_within`."""
+        rows, count = self._within("events", since, until, jobs, limit)
+        return tuple(Event(*row) for row in rows), count
+
+    def _within(
+        self, table: str, since: str, until: str, jobs: Collection[str] | None, limit: int
+    ) -> tuple[list[tuple[Any, ...]], int]:
+        names = () if jobs is None else tuple(jobs)
+        of = "" if jobs is None else f" AND job IN ({', '.join('?' * len(names))})"
+        where = f"FROM {table} WHERE wall_time >= ? AND wall_time < ?{of}"
+        values = (since, until, *names)
+        found = self._one(f"SELECT count(*) {where}", *values)
+        rows = self._all(f"SELECT * {where} ORDER BY rowid DESC LIMIT ?", *values, limit)
+        return rows[::-1], found[0] if found else 0
+
+    def _has_minutes(self) -> bool:
+        return bool(self._all("PRAGMA table_info(minutes)"))
 
     def kept_memory(self, policy: str) -> object | None:
         """A policy's memory (a shadow's by its `shadow_name`) at the last full frame, as plain

@@ -40,6 +40,15 @@ MIGRATIONS: Sequence[str] = (
     ALTER TABLE changes ADD COLUMN after_share REAL;
     ALTER TABLE changes ADD COLUMN gpus TEXT NOT NULL DEFAULT '';
     """,
+    """
+    CREATE TABLE minutes (
+        first_cycle INTEGER PRIMARY KEY, last_cycle INTEGER NOT NULL, at_s REAL NOT NULL,
+        body BLOB NOT NULL
+    ) STRICT;
+    CREATE INDEX minutes_by_time ON minutes (at_s);
+    CREATE INDEX changes_by_time ON changes (wall_time);
+    CREATE INDEX events_by_time ON events (wall_time);
+    """,
 )
 VERSION = len(MIGRATIONS)
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from pathlib import Path
 
 from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.changes import Reported, changes, events, last_reported
 from dlsched.store.journal.coding import Encoder
+from dlsched.store.journal.minutes import Minute, Minutes, packed
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.schema import open_for_writing
 from dlsched.store.memory import memory_text
 
 RETENTION_CYCLES = 60
 """Cycles between two checks of the bounds."""
+
+KEEP_MINUTE_S = 10.0
+"""Time between two writes of the minute that is not over: a crash loses so much of the curves."""
 
 
 class Store:
@@ -37,6 +41,8 @@ class Store:
         self._memories: dict[str, object] = {}
         """By policy: those of frames since the last full one, and of this run."""
         self._since_retention = 0
+        self._minutes = Minutes()
+        self._minute_kept_s = 0.0
         self.earlier: CycleReport | None = None
         """The last cycle of the run before; None: there was none."""
 
@@ -68,6 +74,8 @@ class Store:
 
     def close(self) -> None:
         if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._keep_minute(self._minutes.current())
             self._connection.close()
             self._connection = None
 
@@ -117,9 +125,29 @@ class Store:
             self._insert("changes", astuple(change))
         for event in happened:
             self._insert("events", astuple(event))
+        self._add_to_minute(report)
         self._last_cycle = cycle
         if whole:
             self._whole_at_s = now_s
+
+    def _add_to_minute(self, report: CycleReport) -> None:
+        """Add the cycle to its minute, and keep what is due of it."""
+        try:
+            done = self._minutes.take(report)
+        except (ArithmeticError, ValueError):  # senseless numbers: no daemon has them
+            return
+        self._keep_minute(done)
+        now_s = report.snapshot.now_s
+        if not 0.0 <= now_s - self._minute_kept_s < KEEP_MINUTE_S:
+            self._keep_minute(self._minutes.current())
+            self._minute_kept_s = now_s
+
+    def _keep_minute(self, minute: Minute | None) -> None:
+        """Write it, in place of an earlier part of it."""
+        assert self._connection is not None
+        if minute is not None:
+            row = (minute.first_cycle, minute.last_cycle, minute.at_s, packed(minute))
+            self._connection.execute("INSERT OR REPLACE INTO minutes VALUES (?, ?, ?, ?)", row)
 
     def _insert(self, table: str, values: tuple[object, ...]) -> None:
         """Insert one row. Lone surrogates in a container's text, which SQLite refuses, are
@@ -162,6 +190,7 @@ class Store:
             with _transaction(self._connection):
                 for table in ("frames", "changes", "events"):
                     run(f"DELETE FROM {table} WHERE cycle < ?", (next_cycle,))
+                run("DELETE FROM minutes WHERE last_cycle < ?", (next_cycle,))
             run("PRAGMA incremental_vacuum").fetchall()
 
     def _bytes(self) -> int:

@@ -129,6 +129,15 @@ def test_a_training_has_its_metric_and_no_latency() -> None:
     assert sorted(tiers.values()) == [0.9, 0.97]
 
 
+def test_the_cpu_of_owners_has_a_series_for_each_uid_and_kind() -> None:
+    found = samples(everything_report())["dlsched_owner_cpu_seconds_total"]
+    assert {labels for labels in found if ("owner", "1000") in labels} == {
+        frozenset({("owner", "1000"), ("kind", kind)})
+        for kind in ("asked", "given", "used", "lent", "borrowed")
+    }
+    assert {dict(labels)["owner"] for labels in found} == {"1000", "none"}
+
+
 def test_what_is_unknown_is_absent() -> None:
     hung = of_job(example_report(), "face-unlock")
     assert not {"cpu_limit_cores", "latency_seconds", "target_ratio", "satisfied"} & set(hung)

@@ -127,3 +127,25 @@ def test_a_journal_that_cannot_be_read_tells_nothing(path: Path) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE frames SET body = x'00ff' WHERE cycle > 60")
     assert str(told(path)[100]) == "too few requests (0 after it)"
+
+
+def test_a_history_gets_what_is_known_and_a_few_more_each_time(path: Path) -> None:
+    at = range(100, 100 + 12 * 80, 80)
+    written(path, *(cycle(n, 100, *(["alpha"] if n in at else [])) for n in range(1, 1110)))
+    with JournalReader(path) as reader:
+        changes = reader.last_changes(None, 100)[::-1]
+    effects, never = Effects(path), lambda: False
+    first = effects.some(changes, {"alpha": None}, never)
+    assert set(first) == {("alpha", number) for number in at[-EFFECTS_MAX:]}
+    then = effects.some(changes, {"alpha": None}, never)
+    assert set(then) == {("alpha", number) for number in at}
+    assert then["alpha", 100].verdict is Verdict.HELPED
+    alone = {("alpha", number): one for number, one in told(path).items()}
+    assert alone.items() <= then.items()
+
+    crowd = {f"job-{number}": None for number in range(200)}
+    slowly = Effects(path)
+    assert len(slowly.some(changes, {"alpha": None, **crowd}, never)) == 1
+    assert len(slowly.some(changes, {"alpha": None, **crowd}, never)) == 2
+    assert slowly.some(changes, {"beta": None}, never) == {}, "no latency target, no effect"
+    assert Effects(path).some(changes, {"alpha": None}, lambda: True) == {}, "the asker has gone"

@@ -43,6 +43,7 @@ def test_a_new_file_is_of_this_version_with_wal_and_shrinks(path: Path) -> None:
         "changes",
         "events",
         "memories",
+        "minutes",
     }
 
 

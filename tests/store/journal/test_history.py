@@ -1,0 +1,286 @@
+"""Curves of a range of the journal: the right minutes in the right steps, whatever the file is."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dlsched.model.cycle import CycleReport
+from dlsched.store.journal.history import (
+    CHANGES_MAX,
+    DEFAULT_POINTS,
+    STEPS_S,
+    VALUES_MAX,
+    Cancelled,
+    Curves,
+    JobSteps,
+    MinutesRead,
+    NoJournal,
+    Range,
+    TooMuch,
+    default_step_s,
+    read_curves,
+)
+from dlsched.store.journal.minutes import JobMinute
+from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.schema import MIGRATIONS, open_for_writing
+from dlsched.store.journal.usage import read_usage
+from tests.store.journal.hours import BEGIN_S, cycle, view, write
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def curves(path: Path, asked: Range) -> Curves:
+    return read_curves(path, asked, lambda: False)
+
+
+def half_an_hour(path: Path) -> None:
+    write(
+        path,
+        (
+            cycle(number, view("alpha", ratio=1.0 + number // 600, limit_cores=float(number // 60)))
+            for number in range(1, 1800)
+        ),
+    )
+
+
+def as_an_earlier_version_left_it(path: Path) -> None:
+    """Without the tables and indices of this version."""
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(
+            "DROP TABLE minutes; DROP INDEX changes_by_time; DROP INDEX events_by_time;"
+            f"PRAGMA user_version = {len(MIGRATIONS) - 1};"
+        )
+
+
+def test_steps_are_the_means_of_their_minutes(path: Path) -> None:
+    half_an_hour(path)
+    found = curves(path, Range(BEGIN_S + 300, BEGIN_S + 1500, 300.0))
+    (alpha,) = found.jobs.values()
+    assert alpha.curves()["limit_cores"] == (7.0, 12.0, 17.0, 22.0)
+    assert found.node.curves()["used_cores"] == (0.5,) * 4
+    assert found.notes == ()
+
+
+def test_a_time_without_a_record_is_null(path: Path) -> None:
+    write(path, (cycle(number, view("alpha")) for number in (*range(1, 60), *range(180, 240))))
+    found = curves(path, Range(BEGIN_S - 60, BEGIN_S + 300, 60.0))
+    limits = found.jobs["alpha"].curves()["limit_cores"]
+    assert limits == (None, 1.0, None, None, 1.0, None)
+    assert found.node.curves()["capacity_cores"] == (None, 4.0, None, None, 4.0, None)
+
+
+def test_only_the_jobs_asked_for_are_answered_and_all_are_known(path: Path) -> None:
+    write(path, (cycle(n, view("alpha"), view("beta"), changed=["beta"]) for n in range(1, 61)))
+    found = curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0, ("alpha", "ghost")))
+    assert set(found.jobs) == {"alpha"}
+    assert found.known == ("alpha", "beta")
+    assert found.changes == ()
+    assert [one.job for one in found.events] == ["alpha"]
+
+
+def test_changes_are_those_of_the_range_the_last_ones_oldest_first(path: Path) -> None:
+    count = CHANGES_MAX + 40
+    write(
+        path, (cycle(number, view("alpha"), changed=["alpha"]) for number in range(1, count + 10))
+    )
+    found = curves(path, Range(BEGIN_S + 5, BEGIN_S + count + 5, 60.0))
+    assert len(found.changes) == CHANGES_MAX
+    assert found.changes_left_out == 40
+    assert [one.cycle for one in found.changes] == list(range(45, count + 5))
+    assert (found.events, found.events_left_out) == ((), 0)
+
+
+def test_a_clock_that_was_set_back_is_told_and_its_minutes_join(path: Path) -> None:
+    reports = [cycle(n, view("alpha", limit_cores=1.0)) for n in range(1, 120)]
+    reports += [
+        cycle(n, view("alpha", limit_cores=3.0), at_s=BEGIN_S + n - 120) for n in range(120, 240)
+    ]
+    write(path, reports)
+    found = curves(path, Range(BEGIN_S, BEGIN_S + 240, 60.0))
+    assert found.jobs["alpha"].curves()["limit_cores"] == (2.0, 2.0, None, None)
+    assert found.notes == ("the clock was set back by 60 s in this range",)
+
+
+def test_a_clock_that_was_set_forward_leaves_a_gap(path: Path) -> None:
+    reports = [cycle(n, view("alpha")) for n in range(1, 60)]
+    reports += [cycle(n, view("alpha"), at_s=BEGIN_S + n + 120) for n in range(60, 120)]
+    write(path, reports)
+    found = curves(path, Range(BEGIN_S, BEGIN_S + 240, 60.0))
+    assert found.jobs["alpha"].curves()["limit_cores"] == (1.0, None, None, 1.0)
+    assert found.notes == ()
+
+
+def test_more_values_than_fit_are_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dlsched.store.journal.history.VALUES_MAX", 20)
+    write(path, (cycle(n, view("alpha"), view("beta"), view("gamma")) for n in range(1, 61)))
+    line = "10 steps of 3 jobs or more are over 20 values: ask for a longer step, or name jobs"
+    with pytest.raises(TooMuch, match=line):
+        curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0))
+    assert set(curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0, ("beta",))).jobs) == {"beta"}
+    assert len(curves(path, Range(BEGIN_S, BEGIN_S + 600, 120.0)).jobs) == 3
+
+
+# ---------------------------------------------------------------------- older and damaged files
+
+
+def test_a_journal_of_an_earlier_version_is_read_from_its_full_frames(path: Path) -> None:
+    half_an_hour(path)
+    as_an_earlier_version_left_it(path)
+    found = curves(path, Range(BEGIN_S, BEGIN_S + 1800, 300.0))
+    assert found.jobs["alpha"].curves()["limit_cores"] == (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
+    (note,) = found.notes
+    assert note.startswith("6 cycles of this range were written by an earlier version")
+    part = curves(path, Range(BEGIN_S + 600, BEGIN_S + 1200, 300.0))
+    assert part.jobs["alpha"].curves()["limit_cores"] == (10.0, 15.0)
+
+
+def test_its_usage_is_estimated_from_them(path: Path) -> None:
+    half_an_hour(path)
+    as_an_earlier_version_left_it(path)
+    found = read_usage(path, 0.0, 1e11)
+    assert found.recorded_s == 1500.0
+    assert found.accounts[None, "alpha"].used == pytest.approx(750.0)
+    assert "only the journal's full frames" in found.notes[0]
+
+
+def test_an_upgraded_journal_goes_on_with_minutes(path: Path) -> None:
+    write(path, (cycle(number, view("alpha", limit_cores=1.0)) for number in range(1, 600)))
+    as_an_earlier_version_left_it(path)
+    write(path, (cycle(number, view("alpha", limit_cores=2.0)) for number in range(600, 1200)))
+    found = curves(path, Range(BEGIN_S, BEGIN_S + 1200, 60.0))
+    limits = found.jobs["alpha"].curves()["limit_cores"]
+    old = (1.0, None, None, None, None)
+    assert limits == (*old, *old, *(2.0,) * 10)
+    assert found.notes[0].startswith("2 cycles of this range were written by an earlier version")
+
+
+def test_the_upgrade_keeps_all_that_is_there(path: Path) -> None:
+    write(path, (cycle(n, view("alpha"), changed=["alpha"]) for n in range(1, 200)))
+    as_an_earlier_version_left_it(path)
+    open_for_writing(path).close()
+    with JournalReader(path) as reader:
+        assert [one.snapshot.cycle for one in reader.reports()] == list(range(1, 200))
+        assert len(reader.last_changes("alpha", 1000)) == 199
+        assert list(reader.minutes(0.0, 1e11)) == []
+
+
+def test_a_journal_that_is_not_there_is_one_line(path: Path) -> None:
+    with pytest.raises(NoJournal, match="no such journal"):
+        curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0))
+
+
+@pytest.mark.parametrize("content", [b"", b"no database at all " * 100])
+def test_what_is_no_journal_has_nothing_or_is_one_line(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    if content:
+        with pytest.raises(NoJournal) as caught:
+            curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0))
+        assert str(path) in str(caught.value)
+        assert "\n" not in str(caught.value)
+    else:
+        assert curves(path, Range(BEGIN_S, BEGIN_S + 60, 60.0)).jobs == {}
+
+
+def test_a_cut_off_journal_is_read_as_far_as_it_goes(path: Path) -> None:
+    half_an_hour(path)
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+    asked = Range(BEGIN_S, BEGIN_S + 1800, 60.0)
+    try:
+        notes = curves(path, asked).notes
+    except NoJournal as error:
+        notes = (str(error),)
+    assert any(str(path) in note for note in notes)
+    assert not any("\n" in note for note in notes)
+
+
+def test_it_is_read_while_it_is_written(path: Path) -> None:
+    from dlsched.store.journal.writer import Journal
+
+    journal = Journal(path, queue_reports=1000)
+    for number in range(1, 400):
+        journal.write(cycle(number, view("alpha")))
+        if number % 50 == 0:
+            found = curves(path, Range(BEGIN_S, BEGIN_S + 600, 60.0))
+            assert found.notes == ()
+    journal.close()
+    assert journal.problem() is None
+
+
+def test_reading_ends_soon_after_it_is_cancelled(path: Path) -> None:
+    half_an_hour(path)
+    calls = iter([False, False, True])
+    with JournalReader(path) as reader:
+        minutes = iter(MinutesRead(reader, BEGIN_S, BEGIN_S + 1800, lambda: next(calls)))
+        next(minutes)
+        next(minutes)
+        with pytest.raises(Cancelled):
+            next(minutes)
+
+
+# ---------------------------------------------------------------------- steps
+
+
+@given(st.floats(0.0, 4e9), st.floats(1.0, 366 * 86_400.0))
+def test_the_default_step_is_the_shortest_with_few_points(from_s: float, length_s: float) -> None:
+    step_s = default_step_s(from_s, from_s + length_s)
+    assert step_s in STEPS_S
+    fits = [one for one in STEPS_S if length_s / one <= DEFAULT_POINTS]
+    assert step_s == pytest.approx(fits[0] if fits else STEPS_S[-1]) or step_s in fits[:2]
+
+
+@given(st.floats(3600.0, 366 * 86_400.0), st.integers(0, 1000))
+def test_the_default_step_fits_for_all_jobs(length_s: float, jobs: int) -> None:
+    step_s = default_step_s(0.0, length_s, jobs)
+    points = Range(0.0, length_s, step_s).points
+    assert points * jobs <= VALUES_MAX or step_s == STEPS_S[-1]
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**6), st.integers(60, 10**5))
+def test_the_steps_cover_the_range(from_s: int, length_s: int, step_s: int) -> None:
+    asked = Range(float(from_s), float(from_s + length_s), float(step_s))
+    assert asked.points == math.ceil(length_s / step_s)
+    assert asked.times[0] == asked.from_s
+    assert asked.times[-1] < asked.to_s <= asked.times[-1] + asked.step_s
+
+
+VALUE = st.none() | st.floats(0.001, 1000.0)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), VALUE, VALUE), max_size=40))
+def test_a_step_is_the_mean_the_bounds_and_the_last_of_what_is_known(
+    drawn: list[tuple[int, float | None, float | None]],
+) -> None:
+    steps = JobSteps(5)
+    for step, value, metric in drawn:
+        row = [60, None, value, value, value, value, metric, value, value, *[0.0] * 5]
+        steps.add(step, JobMinute(*row))  # type: ignore[arg-type]
+    found = steps.curves()
+    for step in range(5):
+        values = [value for at, value, _ in drawn if at == step and value is not None]
+        metrics = [metric for at, _, metric in drawn if at == step and metric is not None]
+        if values:
+            mean = pytest.approx(math.fsum(values) / len(values), rel=1e-4)
+            assert [found[key][step] for key in ("ratio", "measured_s", "limit_cores")] == [
+                mean
+            ] * 3
+            assert found["ratio_low"][step] == pytest.approx(min(values), rel=1e-4)
+            assert found["ratio_high"][step] == pytest.approx(max(values), rel=1e-4)
+        else:
+            assert [found[key][step] for key in found if key != "metric"] == [None] * 6
+        assert found["metric"][step] == (pytest.approx(metrics[-1], rel=1e-4) if metrics else None)
+
+
+def test_reports_of_hours_are_as_the_daemon_writes_them() -> None:
+    one: CycleReport = cycle(7, view("alpha"))
+    assert one.wall_time == "2025-11-21T09:40:07.000Z"
