@@ -4,7 +4,8 @@
 within the band, then as it is by default, where a model may be as fast as there is CPU for. Nothing
 is chosen: the seed draws the set, the host measures it. `traffic`: HTTP services whose requests
 come by themselves, one hopeless, beside a training, under plain Docker and the default. Each prints
-its tables, draws a picture, and writes `benchmarks/results/demo.json` or `demo-traffic.json`.
+its tables, draws a picture, and writes `benchmarks/results/demo.json` or `demo-traffic.json`. The
+page's address is printed while daemons run, and at the end where `dlsched report` wrote its page.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -25,15 +27,20 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.judge.services import BAND_RATIO
+from benchmarks.places import ROOT
 from benchmarks.publish import results
 from benchmarks.real import traffic
 from benchmarks.real.comparison import SETTLED_RATIO, Comparison, Plan, compare
-from benchmarks.real.session import session
+from benchmarks.real.session import Session, free_address, session
 from tools.engine import CGROUP_PARENT
 
 _TITLES = {"none": "plain Docker", "adaptive": "adaptive (default)"}
 
 SCENES = ("models", "traffic")
+
+REPORT_LINES = 3
+"""Of the report, after its headline: targets met, plain Docker's estimate, the model's error."""
+REPORT_PAGE = ROOT / ".build" / "demo-report.html"
 
 
 class Screen:
@@ -164,7 +171,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     try:
         if "models" in scenes:
-            _models(console, cores, plan)
+            _models(console, cores, plan, ends="traffic" not in scenes)
         if "traffic" in scenes:
             _traffic(console, cores, plan.seed)
     except KeyboardInterrupt:
@@ -176,11 +183,13 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _models(console: Console, cores: float | None, plan: Plan) -> None:
-    """The eight closed loops under every policy of the plan."""
+def _models(console: Console, cores: float | None, plan: Plan, *, ends: bool) -> None:
+    """The eight closed loops under every policy of the plan; `ends`: the last scene."""
     with session(cores) as one, Screen(console) as screen:
+        _listen(console, one)
         comparison = compare(one, plan, screen)
         host = results.host_facts(one.engine.version()["Version"])
+        report = _report(one) if ends else []
     console.print(by_model(comparison))
     console.print(summary(comparison))
     from benchmarks.publish import plot
@@ -189,13 +198,16 @@ def _models(console: Console, cores: float | None, plan: Plan) -> None:
     plot.draw(comparison, picture)
     path = results.save("demo", host, [plan.seed], [run.row() for run in comparison.runs])
     console.print(f"picture: {picture}\nfigures: {path}", soft_wrap=True)
+    _end(console, report)
 
 
 def _traffic(console: Console, cores: float | None, seed: int) -> None:
     """The open loops under plain Docker and the default policy."""
     with session(cores) as one, Screen(console) as screen:
+        _listen(console, one)
         found = traffic.play(one, seed, screen)
         host = results.host_facts(one.engine.version()["Version"])
+        report = _report(one)
     console.print(traffic.table(found))
     from benchmarks.publish import traffic_plot
 
@@ -203,6 +215,30 @@ def _traffic(console: Console, cores: float | None, seed: int) -> None:
     traffic_plot.draw(found, picture)
     path = results.save("demo-traffic", host, [seed], [vars(row) for row in found])
     console.print(f"picture: {picture}\nfigures: {path}", soft_wrap=True)
+    _end(console, report)
+
+
+def _listen(console: Console, one: Session) -> None:
+    """The daemons of this session serve their page on a free port."""
+    one.listen = free_address()
+    console.print(
+        f"page while a policy runs: http://{one.listen}/", highlight=False, soft_wrap=True
+    )
+
+
+def _report(one: Session) -> list[str]:
+    """`dlsched report` on the last policy's time: the lines to end with."""
+    try:
+        REPORT_PAGE.parent.mkdir(exist_ok=True)
+        lines = [line for line in one.report(REPORT_PAGE)[1 : 1 + REPORT_LINES] if line]
+    except (RuntimeError, OSError, subprocess.SubprocessError) as error:
+        return [f"no report: {error}"]
+    return [*lines, f"report: {REPORT_PAGE}"]
+
+
+def _end(console: Console, report: list[str]) -> None:
+    for line in report:
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _shared_cores(console: Console) -> float | None:

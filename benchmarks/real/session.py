@@ -10,12 +10,13 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -36,6 +37,8 @@ _CGROUP_PARENT = os.environ.get(CGROUP_PARENT) or None
 _DLSCHED = Path(sys.executable).parent / "dlsched"
 
 JOURNAL = "journal.db"
+REPORT_S = 120.0
+"""Longest time of a report on a few minutes: it takes three seconds."""
 STRANGER = "dlsched-bench"
 """Label of containers that a bench starts without dlsched; its value is the session's instance."""
 
@@ -91,6 +94,8 @@ class Session:
         self.watch = root / "jobs.d"
         self.watch.mkdir()
         self.host = host
+        self.listen: str | None = None
+        """Address of the page while a daemon runs; None: there is none."""
         self._capacity = capacity_cores
         self._launch = launch
         self._daemon: Process | None = None
@@ -173,6 +178,7 @@ class Session:
             "max_jobs": 256,
             "reserve": {"cpus": 0, "memory": "256MiB"},
             "engine": {"host": self.host, "cgroup_parent": _CGROUP_PARENT},
+            **({} if self.listen is None else {"listen": self.listen}),
             **(more or {}),
         }
         if self._capacity is not None:
@@ -201,6 +207,20 @@ class Session:
         folder.mkdir(parents=True)
         for file in self.state_dir.glob(f"{JOURNAL}*"):
             shutil.copy(file, folder / file.name)
+
+    def report(self, page: Path) -> list[str]:
+        """`dlsched report` on the journal, with that page: its text. Raises RuntimeError."""
+        done = subprocess.run(
+            [_DLSCHED, "report", str(self.state_dir), "--html", str(page)],
+            capture_output=True,
+            text=True,
+            timeout=REPORT_S,
+            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "1000"},
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"dlsched report: {done.stderr.strip()}")
+        return done.stdout.splitlines()
 
     def forget(self) -> None:
         """Between two daemons: the next one's policy remembers nothing of the one before."""
@@ -270,6 +290,13 @@ class Session:
             return bool(self.client.jobs())
         except (DaemonUnavailable, Refused):
             return False
+
+
+def free_address() -> str:
+    """A loopback address whose port no one has now."""
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
 
 
 @contextmanager

@@ -7,22 +7,30 @@ from typing import Any, get_args
 
 from pydantic import ConfigDict, TypeAdapter
 
-from dlsched.api import history_schema, schema, stream_schema, usage_schema, why_schema
+from dlsched.api import (
+    history_schema,
+    review_schema,
+    schema,
+    stream_schema,
+    usage_schema,
+    why_schema,
+)
 from dlsched.api.history_schema import History
+from dlsched.api.review_schema import Review
 from dlsched.api.stream_schema import CycleEvents, CyclePoint
 from dlsched.api.usage_schema import UsageStatus
 from dlsched.api.why_schema import Explanation
 
 
 def status_schema() -> dict[str, Any]:
-    """JSON Schema (draft 2020-12) of what `ps`, `why` and `usage` print as JSON,
-    of the stream and of the history."""
-    modules = (schema, stream_schema, why_schema, history_schema, usage_schema)
+    """JSON Schema (draft 2020-12) of what `ps`, `why`, `usage` and `report` print as JSON, of the
+    stream and of the history."""
+    modules = (schema, stream_schema, why_schema, history_schema, usage_schema, review_schema)
     for kind in (kind for module in modules for kind in vars(module).values()):
         if is_dataclass(kind):
             described = ConfigDict(use_attribute_docstrings=True)
             setattr(kind, "__pydantic_config__", described)  # noqa: B010
-    roots = schema.Status | Explanation | CycleEvents | CyclePoint | History | UsageStatus
+    roots = schema.Status | Explanation | CycleEvents | CyclePoint | History | UsageStatus | Review
     made = TypeAdapter(roots).json_schema()
     for kind in get_args(roots):
         version = made["$defs"][kind.__name__]["properties"]["schema_version"]

@@ -1,4 +1,4 @@
-"""The JSON that `ps`, `why`, the API and its stream answer, from its JSON Schema."""
+"""The JSON that `ps`, `why`, `report`, the API and its stream answer, from its JSON Schema."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 from dlsched.api.json_schema import status_schema
 from docs.generate.markdown import table
 
-_ROOTS = ("Status", "Explanation", "CycleEvents", "CyclePoint", "History", "UsageStatus")
+_ROOTS = (
+    "Status", "Explanation", "CycleEvents", "CyclePoint", "History", "UsageStatus", "Review",
+)  # fmt: skip
 """What is printed or sent; the other types are within these."""
 
 

@@ -12,7 +12,14 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from dlsched.api import history_schema, schema, stream_schema, usage_schema, why_schema
+from dlsched.api import (
+    history_schema,
+    review_schema,
+    schema,
+    stream_schema,
+    usage_schema,
+    why_schema,
+)
 from dlsched.api.client import Daemon
 from dlsched.api.json_schema import status_schema
 from dlsched.api.reading import SchemaMismatch, as_json, read
@@ -168,9 +175,17 @@ def test_the_published_schema_has_every_type_and_field() -> None:
     definitions = status_schema()["$defs"]
     assert {name: list(one["properties"]) for name, one in definitions.items()} == {
         name: [field.name for field in dataclasses.fields(kind)]
-        for name, kind in (KINDS | types_of(history_schema, usage_schema)).items()
+        for name, kind in (KINDS | types_of(history_schema, usage_schema, review_schema)).items()
     }
-    for root in ("Status", "Explanation", "CycleEvents", "CyclePoint", "History", "UsageStatus"):
+    for root in (
+        "Status",
+        "Explanation",
+        "CycleEvents",
+        "CyclePoint",
+        "History",
+        "UsageStatus",
+        "Review",
+    ):
         version = definitions[root]["properties"]["schema_version"]
         assert version["const"] == SCHEMA_VERSION
     assert "Measured latency over target" in json.dumps(definitions["JobStatus"])

@@ -19,7 +19,9 @@ _FREE_RATIO = 0.02
 """Part of the periods that a quota may end without having held its container back."""
 _SETTLES_S = 2.0
 """After a change of limits, reports still cover requests begun before it."""
-_WINDOWS_MAX = 20_000
+WINDOWS_MAX, _WINDOWS_LEAST = 400_000, 1000
+"""Windows of all jobs, of 300 bytes each; of one job at least. A job's longer record is thinned out
+by half."""
 _POINTS_MAX = 50_000
 """Points of one job; a longer record is thinned out by half."""
 _STEP_MAX, _METRICS_MAX = STEPS_MAX // 2, 8
@@ -126,6 +128,7 @@ class ObservedJob:
     attempts: list[Attempt] = field(default_factory=list)
     values: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
     """By metric: (step, value), in order of arrival."""
+    windows_max: int = 20_000
     windows: list[Window] = field(default_factory=list)
     """Windows from its first step or request on."""
     idle_core_s: float | None = None
@@ -145,6 +148,10 @@ class ObservedJob:
     """Number of points of all attempts."""
     _stride: int = 1
     _skipped: int = 0
+
+    def share_windows(self, jobs: int) -> None:
+        """It is one of so many jobs, which share the bound on all windows."""
+        self.windows_max = min(self.windows_max, max(_WINDOWS_LEAST, WINDOWS_MAX // jobs))
 
     def likely_metric(self) -> str | None:
         """The likely main metric of a training without a target; None: it reported no metric."""
@@ -246,7 +253,7 @@ class ObservedJob:
         )
         if last is not None and joins:
             return last
-        if len(self.windows) >= _WINDOWS_MAX:
+        if len(self.windows) >= self.windows_max:
             self.windows = self.windows[::2]
         self.windows.append(Window(begin_s, ceiling))
         return self.windows[-1]

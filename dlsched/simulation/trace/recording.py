@@ -6,8 +6,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from dlsched.model.actions import Start
 from dlsched.model.cycle import CycleReport
@@ -42,6 +42,8 @@ _OVER = (JobState.FINISHED, JobState.FAILED, JobState.STOPPED)
 class Recorded:
     trace: Trace
     remarks: tuple[str, ...] = ()
+    lives: Mapping[str, str] = field(default_factory=dict)
+    """The recorded name of each of the trace's jobs."""
 
 
 class NothingRecorded(DlschedError):
@@ -50,21 +52,31 @@ class NothingRecorded(DlschedError):
 
 def record(reports: Iterable[CycleReport], name: str = "recorded") -> Recorded:
     """The trace of these cycles, in their order. Raises NothingRecorded without a usable job."""
+    record = Record()
     try:
-        return _recorded(reports, name)
+        for report in reports:
+            record.take(report)
     except (ArithmeticError, ValueError) as error:  # no agent writes such a record
+        raise NothingRecorded(f"its numbers make no trace: {error}") from error
+    return trace_of(record, name)
+
+
+def trace_of(record: Record, name: str = "recorded") -> Recorded:
+    """The trace of what was gathered, once. Raises NothingRecorded without a usable job."""
+    try:
+        return _trace_of(record, name)
+    except (ArithmeticError, ValueError) as error:
         raise NothingRecorded(f"its numbers make no trace: {error}") from error
 
 
-def _recorded(reports: Iterable[CycleReport], name: str) -> Recorded:
-    record = Record()
-    for report in reports:
-        record.take(report)
+def _trace_of(record: Record, name: str) -> Recorded:
     if record.last is None:
         raise NothingRecorded("no cycle could be read")
     remarks = list(record.remarks())
     frame = record.frame()
-    jobs = tuple(sorted(_jobs(record, frame, remarks.append), key=lambda job: job.name))
+    lives: dict[str, str] = {}
+    found = _jobs(record, frame, remarks.append, lives)
+    jobs = tuple(sorted(found, key=lambda job: job.name))
     if not jobs:
         raise NothingRecorded(
             "; ".join([f"{record.cycles} cycles do not show any job's work", *remarks])
@@ -84,10 +96,12 @@ def _recorded(reports: Iterable[CycleReport], name: str) -> Recorded:
         host=tuple(record.host(frame.recorded_s)),
         name=name,
     )
-    return Recorded(trace, tuple(remarks))
+    return Recorded(trace, tuple(remarks), lives)
 
 
-def _jobs(record: Record, frame: Frame, say: Callable[[str], None]) -> Iterator[SimulatedJob]:
+def _jobs(
+    record: Record, frame: Frame, say: Callable[[str], None], lives_of: dict[str, str]
+) -> Iterator[SimulatedJob]:
     taken = {job.name for job in record.jobs}
     lives: Counter[str] = Counter()
     for job in record.jobs:
@@ -104,6 +118,7 @@ def _jobs(record: Record, frame: Frame, say: Callable[[str], None]) -> Iterator[
             say(f"{name}: its numbers make no sense ({error}): {LEFT_OUT}")
             found = None
         if found is not None:
+            lives_of[name] = job.name
             yield found
         else:
             record.give_to_host(job)
@@ -148,6 +163,8 @@ class Record:
                 job = ObservedJob(view.name, view.spec, snapshot.now_s, ran_before)
                 self._present[view.name] = job
                 self.jobs.append(job)
+                for one in self.jobs:
+                    one.share_windows(len(self.jobs))
             job.see(view, snapshot.now_s, self._first_s, contended=full)
         for name in self._present.keys() - {view.name for view in snapshot.jobs}:
             self._present[name].absent(snapshot.now_s)

@@ -100,8 +100,8 @@ class Decoder:
             if full:
                 self._stream = _inflater()
             delta = json.loads(self._inflated(body))
-            if self._job is not None and not full:
-                delta = self._needed(delta, self._job)
+            if not full:
+                delta = self._needed(delta)
             self._now = delta if full else patch(self._now, delta)
         except (zlib.error, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(str(error)) from error
@@ -120,7 +120,7 @@ class Decoder:
             snapshot = now["snapshot"]
             jobs = snapshot["jobs"]
             rows = [jobs[name] for name in sorted(jobs)] if isinstance(jobs, dict) else jobs
-            now["snapshot"] = {**snapshot, "jobs": [_sketches_parsed(row) for row in rows]}
+            now["snapshot"] = {**snapshot, "jobs": [sketches_parsed(row) for row in rows]}
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a report: {error!r}") from error
         return _REPORTS.validate_python(now)
@@ -136,7 +136,7 @@ class Decoder:
             if job not in jobs:
                 return None
             row = {"progress": {"fresh": jobs[job]["progress"]["fresh"]}}
-            sketch = _SKETCHES.validate_python(_sketches_parsed(row)["progress"]["fresh"])
+            sketch = _SKETCHES.validate_python(sketches_parsed(row)["progress"]["fresh"])
             return float(snapshot["now_s"]), sketch
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a report: {error!r}") from error
@@ -148,8 +148,11 @@ class Decoder:
         except (LookupError, TypeError, AttributeError) as error:
             raise ValueError(f"not a report: {error!r}") from error
 
-    def _needed(self, delta: dict[str, Plain], job: str) -> dict[str, Plain]:
-        """What of it `fresh` reads. A delta that is a list replaces a whole value."""
+    def _needed(self, delta: dict[str, Plain]) -> dict[str, Plain]:
+        """What of it is asked: all, or what `fresh` reads. A delta that is a list replaces a whole
+        value."""
+        if (job := self._job) is None:
+            return delta
         snapshot, old = delta.get("snapshot"), self._now.get("snapshot")
         if not isinstance(snapshot, dict) or not isinstance(old, dict):
             return delta
@@ -306,7 +309,7 @@ def _decided(kept: Mapping[str, Plain]) -> dict[str, Plain]:
     return plain
 
 
-def _sketches_parsed(job: Mapping[str, Plain]) -> dict[str, Plain]:
+def sketches_parsed(job: Mapping[str, Plain]) -> dict[str, Plain]:
     progress = dict(job["progress"])
     for name, value in progress.items():
         if isinstance(value, dict) and isinstance(value.get("buckets"), str):

@@ -8,6 +8,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,6 +17,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.store.journal.changes import Change, Event
 from dlsched.store.journal.coding import Decoder
 from dlsched.store.journal.minutes import Minute, unpacked
+from dlsched.store.journal.outline import OutlineDecoder
 from dlsched.store.journal.schema import foreign, newer, open_for_reading
 
 Result = TypeVar("Result")
@@ -84,6 +86,11 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         found = self._one("SELECT now_s FROM frames ORDER BY cycle DESC LIMIT 1")
         return float(found[0]) if found else 0.0
 
+    def first_now_s(self) -> float:
+        """Time of the first cycle kept; 0: none."""
+        found = self._one("SELECT now_s FROM frames ORDER BY cycle LIMIT 1")
+        return float(found[0]) if found else 0.0
+
     def cycle(self, number: int) -> CycleReport | None:
         """That cycle, exactly as written; None when it is not kept or cannot be read."""
         return next(self.reports(number, number), None)
@@ -92,9 +99,15 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         """Every cycle kept from `first` to `last`; a group ends where it cannot be read."""
         return self._each(first, last, lambda _, decoder: decoder.report())
 
+    def outlines(self, first: int = 0, last: int = _LAST) -> Iterator[CycleReport]:
+        """As `reports`, only with what `OutlineDecoder` keeps, in a third of the time."""
+        yield from self._each(first, last, lambda _, decoder: decoder.report(), OutlineDecoder)
+
     def latencies(self, job: str, first: int, last: int) -> Iterator[CycleLatency]:
         """The requests that the job reported in each of these cycles."""
-        for found in self._each(first, last, lambda _, decoder: decoder.fresh(job), job):
+        for found in self._each(
+            first, last, lambda _, decoder: decoder.fresh(job), partial(Decoder, job)
+        ):
             if found is not None:
                 yield CycleLatency(*found)
 
@@ -103,14 +116,14 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         first: int,
         last: int,
         read: Callable[[int, Decoder], Result],
-        job: str | None = None,
+        decoding: Callable[[], Decoder] = Decoder,
     ) -> Iterator[Result]:
         start = self.whole_before(first)
         while start is not None and start <= last:
             after = self._one("SELECT min(cycle) FROM frames WHERE whole = 1 AND cycle > ?", start)
             end = after[0] if after and after[0] is not None else None
             upto = last if end is None else min(last, end - 1)
-            yield from self._group(start, first, upto, read, job)
+            yield from self._group(start, first, upto, read, decoding)
             start = end
 
     def whole_before(self, cycle: int) -> int | None:
@@ -157,10 +170,10 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         first: int,
         last: int,
         read: Callable[[int, Decoder], Result],
-        job: str | None = None,
+        decoding: Callable[[], Decoder] = Decoder,
     ) -> Iterator[Result]:
-        """The result of `read` for each row from `first` on. `job`: as of `Decoder`."""
-        decoder = Decoder(job)
+        """The result of `read` for each row from `first` on."""
+        decoder = decoding()
         cycle = start
         rows = self._all(
             "SELECT cycle, whole, body FROM frames WHERE cycle BETWEEN ? AND ? ORDER BY cycle",
@@ -182,6 +195,27 @@ class JournalReader(AbstractContextManager["JournalReader"]):
         """The last changes of that job, or of all; newest first."""
         known = len(fields(Change))  # fewer are in an older file, more in a newer one
         return tuple(Change(*row[:known]) for row in self._newest("changes", job, limit))
+
+    def changes_between(self, first: int, last: int, limit: int) -> tuple[Change, ...]:
+        """The changes in these cycles, in order; of more than `limit`, the last ones."""
+        known = len(fields(Change))
+        rows = self._all(
+            "SELECT * FROM (SELECT rowid AS row, * FROM changes WHERE cycle BETWEEN ? AND ?"
+            " ORDER BY cycle DESC, row DESC LIMIT ?) ORDER BY cycle, row",
+            first,
+            last,
+            limit,
+        )
+        return tuple(Change(*row[1 : known + 1]) for row in rows)
+
+    def count_changes(self, first: int, last: int) -> int:
+        found = self._one("SELECT count(*) FROM changes WHERE cycle BETWEEN ? AND ?", first, last)
+        return int(found[0]) if found else 0
+
+    def whole_at(self, moment_s: float) -> int:
+        """The last full frame up to that time of the daemon's clock; the first, where none is."""
+        found = self._one("SELECT max(cycle) FROM frames WHERE whole = 1 AND now_s <= ?", moment_s)
+        return int(found[0]) if found and found[0] is not None else 0
 
     def carried_out(self, first: int, last: int) -> tuple[tuple[int, float, str, str], ...]:
         """Cycle, time, job and kind of the changes in these cycles that did not fail, in order."""

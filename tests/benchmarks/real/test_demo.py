@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import docker
+import pytest
 from rich.console import Console
 
 from benchmarks.judge.services import Judged
+from benchmarks.real import demo
 from benchmarks.real.comparison import Comparison, Plan, PolicyRun
 from benchmarks.real.demo import by_model, summary
 from benchmarks.real.demo_set import draw
 from benchmarks.real.kept_services import KeptServices
+from benchmarks.real.session import JOURNAL, Session, free_address
+from dlsched.config.settings import load_settings
+from tests.simulation.review.worlds import busy_node, written
 
 PLAN = Plan(seed=1, jobs=2)
 SET = draw(1, 2)
@@ -68,3 +76,45 @@ def test_a_model_with_too_few_requests_says_so():
     whole.runs[0].judged = few
     text = shown(by_model(whole))
     assert "(7 of 11" in text and "…" not in text
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    """A session whose engine has no container."""
+    engine = SimpleNamespace(containers=SimpleNamespace(list=lambda **_: []), close=lambda: None)
+    monkeypatch.setattr(docker, "DockerClient", lambda **_: engine)
+    one = Session(tmp_path, "unix:///nowhere", 4.0)
+    yield one
+    one.close()
+
+
+@pytest.mark.process
+def test_it_ends_with_three_lines_of_the_report_and_the_path_of_its_page(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.state_dir.mkdir()
+    written(session.state_dir / JOURNAL, busy_node(120.0))
+    page = tmp_path / "build" / "report.html"
+    monkeypatch.setattr(demo, "REPORT_PAGE", page)
+    lines = demo._report(session)
+    assert lines[-1] == f"report: {page}"
+    assert page.read_text().endswith("</html>\n")
+    assert lines[0].startswith("Targets were met")
+    assert lines[1].startswith("Plain Docker would have met them")
+    assert "an estimate" in lines[1]
+    assert lines[2].startswith("The model's error on this node")
+    assert len(lines) == 4
+
+
+@pytest.mark.process
+def test_a_demo_without_a_journal_ends_with_the_reason(session: Session) -> None:
+    (line,) = demo._report(session)
+    assert line.startswith("no report: dlsched report: error: ")
+
+
+def test_its_daemons_serve_their_page_on_a_free_loopback_port(session: Session) -> None:
+    session.listen = free_address()
+    settings = load_settings(session.configure("adaptive"), {}, {})
+    assert settings.listen is not None
+    host, port = settings.listen
+    assert (host, f"{host}:{port}") == ("127.0.0.1", session.listen)

@@ -38,7 +38,15 @@ from dlsched.simulation.node.workloads import (
 )
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import RunResult
-from dlsched.simulation.trace import NothingRecorded, Recorded, parse_trace, record, render_trace
+from dlsched.simulation.trace import (
+    NothingRecorded,
+    Recorded,
+    observed,
+    parse_trace,
+    record,
+    render_trace,
+)
+from dlsched.simulation.trace.recording import Record, trace_of
 from dlsched.store.journal.reader import JournalReader
 from dlsched.store.journal.writer import Journal
 
@@ -433,3 +441,19 @@ def test_a_recorded_day_runs_as_the_day_did(policy: str, tmp_path: Path) -> None
                 assert after == pytest.approx(before, rel=0.15), (was.name, goal)
         if was.satisfied_ratio is not None:
             assert now.satisfied_ratio == pytest.approx(was.satisfied_ratio, abs=0.15)
+
+
+def test_many_jobs_share_a_bound_on_what_is_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thinned out, the record still gives the same work and the same law."""
+    service = job("one", SERVICE)
+    trace = Trace(NodeFact(4.0, 8 << 30), (service,), 900.0)
+    monkeypatch.setattr(observed, "WINDOWS_MAX", 40)
+    monkeypatch.setattr(observed, "_WINDOWS_LEAST", 20)
+    gathered = Record()
+    simulate(trace, NamedPolicy("none", load("none")), 1, publish=gathered.take)
+    (one,) = gathered.jobs
+    assert 20 <= len(one.windows) <= one.windows_max == 40
+    assert one.windows[-1].at_s > 800.0
+    found = trace_of(gathered).trace.jobs[0].load
+    assert isinstance(found, ServiceLoad)
+    assert found.work_core_s == pytest.approx(SERVICE.work_core_s, rel=0.05)

@@ -1,0 +1,146 @@
+"""The command `report`: a range of the journal in text, JSON or one page."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import click
+
+from dlsched.cli import journals, options
+from dlsched.cli.exits import FAILURE
+from dlsched.cli.output import print_json, say
+from dlsched.model.errors import DlschedError
+from dlsched.model.units import parse_seconds
+
+_LONG_CYCLES = 20_000
+"""From so many on, reading takes tens of seconds: that is said."""
+
+
+@click.command(short_help="Report on targets, changes and effects of the last day.")
+@click.argument("journal", metavar="[JOURNAL]", required=False, type=click.Path(path_type=Path))
+@click.option(
+    "--since",
+    default="1d",
+    show_default=True,
+    metavar="TIME",
+    help="How far back, from the last recorded cycle, such as 2h.",
+)
+@click.option(
+    "--html",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write one page with plots into this file as well.",
+)
+@click.option(
+    "--estimate/--no-estimate",
+    default=True,
+    show_default=True,
+    help="Simulate the recorded load under plain Docker.",
+)
+@options.output
+@options.config
+def report(
+    journal: Path | None,
+    since: str,
+    html: Path | None,
+    estimate: bool,
+    output: str,
+    config: Path | None,
+) -> None:
+    """Report on a range of the journal: how long each target was met, what was changed and what was
+    measured before and after, who gave CPU and who got it, and alarms.
+
+    Beside it stands an estimate of what plain Docker would have done: the recorded load, simulated
+    without limits. The same simulation under the recorded limits is compared with the record, and
+    what differs is printed as the model's error.
+
+    JOURNAL is a journal file or the state directory that holds one (default: the setting
+    state_dir). A daemon may be writing it; none is needed.
+
+    \b
+    Examples:
+      dlsched report
+      dlsched report --since 2h --html report.html
+      dlsched report /var/lib/dlsched --output json
+    """
+    from dlsched.simulation.review import review
+    from dlsched.store.journal.reader import JournalReader
+
+    since_s = _since_s(since)
+    if html is not None:
+        _check_place(html)
+    if journal is None:
+        journal = options.settings(config).state_dir
+    path = _file(journal)
+    with JournalReader(path) as reader:
+        cycles = len(reader.cycles())
+        if cycles > _LONG_CYCLES and output != "json":
+            say(f"reading up to {cycles} cycles, which takes about a minute for a day of 20 jobs")
+        found = review(reader, since_s, estimates=estimate)
+        unread = reader.problem
+    if unread is not None:
+        say(f"error: {unread}; only what could be read counts")
+    if output == "json":
+        from dlsched.api.reading import as_json
+
+        print_json(as_json(found))
+    else:
+        from dlsched.cli.layout import Page
+        from dlsched.cli.report_pages import show_report
+
+        show_report(found, Page())
+    if html is not None:
+        from dlsched.cli.report_html import page_of
+        from dlsched.store.atomic import write_whole
+
+        write_whole(html, page_of(found), mode=_mode(), to_disk=False)
+        say(f"page: {html}")
+    if unread is not None:
+        raise SystemExit(FAILURE)
+
+
+def _since_s(since: str) -> float:
+    try:
+        return parse_seconds(since, low=1.0)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--since") from None
+
+
+def _file(journal: Path) -> Path:
+    """The journal's file, which this user may read."""
+    try:
+        if not journal.exists():
+            raise DlschedError(f"{journal}: no such journal")
+        path = journals.file(journal)
+        if not path.is_file():  # opening a FIFO would wait for its writer
+            raise DlschedError(f"{path}: not a file")
+        with path.open("rb"):
+            return path
+    except PermissionError:
+        raise DlschedError(
+            f"{journal}: this user may not read the journal: sudo dlsched report"
+        ) from None
+
+
+def _check_place(html: Path) -> None:
+    """Refuse what a page would not replace as a file, before the work."""
+    try:
+        mode = html.lstat().st_mode
+    except FileNotFoundError:
+        if not html.parent.is_dir():
+            raise click.BadParameter(f"no folder {html.parent}", param_hint="--html") from None
+        return
+    except OSError as error:
+        raise click.BadParameter(f"{html}: {error.strerror}", param_hint="--html") from None
+    if not stat.S_ISREG(mode):
+        what = "a link" if stat.S_ISLNK(mode) else "no regular file"
+        raise click.BadParameter(f"{html} is {what}: it is not replaced", param_hint="--html")
+
+
+def _mode() -> int:
+    """As a shell's redirection would give it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

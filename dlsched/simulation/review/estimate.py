@@ -1,0 +1,212 @@
+"""An estimate of what plain Docker would have done with the recorded load, and the model's error.
+
+The record becomes a trace, as of `dlsched trace record`, and is simulated twice: without limits,
+and under the recorded ones. The second is compared with the record itself, counted in the same way:
+what differs is the model's error on this node.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dlsched.api.review_schema import Estimate, PlainDocker
+from dlsched.control.decider import NamedPolicy
+from dlsched.control.guards import GuardOptions
+from dlsched.estimate.tuning import FEW_REQUESTS
+from dlsched.model.errors import DlschedError
+from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
+from dlsched.policies.registry import load as load_policy
+from dlsched.simulation.node.workloads import Trace
+from dlsched.simulation.review.playback import PLAYBACK, Playback
+from dlsched.simulation.review.tally import JobTally, Tally
+from dlsched.simulation.run import simulate
+from dlsched.simulation.scoring import PLAIN
+from dlsched.simulation.trace.recording import Record, Recorded, trace_of
+
+SHORTEST_S = 60.0
+"""A shorter record shows no load."""
+CYCLES_PER_SLICE = 5
+"""The simulator draws few latencies a cycle, however many requests it had: two cycles make a
+quantile of a slice too noisy."""
+MISFIT_RATIO, MISFIT_FACTOR = 0.3, 2.0
+"""Where the model under the recorded limits is off by more, in the part of the time or in the
+latency, it says nothing about other limits."""
+_UNGUARDED = GuardOptions(dead_band_ratio=0.0, cooldown_s=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """The estimate, in all and by job."""
+
+    whole: Estimate
+    jobs: Mapping[str, PlainDocker]
+
+
+def estimate(record: Record, tally: Tally) -> Estimated:
+    """The estimate for what `record` and `tally` gathered of the same cycles."""
+    if tally.observed_s < SHORTEST_S:
+        return _none(
+            tally, f"the record has {tally.observed_s:.0f} s, at least {SHORTEST_S:g} s are needed"
+        )
+    try:
+        recorded = trace_of(record)
+        trace = _as_counted(recorded.trace, tally)
+        plain = _simulated(trace, NamedPolicy(PLAIN, load_policy(PLAIN)), recorded, tally)
+        given = {name: job.given for name, job in tally.jobs.items()}
+        player = Playback(given, tally.slice_s, trace.cycle_s, recorded.lives)
+        replayed = _simulated(trace, NamedPolicy(PLAYBACK, player), recorded, tally)
+    except DlschedError as error:
+        return _none(tally, str(error))
+    jobs = {
+        name: _of_job(job, plain.jobs.get(name), replayed.jobs.get(name), recorded)
+        for name, job in tally.jobs.items()
+    }
+    return Estimated(_whole(tally, jobs, trace, recorded), jobs)
+
+
+def _none(tally: Tally, why_not: str) -> Estimated:
+    whole = Estimate(why_not, 0, None, None, None, None, None, 0.0, ())
+    return Estimated(whole, dict.fromkeys(tally.jobs, PlainDocker(why_not)))
+
+
+def _as_counted(trace: Trace, tally: Tally) -> Trace:
+    """The trace with some cycles for each slice, by which limits are played back and counted."""
+    idle = any(one.idle for job in tally.jobs.values() for one in job.given.values())
+    return replace(trace, cycle_s=tally.slice_s / CYCLES_PER_SLICE, idle_class=idle)
+
+
+def _simulated(trace: Trace, policy: NamedPolicy, recorded: Recorded, tally: Tally) -> Tally:
+    counted = Tally(tally.slice_s, recorded.lives)
+    simulate(trace, policy, guards=_UNGUARDED, publish=counted.take)
+    counted.close()
+    return counted
+
+
+# ---------------------------------------------------------------------- one job
+
+
+def _of_job(
+    job: JobTally, plain: JobTally | None, replayed: JobTally | None, recorded: Recorded
+) -> PlainDocker:
+    remarks = _remarks(job.name, recorded)
+    why_not = _why_not(job, plain, remarks)
+    if why_not is not None or plain is None or replayed is None:
+        return PlainDocker(why_not or "it was not simulated", remarks=remarks)
+    if isinstance(job.last.spec.target, LatencyTarget):
+        return (
+            PlainDocker(
+                None,
+                met_ratio=plain.met_ratio,
+                measured_s=plain.measured_s,
+                replayed_met_ratio=replayed.met_ratio,
+                replayed_measured_s=replayed.measured_s,
+                remarks=remarks,
+            )
+            if (misfit := _misfit(job, replayed)) is None
+            else PlainDocker(misfit, remarks=remarks)
+        )
+    return PlainDocker(
+        None,
+        deliver_s=reached_s(plain, Tier.DELIVER),
+        finish_s=reached_s(plain, Tier.FINISH),
+        replayed_deliver_s=reached_s(replayed, Tier.DELIVER),
+        replayed_finish_s=reached_s(replayed, Tier.FINISH),
+        remarks=remarks,
+    )
+
+
+def reached_s(job: JobTally, tier: Tier) -> float | None:
+    """Seconds from its start in the range to that tier; None: not reached in it."""
+    reached = job.reached.get(tier)
+    return None if reached is None or job.begun_s is None else max(0.0, reached[0] - job.begun_s)
+
+
+def _why_not(job: JobTally, plain: JobTally | None, remarks: tuple[str, ...]) -> str | None:
+    target = job.last.spec.target
+    if job.last.gpus or job.last.spec.container.gpus:
+        return "it computes on a GPU, which is not simulated"
+    if target is None:
+        return "it has no target"
+    if not job.ran_s:
+        return "it did not run"
+    if not job.used_core_s:
+        return "its CPU time is not known"
+    if isinstance(target, LatencyTarget) and job.latency.count < FEW_REQUESTS:
+        return f"too few requests: {job.latency.count} of at least {FEW_REQUESTS}"
+    if isinstance(target, AccuracyTarget) and job.ran_before:
+        return "it ran before the range, which does not show how far it was"
+    if plain is None:
+        return next(iter(remarks), "the record does not show its work")
+    return None
+
+
+def _misfit(job: JobTally, replayed: JobTally) -> str | None:
+    """Why the model does not hold for this service; None: it does."""
+    own, model = job.met_ratio, replayed.met_ratio
+    if own is None or model is None:
+        return "its requests are too few to compare"
+    if abs(own - model) > MISFIT_RATIO:
+        return (
+            f"the model does not fit it: under the recorded limits it says {model:.0%} of the time,"
+            f" recorded is {own:.0%}"
+        )
+    factor = _factor(job, replayed)
+    if factor is not None and max(factor, 1.0 / factor) > MISFIT_FACTOR:
+        return f"the model does not fit it: its latency is off by a factor of {factor:.2g}"
+    return None
+
+
+def _factor(job: JobTally, replayed: JobTally) -> float | None:
+    own, model = job.measured_s, replayed.measured_s
+    return model / own if own and model else None
+
+
+def _remarks(name: str, recorded: Recorded) -> tuple[str, ...]:
+    names = {life for life, own in recorded.lives.items() if own == name} | {name}
+    found = (remark.partition(": ") for remark in recorded.remarks)
+    return tuple(text for life, _, text in found if life in names)
+
+
+# ---------------------------------------------------------------------- in all
+
+
+def _whole(
+    tally: Tally, jobs: Mapping[str, PlainDocker], trace: Trace, recorded: Recorded
+) -> Estimate:
+    services: list[tuple[float, float, float, float]] = []
+    factors: list[float] = []
+    for name, found in jobs.items():
+        job = tally.jobs[name]
+        own, plain, again = job.met_ratio, found.met_ratio, found.replayed_met_ratio
+        if own is None or plain is None or again is None:
+            continue
+        services.append((job.met_s + job.slow_s, own, plain, again))
+        if found.replayed_measured_s and job.measured_s:
+            factor = found.replayed_measured_s / job.measured_s
+            factors.append(max(factor, 1.0 / factor))
+    estimated = [one for one in jobs.values() if one.why_not is None]
+    whole_s = math.fsum(time_s for time_s, *_ in services)
+
+    def mean(index: int) -> float | None:
+        return math.fsum(one[0] * one[index] for one in services) / whole_s if services else None
+
+    own_names = {*recorded.lives, *tally.jobs}
+    remarks = tuple(one for one in recorded.remarks if one.partition(": ")[0] not in own_names)
+    return Estimate(
+        why_not=None if estimated else "no job has an estimate: see the reason of each",
+        jobs=len(services),
+        recorded_met_ratio=mean(1),
+        plain_met_ratio=mean(2),
+        replayed_met_ratio=mean(3),
+        error_ratio=(
+            math.fsum(time_s * abs(again - own) for time_s, own, _, again in services) / whole_s
+            if services
+            else None
+        ),
+        error_factor=statistics.median(factors) if factors else None,
+        simulated_s=trace.duration_s,
+        remarks=remarks,
+    )
