@@ -62,11 +62,20 @@ class Gate:
 
 def _refused(scope: MutableMapping[str, Any]) -> str | None:
     caller: Caller = scope["state"]["caller"]
-    if caller.uid is None and (host := _host(scope)) not in _LOOPBACK_NAMES:
-        return f"the Host header names {host[:80]!a}, must be one of {', '.join(_LOOPBACK_NAMES)}"
+    if caller.uid is None and (foreign := foreign_host(scope)) is not None:
+        return foreign
     if not caller.may_change and scope["method"] not in _READING:
         return refusal(caller, "changing anything")
     return None
+
+
+def foreign_host(scope: MutableMapping[str, Any]) -> str | None:
+    """Why the name under which a loopback port was asked is refused; None: it is a loopback name.
+    A web page can have a name of its own lead here (DNS rebinding)."""
+    host = _host(scope)
+    if host in _LOOPBACK_NAMES:
+        return None
+    return f"the Host header names {host[:80]!a}, must be one of {', '.join(_LOOPBACK_NAMES)}"
 
 
 def _host(scope: MutableMapping[str, Any]) -> str:

@@ -129,6 +129,11 @@ class Daemon:
         yield from _messages(self._reading.stream("GET", path, SILENT_S, headers=headers))
 
     @property
+    def reading_path(self) -> Path:
+        """The socket that is asked where nothing is changed."""
+        return self._reading.path
+
+    @property
     def _reading(self) -> _Endpoint:
         """The status socket, or the control socket if only that is open to this process."""
         if not self._status.is_open and self._control.is_open:

@@ -35,6 +35,7 @@ _MODULES = {
     "stop": "asking",
     "why": "asking",
     "top": "top.command",
+    "web": "web",
     "policies": "policies",
     "presets": "presets",
     "simulate": "simulating",
@@ -61,6 +62,7 @@ _SUGGESTED = (
     "schema",
     "top",
     "version",
+    "web",
     "why",
 )
 """Suggestions for a mistyped command. None of them changes anything."""
