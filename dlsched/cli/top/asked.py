@@ -59,8 +59,8 @@ class Asked(VerticalScroll):
     def ask(self, load: Load | None) -> None:
         """Show what `load` returns from now on; None: nothing."""
         self._load = load
-        if load is None:
-            self._show(Text())
+        # What was shown is another job's.
+        self._show(Text() if load is None else Text("asking the daemon", "dim"))
         self._ask()
 
     def _again(self) -> None:
