@@ -100,7 +100,9 @@ class Top(App[None]):
         yield self.table
         yield self.why
         yield Input(
-            id="wanted", placeholder="text in name or state, Enter to keep, Esc for all jobs"
+            id="wanted",
+            placeholder="text in name or state, Enter to keep, Esc for all jobs",
+            select_on_focus=False,
         )
         yield Footer(show_command_palette=False)
 
