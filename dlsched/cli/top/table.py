@@ -29,7 +29,7 @@ class JobTable(ScrollView, can_focus=True):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"job-table--selected"}
     DEFAULT_CSS = """
     JobTable { height: 1fr; overflow-x: hidden; scrollbar-size-vertical: 1; }
-    JobTable > .job-table--selected { background: $primary 40%; }
+    JobTable > .job-table--selected { background: $primary-muted; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1)", "Up", show=False),
