@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
 from dlsched.cli.top import app as app_module
-from tests.cli.top.conftest import GivenFeed, Play, shows, view_of
+from dlsched.cli.top.app import Top
+from tests.cli.top.conftest import GivenFeed, Play, screen_lines, shows, view_of
 from tests.cli.top.looks import assert_looks
 from tests.cli.top.test_app import jobs_report
 from tests.status_source import FakeSource, example_report, foretold, gpu_report
@@ -75,3 +77,23 @@ def test_a_changed_look_fails(play: Play, change: str) -> None:
             assert_looks(pilot.app, "gpus")
 
     play(person, view_of(report), size=(121 if change == "size" else 120, 19))
+
+
+def test_the_documentation_shows_what_top_shows(play: Play, daemon: FakeSource) -> None:
+    page = Path(__file__).parents[3] / "docs" / "how-to" / "top.md"
+    captured = page.read_text().split("```text\n")[1].split("\n```")[0]
+    report = foretold(example_report())
+    shown = ("digits-mobilenet", "digits-resnet", "digits-vgg", "lenet-train", "queued")
+    jobs = tuple(one for one in report.snapshot.jobs if one.name in shown)
+    report = replace(report, snapshot=replace(report.snapshot, jobs=jobs), alarms=(), rejected=())
+    daemon.report = report
+    view = view_of(report, VIEW.means, VIEW.trends)
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await shows(pilot, "helped: 90 -> 81.7 ms")
+        await shows(pilot, "forecast latency")
+        assert isinstance(pilot.app, Top)
+        lines = filter(None, screen_lines(pilot.app))  # without the empty ones
+        assert "\n".join(lines) == captured
+
+    play(person, view, size=(118, 40))
