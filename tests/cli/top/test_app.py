@@ -92,6 +92,7 @@ def test_hostile_names_and_reasons_are_text(play: Play, daemon: FakeSource) -> N
 
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         await shows(pilot, "now: [blink]a[/]")
+        await shows(pilot, "─why [blink]a")
         for key in ("w", "escape", "l", "escape"):
             await pilot.press(key)
             await shows(pilot, "[blink]a")
