@@ -193,6 +193,13 @@ BENCHES = {
         "how soon a job file becomes a container, and a death a decision",
         ("--only", "reaction"),
     ),
+    "top": Bench(
+        "benchmarks.cost.top",
+        "cost",
+        "2 min",
+        "no",
+        "CPU, memory and output of `dlsched top` with 20 and 200 jobs; publishes nothing",
+    ),
     "simulator": Bench(
         "benchmarks.cost.simulator",
         "cost",

@@ -46,7 +46,7 @@ def refusal(caller: Caller, what: str) -> str:
 class Gate:
     """ASGI middleware: only the control socket changes anything; TCP needs a loopback host name, as
     a web page can resolve its own name to this host's address (DNS rebinding) and read as if
-    local."""
+    local. On a unix socket a name without a dot will do."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -62,11 +62,21 @@ class Gate:
 
 def _refused(scope: MutableMapping[str, Any]) -> str | None:
     caller: Caller = scope["state"]["caller"]
-    if caller.uid is None and (host := _host(scope)) not in _LOOPBACK_NAMES:
-        return f"the Host header names {host[:80]!a}, must be one of {', '.join(_LOOPBACK_NAMES)}"
+    # A socket that ssh forwards can be reached by such a name too; programs use one without a dot.
+    if (caller.uid is None or "." in _host(scope)) and (foreign := foreign_host(scope)) is not None:
+        return foreign
     if not caller.may_change and scope["method"] not in _READING:
         return refusal(caller, "changing anything")
     return None
+
+
+def foreign_host(scope: MutableMapping[str, Any]) -> str | None:
+    """Why the name under which a loopback port was asked is refused; None: it is a loopback name.
+    A web page can have a name of its own lead here (DNS rebinding)."""
+    host = _host(scope)
+    if host in _LOOPBACK_NAMES:
+        return None
+    return f"the Host header names {host[:80]!a}, must be one of {', '.join(_LOOPBACK_NAMES)}"
 
 
 def _host(scope: MutableMapping[str, Any]) -> str:

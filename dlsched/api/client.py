@@ -125,9 +125,20 @@ class Daemon:
     def cycle_events(self, last_id: str, follow: bool) -> Iterator[StreamMessage]:
         """What happened in each cycle after the message of that id, or in all that are kept; with
         `follow` until the daemon ends."""
-        path = f"/v1/stream?only=events&follow={int(follow)}"
+        yield from self._messages(f"/v1/stream?only=events&follow={int(follow)}", last_id)
+
+    def cycles(self, last_id: str) -> Iterator[StreamMessage]:
+        """Every message after that of that id, or all that are kept, until the daemon ends."""
+        yield from self._messages("/v1/stream", last_id)
+
+    def _messages(self, path: str, last_id: str) -> Iterator[StreamMessage]:
         headers = f"Last-Event-ID: {last_id}\r\n" if last_id else ""
         yield from _messages(self._reading.stream("GET", path, SILENT_S, headers=headers))
+
+    @property
+    def reading_path(self) -> Path:
+        """The socket that is asked where nothing is changed."""
+        return self._reading.path
 
     @property
     def _reading(self) -> _Endpoint:

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import h11
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dlsched.api.access import Caller
@@ -40,7 +41,7 @@ _UCRED = struct.Struct("iII")
 """pid, uid and gid of a unix socket's peer, from the kernel."""
 
 
-class _Protocol(H11Protocol):
+class HttpProtocol(H11Protocol):
     """HTTP that identifies the caller, and closes idle or surplus connections."""
 
     def __init__(self, caller: Callable[[socket.socket], Caller], *args: Any, **more: Any) -> None:
@@ -54,7 +55,7 @@ class _Protocol(H11Protocol):
         caller = self._caller(transport.get_extra_info("socket"))
         self.app_state = {"caller": caller, "abort": transport.abort}
         # Counted by address, so that many callers at one do not close another.
-        beside = [cast(_Protocol, one).app_state["caller"].address for one in self.connections]
+        beside = [cast(HttpProtocol, one).app_state["caller"].address for one in self.connections]
         if beside.count(caller.address) > CONNECTIONS_MAX:
             transport.abort()
         else:
@@ -81,6 +82,23 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
 
+def configured(app: ASGIApp, caller: Callable[[socket.socket], Caller]) -> uvicorn.Config:
+    """A server of that application; `caller` identifies the caller of a connection."""
+    return uvicorn.Config(
+        app,
+        loop="asyncio",
+        http=cast("type[asyncio.Protocol]", partial(HttpProtocol, caller)),
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        # Malformed requests are logged below that level, so that they cannot fill a disk.
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+    )
+
+
 class ApiServer:
     """The API in `run_dir`: reading on `status.sock`, changing too on `control.sock`."""
 
@@ -100,19 +118,7 @@ class ApiServer:
         self._sockets: list[socket.socket] = []
         whom = "root alone" if control_group is None else f"group {control_group}"
         self._elsewhere = f"{self.control_path} ({whom})"
-        self._config = uvicorn.Config(
-            build_app(source, self._connections),
-            loop="asyncio",
-            http=cast("type[asyncio.Protocol]", partial(_Protocol, self._caller)),
-            ws="none",
-            lifespan="off",
-            log_config=None,
-            # Malformed requests are logged below that level, so that they cannot fill a disk.
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
+        self._config = configured(build_app(source, self._connections), self._caller)
         self._server = uvicorn.Server(self._config)
         self._stream = source.stream
         self._ending = threading.Event()
@@ -202,7 +208,7 @@ class ApiServer:
         if self._listen is not None:
             counts[render_address(*self._listen)] = 0
         for one in self._server.server_state.connections:
-            address = cast(_Protocol, one).app_state["caller"].address
+            address = cast(HttpProtocol, one).app_state["caller"].address
             counts[address] = counts.get(address, 0) + 1
         return counts
 

@@ -22,7 +22,7 @@ REASON_COLUMNS = 32
 METRIC_COLUMNS = 12
 """Maximum width of a metric's name. The values beside it matter more."""
 
-_STATE_STYLE = {
+STATE_STYLE = {
     "running": "green",
     "failed": "bold red",
     "restarting": "red",
@@ -64,12 +64,17 @@ def show_jobs(status: Status, page: Page) -> None:
     else:
         page.line("no jobs yet: `dlsched submit FILE` adds one")
     show_gpus(status.node.gpus, page)
+    show_alarms(status, page)
+    page.line(node_line(status), "" if status.engine.ok else "bold red")
+
+
+def show_alarms(status: Status, page: Page) -> None:
+    """Alarms and rejected files, each with a line or more."""
     for alarm in status.alarms:
         page.note("alarm", alarm, "bold red")
     for rejected in status.rejected:
         for problem in rejected.problems:
             page.note("rejected", problem, "red")
-    page.line(_footer(status), "" if status.engine.ok else "bold red")
 
 
 def _show_table(jobs: Sequence[JobStatus], page: Page) -> None:
@@ -106,11 +111,11 @@ def _columns(layout: _Layout) -> list[Column]:
 def _row(job: JobStatus, layout: _Layout) -> list[Cell]:
     return [
         Cell(job.name),
-        Cell(job.state, _STATE_STYLE.get(job.state, "")),
+        Cell(job.state, STATE_STYLE.get(job.state, "")),
         Cell(measured_against_target(job, whole=layout.whole_target)),
         result(job),
         *([forecast_cell(job)] if layout.forecast else []),
-        _cpu(job),
+        cpu_and_limit(job),
     ]
 
 
@@ -156,7 +161,7 @@ def _excess(ratio: float) -> str:
     return f"{ratio:.1f}x" if ratio < 10 else f"{min(ratio, 999):.0f}x"
 
 
-def _cpu(job: JobStatus) -> Cell:
+def cpu_and_limit(job: JobStatus) -> Cell:
     used, limit = job.cpu.usage_cores, job.cpu.actual_cores
     if job.container is None:
         return Cell("-", "dim")
@@ -224,7 +229,7 @@ def delivered(job: JobStatus) -> str:
     return f"deliverable for {render_seconds(tier.age_s)}: {tier.text}"
 
 
-def _footer(status: Status) -> str:
+def node_line(status: Status) -> str:
     node = status.node
     present = [job for job in status.jobs if job.target and job.state not in _OVER]
     services = [job for job in present if job.target and job.target.kind == "latency"]

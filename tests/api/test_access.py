@@ -51,6 +51,26 @@ def by_tcp(port: int, host: str | None, method: str = "GET", url: str = "/v1/abo
         return b"".join(iter(lambda: peer.recv(65536), b""))
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("dlsched", 200),
+        ("localhost:8000", 200),
+        ("127.0.0.1:8000", 200),
+        ("evil.example", 403),
+        ("evil.example:8000", 403),
+        ("127.0.0.1.evil.example", 403),
+    ],
+)
+def test_a_name_of_the_internet_leads_to_no_socket_that_ssh_forwards(
+    server: ApiServer, host: str, status: int
+) -> None:
+    for path in (server.status_path, server.control_path):
+        with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(path))) as client:
+            answer = client.get("http://dlsched/v1/about", headers={"Host": host})
+        assert answer.status_code == status
+
+
 CHANGES = [("POST", "/v1/jobs/queued/stop"), ("POST", "/v1/jobs/nobody/start"), ("POST", "/v1/new"),
            ("PUT", "/v1/jobs"), ("DELETE", "/v1/jobs/queued"), ("PATCH", "/v1/about")]  # fmt: skip
 

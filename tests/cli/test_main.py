@@ -40,7 +40,7 @@ def test_help_is_that_of_the_command(program: Program, words: tuple[str, ...]) -
 
 
 def test_help_of_what_is_no_command_is_usage(program: Program) -> None:
-    assert program("help", "top").exit_code == 2
+    assert program("help", "stats").exit_code == 2
     assert "`dlsched ps` has no commands" in program("help", "ps", "x").stderr
 
 
@@ -56,7 +56,7 @@ def test_help_says_what_stop_and_release_do(program: Program) -> None:
         ("ls", "dlsched ps"),
         ("rm", "dlsched ps"),
         ("kill", "dlsched ps"),
-        ("top", "dlsched ps"),
+        ("stats", "dlsched ps"),
         ("status", "dlsched ps"),
         ("describe", "dlsched why JOB"),
         ("inspect", "dlsched why JOB"),
@@ -78,7 +78,7 @@ def typed() -> set[str]:
     """Every command, and all that a slip of the hand makes of one or of another program's."""
     letters = "abcdefghijklmnopqrstuvwxyz-"
     others = (
-        *("top", "stup", "shop", "restop", "purge", "prune", "down", "remove", "delete", "free"),
+        *("stats", "stup", "shop", "restop", "purge", "prune", "down", "remove", "delete", "free"),
         *("relase", "submt", "rum", "rn", "rm", "kill", "start", "restart", "pause", "exec"),
     )
     words = {*COMMANDS, *others}

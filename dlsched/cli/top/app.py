@@ -1,0 +1,233 @@
+"""The screen of `dlsched top` and its keys."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from time import monotonic
+from typing import ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import Footer, Input, Static
+
+from dlsched.cli.output import one_line
+from dlsched.cli.top.asked import Asked, Sheet
+from dlsched.cli.top.feed import Feed, View
+from dlsched.cli.top.order import ORDERS, ordered
+from dlsched.cli.top.table import JobTable
+from dlsched.cli.top.texts import log_of, node_text, why_of
+
+WHY_S = 3.0
+"""The page of the selected job is asked for again so often."""
+
+LOG_S = 2.0
+"""A log that is shown is asked for again so often. It is not followed: a silent job would hold one
+of the daemon's 32 places for it."""
+
+LOW_ROWS = 20
+"""On a lower terminal the table has all the room; Enter shows the page of the job."""
+
+_HELP = """\
+up, down, k, j    select a job; the cursor stays on it wherever its row goes
+page up, page down, home, end
+w, Enter          the whole page of `dlsched why`, of the selected job
+l                 the last lines of its output, if you may read them
+/                 show only jobs with a text in their name or state; Esc ends it
+s                 sort: worst first, by name, by CPU
+g                 GPUs of the node, and of each job
+p                 pause what is shown, and go on
+q                 quit; in a page like this one: back
+
+Worst first: failed or diverged; more than 10 % above the target; blind or
+not running; up to 10 % above; not measured yet; target met; all others.
+A latency counts by its mean over 30 s.
+
+TREND: measured latency over target, 15 s a column, 5 minutes. The scale is
+from 0.5 to 1.5, the same for all jobs: in the lower half the target is met.
+
+Nothing is changed from here: `dlsched help` lists the commands that do.
+"""
+
+
+class Top(App[None]):
+    """Node, alarms, jobs, and the page of the selected job."""
+
+    ENABLE_COMMAND_PALETTE = False
+    CSS = """
+    #node, #news { width: 100%; height: auto; }
+    #node { max-height: 40%; background: $panel; }
+    #news.late { background: $error; color: $text; text-style: bold; }
+    #why { height: 35%; border-top: solid $primary; border-title-align: left; }
+    #wanted { display: none; border: none; height: 1; padding: 0; background: $panel; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("w,enter", "why", "Why", key_display="w"),
+        Binding("l", "logs", "Logs"),
+        Binding("slash", "wanted", "Filter", key_display="/"),
+        Binding("s", "sort", "Sort"),
+        Binding("g", "gpus", "GPUs"),
+        Binding("p", "pause", "Pause"),
+        Binding("question_mark", "explain", "Help", key_display="?"),
+        Binding("q", "quit", "Quit"),
+        Binding("escape", "all", show=False),
+    ]
+
+    class _News(Message):
+        def __init__(self, view: View) -> None:
+            self.view = view
+            super().__init__()
+
+    def __init__(self, feed: Feed) -> None:
+        super().__init__()
+        self._feed = feed
+        self._view: View | None = None
+        self._waiting: View | None = None
+        """The last one while paused."""
+        self._paused = False
+        self._order = ORDERS[0]
+        self._wanted = ""
+        self._began_s = monotonic()
+        self.table = JobTable()
+        self.why = Asked(WHY_S, id="why")
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="node", markup=False)
+        yield Static(id="news", markup=False)
+        yield self.table
+        yield self.why
+        yield Input(
+            id="wanted",
+            placeholder="text in name or state, Enter to keep, Esc for all jobs",
+            select_on_focus=False,
+        )
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        self.table.focus()
+        self._say()
+        self.set_interval(1.0, self._say)
+        self._feed.start(lambda view: self.post_message(self._News(view)))
+        # Its default action would leave the terminal as it is drawn now.
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.exit)
+
+    def on_unmount(self) -> None:
+        self._feed.stop()
+
+    def on_resize(self) -> None:
+        self.why.display = self.size.height >= LOW_ROWS
+        self.call_after_refresh(self._draw)
+
+    def on_top__news(self, news: _News) -> None:
+        if self._paused:
+            self._waiting = news.view
+            return
+        self._view = news.view
+        self._draw()
+
+    # ------------------------------------------------------------------ drawing
+
+    def _draw(self) -> None:
+        view = self._view
+        if view is None:
+            return
+        node = node_text(view, self.size.width, with_gpus=self.table.with_gpus)
+        self.query_one("#node", Static).update(node)
+        jobs = ordered(view, self._order, self._wanted)
+        self.table.empty = (
+            f"no job has {self._wanted!r} in its name or state"
+            if view.status.jobs
+            else "no jobs yet: `dlsched submit FILE` adds one"
+        )
+        numbers = {gpu.uuid: gpu.index for gpu in view.status.node.gpus}
+        self.table.show(jobs, view.trends, numbers)
+        self._say()
+
+    def _say(self) -> None:
+        """What is shown, of when; or since when there is no news."""
+        bar, view = self.query_one("#news", Static), self._view
+        latest = self._waiting or view
+        silent_s = monotonic() - self._began_s if latest is None else latest.silence(monotonic())
+        late = silent_s is not None and (latest is not None or self._feed.problem is not None)
+        bar.set_class(late, "late")
+        if self.table.dimmed != late:
+            self.table.dimmed = late
+            self.table.refresh()
+        bar.update(Text(self._line(late, silent_s), no_wrap=True, overflow="ellipsis"))
+
+    def _line(self, late: bool, silent_s: float | None) -> str:
+        view = self._view
+        if late:
+            parts = [f"no news for {silent_s:.0f} s"]
+            parts += [one_line(self._feed.problem)] if self._feed.problem else []
+            parts += [f"what you see is from {_clock(view)}"] if view else []
+            return "; ".join(parts)
+        if view is None:
+            return "waiting for the daemon's first cycle"
+        shown = len(ordered(view, self._order, self._wanted)) if self._wanted else None
+        count = len(view.status.jobs)
+        jobs = f"{count} job{'' if count == 1 else 's'}"
+        parts = [jobs if shown is None else f"{shown} of {jobs} with {self._wanted!r} (Esc: all)"]
+        parts += [self._order, _clock(view)]
+        parts += ["PAUSED (p: go on)"] if self._paused else []
+        return " | ".join(parts)
+
+    # ------------------------------------------------------------------ keys
+
+    @on(JobTable.Selected)
+    def _ask_why(self, selected: JobTable.Selected) -> None:
+        self.why.border_title = Text(f"why {one_line(selected.job)}" if selected.job else "")
+        self.why.ask(why_of(self._feed.daemon, selected.job) if selected.job else None)
+
+    def action_why(self) -> None:
+        if job := self.table.selected:
+            self.push_screen(Sheet(f"why {one_line(job)}", why_of(self._feed.daemon, job), WHY_S))
+
+    def action_logs(self) -> None:
+        if job := self.table.selected:
+            load = log_of(self._feed.daemon, job)
+            self.push_screen(Sheet(f"logs {one_line(job)}", load, LOG_S, at_end=True))
+
+    def action_explain(self) -> None:
+        self.push_screen(Sheet("dlsched top", lambda _width: Text(_HELP)))
+
+    def action_sort(self) -> None:
+        self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
+        self._draw()
+
+    def action_gpus(self) -> None:
+        self.table.with_gpus = not self.table.with_gpus
+        self._draw()
+
+    def action_pause(self) -> None:
+        self._paused = self.why.paused = not self._paused
+        if self._waiting is not None:
+            self._view, self._waiting = self._waiting, None
+        self._draw()
+
+    def action_wanted(self) -> None:
+        wanted = self.query_one("#wanted", Input)
+        wanted.display = True
+        wanted.focus()
+
+    def action_all(self) -> None:
+        self.query_one("#wanted", Input).value = ""
+        self._end_input()
+
+    @on(Input.Changed)
+    def _filter(self, changed: Input.Changed) -> None:
+        self._wanted = changed.value
+        self._draw()
+
+    @on(Input.Submitted)
+    def _end_input(self) -> None:
+        self.query_one("#wanted", Input).display = False
+        self.table.focus()
+
+
+def _clock(view: View) -> str:
+    """The daemon's time of day, UTC."""
+    return f"{one_line(view.status.now)[11:19]} UTC"

@@ -1,0 +1,385 @@
+"""What top shows, cell by cell, and what its keys do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from textual.pilot import Pilot
+
+from dlsched.api.client import Daemon, Refused
+from dlsched.cli.top import app as app_module
+from dlsched.cli.top.app import Top
+from dlsched.cli.top.texts import NOTES_MAX
+from dlsched.model.cycle import CycleReport
+from dlsched.model.state import JobState
+from tests.cli.top.conftest import GivenFeed, Play, screen_lines, shows, until, view_of
+from tests.status_source import FakeSource, example_report, gpu_report, job
+
+RATIOS = (0.5, 0.9, 1.0, 1.05, 1.3, 2.0)
+
+
+def jobs_report(*names: str, **more: object) -> CycleReport:
+    report = example_report()
+    jobs = tuple(job(name, **more) for name in names)  # type: ignore[arg-type]
+    return replace(report, snapshot=replace(report.snapshot, jobs=jobs), alarms=(), rejected=())
+
+
+def names_shown(app: Top) -> list[str]:
+    """The first word of each row below the header."""
+    lines = screen_lines(app)
+    header = next(at for at, line in enumerate(lines) if line.startswith("NAME"))
+    rows = lines[header + 1 : header + 1 + app.table.size.height - 1]
+    return [line.split()[0] for line in rows if line.split()]
+
+
+def test_node_alarms_jobs_and_the_page_of_the_first(play: Play) -> None:
+    trends = {"digits-resnet": [None] * 14 + list(RATIOS)}
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await shows(pilot, "now: image example/inferense: not found")
+        lines = screen_lines(app := pilot.app)  # type: ignore[arg-type]
+        assert " ".join(lines[:2]) == (
+            "policy dqoes | 1 of 7 services OK, 1 within 10 % | 0 of 1 trainings delivered | 3.65 "
+            "of 4 cores given (and 1 unlimited), 3.12 used | engine ok | 0.10 used by others"
+        )
+        assert lines[2:5] == [
+            "  alarm: limits stay as they are: policy dqoes failed",
+            "  rejected: bad.yaml:3:7: cpus.max: 0 is too low",
+            "8 jobs | worst first | 11:02:03 UTC",
+        ]
+        rows = {line.split()[0]: line.split()[1:] for line in lines[5:14]}
+        assert rows["NAME"] == [
+            *("STATE", "MEASURED", "/", "TARGET", "RESULT", "TREND", "CPU", "/", "LIMIT")
+        ]
+        assert " ".join(rows["digits-resnet"]) == (
+            "running p95 81.7 ms / 50 ms LATE +63% ▁▄▄▅▇█ 0.52 / 1.25"
+        )
+        assert " ".join(rows["lenet-train"]) == (
+            "running accuracy 0.8731 / 0.9 NOT YET training 0.52 / 0.60"
+        )
+        assert "no requests" in " ".join(rows["face-unlock"])
+        assert lines[-1].split() == [
+            *("w", "Why", "l", "Logs", "/", "Filter", "s", "Sort"),
+            *("g", "GPUs", "p", "Pause", "?", "Help", "q", "Quit"),
+        ]
+        assert app.table.selected == "typo"  # type: ignore[attr-defined]
+
+    play(person, view_of(example_report(), {"digits-resnet": 1.6}, trends))
+
+
+def test_the_selected_job_is_explained_with_the_effect_of_its_changes(
+    play: Play, daemon: FakeSource
+) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await pilot.press("down")
+        await shows(pilot, "resize  1.000 cores -> 1.100 cores  done")
+        await shows(pilot, "helped: 90 -> 81.7 ms (212 requests), 2 others changed too")
+        assert ("changes", "digits-resnet", 10) in daemon.asked
+
+    play(person, view_of(example_report(), {"digits-resnet": 1.6}), size=(110, 40))
+
+
+HOSTILE = "[blink]a[/]\x1b[2J\x1b]0;title\x07\n\u202eb{0}$x"
+HOSTILE_NAME = "[blink]a\x1b[2k\x07\u202e{0}$x"
+
+
+def test_hostile_names_and_reasons_are_text(play: Play, daemon: FakeSource) -> None:
+    report = jobs_report(HOSTILE_NAME, state=JobState.WAITING, reason=HOSTILE)
+    report = replace(report, alarms=(HOSTILE,), policy=HOSTILE, wall_time=HOSTILE * 3)
+    daemon.report = report
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await shows(pilot, "now: [blink]a[/]")
+        await shows(pilot, "─why [blink]a")
+        for key in ("w", "escape", "l", "escape"):
+            await pilot.press(key)
+            await shows(pilot, "[blink]a")
+            text = "\n".join(screen_lines(pilot.app))  # type: ignore[arg-type]
+            assert not {"\x1b", "\x07", "\u202e"} & set(text), key
+
+    play(person, view_of(report))
+
+
+def test_the_cursor_is_on_the_job_wherever_its_row_goes(play: Play) -> None:
+    report = jobs_report("a", "b", "c")
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        await pilot.press("down")
+        assert (names_shown(app), app.table.selected) == (["c", "b", "a"], "b")
+        feed.give(view_of(report, {"a": 1.0, "b": 3.0, "c": 2.0}))
+        await pilot.pause()
+        assert (names_shown(app), app.table.selected) == (["b", "c", "a"], "b")
+        feed.give(view_of(jobs_report("a", "c"), {"a": 1.0, "c": 2.0}))
+        await pilot.pause()
+        assert (names_shown(app), app.table.selected) == (["c", "a"], "c"), "the next in its row"
+        feed.give(view_of(jobs_report()))
+        await shows(pilot, "no jobs yet: `dlsched submit FILE` adds one")
+        assert app.table.selected is None
+
+    play(person, view_of(report, {"a": 1.0, "b": 2.0, "c": 3.0}))
+
+
+def test_of_200_jobs_the_selected_one_is_on_the_screen(play: Play) -> None:
+    report = jobs_report(*(f"job-{n:03}" for n in range(200)))
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        rows = app.table.size.height - 1
+        for key, selected in (
+            ("pagedown", rows - 1),
+            ("down", rows),
+            ("end", 199),
+            ("up", 198),
+            ("home", 0),
+        ):
+            await pilot.press(key)
+            await pilot.pause()
+            assert app.table.selected == f"job-{selected:03}", key
+            assert f"job-{selected:03}" in names_shown(app), key
+        assert len(names_shown(app)) == rows
+
+    play(person, view_of(report))
+
+
+def test_a_filter_shows_names_and_states_that_have_its_text(play: Play) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        await pilot.press("slash", *"DIGITS")
+        await pilot.press("enter")
+        await pilot.pause()
+        assert sorted(names_shown(app)) == ["digits-mobilenet", "digits-resnet", "digits-vgg"]
+        await shows(pilot, "3 of 8 jobs with 'DIGITS' (Esc: all) | worst first")
+        await pilot.press("slash", *"x")
+        await shows(pilot, "no job has 'DIGITSx' in its name or state")
+        await pilot.press("escape")
+        await pilot.press("slash", *"waiting", "enter")
+        await pilot.pause()
+        assert names_shown(app) == ["queued"]
+        await pilot.press("escape")
+        await pilot.pause()
+        assert len(names_shown(app)) == 8
+
+    play(person, view_of(example_report()))
+
+
+def test_s_sorts_by_target_name_and_cpu(play: Play) -> None:
+    report = jobs_report("b", "a", "c")
+    jobs = report.snapshot.jobs
+    busy = replace(jobs[2], usage=replace(jobs[2].usage, cpu_cores=2.0))
+    report = replace(report, snapshot=replace(report.snapshot, jobs=(*jobs[:2], busy)))
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        shown = []
+        for _ in range(4):
+            shown.append((names_shown(app), screen_lines(app)[2].split(" | ")[1]))
+            await pilot.press("s")
+            await pilot.pause()
+        assert shown == [
+            (["b", "a", "c"], "worst first"),
+            (["a", "b", "c"], "by name"),
+            (["c", "b", "a"], "by CPU"),
+            (["b", "a", "c"], "worst first"),
+        ]
+
+    play(person, view_of(report))
+
+
+def test_g_shows_the_gpus_of_the_node_and_of_each_job(play: Play) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        assert not any("GPU MEMORY" in line for line in screen_lines(app))
+        await pilot.press("g")
+        await pilot.pause()
+        lines = screen_lines(app)
+        assert any("2  GPU-33333333" in line and "failed" in line for line in lines)
+        assert any(line.endswith("GPU    SHARE   USED  GPU MEMORY") for line in lines)
+        [row] = [line for line in lines if line.startswith("shared-one  ")]
+        assert row.split()[-7:] == ["0", "60", "%", "58", "%", "7", "GiB"]
+        [row] = [line for line in lines if line.startswith("without")]
+        assert row.split()[-4:] == ["-"] * 4
+        feed.give(view_of(jobs_report("a")))
+        await shows(pilot, "this node has no GPUs")
+        await pilot.press("g")
+        await pilot.pause()
+        assert not any("GPU" in line for line in screen_lines(app)[:-1])
+
+    play(person, view_of(gpu_report()), size=(120, 40))
+
+
+def test_paused_nothing_moves_and_then_the_last_is_shown(play: Play) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        await pilot.press("p")
+        await shows(pilot, "PAUSED (p: go on)")
+        feed.give(view_of(jobs_report("b")))
+        feed.give(view_of(jobs_report("c")))
+        await pilot.pause()
+        assert names_shown(app) == ["a"]
+        await pilot.press("p")
+        await pilot.pause()
+        assert names_shown(app) == ["c"]
+        assert not any("PAUSED" in line for line in screen_lines(app))
+
+    play(person, view_of(jobs_report("a")))
+
+
+def test_no_news_is_said_with_its_reason_and_the_old_is_kept(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "monotonic", lambda: 1012.0)
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        feed.give(replace(view_of(jobs_report("a")), heard_s=1000.0))
+        await shows(pilot, "no news for 12 s; what you see is from 11:02:03 UTC")
+        assert names_shown(app) == ["a"]
+        assert app.table.dimmed
+        feed.problem = "no daemon answers"
+        await shows(pilot, "no daemon answers; what you see is from 11:02:03 UTC")
+        feed.give(view_of(jobs_report("a", "b")))
+        await shows(pilot, "2 jobs | worst first")
+        assert not app.table.dimmed
+
+    play(person)
+
+
+def test_before_the_first_cycle_it_waits(play: Play) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await shows(pilot, "waiting for the daemon's first cycle")
+        for key in ("s", "g", "w", "l", "down", "p", "p"):
+            await pilot.press(key)
+        feed.problem = "gone\x1b[2J"
+        await shows(pilot, "no news for ")
+        await shows(pilot, "s; gone")
+
+    play(person)
+
+
+def test_the_whole_page_and_the_help_open_and_close(play: Play) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await pilot.press("down")
+        for key in ("w", "enter"):
+            await pilot.press(key)
+            await shows(pilot, "now: resize failed: engine said: busy")
+            lines = screen_lines(pilot.app)  # type: ignore[arg-type]
+            assert lines[0] == "why digits-resnet"
+            await pilot.press("escape" if key == "w" else "q")
+            await shows(pilot, "8 jobs | worst first")
+        await pilot.press("question_mark")
+        await shows(pilot, "Nothing is changed from here")
+        await pilot.press("q")
+        await shows(pilot, "8 jobs | worst first")
+
+    play(person, view_of(example_report(), {"digits-resnet": 1.6}), size=(100, 24))
+
+
+class Log:
+    """A log that grows each time it is read."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.read += 1
+        lines = b"".join(b"line %d\x1b[2J\n" % n for n in range(1000))
+        return iter((lines, b"end of reading %d" % self.read))
+
+
+def reading(pilot: Pilot[None]) -> int:
+    """The reading whose end is on the screen; 0: none."""
+    lines = screen_lines(pilot.app)  # type: ignore[arg-type]
+    return max((int(line.split()[-1]) for line in lines if line.startswith("end of")), default=0)
+
+
+def test_logs_are_the_last_lines_read_again_and_again(
+    play: Play, daemon: FakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app_module, "LOG_S", 0.1)
+    daemon.log = Log()  # type: ignore[assignment]
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await pilot.press("l")
+        await until(pilot, lambda: reading(pilot) > 2)
+        assert ("logs", "typo", 500, False) in daemon.asked
+        await pilot.press("home")
+        await shows(pilot, "logs typo")
+        await pilot.press("q")
+        await shows(pilot, "8 jobs | worst first")
+
+    play(person, view_of(example_report()))
+
+
+def test_logs_of_others_are_refused_in_one_line(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: Daemon, job: str, tail: int, follow: bool) -> Iterator[bytes]:
+        raise Refused(403, "the output of typo is not for status.sock")
+
+    monkeypatch.setattr(Daemon, "logs", refuse)
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await pilot.press("l")
+        await shows(pilot, "the output of typo is not for status.sock")
+
+    play(person, view_of(example_report()))
+
+
+def test_no_key_changes_anything(play: Play, daemon: FakeSource) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        for opener in ("w", "l", "question_mark"):
+            await pilot.press(opener, *"kxdrS", "enter", "delete", "escape")
+        await pilot.press(*"abcdefghijkmnoprstuvxyz", *"ADKRSX", "tab", "delete", "ctrl+d", "f5")
+        await pilot.press("slash", *"stop", "enter")
+        await pilot.pause()
+
+    play(person, view_of(example_report()))
+    assert {one[0] for one in daemon.asked} <= {"changes", "logs"}
+
+
+def test_a_low_terminal_is_for_the_jobs(play: Play) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        assert len(names_shown(app)) == 8
+        assert not app.why.display
+        await pilot.press("w")
+        await shows(pilot, "now: image example/inferense")
+
+    play(person, view_of(example_report()), size=(80, 17))
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100, 140, 200])
+def test_all_widths_show_names_and_no_line_is_too_long(play: Play, width: int) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        app = pilot.app
+        assert isinstance(app, Top)
+        for _ in range(2):
+            assert len(names_shown(app)) == 8
+            assert max(map(len, screen_lines(app))) <= width
+            await pilot.press("g")
+            await pilot.pause()
+        if width >= 80:
+            assert screen_lines(app)[-1].endswith("q Quit"), "all keys are on the screen"
+
+    play(person, view_of(example_report()), size=(width, 50))
+
+
+def test_many_alarms_leave_room_for_jobs(play: Play) -> None:
+    report = replace(example_report(), alarms=tuple(f"alarm {n}" for n in range(50)), rejected=())
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await shows(pilot, f"and {50 - NOTES_MAX} more lines: `dlsched ps`")
+        assert len(names_shown(pilot.app)) >= 8  # type: ignore[arg-type]
+
+    play(person, view_of(report), size=(110, 30))

@@ -1,0 +1,137 @@
+"""The command itself: where it refuses, and a whole run in a real pseudo-terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Program
+from tests.status_source import FakeSource, example_report
+
+TOP = [sys.executable, "-m", "dlsched", "top"]
+
+
+def test_without_a_terminal_it_refuses_in_one_line(program: Program, daemon: FakeSource) -> None:
+    result = program("top")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "error: top needs a terminal, and standard input is none; "
+        "`dlsched ps` prints a table anywhere\n"
+    )
+
+
+class Terminal:
+    """A pseudo-terminal, read as a terminal does."""
+
+    def __init__(self, rows: int = 24, columns: int = 100) -> None:
+        self._end, self.inner = pty.openpty()
+        fcntl.ioctl(self.inner, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        self.drawn = b""
+
+    def until(self, wanted: bytes) -> None:
+        until_s = time.monotonic() + 60
+        while wanted not in self.drawn:
+            left_s = until_s - time.monotonic()
+            assert left_s > 0, self.drawn[-2000:]
+            if select.select([self._end], [], [], left_s)[0]:
+                self.drawn += os.read(self._end, 1 << 16)
+
+    def type(self, keys: bytes) -> None:
+        os.write(self._end, keys)
+
+    def close(self) -> None:
+        os.close(self._end)
+        os.close(self.inner)
+
+
+@pytest.fixture
+def terminal() -> Iterator[Terminal]:
+    terminal = Terminal()
+    yield terminal
+    terminal.close()
+
+
+def run(terminal: Terminal, more: Mapping[str, object] | None = None, term: str = "xterm") -> int:
+    streams = {"stdin": terminal.inner, "stdout": terminal.inner, "stderr": terminal.inner}
+    environment = {**os.environ, "TERM": term}
+    return subprocess.run(
+        TOP, env=environment, timeout=60, check=False, **{**streams, **(more or {})}
+    ).returncode  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("name", ["stdin", "stdout", "stderr"])
+def test_each_of_the_three_must_be_a_terminal(
+    terminal: Terminal, daemon: FakeSource, tmp_path: Path, name: str
+) -> None:
+    with (tmp_path / "file").open("w+b") as file:
+        assert run(terminal, {name: file}) == 2
+        file.seek(0)
+        said = file.read()
+    if name != "stderr":
+        terminal.until(b"prints a table anywhere")
+        said = terminal.drawn
+    streams = {"stdin": b"input", "stdout": b"output", "stderr": b"error"}
+    assert said.splitlines() == [
+        b"error: top needs a terminal, and standard %s is none; " % streams[name]
+        + b"`dlsched ps` prints a table anywhere"
+    ]
+
+
+@pytest.mark.process
+def test_a_terminal_that_cannot_be_drawn_on_is_refused(
+    terminal: Terminal, daemon: FakeSource
+) -> None:
+    assert run(terminal, term="dumb") == 2
+    terminal.until(b"error: top needs a terminal that can be drawn on, and TERM is 'dumb'")
+
+
+@pytest.mark.process
+def test_without_a_daemon_it_is_one_line_and_3(terminal: Terminal, folders: Path) -> None:
+    assert run(terminal) == 3
+    terminal.until(f"error: no daemon answers on {folders}/run/status.sock".encode())
+    assert b"\x1b" not in terminal.drawn, "nothing was drawn"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("end", ["q", "SIGTERM"])
+def test_it_draws_and_gives_the_terminal_back(
+    terminal: Terminal, daemon: FakeSource, end: str
+) -> None:
+    before = termios.tcgetattr(terminal.inner)
+    daemon.stream.publish(example_report())
+    streams = {"stdin": terminal.inner, "stdout": terminal.inner, "stderr": terminal.inner}
+    with subprocess.Popen(TOP, env={**os.environ, "TERM": "xterm-256color"}, **streams) as process:  # type: ignore[call-overload]
+        terminal.until(b"digits-resnet")
+        terminal.until(b"Quit")
+        if end == "q":
+            terminal.type(b"q")
+        else:
+            process.terminate()
+        terminal.until(b"\x1b[?1049l")  # the screen from before
+        assert process.wait(30) == 0
+    assert b"\x1b[?1049h" in terminal.drawn
+    assert b"Traceback" not in terminal.drawn
+    assert termios.tcgetattr(terminal.inner) == before
+
+
+@pytest.mark.process
+def test_no_other_command_imports_textual_or_the_server() -> None:
+    code = (
+        "import sys, dlsched.cli, dlsched.cli.asking, dlsched.cli.pages, dlsched.api.client,"
+        " dlsched.cli.web, dlsched.cli.top.command;"
+        "print([one for one in ('textual', 'rich', 'uvicorn', 'starlette') if one in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
