@@ -23,8 +23,7 @@ from uvicorn.server import ServerState
 from benchmarks.robustness.fuzzing.mutation import WORDS, mutated
 from benchmarks.robustness.fuzzing.trial import Broken, Target, told_line
 from dlsched.api.access import Caller
-from dlsched.api.server import ApiServer
-from dlsched.api.server import _Protocol as HttpProtocol
+from dlsched.api.server import ApiServer, HttpProtocol
 from tests.status_source import FakeSource, example_report
 
 _PATHS = (
