@@ -122,6 +122,16 @@ def test_the_page_path_alone_and_a_wrong_cookie_open_nothing(web: Web) -> None:
         assert refusal(answer) == (403, NOT_OPEN), cookie
 
 
+def test_the_cookie_alone_opens_nothing(web: Web, source: FakeSource) -> None:
+    """A server on another port may be sent the cookie, but learns no path."""
+    answer = web.enter()
+    headers = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    for path in ("/v1/about", "/x/v1/about", f"{answer.json()['path'][:-2]}x/v1/about"):
+        assert refusal(httpx2.get(web.url + path, headers=headers)) == (403, NOT_OPEN)
+    right = f"{answer.json()['path']}v1/about"
+    assert httpx2.get(web.url + right, headers=headers).status_code == 200
+
+
 def test_a_token_works_once(web: Web) -> None:
     assert web.enter().status_code == 200
     assert refusal(web.enter()) == (403, USED)
