@@ -34,7 +34,7 @@ class Web:
         self.url, _, self.token = self.proxy.address.partition("/#")
         self._server = WebServer(self.proxy, listening)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -317,7 +317,7 @@ def daemon_that(path: Path, does: Callable[[socket.socket], None]) -> Iterator[t
                 connection.recv(65536)
                 does(connection)
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield thread
         thread.join(20)
