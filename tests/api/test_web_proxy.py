@@ -34,7 +34,7 @@ class Web:
         self.url, _, self.token = self.proxy.address.partition("/#")
         self._server = WebServer(self.proxy, listening)
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -120,6 +120,16 @@ def test_the_page_path_alone_and_a_wrong_cookie_open_nothing(web: Web) -> None:
         headers = {"Cookie": cookie.encode("latin-1")}
         answer = httpx2.get(f"{web.url}{path}v1/about", headers=headers)
         assert refusal(answer) == (403, NOT_OPEN), cookie
+
+
+def test_the_cookie_alone_opens_nothing(web: Web, source: FakeSource) -> None:
+    """A server on another port may be sent the cookie, but learns no path."""
+    answer = web.enter()
+    headers = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    for path in ("/v1/about", "/x/v1/about", f"{answer.json()['path'][:-2]}x/v1/about"):
+        assert refusal(httpx2.get(web.url + path, headers=headers)) == (403, NOT_OPEN)
+    right = f"{answer.json()['path']}v1/about"
+    assert httpx2.get(web.url + right, headers=headers).status_code == 200
 
 
 def test_a_token_works_once(web: Web) -> None:
@@ -307,7 +317,7 @@ def daemon_that(path: Path, does: Callable[[socket.socket], None]) -> Iterator[t
                 connection.recv(65536)
                 does(connection)
 
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield thread
         thread.join(20)

@@ -53,6 +53,8 @@ class Asked(VerticalScroll):
         yield Static(markup=False)
 
     def on_mount(self) -> None:
+        if self._at_end:
+            self.anchor()  # until its reader scrolls
         if self._again_s is not None:
             self.set_interval(self._again_s, self._again)
 
@@ -94,10 +96,7 @@ class Asked(VerticalScroll):
         if text == self.text:
             return
         self.text = text
-        follows = self._at_end and self.scroll_offset.y >= self.max_scroll_y
         self.query_one(Static).update(text)
-        if follows:
-            self.scroll_end(animate=False, immediate=False)
 
 
 class Sheet(ModalScreen[None]):

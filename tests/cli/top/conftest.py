@@ -51,7 +51,7 @@ def screen_lines(app: Top) -> list[str]:
 
 async def until(pilot: Pilot[None], found: Callable[[], bool]) -> None:
     """Wait for what a thread or a timer brings."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(90):  # a loaded host
         while not found():
             await pilot.pause(0.02)
 

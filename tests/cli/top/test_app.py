@@ -306,14 +306,17 @@ def test_logs_are_the_last_lines_read_again_and_again(
     play: Play, daemon: FakeSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(app_module, "LOG_S", 0.1)
-    daemon.log = Log()  # type: ignore[assignment]
+    log = Log()
+    daemon.log = log  # type: ignore[assignment]
 
     async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
         await pilot.press("l")
         await until(pilot, lambda: reading(pilot) > 2)
         assert ("logs", "typo", 500, False) in daemon.asked
         await pilot.press("home")
-        await shows(pilot, "logs typo")
+        before = log.read
+        await until(pilot, lambda: log.read > before + 2)
+        assert reading(pilot) == 0, "it stays where its reader went"
         await pilot.press("q")
         await shows(pilot, "8 jobs | worst first")
 
