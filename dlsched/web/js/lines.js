@@ -1,0 +1,119 @@
+// What the two charts draw, from a Series: the ratio of each job, and limits over capacity.
+
+import { $, colour, setText } from "./dom.js";
+import { cores } from "./words.js";
+
+const EACH_MAX = 12; // lines that can be told apart
+const WORST = 5;
+const STACKED = 12;
+const FAR = 16; // of target, either way: beyond it a line lies at the edge
+
+const clipped = (value) => (value === null ? null : Math.min(FAR, Math.max(1 / FAR, value)));
+const faint = (hex) => `${hex}30`;
+
+export function ratioLines(app, series) {
+  const names = app.ranked.filter((name) => series.jobs.get(name)?.ratio.some((one) => one !== null));
+  const many = names.length > EACH_MAX;
+  const lines = many ? names.slice(0, WORST) : names.toSorted();
+  if (many && names.includes(app.selected) && !lines.includes(app.selected)) lines.push(app.selected);
+  setText($("ratio-note"), many ? `middle 80 % and median of ${names.length}, the ${WORST} worst, and the selected one` : "1 = target, shaded: within 10 %");
+  const line = (name) => {
+    const chosen = name === app.selected;
+    const stroke = colour(`--c${app.colourOf(name)}`);
+    return { stroke: app.selected && !chosen && !many ? `${stroke}66` : stroke, width: chosen ? 2.5 : 1.4, spanGaps: false, points: { show: false } };
+  };
+  const values = lines.map((name) => series.jobs.get(name).ratio.map(clipped));
+  const data = [series.x, ...values];
+  const drawn = lines.map(line);
+  const bands = [];
+  if (many) {
+    data.splice(1, 0, ...["p90", "p10", "p50"].map((key) => series.band[key].map(clipped)));
+    const edge = { stroke: "transparent", width: 0, points: { show: false } };
+    drawn.unshift(edge, edge, { stroke: colour("--muted"), width: 2, points: { show: false } });
+    bands.push({ series: [1, 2], fill: colour("--spread") });
+  }
+  const entries = lines.map((name, at) => ({
+    name, job: true, colour: colour(`--c${app.colourOf(name)}`),
+    at: (index) => said(values[at][index]),
+  }));
+  if (many) entries.unshift({ name: "median", colour: colour("--muted"), at: (index) => said(series.band.p50[index]) });
+  return {
+    key: `${app.theme} ${many} ${app.selected} ${lines.join(" ")}`,
+    data, series: drawn, bands, entries, under: targetBand,
+    scale: { distr: 3, log: 2, range: (_plot, low, high) => powers(low, high) },
+    axis: { splits: (plot) => doubled(plot.scales.y.min, plot.scales.y.max), values: (_plot, splits) => splits.map((one) => `${one}×`), filter: (_plot, splits) => splits },
+  };
+}
+
+const said = (value) => (value === null || value === undefined ? "–" : `${value.toFixed(2)}×`);
+const powers = (low, high) => [
+  Math.min(0.5, 2 ** Math.floor(Math.log2(low ?? 1))), Math.max(2, 2 ** Math.ceil(Math.log2(high ?? 1))),
+];
+
+function doubled(low, high) {
+  const splits = [];
+  for (let at = low; at <= high * 1.001; at *= 2) splits.push(at);
+  return splits;
+}
+
+function targetBand(plot) {
+  const pen = plot.ctx, { left, width } = plot.bbox;
+  const [top, one, bottom] = [1.1, 1, 0.9].map((ratio) => plot.valToPos(ratio, "y", true));
+  pen.save();
+  pen.fillStyle = colour("--band");
+  pen.fillRect(left, top, width, bottom - top);
+  pen.fillStyle = colour("--target");
+  pen.fillRect(left, one - devicePixelRatio / 2, width, devicePixelRatio);
+  pen.restore();
+}
+
+// Limits on each other; a job without a limit counts with what it uses. Others on top: above the line of
+// the capacity, the node is asked for more than it has.
+export function limitLines(app, series) {
+  const held = (name) => {
+    const { limit, usage } = series.jobs.get(name);
+    return (at) => limit[at] ?? usage[at] ?? 0;
+  };
+  const last = series.length - 1;
+  const now = new Map([...series.jobs.keys()].map((name) => [name, held(name)(last)]));
+  const names = [...now.keys()].sort((a, b) => now.get(b) - now.get(a) || (a < b ? -1 : 1));
+  const shown = (names.length > STACKED ? names.slice(0, STACKED) : names).toSorted();
+  const rest = names.length > STACKED ? names.slice(STACKED) : [];
+  const free = names.filter((name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0);
+  setText($("limits-note"), `line: capacity, dashed: used${free.length ? "; without a limit: its use" : ""}`);
+
+  const layers = shown.map((name) => ({ name, job: true, colour: colour(`--c${app.colourOf(name)}`), value: held(name) }));
+  if (rest.length) {
+    const each = rest.map(held);
+    layers.push({ name: `${rest.length} others`, colour: colour("--others"), value: (at) => each.reduce((sum, one) => sum + one(at), 0) });
+  }
+  layers.push({ name: "not dlsched's", colour: colour("--foreign"), value: (at) => series.node.foreign[at] ?? 0 });
+  const sums = new Array(series.length).fill(0);
+  const gaps = series.node.capacity.map((one) => one === null);
+  const own = layers.map((layer) => sums.map((_, at) => (gaps[at] ? null : layer.value(at))));
+  const stacked = own.map((values) => values.map((value, at) => (value === null ? null : (sums[at] += value))));
+
+  const stepped = uPlot.paths.stepped({ align: 1 });
+  const drawn = layers.map((layer, at) => ({
+    stroke: layer.colour, width: 1, paths: stepped, points: { show: false },
+    fill: at === 0 ? faded(layer, app) : undefined,
+  }));
+  const bands = layers.slice(1).map((layer, at) => ({ series: [at + 2, at + 1], fill: faded(layer, app) }));
+  drawn.push(
+    { stroke: colour("--text"), width: 1, dash: [3, 3], points: { show: false } },
+    { stroke: colour("--capacity"), width: 2, paths: stepped, points: { show: false } },
+  );
+  const entries = layers.toReversed().map((layer) => {
+    const values = own[layers.indexOf(layer)];
+    return { name: layer.name, job: layer.job, colour: layer.colour, at: (index) => (values[index] === null || values[index] === undefined ? "–" : cores(values[index])) };
+  });
+  return {
+    key: `${app.theme} ${app.selected} ${layers.map((layer) => layer.name).join(" ")}`,
+    data: [series.x, ...stacked, series.node.used, series.node.capacity],
+    series: drawn, bands, entries,
+    scale: { range: (_plot, _low, high) => [0, Math.max(high ?? 1, 0.1) * 1.06] },
+    axis: { values: (_plot, splits) => splits.map((one) => String(Number(one.toFixed(2)))) },
+  };
+}
+
+const faded = (layer, app) => (layer.name === app.selected ? `${layer.colour}e6` : app.selected ? faint(layer.colour) : `${layer.colour}80`);
