@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+from dlsched.control.decider import NamedPolicy
+from dlsched.estimate.effect import Effect
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Progress
+from dlsched.policies.registry import load
+from dlsched.simulation.run import simulate
+from dlsched.simulation.trace.reading import parse_trace
+from dlsched.store.journal.effects import Effects
+from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.writer import Journal
 from tests.status_source import (
     P95_50MS,
     FakeSource,
@@ -87,7 +97,16 @@ def _hostile(_folder: Path) -> Scene:
         guarded={"digits-resnet": MARKUP},
         alarms=(f"alarm {MARKUP}",),
     )
-    return Scene(FakeSource(shown), at=lambda _cycle: shown)
+    return Scene(_HostileSource(shown), at=lambda _cycle: shown)
+
+
+class _HostileSource(FakeSource):
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        texts = dict.fromkeys(("why", "guard", "detail", "kind"), f"slow {MARKUP}")
+        return [{**one, **texts, "status": "failed"} for one in super().changes(job, limit)]
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        return [{**one, "reason": MARKUP} for one in super().events(job, limit)]
 
 
 def _wave(name: str, at: int, number: int) -> JobView:
@@ -141,6 +160,68 @@ def _waves(count: int, before: int) -> Callable[[Path], Scene]:
     return scene
 
 
+PLAYED_S = 900.0
+"""Time of the played trace that has passed when the server starts."""
+
+
+class JournalSource(FakeSource):
+    """Tells history and effects from a journal, as the daemon does."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._path = folder / "journal.db"
+        self.journal = Journal(self._path, queue_reports=100_000)
+        self._effects = Effects(self._path)
+
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        with JournalReader(self._path) as reader:
+            return [asdict(change) for change in reader.last_changes(job, limit)]
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        with JournalReader(self._path) as reader:
+            return [asdict(event) for event in reader.events(job, limit)]
+
+    def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
+        assert self.report is not None
+        (view,) = (one for one in self.report.snapshot.jobs if one.name == job)
+        target = view.spec.target
+        return (
+            self._effects.last(job, target.quantile, limit)
+            if isinstance(target, LatencyTarget)
+            else {}
+        )
+
+    def about(self) -> Mapping[str, object]:
+        return {**super().about(), "policy": "adaptive"}
+
+
+def _played(folder: Path) -> Scene:
+    """The trace `afternoon`, simulated under `adaptive` with the daemon's own loop, then played."""
+    source, file = JournalSource(folder), Path(__file__).with_name("afternoon.yaml")
+    reports: list[CycleReport] = []
+    trace = parse_trace(file.read_text(), str(file))
+    simulate(trace, NamedPolicy("adaptive", load("adaptive")), publish=reports.append)
+    zero_s = time.time() - PLAYED_S
+
+    def dated(report: CycleReport) -> CycleReport:
+        wall = datetime.fromtimestamp(zero_s + report.snapshot.now_s, UTC)
+        return replace(report, wall_time=wall.strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    before = [dated(one) for one in reports if one.snapshot.now_s < PLAYED_S]
+    later = [dated(one) for one in reports if one.snapshot.now_s >= PLAYED_S]
+
+    def due(_cycle: int) -> CycleReport | None:
+        is_due = bool(later) and later[0].snapshot.now_s <= time.time() - zero_s
+        return later.pop(0) if is_due else None
+
+    def keep(report: CycleReport) -> None:
+        source.journal.write(report)
+        if report.snapshot.cycle == before[-1].snapshot.cycle:
+            source.journal.flush()
+
+    return Scene(source, before, due, keep, dated=False)
+
+
 SCENES: Mapping[str, Callable[[Path], Scene]] = {
     "example": _example,
     "gpus": _gpus,
@@ -149,4 +230,5 @@ SCENES: Mapping[str, Callable[[Path], Scene]] = {
     "hostile": _hostile,
     "eight": _waves(8, 300),
     "many": _waves(200, 900),
+    "played": _played,
 }

@@ -13,7 +13,7 @@ export class Changes {
     this.app = app;
     this.list = $("changes");
     this.shown = "";
-    this.askedAt = 0;
+    this.askedAt = -Infinity;
     this.asked = new Map(); // by job, the newest change when it was asked
     this.list.addEventListener("click", (event) => {
       const item = event.target.closest("li[data-job]");

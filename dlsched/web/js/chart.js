@@ -4,7 +4,7 @@ import { colour, el, setText } from "./dom.js";
 import { clock } from "./words.js";
 import { Marks } from "./marks.js";
 
-const HEIGHT = 200;
+const HEIGHT = 220;
 const ZOOM_PIXELS = 12; // less is a click
 
 export class Chart {
@@ -33,7 +33,8 @@ export class Chart {
 
   // Moves the cursor to x, as a pointer would.
   point(x) {
-    if (this.plot) this.plot.setCursor({ left: this.plot.valToPos(x, "x"), top: HEIGHT / 2 });
+    // A chart that was just made has no scales before its first drawing.
+    requestAnimationFrame(() => this.plot?.setCursor({ left: this.plot.valToPos(x, "x"), top: HEIGHT / 2 }));
   }
 
   #make(lines, range) {
@@ -48,7 +49,7 @@ export class Chart {
       cursor: { sync: { key: "dlsched" }, drag: { x: true, y: false, setScale: false }, points: { show: false }, y: false },
       scales: { x: { time: true, auto: false, min: range.from, max: range.to }, y: lines.scale },
       axes: [
-        { ...axis, size: 26, values: (_plot, splits) => splits.map((at) => clock(at).slice(0, range.to - range.from > 240 ? 5 : 8)) },
+        { ...axis, size: 26, values: (plot, splits) => splits.map((at) => clock(at).slice(0, plot.scales.x.max - plot.scales.x.min > 240 ? 5 : 8)) },
         { ...axis, size: 40, ...lines.axis },
       ],
       series: [{}, ...lines.series],
@@ -87,7 +88,7 @@ export class Chart {
     const said = this.lines.entries.map((entry) => `${entry.name} ${entry.at(at)}`);
     this.chips.forEach(({ value }, index) => {
       const entry = this.lines.entries[index];
-      if (entry) setText(value, entry.at(at));
+      if (entry) setText(value, entry.at(at) + (entry.mark ?? ""));
     });
     const time = this.lines.data[0][at];
     const text = time === undefined ? `${this.title}: nothing yet` : `${this.title} at ${clock(time)}: ${said.join(", ")}`;

@@ -10,7 +10,7 @@ export class Feed {
     this.changed = changed; // called with the kind of message
     this.source = null;
     this.state = "connecting";
-    this.newsAt = null; // performance.now() of the last message
+    this.newsAt = null; // performance.now() of the last message, or of the first answer
     this.refused = null; // the daemon's sentence when it answers, but not with a stream
     this.again = 0;
     document.addEventListener("visibilitychange", () => (document.hidden ? this.close() : this.open()));
@@ -62,7 +62,10 @@ export class Feed {
       const answer = await fetch("v1/jobs");
       const body = await answer.json();
       this.refused = answer.ok ? null : String(body.error);
-      if (answer.ok && !this.store.status) this.store.takeStatus(body);
+      if (answer.ok && !this.store.status) {
+        this.store.takeStatus(body);
+        this.newsAt ??= performance.now();
+      }
       this.changed("status");
     } catch {
       this.refused = null;

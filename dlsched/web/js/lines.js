@@ -9,7 +9,7 @@ const STACKED = 12;
 const FAR = 16; // of target, either way: beyond it a line lies at the edge
 
 const clipped = (value) => (value === null ? null : Math.min(FAR, Math.max(1 / FAR, value)));
-const faint = (hex) => `${hex}30`;
+const faint = (hex) => `${hex}38`;
 
 export function ratioLines(app, series) {
   const names = app.ranked.filter((name) => series.jobs.get(name)?.ratio.some((one) => one !== null));
@@ -20,7 +20,7 @@ export function ratioLines(app, series) {
   const line = (name) => {
     const chosen = name === app.selected;
     const stroke = colour(`--c${app.colourOf(name)}`);
-    return { stroke: app.selected && !chosen && !many ? `${stroke}66` : stroke, width: chosen ? 2.5 : 1.4, spanGaps: false, points: { show: false } };
+    return { stroke: app.selected && !chosen && !many ? `${stroke}80` : stroke, width: chosen ? 2.5 : 1.4, spanGaps: false, points: { show: false } };
   };
   const values = lines.map((name) => series.jobs.get(name).ratio.map(clipped));
   const data = [series.x, ...values];
@@ -79,8 +79,8 @@ export function limitLines(app, series) {
   const names = [...now.keys()].sort((a, b) => now.get(b) - now.get(a) || (a < b ? -1 : 1));
   const shown = (names.length > STACKED ? names.slice(0, STACKED) : names).toSorted();
   const rest = names.length > STACKED ? names.slice(STACKED) : [];
-  const free = names.filter((name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0);
-  setText($("limits-note"), `line: capacity, dashed: used${free.length ? "; without a limit: its use" : ""}`);
+  const free = (name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0;
+  setText($("limits-note"), `line: capacity, dashed: used${names.some(free) ? ", *: its use, as it has no limit" : ""}`);
 
   const layers = shown.map((name) => ({ name, job: true, colour: colour(`--c${app.colourOf(name)}`), value: held(name) }));
   if (rest.length) {
@@ -105,7 +105,7 @@ export function limitLines(app, series) {
   );
   const entries = layers.toReversed().map((layer) => {
     const values = own[layers.indexOf(layer)];
-    return { name: layer.name, job: layer.job, colour: layer.colour, at: (index) => (values[index] === null || values[index] === undefined ? "–" : cores(values[index])) };
+    return { name: layer.name, mark: layer.job && free(layer.name) ? "*" : "", job: layer.job, colour: layer.colour, at: (index) => (values[index] === null || values[index] === undefined ? "–" : cores(values[index])) };
   });
   return {
     key: `${app.theme} ${app.selected} ${layers.map((layer) => layer.name).join(" ")}`,

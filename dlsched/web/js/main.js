@@ -105,9 +105,10 @@ class App {
     this.redraw();
   }
 
+  // Moves the cursor of all charts, once they are drawn.
   pointAt(x) {
-    this.ratio.point(x);
-    this.limits.point(x);
+    this.pointed = x;
+    this.redraw();
   }
 
   redraw() { this.#schedule(true); }
@@ -150,6 +151,8 @@ class App {
     const shown = this.zoomed ?? this.stood ?? range;
     this.ratio.show(ratioLines(this, series), shown, changes);
     this.limits.show(limitLines(this, series), shown, changes);
+    if (this.pointed !== undefined) for (const chart of [this.ratio, this.limits]) chart.point(this.pointed);
+    this.pointed = undefined;
     this.changes.show(changes.filter((one) => one.x >= shown.from && one.x <= shown.to), this.selected);
     this.changes.ask(changes, this.selected);
   }

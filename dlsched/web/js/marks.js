@@ -4,7 +4,7 @@ import { el, setHidden, setText } from "./dom.js";
 import { $ } from "./dom.js";
 import { changed, clock } from "./words.js";
 
-const APART_PIXELS = 11;
+const APART_PIXELS = 17;
 const NAMED = 6; // of a crowd
 
 export class Marks {

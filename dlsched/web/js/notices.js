@@ -13,11 +13,12 @@ export class Notices {
   }
 
   show(status) {
-    const text = headline(status);
-    setText($("headline"), text);
+    const said = headline(status);
+    setText($("targets"), said[0]);
+    setText($("node"), said[1]);
     if (performance.now() - this.spokenAt >= SPOKEN_EVERY_MS) {
       this.spokenAt = performance.now();
-      setText($("spoken"), text);
+      setText($("spoken"), said.join(" "));
     }
     this.#once("alarms", [status.alarms, status.rejected, status.node.gpu_trouble], () => this.#alarms(status));
     this.#once("gpus", status.node.gpus, () => this.#gpus(status.node.gpus));
@@ -33,11 +34,11 @@ export class Notices {
     const banner = $("banner");
     if (news === "old") {
       const how = feed.state === "open" ? "The connection is open, but the daemon says nothing" : "No connection, trying again";
-      const from = store.series.x.at(-1);
-      setText(banner, `No news for ${Math.floor(feed.ageMs / 1000)} s, what you see is from ${from ? clock(from) : "before"}. ${how}.`);
+      const from = store.series.x.at(-1) ?? Date.parse(store.status.now) / 1000;
+      setText(banner, `No news for ${Math.floor(feed.ageMs / 1000)} s, what you see is from ${clock(from)}. ${how}.`);
     } else if (news === "none" && !store.status) {
       setText(banner, feed.refused ?? (feed.state === "retrying" ? "No connection to the daemon, trying again." : ""));
-      setText($("headline"), feed.refused ? "The daemon runs, but has no answer yet." : "Waiting for the first message of the daemon.");
+      setText($("targets"), feed.refused ? "The daemon runs, but has no answer yet." : "Waiting for the first message of the daemon.");
     } else setText(banner, "");
     setHidden(banner, banner.textContent === "");
   }
@@ -69,7 +70,7 @@ function gpuRow(gpu) {
   const holders = gpu.jobs.map((one) => el("span", { class: "chip" }, el("span", { text: one.name }), el("b", { text: share(one.share) })));
   const notes = [
     ...gpu.kept_for.map((name) => `kept for ${name}`), gpu.reserved ? "reserved" : "",
-    gpu.foreign_processes ? `${plural(gpu.foreign_processes, "process")} of no job, ${gib(gpu.foreign_memory_bytes)}` : "", gpu.trouble ?? "",
+    gpu.foreign_processes ? `${plural(gpu.foreign_processes, "process", "processes")} of no job, ${gib(gpu.foreign_memory_bytes)}` : "", gpu.trouble ?? "",
   ].filter(Boolean).map((text) => el("span", { class: gpu.trouble === text ? "failed" : "none", text }));
   const meter = el("div", { class: "bar meter" }, el("i", { class: "fill" }));
   meter.firstChild.style.width = `${100 * (gpu.busy_ratio ?? 0)}%`;

@@ -4,7 +4,7 @@ import { $, colour, el, setData, setHidden, setStyle, setText } from "./dom.js";
 import { cores, metric, seconds, stateOf } from "./words.js";
 
 const SPARK_S = 300;
-const SPARK = { width: 88, height: 22 };
+const SPARK = { width: 80, height: 22 };
 
 // Where a ratio stands on a bar from half to twice the target, equally far from 1.
 const place = (ratio) => Math.min(1, Math.max(0, (Math.log2(ratio) + 1) / 2));

@@ -10,12 +10,12 @@ export class Why {
     this.app = app;
     this.panel = $("why");
     this.job = null;
-    this.askedAt = 0;
+    this.askedAt = -Infinity;
     this.text = "";
   }
 
   open(job) {
-    if (this.job !== job) { this.text = ""; this.askedAt = 0; }
+    if (this.job !== job) { this.text = ""; this.askedAt = -Infinity; }
     this.job = job;
     setData(document.body, "why", job ?? "");
     if (job === null) { setHidden(this.panel, true); return; }
@@ -39,6 +39,7 @@ export class Why {
     if (text !== this.text) {
       this.text = text;
       if (answer.effects) this.app.store.takeEffects(job, answer.effects);
+      this.app.redraw();
       this.panel.replaceChildren(...this.#content(job, answer));
     }
     setHidden(this.panel, false);
@@ -51,7 +52,7 @@ export class Why {
     const close = el("button", { type: "button", title: "Esc", "aria-label": "Close", text: "✕", onclick: () => this.open(null) });
     const head = el("div", { class: "head" }, el("h2", {}, "Why ", el("span", { class: "name", text: name })), copy, close);
     if (answer.error) return [head, el("p", { class: "failed", text: answer.error })];
-    return [head, ...this.#now(answer), ...history(answer), ...said(answer)];
+    return [head, el("div", { class: "sides" }, el("div", {}, ...this.#now(answer), ...said(answer)), el("div", {}, ...history(answer)))];
   }
 
   #now({ job, now }) {

@@ -18,7 +18,7 @@ export const share = (value) => (value === null || value === undefined ? "–" :
 export const gib = (bytes) => (bytes === null || bytes === undefined ? "–" : `${digits(bytes / 2 ** 30)} GiB`);
 export const metric = (value) => String(Number(value.toPrecision(4)));
 export const clock = (x) => new Date(x * 1000).toLocaleTimeString("en-GB");
-export const plural = (count, one) => `${count} ${one}${count === 1 ? "" : "s"}`;
+export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
 
 // Severity orders the table: 0 needs a person, 9 is done.
 const state = (key, word, shape, severity) => ({ key, word, shape, severity });
@@ -52,6 +52,7 @@ export function stateOf(job, ratio = job.ratio) {
   return ratio === null || ratio === undefined ? state("wait", "no requests", "○", 5) : byRatio(ratio);
 }
 
+// In two sentences: the targets, and the node.
 export function headline(status) {
   const services = status.jobs.filter((job) => job.target?.kind === "latency" && job.state === "running");
   const trainings = status.jobs.filter((job) => job.target?.kind === "accuracy");
@@ -71,9 +72,9 @@ export function headline(status) {
   const free = node.unlimited_jobs ? `, ${node.unlimited_jobs} without a limit` : "";
   const shadow = status.shadow ? ` (shadow ${status.shadow})` : "";
   const engine = status.engine.ok ? "engine ok" : "engine does not answer";
-  return `${said.join(", ") || plural(status.jobs.length, "job")}. ${node.given_cores.toFixed(1)} of ` +
-    `${node.capacity_cores.toFixed(1)} cores given${free}, ${node.used_cores.toFixed(1)} used${others}. ` +
-    `Policy ${status.policy}${shadow}, ${engine}.`;
+  return [`${said.join(", ") || plural(status.jobs.length, "job")}.`,
+    `${node.given_cores.toFixed(1)} of ${node.capacity_cores.toFixed(1)} cores given${free}, ` +
+    `${node.used_cores.toFixed(1)} used${others}. Policy ${status.policy}${shadow}, ${engine}.`];
 }
 
 // One change, before and after.
