@@ -75,7 +75,7 @@ def browser_for_tests(folder: Path) -> None:
     """Make sure of Debian's Chromium, and of what drives it in `folder`. Raises SetupError."""
     if not Path(CHROMIUM).exists():
         debian.install(["chromium"], "the tests in a browser")
-    # With the other packages' digest: when those are made anew, these are gone.
+    # With the other packages' digest: when those are made again, these are gone.
     made_from = [REQUIREMENTS.read_bytes(), BROWSER_REQUIREMENTS.read_bytes()]
     packages = Stamp("browser-packages", [str(folder).encode(), *made_from])
     probe = [str(folder / "bin" / "python"), "-c", "import playwright"]
