@@ -12,7 +12,11 @@ export class Chart {
   constructor(app, box, legend, title) {
     Object.assign(this, { app, box, legend, title, key: null, plot: null, chips: [] });
     this.marks = new Marks(app);
-    new ResizeObserver(() => this.plot?.setSize({ width: box.clientWidth, height: HEIGHT })).observe(box);
+    this.width = 500;
+    new ResizeObserver(([{ contentRect }]) => {
+      this.width = Math.floor(contentRect.width);
+      this.plot?.setSize({ width: this.width, height: HEIGHT });
+    }).observe(box);
   }
 
   // lines: {key, data, series, bands, scale, axis, under, entries}; entries: {name, colour, at(index)}.
@@ -42,7 +46,7 @@ export class Chart {
     this.key = lines.key;
     const axis = { stroke: colour("--muted"), grid: { stroke: colour("--grid"), width: 1 }, ticks: { show: false }, font: "11px system-ui" };
     const options = {
-      width: this.box.clientWidth || 500,
+      width: this.width,
       height: HEIGHT,
       padding: [14, 8, 0, 0],
       legend: { show: false },

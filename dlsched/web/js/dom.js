@@ -31,4 +31,12 @@ export function setStyle(node, key, value) {
   if (node.style[key] !== value) node.style[key] = value;
 }
 
-export const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+// Colours of the theme, asked once: each question computes the styles of what was changed before.
+const colours = new Map();
+
+export function colour(name) {
+  if (!colours.has(name)) colours.set(name, getComputedStyle(document.documentElement).getPropertyValue(name).trim());
+  return colours.get(name);
+}
+
+export const forgetColours = () => colours.clear();

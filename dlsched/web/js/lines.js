@@ -6,21 +6,34 @@ import { cores } from "./words.js";
 const EACH_MAX = 12; // lines that can be told apart
 const WORST = 5;
 const STACKED = 12;
+const CHOSEN_FOR_MS = 10000; // a choice of lines stays for so long, as each makes the chart again
 const FAR = 16; // of target, either way: beyond it a line lies at the edge
 
 const clipped = (value) => (value === null ? null : Math.min(FAR, Math.max(1 / FAR, value)));
 const faint = (hex) => `${hex}38`;
 
+// The first of `names`, chosen again only after a while, or when one of them is gone.
+const choices = new Map();
+
+function chosen(which, names, count) {
+  const { at = -Infinity, first = [] } = choices.get(which) ?? {};
+  const there = new Set(names);
+  if (performance.now() - at < CHOSEN_FOR_MS && first.length === Math.min(count, names.length) && first.every((name) => there.has(name))) return first;
+  const found = names.slice(0, count);
+  choices.set(which, { at: performance.now(), first: found });
+  return found;
+}
+
 export function ratioLines(app, series) {
   const names = app.ranked.filter((name) => series.jobs.get(name)?.ratio.some((one) => one !== null));
   const many = names.length > EACH_MAX;
-  const lines = many ? names.slice(0, WORST) : names.toSorted();
+  const lines = many ? chosen("worst", names, WORST).toSorted() : names.toSorted();
   if (many && names.includes(app.selected) && !lines.includes(app.selected)) lines.push(app.selected);
-  setText($("ratio-note"), many ? `middle 80 % and median of ${names.length}, the ${WORST} worst, and the selected one` : "1 = target, shaded: within 10 %");
+  setText($("ratio-note"), many ? `median and middle 80 % of ${names.length}, the ${WORST} worst` : "1 = target, shaded: within 10 %");
   const line = (name) => {
-    const chosen = name === app.selected;
+    const own = name === app.selected;
     const stroke = colour(`--c${app.colourOf(name)}`);
-    return { stroke: app.selected && !chosen && !many ? `${stroke}80` : stroke, width: chosen ? 2.5 : 1.4, spanGaps: false, points: { show: false } };
+    return { stroke: app.selected && !own && !many ? `${stroke}80` : stroke, width: own ? 2.5 : 1.4, spanGaps: false, points: { show: false } };
   };
   const values = lines.map((name) => series.jobs.get(name).ratio.map(clipped));
   const data = [series.x, ...values];
@@ -70,27 +83,20 @@ function targetBand(plot) {
 // Limits on each other; a job without a limit counts with what it uses. Others on top: above the line of
 // the capacity, the node is asked for more than it has.
 export function limitLines(app, series) {
-  const held = (name) => {
-    const { limit, usage } = series.jobs.get(name);
-    return (at) => limit[at] ?? usage[at] ?? 0;
-  };
   const last = series.length - 1;
-  const now = new Map([...series.jobs.keys()].map((name) => [name, held(name)(last)]));
+  const now = new Map([...series.jobs.keys()].map((name) => [name, held(series, [name], last)[0]]));
   const names = [...now.keys()].sort((a, b) => now.get(b) - now.get(a) || (a < b ? -1 : 1));
-  const shown = (names.length > STACKED ? names.slice(0, STACKED) : names).toSorted();
-  const rest = names.length > STACKED ? names.slice(STACKED) : [];
+  const shown = chosen("stacked", names, STACKED).toSorted();
+  const rest = names.length > shown.length ? names.filter((name) => !shown.includes(name)) : [];
   const free = (name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0;
   setText($("limits-note"), `line: capacity, dashed: used${names.some(free) ? ", *: its use, as it has no limit" : ""}`);
 
-  const layers = shown.map((name) => ({ name, job: true, colour: colour(`--c${app.colourOf(name)}`), value: held(name) }));
-  if (rest.length) {
-    const each = rest.map(held);
-    layers.push({ name: `${rest.length} others`, colour: colour("--others"), value: (at) => each.reduce((sum, one) => sum + one(at), 0) });
-  }
-  layers.push({ name: "not dlsched's", colour: colour("--foreign"), value: (at) => series.node.foreign[at] ?? 0 });
+  const layers = shown.map((name) => ({ name, job: true, colour: colour(`--c${app.colourOf(name)}`), values: held(series, [name]) }));
+  if (rest.length) layers.push({ name: `${rest.length} others`, colour: colour("--others"), values: held(series, rest) });
+  layers.push({ name: "not dlsched's", colour: colour("--foreign"), values: series.node.foreign.map((one) => one ?? 0) });
   const sums = new Array(series.length).fill(0);
   const gaps = series.node.capacity.map((one) => one === null);
-  const own = layers.map((layer) => sums.map((_, at) => (gaps[at] ? null : layer.value(at))));
+  const own = layers.map((layer) => layer.values.map((value, at) => (gaps[at] ? null : value)));
   const stacked = own.map((values) => values.map((value, at) => (value === null ? null : (sums[at] += value))));
 
   const stepped = uPlot.paths.stepped({ align: 1 });
@@ -114,6 +120,16 @@ export function limitLines(app, series) {
     scale: { range: (_plot, _low, high) => [0, Math.max(high ?? 1, 0.1) * 1.06] },
     axis: { values: (_plot, splits) => splits.map((one) => String(Number(one.toFixed(2)))) },
   };
+}
+
+// The sum of these jobs' limits from an index on; of one without a limit, of what it uses.
+function held(series, names, from = 0) {
+  const sums = new Array(series.length - from).fill(0);
+  for (const name of names) {
+    const { limit, usage } = series.jobs.get(name);
+    for (let at = from; at < series.length; at += 1) sums[at - from] += limit[at] ?? usage[at] ?? 0;
+  }
+  return sums;
 }
 
 const faded = (layer, app) => (layer.name === app.selected ? `${layer.colour}e6` : app.selected ? faint(layer.colour) : `${layer.colour}80`);

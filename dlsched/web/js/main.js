@@ -2,7 +2,7 @@
 
 import { Changes } from "./changes.js";
 import { Chart } from "./chart.js";
-import { $, setData, setHidden, setText } from "./dom.js";
+import { $, forgetColours, setData, setHidden, setText } from "./dom.js";
 import { Feed } from "./feed.js";
 import { History, RANGES } from "./history.js";
 import { keys } from "./keys.js";
@@ -169,6 +169,7 @@ class App {
   }
 
   #recolour() {
+    forgetColours();
     this.ratio.forget();
     this.limits.forget();
     this.redraw();

@@ -4,6 +4,7 @@ import { $, colour, el, setData, setHidden, setStyle, setText } from "./dom.js";
 import { cores, metric, seconds, stateOf } from "./words.js";
 
 const SPARK_S = 300;
+const SORTED_EVERY_MS = 3000; // rows that move each second cannot be read
 const SPARK = { width: 80, height: 22 };
 
 // Where a ratio stands on a bar from half to twice the target, equally far from 1.
@@ -15,6 +16,7 @@ export class Table {
     this.app = app;
     this.rows = new Map();
     this.order = [];
+    this.sortedAt = -Infinity;
     this.held = false;
     this.body = document.querySelector("#jobs tbody");
     this.body.addEventListener("pointerenter", () => this.#hold(true));
@@ -38,6 +40,7 @@ export class Table {
     this.held = held;
     setData(document.body, "order", held ? "held" : "free");
     setHidden($("held"), !held);
+    this.sortedAt = -Infinity;
     if (!held) this.app.redraw();
   }
 
@@ -45,20 +48,10 @@ export class Table {
   get names() { return this.order.filter((name) => !this.rows.get(name).tr.hidden); }
 
   show(status, store, filter) {
-    const mean = new Map(status.jobs.map((job) => [job.name, store.meanRatio(job.name)]));
-    const key = (job) => {
-      const ratio = mean.get(job.name) ?? job.ratio;
-      return [stateOf(job, ratio).severity, -(ratio ?? 0), job.name];
-    };
-    if (!this.held || status.jobs.some((job) => !this.rows.has(job.name))) {
-      const keys = new Map(status.jobs.map((job) => [job.name, key(job)]));
-      const compared = (a, b) => a[0] - b[0] || a[1] - b[1] || (a[2] < b[2] ? -1 : 1);
-      this.order = [...keys.keys()].sort((a, b) => compared(keys.get(a), keys.get(b)));
-    } else {
-      const there = new Set(mean.keys());
-      this.order = this.order.filter((name) => there.has(name));
-    }
     const jobs = new Map(status.jobs.map((job) => [job.name, job]));
+    const due = !this.held && performance.now() - this.sortedAt > SORTED_EVERY_MS;
+    if (due || status.jobs.some((job) => !this.rows.has(job.name))) this.#sort(status, store);
+    else this.order = this.order.filter((name) => jobs.has(name));
     for (const [name, row] of this.rows) {
       if (!jobs.has(name)) { this.sight.unobserve(row.tr); row.tr.remove(); this.rows.delete(name); }
     }
@@ -74,34 +67,46 @@ export class Table {
     setData(document.body, "first", this.names[0] ?? "");
   }
 
+  #sort(status, store) {
+    const key = (job) => {
+      const ratio = store.meanRatio(job.name) ?? job.ratio;
+      return [stateOf(job, ratio).severity, -(ratio ?? 0), job.name];
+    };
+    const keys = new Map(status.jobs.map((job) => [job.name, key(job)]));
+    const compared = (a, b) => a[0] - b[0] || a[1] - b[1] || (a[2] < b[2] ? -1 : 1);
+    this.order = [...keys.keys()].sort((a, b) => compared(keys.get(a), keys.get(b)));
+    this.sortedAt = performance.now();
+  }
+
   // Shows which job is selected.
   mark() {
-    for (const [name, { tr }] of this.rows) {
-      if (name === this.app.selected) tr.setAttribute("aria-current", "true");
-      else tr.removeAttribute("aria-current");
-    }
+    const chosen = this.rows.get(this.app.selected)?.tr;
+    if (chosen === this.marked) return;
+    this.marked?.removeAttribute("aria-current");
+    chosen?.setAttribute("aria-current", "true");
+    this.marked = chosen;
   }
 
   reveal(name) { this.rows.get(name)?.tr.scrollIntoView({ block: "nearest" }); }
 
   #make(name) {
-    const cell = (...children) => el("td", {}, ...children);
+    const cell = (...children) => el("td", { role: "cell" }, ...children);
     const part = (kind) => el("i", { class: kind });
     const row = { seen: this.rows.size < 40, stale: true, canvas: el("canvas"), swatch: part("swatch") };
     row.shape = el("span", { class: "shape", "aria-hidden": "true" });
     row.word = el("span");
     row.state = el("span", { class: "state" }, row.shape, row.word);
-    row.target = el("td", { class: "number" });
-    row.measured = el("td", { class: "number" });
+    row.target = el("td", { role: "cell", class: "number" });
+    row.measured = el("td", { role: "cell", class: "number" });
     row.ratio = { bar: el("div", { class: "bar ratio" }, part("band"), part("fill"), part("one")), text: el("span", { class: "figure" }) };
     row.cpu = { bar: el("div", { class: "bar cpu" }, part("fill"), part("floor"), part("ceiling"), part("limit")), text: el("span", { class: "figure" }) };
     row.silent = el("span", { class: "silent" });
     row.outlook = cell();
     row.label = el("span", { text: name });
-    row.tr = el("tr", { "data-job": name },
-      el("th", { scope: "row", title: name }, row.swatch, row.label), cell(row.state), row.target, row.measured,
-      el("td", {}, el("div", { class: "pair" }, row.ratio.bar, row.ratio.text)), cell(row.canvas, row.silent),
-      el("td", {}, el("div", { class: "pair" }, row.cpu.bar, row.cpu.text)), row.outlook);
+    row.tr = el("tr", { role: "row", "data-job": name },
+      el("th", { role: "rowheader", scope: "row", title: name }, row.swatch, row.label), cell(row.state), row.target, row.measured,
+      cell(el("div", { class: "pair" }, row.ratio.bar, row.ratio.text)), cell(row.canvas, row.silent),
+      cell(el("div", { class: "pair" }, row.cpu.bar, row.cpu.text)), row.outlook);
     this.rows.set(name, row);
     this.sight.observe(row.tr);
     return row;
