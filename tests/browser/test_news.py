@@ -75,7 +75,7 @@ def hide(page: Any, hidden: bool) -> None:
 def test_a_hidden_page_follows_nothing_and_goes_on_without_a_gap(own: Serve, opened: Open) -> None:
     one = opened(own("eight"))
     one.go()
-    one.state("news", "live")
+    one.state("points", re.compile("^3"))
     with one.page.expect_event("requestfailed", lambda request: "/v1/stream" in request.url):
         hide(one.page, True)
     one.state("stream", "closed")
@@ -87,6 +87,26 @@ def test_a_hidden_page_follows_nothing_and_goes_on_without_a_gap(own: Serve, ope
     one.state("points", re.compile(f"^({'|'.join(str(before + more) for more in range(2, 200))})$"))
     (stream,) = (url for url in asked if "/v1/stream" in url)
     assert "?after=run" in stream
+
+
+@pytest.mark.parametrize("file", ["js/why.js", "style.css", "vendor/uPlot.iife.min.js"])
+def test_a_page_of_which_a_file_was_lost_is_loaded_again(shared, opened: Open, file: str) -> None:
+    one = opened(shared("eight"), allowed=("ERR_FAILED", "uPlot is not defined"))
+    lost: list[str] = []
+
+    def lose_the_first(route: Any) -> None:
+        lost.append(route.request.url)
+        if len(lost) == 1:
+            route.abort()
+        else:
+            route.continue_()
+
+    one.page.route(f"**/static/{file}", lose_the_first)
+    one.page.goto(one.url)
+    if len(lost) == 1:  # else it is loaded again already
+        one.page.wait_for_event("load")
+    one.state("drawn", "light")
+    assert len(lost) > 1
 
 
 HISTORY: dict[str, Any] = {

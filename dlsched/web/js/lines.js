@@ -89,7 +89,7 @@ export function limitLines(app, series) {
   const shown = chosen("stacked", names, STACKED).toSorted();
   const rest = names.length > shown.length ? names.filter((name) => !shown.includes(name)) : [];
   const free = (name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0;
-  setText($("limits-note"), `line: capacity, dashed: used${names.some(free) ? ", *: its use, as it has no limit" : ""}`);
+  setText($("limits-note"), `line: capacity, dashed: used${names.some(free) ? "; *: no limit, its use" : ""}`);
 
   const layers = shown.map((name) => ({ name, job: true, colour: colour(`--c${app.colourOf(name)}`), values: held(series, [name]) }));
   if (rest.length) layers.push({ name: `${rest.length} others`, colour: colour("--others"), values: held(series, rest) });

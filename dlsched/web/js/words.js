@@ -82,5 +82,7 @@ export function changed(change) {
   if (change.kind !== "resize" && change.before_cores === null && change.after_cores === null) return change.kind;
   const shares = change.before_share !== change.after_share
     ? `, GPU ${share(change.before_share)} → ${share(change.after_share)}` : "";
-  return `${cores(change.before_cores)} → ${cores(change.after_cores)} cores${shares}`;
+  const [before, after] = [cores(change.before_cores), cores(change.after_cores)];
+  if (before !== after) return `${before} → ${after} cores${shares}`;
+  return shares ? shares.slice(2) : `${after} cores, as before`; // another weight or idle class
 }
