@@ -23,7 +23,9 @@ JOB = "lane-keeping"
 
 def save(picture: bytes, path: Path) -> None:
     """With a palette, which makes it a third as large."""
-    Image.open(io.BytesIO(picture)).convert("RGB").quantize(256).save(path, optimize=True)
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(
+        256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+    ).save(path, optimize=True)
 
 
 def main() -> int:

@@ -6,6 +6,7 @@ import { clock } from "./words.js";
 
 const SHOWN_MAX = 60;
 const JUDGED_S = 41; // the daemon compares what is measured until 40 s after a change
+const LATER = "not yet"; // the verdict while that time is not over
 const ASK_EVERY_MS = 2000; // one question at a time: each reads the journal
 
 export class Changes {
@@ -52,7 +53,7 @@ export class Changes {
     if (performance.now() - this.askedAt < ASK_EVERY_MS || now === undefined) return;
     const own = (selected ? changes.filter((one) => one.job === selected) : changes).slice(-SHOWN_MAX).reverse();
     const due = own.find((one) => one.kind === "resize" && one.status === "done" && now - one.x > JUDGED_S &&
-      !store.effectOf(one) && !(this.asked.get(one.job) >= one.cycle));
+      (store.effectOf(one)?.verdict ?? LATER) === LATER && !(this.asked.get(one.job) >= one.cycle));
     if (!due) return;
     this.askedAt = performance.now();
     this.asked.set(due.job, due.cycle);

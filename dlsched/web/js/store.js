@@ -123,6 +123,7 @@ export class Store {
 
   takeEffects(job, effects) {
     for (const one of effects) this.effects.set(`${job} ${one.cycle}`, one);
+    if (this.effects.size > 2 * CHANGES_MAX) this.effects.clear();
   }
 
   effectOf(change) { return this.effects.get(`${change.job} ${change.cycle}`); }

@@ -16,6 +16,7 @@ export class Why {
 
   open(job) {
     if (this.job !== job) { this.text = ""; this.askedAt = -Infinity; }
+    if ((job === null) !== (this.job === null)) makeRoom(job !== null);
     this.job = job;
     setData(document.body, "why", job ?? "");
     if (job === null) { setHidden(this.panel, true); return; }
@@ -111,6 +112,12 @@ function said({ events }) {
   const items = events.map((one) => el("li", {}, el("time", { text: new Date(one.wall_time).toLocaleTimeString("en-GB") }),
     `${one.kind} ${[one.before, one.after].filter(Boolean).join(" → ")}${one.reason ? `: ${one.reason}` : ""}`));
   return [el("h3", { text: "Events" }), el("ol", {}, ...items)];
+}
+
+// Below the jobs is room for one of both: while the panel is open, the decisions are below the charts.
+function makeRoom(open) {
+  if (open) $("right").append($("changes-card"));
+  else $("why").after($("changes-card"));
 }
 
 async function copied(button, command) {
