@@ -170,7 +170,7 @@ class JournalSource(FakeSource):
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self._path = folder / "journal.db"
-        self.journal = Journal(self._path, queue_reports=100_000)
+        self.writer = Journal(self._path, queue_reports=100_000)
         self._effects = Effects(self._path)
 
     def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
@@ -215,9 +215,9 @@ def _played(folder: Path) -> Scene:
         return later.pop(0) if is_due else None
 
     def keep(report: CycleReport) -> None:
-        source.journal.write(report)
+        source.writer.write(report)
         if report.snapshot.cycle == before[-1].snapshot.cycle:
-            source.journal.flush()
+            source.writer.flush()
 
     return Scene(source, before, due, keep, dated=False)
 

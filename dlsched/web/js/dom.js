@@ -14,6 +14,15 @@ export function el(tag, attributes = {}, ...children) {
   return made;
 }
 
+const SVG = "http://www.w3.org/2000/svg"; // a name, which nothing loads
+
+export function drawing(tag, attributes = {}, ...children) {
+  const made = document.createElementNS(SVG, tag);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
 // Writes only what differs: an unchanged page is not laid out again.
 export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;

@@ -119,7 +119,7 @@ class App {
   }
 
   #render() {
-    const { store, selected, asked } = this;
+    const { store, asked } = this;
     const { status } = store;
     this.asked = false;
     this.notices.showAge(this.feed, store);
@@ -130,10 +130,8 @@ class App {
     setData(document.body, "points", store.series.length);
     this.notices.show(status);
     this.table.show(status, store, $("filter").value.trim().toLowerCase());
-    this.#charts();
     this.why.ask();
-    setData(document.body, "drawn", this.theme);
-    if (selected !== null && !store.series.jobs.has(selected)) this.table.mark();
+    this.#charts();
   }
 
   #charts() {
@@ -149,12 +147,18 @@ class App {
     // Paused: time stands still, and what is chosen still shows.
     if (this.paused) this.stood ??= range; else this.stood = undefined;
     const shown = this.zoomed ?? this.stood ?? range;
-    this.ratio.show(ratioLines(this, series), shown, changes);
-    this.limits.show(limitLines(this, series), shown, changes);
-    if (this.pointed !== undefined) for (const chart of [this.ratio, this.limits]) chart.point(this.pointed);
-    this.pointed = undefined;
     this.changes.show(changes.filter((one) => one.x >= shown.from && one.x <= shown.to), this.selected);
     this.changes.ask(changes, this.selected);
+    // Each in a frame of its own, so that none is long.
+    requestAnimationFrame(() => {
+      this.ratio.show(ratioLines(this, series), shown, changes);
+      requestAnimationFrame(() => {
+        this.limits.show(limitLines(this, series), shown, changes);
+        if (this.pointed !== undefined) for (const chart of [this.ratio, this.limits]) chart.point(this.pointed);
+        this.pointed = undefined;
+        setData(document.body, "drawn", this.theme);
+      });
+    });
   }
 
   #range({ x }) {

@@ -1,6 +1,6 @@
 // The table of jobs: worst first, its order held while the pointer is on it.
 
-import { $, colour, el, setData, setHidden, setStyle, setText } from "./dom.js";
+import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
 import { cores, metric, seconds, stateOf } from "./words.js";
 
 const SPARK_S = 300;
@@ -90,9 +90,9 @@ export class Table {
   reveal(name) { this.rows.get(name)?.tr.scrollIntoView({ block: "nearest" }); }
 
   #make(name) {
-    const cell = (...children) => el("td", { role: "cell" }, ...children);
+    const cell = (...children) => el("td", { role: "cell", class: children.length ? "drawn" : "" }, ...children);
     const part = (kind) => el("i", { class: kind });
-    const row = { seen: this.rows.size < 40, stale: true, canvas: el("canvas"), swatch: part("swatch") };
+    const row = { seen: this.rows.size < 40, stale: true, swatch: part("swatch") };
     row.shape = el("span", { class: "shape", "aria-hidden": "true" });
     row.word = el("span");
     row.state = el("span", { class: "state" }, row.shape, row.word);
@@ -100,12 +100,15 @@ export class Table {
     row.measured = el("td", { role: "cell", class: "number" });
     row.ratio = { bar: el("div", { class: "bar ratio" }, part("band"), part("fill"), part("one")), text: el("span", { class: "figure" }) };
     row.cpu = { bar: el("div", { class: "bar cpu" }, part("fill"), part("floor"), part("ceiling"), part("limit")), text: el("span", { class: "figure" }) };
+    row.curve = drawing("path");
+    row.spark = drawing("svg", { viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, "aria-hidden": "true" },
+      drawing("rect", { width: SPARK.width, y: (1 - place(1.1)) * SPARK.height, height: (place(1.1) - place(0.9)) * SPARK.height }), row.curve);
     row.silent = el("span", { class: "silent" });
     row.outlook = cell();
     row.label = el("span", { text: name });
     row.tr = el("tr", { role: "row", "data-job": name },
       el("th", { role: "rowheader", scope: "row", title: name }, row.swatch, row.label), cell(row.state), row.target, row.measured,
-      cell(el("div", { class: "pair" }, row.ratio.bar, row.ratio.text)), cell(row.canvas, row.silent),
+      cell(el("div", { class: "pair" }, row.ratio.bar, row.ratio.text)), cell(row.spark, row.silent),
       cell(el("div", { class: "pair" }, row.cpu.bar, row.cpu.text)), row.outlook);
     this.rows.set(name, row);
     this.sight.observe(row.tr);
@@ -134,8 +137,18 @@ export class Table {
     if (row.outlook.title !== sentence) row.outlook.title = sentence;
     setText(row.silent, job.blind ? `blind: ${job.blind}` : "");
     setHidden(row.silent, !job.blind);
-    setHidden(row.canvas, Boolean(job.blind));
-    if (!job.blind) drawSpark(row.canvas, this.app.store.series, job);
+    row.spark.classList.toggle("none", Boolean(job.blind));
+    row.spark.classList.toggle("bare", job.target?.kind !== "latency");
+    if (!job.blind) this.#spark(row, job);
+  }
+
+  // Drawn when it has moved by a pixel; not all rows at the same time.
+  #spark(row, job) {
+    const { series } = this.app.store;
+    const step = `${Math.floor(((series.x.at(-1) ?? 0) * SPARK.width) / SPARK_S + this.app.colourOf(job.name) / 12)} ${series.length > 1}`;
+    if (row.step === step) return;
+    row.step = step;
+    row.curve.setAttribute("d", sparkPath(series, job));
   }
 
   #ratio({ ratio: { bar, text } }, job) {
@@ -175,33 +188,22 @@ export class Table {
   }
 }
 
-function drawSpark(canvas, series, job) {
-  const scale = devicePixelRatio, { width, height } = SPARK;
-  if (canvas.width !== width * scale) Object.assign(canvas, { width: width * scale, height: height * scale });
-  const pen = canvas.getContext("2d");
-  pen.setTransform(scale, 0, 0, scale, 0, 0);
-  pen.clearRect(0, 0, width, height);
+// A path and no canvas: each canvas is a layer of its own, and there is one in every row.
+function sparkPath(series, job) {
   const training = job.target?.kind === "accuracy";
   const values = series.jobs.get(job.name)?.[training ? "metric" : "ratio"];
-  if (!values) return;
-  const end = series.x.at(-1), begin = end - SPARK_S;
+  if (!values) return "";
+  const begin = series.x.at(-1) - SPARK_S;
   const shown = training ? values.filter((one) => one !== null) : [];
   const low = Math.min(...shown), span = Math.max(...shown) - low || 1;
   const part = training ? (value) => (value - low) / span : place;
-  if (!training && job.target) {
-    pen.fillStyle = colour("--band");
-    const [top, bottom] = [1 - place(1.1), 1 - place(0.9)];
-    pen.fillRect(0, top * height, width, (bottom - top) * height);
-  }
-  pen.strokeStyle = colour("--line");
-  pen.lineWidth = 1.25;
-  pen.beginPath();
-  let drawn = false;
+  const steps = [];
+  let joined = false;
   for (let at = series.length - 1; at >= 0 && series.x[at] >= begin; at -= 1) {
-    if (values[at] === null) { drawn = false; continue; }
-    const x = ((series.x[at] - begin) / SPARK_S) * width, y = 1.5 + (1 - part(values[at])) * (height - 3);
-    if (drawn) pen.lineTo(x, y); else pen.moveTo(x, y);
-    drawn = true;
+    if (values[at] === null) { joined = false; continue; }
+    const x = ((series.x[at] - begin) / SPARK_S) * SPARK.width, y = 1.5 + (1 - part(values[at])) * (SPARK.height - 3);
+    steps.push(`${joined ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`);
+    joined = true;
   }
-  pen.stroke();
+  return steps.join("");
 }

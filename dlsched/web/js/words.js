@@ -79,10 +79,12 @@ export function headline(status) {
 
 // One change, before and after.
 export function changed(change) {
-  if (change.kind !== "resize" && change.before_cores === null && change.after_cores === null) return change.kind;
+  const unlimited = change.before_cores === null && change.after_cores === null;
+  if (change.kind !== "resize" && unlimited) return change.kind;
   const shares = change.before_share !== change.after_share
     ? `, GPU ${share(change.before_share)} → ${share(change.after_share)}` : "";
   const [before, after] = [cores(change.before_cores), cores(change.after_cores)];
   if (before !== after) return `${before} → ${after} cores${shares}`;
-  return shares ? shares.slice(2) : `${after} cores, as before`; // another weight or idle class
+  if (shares) return shares.slice(2);
+  return change.after_cores === null ? "no limit, as before" : `${after} cores, as before`; // another weight or idle class
 }
