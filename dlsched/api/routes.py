@@ -22,7 +22,6 @@ from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer, json_bytes
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
-from dlsched.api.metrics.totals import Totals
 from dlsched.api.page import Page
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus

@@ -169,7 +169,7 @@ class JournalSource(FakeSource):
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self._path = folder / "journal.db"
+        self.journal = self._path = folder / "journal.db"
         self.writer = Journal(self._path, queue_reports=100_000)
         self._effects = Effects(self._path)
 

@@ -184,6 +184,15 @@ def test_an_hour_from_the_journal(shared, opened: Open) -> None:
     expect(one.page.locator("#ratio-legend .chip")).to_have_count(8)
 
 
+def test_a_real_journal_has_the_hour_with_effects(shared, opened: Open) -> None:
+    one = opened(shared("played"))
+    one.go("#range=1h&job=lane-keeping")
+    one.state("history", "shown")
+    one.shows("#limits-legend", "lane-keeping")
+    one.shows("#changes", re.compile(r"helped: \d+\.\d -> \d+(\.\d)? ms \(\d+ requests\)"))
+    expect(one.page.locator("#ratio-legend .chip")).to_have_count(7)
+
+
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
