@@ -3,7 +3,7 @@
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help demo test durations test-v2 bench bench-gpu torture models dashboard docs man wheels lint clean environment python install uninstall
+.PHONY: help demo test test-browser vendor durations test-v2 bench bench-gpu torture models dashboard docs man wheels lint clean environment python install uninstall
 
 PYTHON := .venv/bin/python
 # Runs a command with a Docker Engine that answers, a private one where there is none.
@@ -12,15 +12,19 @@ ENGINE := $(PYTHON) -m tools.engine run
 IMAGES := $(PYTHON) -m tools.images
 
 help:  ## what can be made
-	@awk -F ':.*##' '/^[a-z0-9-]+:.*##/ { printf "make %-9s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*##' '/^[a-z0-9-]+:.*##/ { printf "make %-12s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: environment  ## inference containers under plain Docker and under dlsched, real traffic too
 	@$(ENGINE) -- $(IMAGES) inference training -- $(PYTHON) -m benchmarks run demo
 
-# LANES="--slow --stacks": the slow lane and real programs, too, as .ci/run does.
+# LANES="--slow --browser --stacks": those lanes, too; .ci/run has the first two.
 test: lint  ## all checks and tests, with a real Docker Engine where one can be had
-	@python3 -m tools.environment --tests
+	@python3 -m tools.environment --tests $(findstring --browser,$(LANES))
 	@$(ENGINE) --optional -- $(IMAGES) $(if $(findstring --slow,$(LANES)),systemd) -- $(PYTHON) -m tools.test_lanes $(LANES)
+
+test-browser: environment  ## the page in a real browser, metrics and alerts with a real Prometheus
+	@python3 -m tools.environment --tests --browser
+	@$(ENGINE) --optional -- $(PYTHON) -m tools.test_lanes --only browser
 
 durations: environment  ## keep what the last `make test` took: tests/durations.json
 	@$(PYTHON) -m tools.test_durations
@@ -45,6 +49,13 @@ torture: environment  ## all that must not lose anything: deaths at every point,
 models: environment  ## train the examples' ONNX models again
 	@$(PYTHON) -m tools.environment --train
 	@.build/train-venv/bin/python examples/images/inference/train.py
+
+# The version is pinned here, the bytes by tests/api/test_page.py.
+UPLOT := uplot@1.6.32
+
+vendor:  ## dlsched/web/vendor, the chart library as its makers packed it (npm)
+	@mkdir -p .build/vendor && cd .build/vendor && npm pack --silent $(UPLOT) && tar -xzf uplot-$(UPLOT:uplot@%=%).tgz
+	@cd .build/vendor/package && cp LICENSE dist/uPlot.iife.min.js dist/uPlot.min.css ../../../dlsched/web/vendor/
 
 dashboard: python  ## config/grafana/dlsched.json, from tools/dashboard
 	@python3 -m tools.environment --dashboard

@@ -18,7 +18,7 @@ UNIT = "unit"
 # Fixtures that start a process, though not in every run.
 STARTING = frozenset({"nvml_stub"})
 # The first of these markers that a case has names its lane.
-MARKED = ("v2host", "stacks", "slow", "quiet", "e2e", "engine", "process")
+MARKED = ("v2host", "stacks", "browser", "slow", "quiet", "e2e", "engine", "process")
 LANES = (UNIT, *reversed(MARKED))
 # What Python reports of itself when a process is about to be started.
 STARTS = frozenset(

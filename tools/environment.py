@@ -22,6 +22,8 @@ from tools.steps import SetupError, run_step, say
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / ".build"
 REQUIREMENTS = ROOT / "requirements" / "dev.txt"
+BROWSER_REQUIREMENTS = ROOT / "requirements" / "browser.txt"
+CHROMIUM = "/usr/bin/chromium"
 DOCS_REQUIREMENTS = ROOT / "requirements" / "docs.txt"
 DASHBOARD_REQUIREMENTS = ROOT / "requirements" / "grafana.txt"
 TRAIN_REQUIREMENTS = ROOT / "examples" / "images" / "inference" / "requirements-train.txt"
@@ -67,6 +69,23 @@ def compiler_for_tests() -> None:
     probe = ["-E", "-include", "stdio.h", "-x", "c", "-o", "/dev/null", "/dev/null"]
     if compiler is None or subprocess.run([compiler, *probe], check=False).returncode != 0:
         debian.install(["gcc", "libc6-dev"], "the tests' stand-in for the GPU driver")
+
+
+def browser_for_tests(folder: Path) -> None:
+    """Make sure of Debian's Chromium, and of what drives it in `folder`. Raises SetupError."""
+    if not Path(CHROMIUM).exists():
+        debian.install(["chromium"], "the tests in a browser")
+    # With the other packages' digest: when those are made again, these are gone.
+    made_from = [REQUIREMENTS.read_bytes(), BROWSER_REQUIREMENTS.read_bytes()]
+    packages = Stamp("browser-packages", [str(folder).encode(), *made_from])
+    probe = [str(folder / "bin" / "python"), "-c", "import playwright"]
+    if packages.fits() and subprocess.run(probe, capture_output=True, check=False).returncode == 0:
+        return
+    packages.clear()
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check"]
+    title = f"pinned packages of {BROWSER_REQUIREMENTS.relative_to(ROOT)}"
+    run_step(title, [*pip, "-r", str(BROWSER_REQUIREMENTS)])
+    packages.set()
 
 
 def digest_of(parts: Sequence[bytes]) -> str:
@@ -136,6 +155,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     other.add_argument("--docs", action="store_true", help="the environment for `make docs`")
     other.add_argument("--dashboard", action="store_true", help="that for `make dashboard`")
     parser.add_argument("--tests", action="store_true", help="what tests need beside it")
+    parser.add_argument("--browser", action="store_true", help="what tests in a browser need")
     options = parser.parse_args(arguments)
     BUILD.mkdir(exist_ok=True)
     with (BUILD / "environment.lock").open("w") as lock:
@@ -153,6 +173,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 prepare(ROOT / ".venv", REQUIREMENTS, install_project=True)
             if options.tests:
                 compiler_for_tests()
+            if options.browser:
+                browser_for_tests(ROOT / ".venv")
         except SetupError as error:
             say(f"error: {error}")
             return 1

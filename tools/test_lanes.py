@@ -1,6 +1,7 @@
 """Runs the tests: lanes beside each other, those that measure alone and last, one table.
 
-    python -m tools.test_lanes [--slow] [--stacks] [--account FOLDER] [-- PYTEST ARGUMENTS...]
+    python -m tools.test_lanes [--slow] [--browser] [--stacks] [--account FOLDER] [-- PYTEST...]
+    python -m tools.test_lanes --only LANE
 
 tests/lanes.py assigns cases to lanes. All parts end with this process, and its exit code is 0 only
 if every collected case ran in some lane and none failed.
@@ -47,9 +48,13 @@ class Part:
 UNITS = Part("units", ("unit", "process"), 2)
 ENGINES = Part("engines", ("engine", "e2e"), 3)
 SLOW = Part("slow", ("slow",), 2)
+# One after the other: they print what a page takes.
+BROWSER = Part("browser", ("browser",), 0)
 # One after the other: they measure latencies, and share environments of packages.
 STACKS = Part("stacks", ("stacks",), 0)
 QUIET = Part("quiet", ("quiet",), 0)
+EXTRA = (SLOW, BROWSER, STACKS)
+"""Those that are run when asked for."""
 
 
 @dataclass
@@ -272,14 +277,22 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """Run the tests' lanes."""
     parser = argparse.ArgumentParser(prog="python -m tools.test_lanes", description=main.__doc__)
     parser.add_argument("--slow", action="store_true", help="the slow lane, too")
+    parser.add_argument("--browser", action="store_true", help="real browser and Prometheus, too")
     parser.add_argument("--stacks", action="store_true", help="real programs, too (tests/stacks)")
+    parser.add_argument("--only", choices=[part.name for part in EXTRA], help="that lane alone")
     parser.add_argument("--account", type=Path, default=ACCOUNTS, help="folder of what cases took")
     parser.add_argument("more", nargs="*", help="further arguments of pytest")
     options = parser.parse_args(arguments)
-    more = [[part] for part in (SLOW, STACKS) if getattr(options, part.name)]
-    code = run_all([[UNITS, ENGINES], *more, [QUIET]], options.account, options.more)
-    for part in (SLOW, STACKS):
-        if [part] not in more:
+    if options.only is not None:
+        (alone,) = (part for part in EXTRA if part.name == options.only)
+        return run_all([[alone]], options.account, options.more)
+    more = [part for part in EXTRA if getattr(options, part.name)]
+    # The browser beside the slow lane, which waits more than it computes.
+    beside = [part for part in more if part is not STACKS]
+    phases = [[UNITS, ENGINES], beside, [part for part in more if part is STACKS], [QUIET]]
+    code = run_all([phase for phase in phases if phase], options.account, options.more)
+    for part in EXTRA:
+        if part not in more:
             say(f"left out: lane {part.name} (`python -m tools.test_lanes --{part.name}`)")
     return code
 

@@ -22,6 +22,7 @@ from dlsched.api.access import Gate, caller_of, refusal
 from dlsched.api.history import OneReading, asked_range, asked_usage, history_answer, json_bytes
 from dlsched.api.log_stream import LogReading, LogResponse
 from dlsched.api.metrics.page import MetricsPage, content_type, wants_openmetrics
+from dlsched.api.page import Page
 from dlsched.api.reading import as_json
 from dlsched.api.schema import SCHEMA_VERSION, JobStatus
 from dlsched.api.source import StatusSource
@@ -61,6 +62,7 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
     app = Starlette(
         middleware=[Middleware(Gate)],
         routes=[
+            *Page().routes,
             Route("/metrics", routes.metrics),
             Route("/v1/about", routes.about),
             Route("/v1/policies", routes.policies),
@@ -177,8 +179,10 @@ class _Routes:
         if stream.followers[address] >= STREAM_FOLLOWERS_MAX:
             detail = f"{STREAM_FOLLOWERS_MAX} streams are being followed already"
             raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail)
+        # A browser sends the header when it connects again by itself, but a page cannot set it.
+        after = request.headers.get("last-event-id", request.query_params.get("after", ""))
         messages = stream.messages(
-            request.headers.get("last-event-id", ""),
+            after,
             only_events=only is not None,
             follow=follow and request.method != "HEAD",
         )

@@ -156,7 +156,7 @@ def test_units_are_those_of_the_metrics() -> None:
         assert shown == due, (panel["title"], expression)
 
 
-@pytest.mark.slow
+@pytest.mark.browser
 @pytest.mark.timeout(300)
 def test_the_file_is_what_the_script_makes(tmp_path: Path) -> None:
     prepare = [sys.executable, "-m", "tools.environment", "--dashboard"]
@@ -167,7 +167,7 @@ def test_the_file_is_what_the_script_makes(tmp_path: Path) -> None:
     assert made.read_text() == FILE.read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.browser
 @pytest.mark.engine
 @pytest.mark.timeout(300)
 def test_a_real_prometheus_answers_every_query(

@@ -50,19 +50,19 @@ def test_every_metric_in_a_rule_exists() -> None:
         assert used - known - recorded == set(), rule
 
 
-@pytest.mark.slow
+@pytest.mark.browser
 def test_promtool_accepts_rules_and_example(programs: Path) -> None:
     assert "SUCCESS" in promtool(programs, "check", "rules", RULES)
     assert "SUCCESS" in promtool(programs, "check", "config", CONFIG / "prometheus.yml")
 
 
-@pytest.mark.slow
+@pytest.mark.browser
 def test_each_alert_fires_and_heals(programs: Path, tmp_path: Path) -> None:
     fires = [unit_test(case, alert(case), LONG_MIN, fires=True) for case in CASES]
     assert "SUCCESS" in run(programs, tmp_path, fires)
 
 
-@pytest.mark.slow
+@pytest.mark.browser
 def test_no_alert_fires_for_what_heals_before(programs: Path, tmp_path: Path) -> None:
     heals = [
         unit_test(case, alert(case), int(alert(case)["for"].removesuffix("m")), fires=False)
@@ -71,7 +71,7 @@ def test_no_alert_fires_for_what_heals_before(programs: Path, tmp_path: Path) ->
     assert "SUCCESS" in run(programs, tmp_path, heals)
 
 
-@pytest.mark.slow
+@pytest.mark.browser
 @pytest.mark.parametrize("why", QUIET)
 def test_no_alert_where(programs: Path, tmp_path: Path, why: str) -> None:
     case = QUIET[why]

@@ -56,8 +56,13 @@ def test_a_collected_case_that_did_not_run_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("given", "names", "left_out"),
     [
-        ([], ["units", "engines", "quiet"], ["slow", "stacks"]),
-        (["--slow", "--stacks"], ["units", "engines", "slow", "stacks", "quiet"], []),
+        ([], ["units", "engines", "quiet"], ["slow", "browser", "stacks"]),
+        (
+            ["--slow", "--browser", "--stacks"],
+            ["units", "engines", "slow", "browser", "stacks", "quiet"],
+            [],
+        ),
+        (["--only", "browser"], ["browser"], []),
     ],
 )
 def test_a_lane_that_is_left_out_is_said(

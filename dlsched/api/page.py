@@ -1,0 +1,76 @@
+"""The live page at `/` and its files: static, read once, for reading only. What the page shows it
+asks at `/v1`, with the rights of its caller."""
+
+from __future__ import annotations
+
+import gzip
+from http import HTTPStatus
+from pathlib import Path
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+WEB = Path(__file__).resolve().parent.parent / "web"
+"""The files as they are sent: no step builds them."""
+
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    "": "text/plain; charset=utf-8",  # the licence of what is vendored
+}
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    # A page of an earlier version would not understand the answers of this one.
+    "Cache-Control": "no-store",
+    "Vary": "Accept-Encoding",
+}
+"""Of each file: nothing of another origin is loaded, and no other page may frame or read it."""
+
+
+class Page:
+    """The page's files, in memory: a request's path is a key and never reaches the file system."""
+
+    def __init__(self, folder: Path = WEB) -> None:
+        self._files = {
+            str(path.relative_to(folder)): _File(path.read_bytes(), _TYPES[path.suffix])
+            for path in sorted(folder.rglob("*"))
+            if path.is_file()
+        }
+
+    @property
+    def routes(self) -> list[Route]:
+        return [Route("/", self._index), Route("/static/{path:path}", self._file)]
+
+    async def _index(self, request: Request) -> Response:
+        return self._answer("index.html", request)
+
+    async def _file(self, request: Request) -> Response:
+        return self._answer(request.path_params["path"], request)
+
+    def _answer(self, name: str, request: Request) -> Response:
+        if name not in self._files:
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"no file {name[:80]!a} belongs to the page")
+        file, headers = self._files[name], HEADERS
+        if "gzip" not in request.headers.get("accept-encoding", ""):
+            return Response(file.content, media_type=file.media_type, headers=headers)
+        headers = {**headers, "Content-Encoding": "gzip"}
+        return Response(file.packed, media_type=file.media_type, headers=headers)
+
+
+class _File:
+    """A file as it is sent, and compressed for browsers, which may be at the end of a tunnel."""
+
+    def __init__(self, content: bytes, media_type: str) -> None:
+        self.content, self.media_type = content, media_type
+        self.packed = gzip.compress(content, mtime=0)

@@ -1,0 +1,90 @@
+// How values read: units, states by word and shape, the headline.
+
+export const BAND = 0.1; // half width of the band around a target
+const S = { day: 86400, hour: 3600, minute: 60 };
+
+export function seconds(value) {
+  if (value === null || value === undefined) return "–";
+  const [scale, unit] = value < 1e-3 ? [1e6, "µs"] : value < 1 ? [1e3, "ms"] : value < 90 ? [1, "s"]
+    : value < S.hour ? [1 / S.minute, "min"] : value < 2 * S.day ? [1 / S.hour, "h"] : [1 / S.day, "days"];
+  return `${digits(value * scale)} ${unit}`;
+}
+
+const digits = (value) => (value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2))
+  .replace(/(\.\d*?)0+$/, "$1").replace(/\.$/, "");
+
+export const cores = (value) => (value === null || value === undefined ? "none" : value.toFixed(2));
+export const share = (value) => (value === null || value === undefined ? "–" : `${Math.round(value * 100)} %`);
+export const gib = (bytes) => (bytes === null || bytes === undefined ? "–" : `${digits(bytes / 2 ** 30)} GiB`);
+export const metric = (value) => String(Number(value.toPrecision(4)));
+export const clock = (x) => new Date(x * 1000).toLocaleTimeString("en-GB");
+export const plural = (count, one, many = `${one}s`) => `${count} ${count === 1 ? one : many}`;
+
+// Severity orders the table: 0 needs a person, 9 is done.
+const state = (key, word, shape, severity) => ({ key, word, shape, severity });
+const OTHER = {
+  waiting: state("wait", "waiting", "○", 4), pulling: state("wait", "pulling", "◔", 5),
+  starting: state("wait", "starting", "◔", 5), restarting: state("wait", "restarting", "◔", 5),
+  paused: state("wait", "paused", "‖", 5), moving: state("wait", "moving", "↷", 5),
+  stopping: state("wait", "stopping", "◔", 8), stopped: state("done", "stopped", "■", 9),
+  finished: state("done", "finished", "✓", 9), failed: state("bad", "failed", "✕", 0),
+  unmanaged: state("bad", "left alone", "✕", 0),
+};
+const SLOW = state("bad", "slow", "▲", 1);
+const NEAR = state("near", "just above", "△", 3);
+const FINE = state("ok", "on target", "●", 7);
+
+function byRatio(ratio) {
+  return ratio > 1 + BAND + 1e-9 ? SLOW : ratio > 1 + 1e-9 ? NEAR : FINE;
+}
+
+// What a job's row says of its state. `ratio`: of its latency to its target, the present or a mean one.
+export function stateOf(job, ratio = job.ratio) {
+  if (job.state !== "running") return OTHER[job.state] ?? state("wait", job.state, "?", 5);
+  if (job.diverged) return state("bad", "diverged", "✕", 0);
+  if (job.gpu?.lost) return state("bad", "GPU lost", "✕", 0);
+  if (job.blind) return state("blind", "blind", "◆", 2);
+  if (!job.target) return state("plain", "running", "–", 8);
+  if (job.target.kind === "accuracy") {
+    if (job.tiers?.finished) return state("ok", "finished", "✓", 7);
+    return job.tiers?.delivered ? state("ok", "delivered", "●", 7) : state("train", "training", "◐", 6);
+  }
+  return ratio === null || ratio === undefined ? state("wait", "no requests", "○", 5) : byRatio(ratio);
+}
+
+// In two sentences: the targets, and the node.
+export function headline(status) {
+  const services = status.jobs.filter((job) => job.target?.kind === "latency" && job.state === "running");
+  const trainings = status.jobs.filter((job) => job.target?.kind === "accuracy");
+  const of = (list, word) => list.filter((job) => stateOf(job).word === word).length;
+  const said = [];
+  if (services.length) said.push(`${of(services, FINE.word)} of ${plural(services.length, "service")} on target`);
+  for (const [word, text] of [[SLOW.word, "slow"], [NEAR.word, "within 10 %"]]) {
+    if (of(services, word)) said.push(`${of(services, word)} ${text}`);
+  }
+  const delivered = trainings.filter((job) => job.tiers?.delivered).length;
+  if (trainings.length) said.push(`${delivered} of ${plural(trainings.length, "training")} delivered`);
+  for (const word of ["blind", "waiting", "failed", "diverged"]) {
+    if (of(status.jobs, word)) said.push(`${of(status.jobs, word)} ${word}`);
+  }
+  const node = status.node;
+  const others = node.foreign_cores === null ? "" : `, ${node.foreign_cores.toFixed(1)} by others`;
+  const free = node.unlimited_jobs ? `, ${node.unlimited_jobs} without a limit` : "";
+  const shadow = status.shadow ? ` (shadow ${status.shadow})` : "";
+  const engine = status.engine.ok ? "engine ok" : "engine does not answer";
+  return [`${said.join(", ") || plural(status.jobs.length, "job")}.`,
+    `${node.given_cores.toFixed(1)} of ${node.capacity_cores.toFixed(1)} cores given${free}, ` +
+    `${node.used_cores.toFixed(1)} used${others}. Policy ${status.policy}${shadow}, ${engine}.`];
+}
+
+// One change, before and after.
+export function changed(change) {
+  const unlimited = change.before_cores === null && change.after_cores === null;
+  if (change.kind !== "resize" && unlimited) return change.kind;
+  const shares = change.before_share !== change.after_share
+    ? `, GPU ${share(change.before_share)} → ${share(change.after_share)}` : "";
+  const [before, after] = [cores(change.before_cores), cores(change.after_cores)];
+  if (before !== after) return `${before} → ${after} cores${shares}`;
+  if (shares) return shares.slice(2);
+  return change.after_cores === null ? "no limit, as before" : `${after} cores, as before`; // another weight or idle class
+}

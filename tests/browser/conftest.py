@@ -1,0 +1,85 @@
+"""Debian's Chromium, driven by Playwright; each case has a page of its own."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.driver import Opened, Server, serving
+
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = ("--no-sandbox", "--disable-dev-shm-usage")
+SIZE = {"width": 1440, "height": 900}
+
+Serve = Callable[..., Server]
+Open = Callable[..., Opened]
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The browser."""
+    if importlib.util.find_spec("playwright") is None or shutil.which(CHROMIUM) is None:
+        pytest.skip("no Chromium or no Playwright: `make test-browser` installs both")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+    """Servers that no case stops, one a scene."""
+    with_scene: dict[str, Any] = {}
+
+    def serve(scene: str) -> Server:
+        if scene not in with_scene:
+            context = serving(scene, tmp_path_factory.mktemp(scene))
+            with_scene[scene] = (context, context.__enter__())
+        server: Server = with_scene[scene][1]
+        return server
+
+    yield serve
+    for context, _ in with_scene.values():
+        context.__exit__(None, None, None)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[Serve]:
+    """A server for one case, which may stop and kill it."""
+    started: list[Server] = []
+
+    def serve(scene: str, period_s: float = 0.25) -> Server:
+        server = Server(scene, tmp_path, period_s=period_s)
+        server.start()
+        started.append(server)
+        return server
+
+    yield serve
+    for server in started:
+        server.kill()
+
+
+@pytest.fixture
+def opened(chromium: Any) -> Iterator[Open]:
+    """Opens pages. At the end none may have asked another origin, or complained but as allowed."""
+    pages: list[tuple[Opened, tuple[str, ...], Any]] = []
+
+    def open_(server: Server, *, allowed: tuple[str, ...] = (), theme: str = "light") -> Opened:
+        context = chromium.new_context(color_scheme=theme, viewport=SIZE)
+        context.grant_permissions(["clipboard-read", "clipboard-write"], origin=server.url)
+        one = Opened(context.new_page(), server.url)
+        pages.append((one, allowed, context))
+        return one
+
+    yield open_
+    for one, allowed, context in pages:
+        context.close()
+        assert one.foreign == []
+        assert one.complained(*allowed) == []

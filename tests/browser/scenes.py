@@ -1,0 +1,234 @@
+"""What a made-up daemon shows: one scene a name."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dlsched.control.decider import NamedPolicy
+from dlsched.estimate.effect import Effect
+from dlsched.estimate.sketch import from_latencies
+from dlsched.model.actions import Outcome, Resize
+from dlsched.model.cycle import CycleReport
+from dlsched.model.spec import LatencyTarget, Limits
+from dlsched.model.state import JobView, Progress
+from dlsched.policies.registry import load
+from dlsched.simulation.run import simulate
+from dlsched.simulation.trace.reading import parse_trace
+from dlsched.store.journal.effects import Effects
+from dlsched.store.journal.reader import JournalReader
+from dlsched.store.journal.writer import Journal
+from tests.status_source import (
+    P95_50MS,
+    FakeSource,
+    everything_report,
+    example_report,
+    foretold,
+    job,
+)
+
+MARKUP = "<img src=x onerror=\"document.body.dataset.owned='1'\">"
+"""What a name must never do to the page."""
+
+
+@dataclass
+class Scene:
+    """A source, what it has published before, and what it publishes next."""
+
+    source: FakeSource
+    before: Sequence[CycleReport] = ()
+    at: Callable[[int], CycleReport | None] = lambda _cycle: None
+    keep: Callable[[CycleReport], None] = lambda _report: None
+    dated: bool = True
+
+
+def _example(_folder: Path) -> Scene:
+    report = foretold(example_report())
+    return Scene(FakeSource(report), at=lambda _cycle: report)
+
+
+def _gpus(_folder: Path) -> Scene:
+    report = everything_report()
+    return Scene(FakeSource(report), at=lambda _cycle: report)
+
+
+def _empty(_folder: Path) -> Scene:
+    report = example_report()
+    bare = replace(
+        report,
+        snapshot=replace(report.snapshot, jobs=()),
+        alarms=(),
+        rejected=(),
+        outcomes=(),
+        limits={},
+        guarded={},
+    )
+    return Scene(FakeSource(bare), at=lambda _cycle: bare)
+
+
+def _no_cycle(_folder: Path) -> Scene:
+    return Scene(FakeSource())
+
+
+def _hostile(_folder: Path) -> Scene:
+    """Markup and escape sequences in every text that a job or a file can write."""
+    report = example_report()
+    rogue = replace(
+        job("rogue", latency_s=None, reason=MARKUP),
+        spec=replace(job("rogue").spec, name=MARKUP),
+        blind=f"no source {MARKUP} \x1b[31m\u202e",
+    )
+    slow = job("digits-resnet", latency_s=0.081)
+    outcome = report.outcomes[0]
+    resize = (
+        replace(outcome.action, why=f"slow {MARKUP}")
+        if isinstance(outcome.action, Resize)
+        else None
+    )
+    assert resize is not None
+    shown = replace(
+        report,
+        snapshot=replace(report.snapshot, jobs=(rogue, slow)),
+        outcomes=(replace(outcome, action=resize, detail=MARKUP),),
+        guarded={"digits-resnet": MARKUP},
+        alarms=(f"alarm {MARKUP}",),
+    )
+    return Scene(_HostileSource(shown), at=lambda _cycle: shown)
+
+
+class _HostileSource(FakeSource):
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        texts = dict.fromkeys(("why", "guard", "detail", "kind"), f"slow {MARKUP}")
+        return [{**one, **texts, "status": "failed"} for one in super().changes(job, limit)]
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        return [{**one, "reason": MARKUP} for one in super().events(job, limit)]
+
+
+def _wave(name: str, at: int, number: int) -> JobView:
+    """A service whose latency swings about its target."""
+    swing = math.sin(at / 40 + number) * 0.3 + math.sin(at / 7 + 2.1 * number) * 0.08
+    latency_s = 0.05 * (0.72 + (number % 17) / 30) * 2**swing
+    limit = 0.2 + (number % 5) * 0.15 + 0.1 * math.floor(2 * math.sin(at / 60 + number))
+    sketch = from_latencies((latency_s,) * 20)
+    made = job(
+        name,
+        target=P95_50MS if number % 3 else LatencyTarget(0.05),
+        progress=Progress(recent=sketch, as_of_s=0.0),
+        limit_cores=round(max(limit, 0.1), 2),
+    )
+    return replace(made, usage=replace(made.usage, cpu_cores=round(0.85 * max(limit, 0.1), 3)))
+
+
+def waves(count: int, at: int) -> CycleReport:
+    """Many services, and a decision every ten cycles."""
+    report = example_report()
+    jobs = tuple(_wave(f"job-{number:03d}", at, number) for number in range(count))
+    outcomes: tuple[Outcome, ...] = ()
+    if at % 10 == 0:
+        one = jobs[at // 10 % count]
+        resize = Resize(
+            job=one.name,
+            container_id="0" * 64,
+            before=Limits(0.4),
+            limits=Limits(0.5 + at % 7 / 10),
+            cpu_shares=1024,
+            why="p95 81 ms of 50 ms: one step up",
+        )
+        outcomes = (Outcome(resize, "done", ""),)
+    node = replace(report.snapshot.node, capacity_cores=count * 0.55, cores=count * 0.55)
+    return replace(
+        report,
+        snapshot=replace(report.snapshot, jobs=jobs, node=node),
+        outcomes=outcomes,
+        limits={},
+        guarded={},
+        alarms=(),
+        rejected=(),
+    )
+
+
+def _waves(count: int, before: int) -> Callable[[Path], Scene]:
+    def scene(_folder: Path) -> Scene:
+        kept = [waves(count, at) for at in range(before)]
+        return Scene(FakeSource(kept[-1]), kept, at=lambda cycle: waves(count, cycle))
+
+    return scene
+
+
+PLAYED_S = 900.0
+"""Time of the played trace that has passed when the server starts."""
+
+
+class JournalSource(FakeSource):
+    """Tells history and effects from a journal, as the daemon does."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.journal = self._path = folder / "journal.db"
+        self.writer = Journal(self._path, queue_reports=100_000)
+        self._effects = Effects(self._path)
+
+    def changes(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        with JournalReader(self._path) as reader:
+            return [asdict(change) for change in reader.last_changes(job, limit)]
+
+    def events(self, job: str, limit: int) -> Sequence[Mapping[str, object]]:
+        with JournalReader(self._path) as reader:
+            return [asdict(event) for event in reader.events(job, limit)]
+
+    def effects(self, job: str, limit: int) -> Mapping[int, Effect]:
+        assert self.report is not None
+        (view,) = (one for one in self.report.snapshot.jobs if one.name == job)
+        target = view.spec.target
+        return (
+            self._effects.last(job, target.quantile, limit)
+            if isinstance(target, LatencyTarget)
+            else {}
+        )
+
+    def about(self) -> Mapping[str, object]:
+        return {**super().about(), "policy": "adaptive"}
+
+
+def _played(folder: Path) -> Scene:
+    """The trace `afternoon`, simulated under `adaptive` with the daemon's own loop, then played."""
+    source, file = JournalSource(folder), Path(__file__).with_name("afternoon.yaml")
+    reports: list[CycleReport] = []
+    trace = parse_trace(file.read_text(), str(file))
+    simulate(trace, NamedPolicy("adaptive", load("adaptive")), publish=reports.append)
+    zero_s = time.time() - PLAYED_S
+
+    def dated(report: CycleReport) -> CycleReport:
+        wall = datetime.fromtimestamp(zero_s + report.snapshot.now_s, UTC)
+        return replace(report, wall_time=wall.strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    before = [dated(one) for one in reports if one.snapshot.now_s < PLAYED_S]
+    later = [dated(one) for one in reports if one.snapshot.now_s >= PLAYED_S]
+
+    def due(_cycle: int) -> CycleReport | None:
+        is_due = bool(later) and later[0].snapshot.now_s <= time.time() - zero_s
+        return later.pop(0) if is_due else None
+
+    def keep(report: CycleReport) -> None:
+        source.writer.write(report)
+        if report.snapshot.cycle == before[-1].snapshot.cycle:
+            source.writer.flush()
+
+    return Scene(source, before, due, keep, dated=False)
+
+
+SCENES: Mapping[str, Callable[[Path], Scene]] = {
+    "example": _example,
+    "gpus": _gpus,
+    "empty": _empty,
+    "no-cycle": _no_cycle,
+    "hostile": _hostile,
+    "eight": _waves(8, 300),
+    "many": _waves(200, 900),
+    "played": _played,
+}

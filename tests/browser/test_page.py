@@ -1,0 +1,244 @@
+"""What the page shows, and its keys, in a real browser."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests.browser.conftest import Open
+from tests.browser.driver import TIMES, expect, ink
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+JOBS = "#jobs tbody tr:visible"
+
+
+def test_the_headline_says_in_words_how_it_stands(shared, opened: Open) -> None:
+    one = opened(shared("example"))
+    one.go()
+    said = one.page.get_by_role("status")
+    expect(said).to_contain_text("1 of 5 services on target")
+    expect(said).to_contain_text("0 of 1 training delivered")
+    expect(said).to_contain_text("of 4.0 cores given")
+    expect(said).to_contain_text("Policy dqoes, engine ok.")
+    one.shows("#alarms", "limits stay as they are: policy dqoes failed")
+    one.shows("#alarms", "Not applied: bad.yaml")
+    one.shows("#alarms", "bad.yaml:3:7: cpus.max: 0 is too low")
+
+
+def test_jobs_are_worst_first_with_a_word_and_a_shape(shared, opened: Open) -> None:
+    one = opened(shared("example"))
+    one.go()
+    one.state("first", "typo")
+    rows = one.page.locator(JOBS)
+    expect(rows).to_have_count(8)
+    expect(rows.nth(0)).to_contain_text("✕failed")
+    expect(rows.nth(1)).to_contain_text("▲slow")
+    expect(rows.nth(1)).to_contain_text(f"1.63{TIMES}")
+    expect(rows.nth(1)).to_contain_text("0.52 / 1.25")
+    expect(rows.nth(1)).to_contain_text("p95 50 ms")
+    training = one.page.locator('tr[data-job="lenet-train"]')
+    expect(training).to_contain_text("◐training")
+    expect(training).to_contain_text("any moment")
+
+
+def test_the_order_stays_under_the_pointer(shared, opened: Open) -> None:
+    one = opened(shared("eight"))
+    one.go()
+    one.page.locator(JOBS).nth(3).hover()
+    one.state("order", "held")
+    before = one.page.locator("#jobs tbody th").all_inner_texts()
+    cycle = int(one.now("cycle"))
+    one.state("cycle", re.compile(f"^({'|'.join(str(cycle + more) for more in range(8, 40))})$"))
+    assert one.page.locator("#jobs tbody th").all_inner_texts() == before
+    one.page.mouse.move(5, 5)
+    one.state("order", "free")
+
+
+@pytest.mark.parametrize(("first", "then"), [("light", "dark"), ("dark", "light")])
+def test_both_themes_and_a_change_redraws_the_charts(
+    shared, opened: Open, first: str, then: str
+) -> None:
+    one = opened(shared("eight"), theme=first)
+    one.go()
+    one.press("p")  # so that nothing but the theme changes
+    one.state("drawn", first)
+    before = {box: ink(one.page, box) for box in ("#ratio-chart", "#limits-chart")}
+    one.page.emulate_media(color_scheme=then)
+    one.state("drawn", then)
+    for box, was in before.items():
+        now = ink(one.page, box)
+        assert min(was["drawn"], now["drawn"]) > 5000
+        assert now["light"] != was["light"]
+    back = one.page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (back == "rgb(14, 19, 27)") == (then == "dark")
+
+
+def test_keys(shared, opened: Open) -> None:
+    one = opened(shared("eight"), allowed=("503",))  # it has no journal
+    one.go()
+    names = one.page.locator("#jobs tbody th").all_inner_texts()
+    one.page.mouse.move(5, 5)
+    one.press("j")
+    one.state("selected", re.compile("job-00"))
+    first = one.now("selected")
+    assert first in names
+    one.press("j")
+    assert one.now("selected") != first
+    one.press("Enter")
+    one.state("why", one.now("selected"))
+    expect(one.page.locator("#why")).to_be_visible()
+    one.press("Escape")
+    expect(one.page.locator("#why")).to_be_hidden()
+    one.press("Escape")
+    one.state("selected", "")
+
+    one.press("/")
+    one.page.keyboard.type("job-003")
+    expect(one.page.locator(JOBS)).to_have_count(1)
+    one.press("Escape")
+    expect(one.page.locator(JOBS)).to_have_count(8)
+
+    one.press("?")
+    expect(one.page.get_by_role("dialog")).to_be_visible()
+    one.press("Escape")
+    expect(one.page.get_by_role("dialog")).to_be_hidden()
+
+    for key, name in [("2", "1h"), ("3", "6h"), ("4", "1d"), ("1", "live")]:
+        one.press(key)
+        one.state("range", name)
+
+
+def test_a_pause_holds_what_is_shown(shared, opened: Open) -> None:
+    one = opened(shared("eight"))
+    one.go()
+    one.press("p")
+    one.state("paused", "true")
+    cycle = one.now("cycle")
+    followed = one.page.request.get(f"{one.url}v1/jobs").json()["cycle"]
+    one.page.wait_for_timeout(1500)
+    assert one.page.request.get(f"{one.url}v1/jobs").json()["cycle"] > followed
+    assert one.now("cycle") == cycle
+    one.press("p")
+    one.state("paused", "false")
+    assert int(one.now("cycle")) > int(cycle)
+
+
+def test_why_says_what_the_daemon_says_with_the_effect_of_a_change(shared, opened: Open) -> None:
+    one = opened(shared("example"))
+    one.go()
+    one.page.locator('tr[data-job="digits-resnet"]').click()
+    one.state("why", "digits-resnet")
+    one.shows("#why", "slow: p95 81 ms of 50 ms, grows by a tenth")
+    one.shows("#why", "1.4 cores cut to 1.25: the node is full")
+    one.shows("#why", "resize: failed, engine said: busy")
+    one.shows("#why", "helped: 90 -> 81.7 ms (212 requests), 2 others changed too")
+    one.shows("#why", "1.00 → 1.10 cores")
+    one.shows("#why", "not beside these others")
+    one.page.get_by_role("button", name="Copy command").click()
+    one.shows("#copy", "Copied")
+    copied = one.page.evaluate("navigator.clipboard.readText()")
+    assert copied == "dlsched why digits-resnet"
+
+
+def test_a_link_leads_to_a_job(shared, opened: Open) -> None:
+    one = opened(shared("example"))
+    one.go("#job=digits-vgg")
+    one.state("selected", "digits-vgg")
+    one.shows("#why", "digits-vgg")
+    expect(one.page.locator('tr[data-job="digits-vgg"]')).to_have_attribute("aria-current", "true")
+    one.page.locator('tr[data-job="queued"]').click()
+    one.state("selected", "queued")
+    assert one.page.url.endswith("#job=queued")
+
+
+def test_decisions_are_marks_with_their_reasons_and_a_list(shared, opened: Open) -> None:
+    one = opened(shared("eight"))
+    one.go()
+    one.press("p")
+    one.page.locator("#ratio-chart .mark").nth(3).hover()
+    one.shows("#tip", "p95 81 ms of 50 ms: one step up")
+    one.shows("#tip", re.compile(r"job-00\d 0\.40 → \d\.\d\d cores"))
+    one.page.mouse.move(5, 5)
+    expect(one.page.locator("#tip")).to_be_hidden()
+
+    items = one.page.locator("#changes li")
+    job = items.nth(2).get_attribute("data-job")
+    items.nth(2).click()
+    one.state("selected", str(job))
+    expect(one.page.locator(f'#changes li:not([data-job="{job}"])')).to_have_count(0)
+    for chart in ("#ratio-chart", "#limits-chart"):
+        moved = one.page.locator(f"{chart} .u-cursor-x")
+        expect(moved).to_have_attribute("style", re.compile(r"translate\([1-9]"))
+
+
+def test_zoom_stands_still_until_live_is_asked_for(shared, opened: Open) -> None:
+    one = opened(shared("eight"))
+    one.go()
+    box = one.page.locator("#ratio-chart .u-over").bounding_box()
+    assert box is not None
+    one.page.mouse.move(box["x"] + 80, box["y"] + 90)
+    one.page.mouse.down()
+    one.page.mouse.move(box["x"] + 240, box["y"] + 90, steps=5)
+    one.page.mouse.up()
+    one.state("zoom", "on")
+    assert "from=" in one.page.url
+    one.page.get_by_role("button", name="Back to live").click()
+    one.state("zoom", "")
+
+
+def test_the_charts_have_a_text_of_the_same_figures(shared, opened: Open) -> None:
+    one = opened(shared("eight"))
+    one.go()
+    text = re.compile(rf"^Latency of target at \d\d:\d\d:\d\d: job-000 \d\.\d\d{TIMES}, job-001 ")
+    expect(one.page.locator("#ratio-chart")).to_have_attribute("aria-label", text)
+    text = re.compile(r"^CPU limits in cores at .*not dlsched's 0\.10, job-007 \d\.\d\d")
+    expect(one.page.locator("#limits-chart")).to_have_attribute("aria-label", text)
+
+
+def test_gpus_with_who_is_on_them(shared, opened: Open) -> None:
+    one = opened(shared("gpus"))
+    one.go()
+    rows = one.page.locator("#gpus tbody tr")
+    expect(rows).to_have_count(4)
+    expect(rows.nth(0)).to_contain_text("shared-one")
+    expect(rows.nth(0)).to_contain_text("shared-two")
+    expect(rows.nth(0)).to_contain_text("83 %")
+    expect(rows.nth(0)).to_contain_text("2 processes of no job")
+    expect(rows.nth(2)).to_contain_text("fell off the bus")
+    expect(rows.nth(3)).to_contain_text("kept for shared-one")
+    expect(one.page.locator('tr[data-job="shared-one"]')).to_contain_text("GPU lost")
+
+
+def test_without_jobs_the_page_says_how_to_begin(shared, opened: Open) -> None:
+    one = opened(shared("empty"))
+    one.go()
+    one.state("jobs", "0")
+    one.shows("#empty", "No jobs yet")
+    one.shows("#empty", "/etc/dlsched/jobs.d")
+    one.shows("#empty", "dlsched submit")
+    expect(one.page.locator("#jobs-card")).to_be_hidden()
+
+
+def test_before_the_first_cycle_the_page_says_so(shared, opened: Open) -> None:
+    one = opened(shared("no-cycle"), allowed=("503",))
+    one.page.goto(one.url)
+    one.shows("#banner", "the first cycle is not done yet")
+
+
+def test_two_hundred_jobs(shared, opened: Open) -> None:
+    one = opened(shared("many"))
+    one.go()
+    one.state("jobs", "200")
+    one.state("points", re.compile(r"^9\d\d$"))
+    one.shows("#ratio-note", "median and middle 80 % of 200, the 5 worst")
+    expect(one.page.locator("#ratio-legend .chip")).to_have_count(6)
+    one.shows("#limits-legend", "188 others")
+    assert ink(one.page, "#limits-chart")["drawn"] > 20_000
+    one.press("/")
+    one.page.keyboard.type("job-19")
+    expect(one.page.locator(JOBS)).to_have_count(10)
+    one.press("Enter")
+    one.state("selected", re.compile("job-19"))
+    expect(one.page.locator("#ratio-legend")).to_contain_text(one.now("selected"))
