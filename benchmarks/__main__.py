@@ -200,6 +200,13 @@ BENCHES = {
         "no",
         "CPU, memory and output of `dlsched top` with 20 and 200 jobs; publishes nothing",
     ),
+    "followers": Bench(
+        "benchmarks.cost.followers",
+        "cost",
+        "5 min",
+        "no",
+        "cycles with 20 followers of the stream and a scrape each second; publishes nothing",
+    ),
     "simulator": Bench(
         "benchmarks.cost.simulator",
         "cost",
