@@ -109,7 +109,7 @@ def _job_point(job: JobView) -> JobPoint:
         requests=job.progress.recent.count,
         ratio=ratio,
         metric=metric_of(job),
-        limit_cores=job.actual.cpu_cores,
+        limit_cores=job.actual.cpu_cores if job.runs else None,
         usage_cores=job.usage.cpu_cores,
     )
 

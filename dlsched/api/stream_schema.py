@@ -50,7 +50,7 @@ class JobPoint(Value):
     metric: float | None
     """Last value of the accuracy target's metric."""
     limit_cores: float | None
-    """Its ceiling. None: none."""
+    """Its ceiling, while it runs. None: none."""
     usage_cores: float | None
 
 

@@ -13,7 +13,8 @@ from dlsched.api.review_schema import (
     Trained,
 )
 from dlsched.cli.layout import Cell, Column, Page
-from dlsched.model.units import render_cores, render_seconds
+from dlsched.cli.why_pages import ceiling
+from dlsched.model.units import render_cores, render_seconds, same_cores
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAMES_MAX = 4
@@ -87,11 +88,17 @@ def estimate_lines(one: Estimate) -> list[str]:
 def guesses(found: Review) -> list[str]:
     """What the estimates rest on: alike ones together, with their jobs."""
     jobs: dict[str, list[str]] = {}
+    first: dict[str, str] = {}
     for job in found.jobs:
         if job.plain_docker.why_not is None:
             for remark in job.plain_docker.remarks:
-                jobs.setdefault(_NUMBER.sub("#", remark), []).append(job.name)
-    named = [f"{remark} ({_names(names)})" for remark, names in jobs.items()]
+                alike = _NUMBER.sub("#", remark)
+                jobs.setdefault(alike, []).append(job.name)
+                first.setdefault(alike, remark)
+    named = [
+        f"{first[alike]} ({_names(names)})" if len(names) == 1 else f"{alike} ({_names(names)})"
+        for alike, names in jobs.items()
+    ]
     return [f"estimate: {remark}" for remark in (*found.estimate.remarks, *named)]
 
 
@@ -308,9 +315,10 @@ def trained_value(trained: Trained) -> str:
 
 
 def limits(before: float | None, after: float | None) -> str:
-    """A change of ceilings."""
-    sides = ("no limit" if one is None else f"{one:.3g}" for one in (before, after))
-    return f"{' -> '.join(sides)} cores"
+    """A change of ceilings, worded as in `dlsched why`."""
+    if same_cores(before, after):  # another weight or idle class
+        return f"{ceiling(after)}, as before"
+    return f"{ceiling(before)} -> {ceiling(after)}"
 
 
 def percent(ratio: float) -> str:

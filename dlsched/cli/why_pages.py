@@ -66,10 +66,10 @@ def _change(change: ChangeStatus, effect: str | None) -> list[_Row]:
 
 def change_cells(change: ChangeStatus) -> list[str]:
     """Kind, cores, share, GPUs and result of a change, without what it has not."""
-    cores = _ceiling(change.after_cores)
+    cores = ceiling(change.after_cores)
     if change.kind == "resize":
         if not same_cores(change.before_cores, change.after_cores):
-            cores = f"{_ceiling(change.before_cores)} -> {cores}"
+            cores = f"{ceiling(change.before_cores)} -> {cores}"
         else:  # another weight, idle class or share
             cores = "" if share_change(change) else f"{cores}, as before"
     elif change.kind != "start":
@@ -122,7 +122,7 @@ def _would(shadow: ShadowStatus) -> str:
     if limits is not None:
         because = f" because {shadow.why}" if shadow.why else ""
         share = f" and a GPU share of {limits.gpu_share:g}" if limits.gpu_share else ""
-        parts.append(f"would give {_ceiling(limits.cpu_cores)}{share}{because}")
+        parts.append(f"would give {ceiling(limits.cpu_cores)}{share}{because}")
         if shadow.guard:
             parts.append(f"guard: {shadow.guard}")
     if shadow.trouble:
@@ -130,5 +130,6 @@ def _would(shadow: ShadowStatus) -> str:
     return "; ".join(parts) or "would give nothing: the job does not run"
 
 
-def _ceiling(cores: float | None) -> str:
+def ceiling(cores: float | None) -> str:
+    """A limit in cores; None: there is none."""
     return "no limit" if cores is None else f"{cores:.3f} cores"

@@ -130,3 +130,10 @@ def test_a_point_has_what_curves_need() -> None:
     assert (slow.state, slow.limit_cores, slow.usage_cores) == ("running", 1.25, 0.52)
     assert (rows["face-unlock"].ratio, rows["face-unlock"].limit_cores) == (None, None)
     assert rows["lenet-train"].metric == 0.8731
+
+
+def test_a_job_that_does_not_run_holds_no_limit() -> None:
+    report = example_report()
+    over = [replace(one, state=JobState.FINISHED) for one in report.snapshot.jobs]
+    found = point(replace(report, snapshot=replace(report.snapshot, jobs=tuple(over))))
+    assert {one.limit_cores for one in found.jobs} == {None}

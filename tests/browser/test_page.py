@@ -18,9 +18,9 @@ def test_the_headline_says_in_words_how_it_stands(shared, opened: Open) -> None:
     one = opened(shared("example"))
     one.go()
     said = one.page.get_by_role("status")
-    expect(said).to_contain_text("1 of 5 services on target")
+    expect(said).to_contain_text("1 of 7 services on target, 1 slow, 1 just above")
     expect(said).to_contain_text("0 of 1 training delivered")
-    expect(said).to_contain_text("of 4.0 cores given")
+    expect(said).to_contain_text("3.65 of 4.00 cores given")
     expect(said).to_contain_text("Policy dqoes, engine ok.")
     one.shows("#alarms", "limits stay as they are: policy dqoes failed")
     one.shows("#alarms", "Not applied: bad.yaml")
@@ -134,7 +134,7 @@ def test_why_says_what_the_daemon_says_with_the_effect_of_a_change(shared, opene
     one.shows("#why", "1.4 cores cut to 1.25: the node is full")
     one.shows("#why", "resize: failed, engine said: busy")
     one.shows("#why", "helped: 90 -> 81.7 ms (212 requests), 2 others changed too")
-    one.shows("#why", "1.00 → 1.10 cores")
+    one.shows("#why", "1.000 → 1.100 cores")
     one.shows("#why", "not beside these others")
     one.page.get_by_role("button", name="Copy command").click()
     one.shows("#copy", "Copied")
@@ -159,7 +159,7 @@ def test_decisions_are_marks_with_their_reasons_and_a_list(shared, opened: Open)
     one.press("p")
     one.page.locator("#ratio-chart .mark").nth(3).hover()
     one.shows("#tip", "p95 81 ms of 50 ms: one step up")
-    one.shows("#tip", re.compile(r"job-00\d 0\.40 → \d\.\d\d cores"))
+    one.shows("#tip", re.compile(r"job-00\d 0\.400 → \d\.\d\d\d cores"))
     one.page.mouse.move(5, 5)
     expect(one.page.locator("#tip")).to_be_hidden()
 
@@ -171,6 +171,53 @@ def test_decisions_are_marks_with_their_reasons_and_a_list(shared, opened: Open)
     for chart in ("#ratio-chart", "#limits-chart"):
         moved = one.page.locator(f"{chart} .u-cursor-x")
         expect(moved).to_have_attribute("style", re.compile(r"translate\([1-9]"))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"before_cores": 0.2, "after_cores": 0.204}, "0.200 → 0.204 cores"),
+        ({"before_cores": 3.0, "after_cores": 3.00001}, "3.000 cores, as before"),
+        ({"before_cores": None, "after_cores": 1.5}, "no limit → 1.500 cores"),
+        ({"before_cores": 1.5, "after_cores": None}, "1.500 cores → no limit"),
+        ({"before_cores": None, "after_cores": None}, "no limit, as before"),
+        ({"before_cores": 2.0, "after_cores": 2.0, "after_share": 0.5}, "GPU – → 50 %"),
+        ({"kind": "start", "before_cores": None, "after_cores": 2.0}, "start, 2.000 cores"),
+        ({"kind": "start", "before_cores": None, "after_cores": None}, "start, no limit"),
+        ({"kind": "stop", "before_cores": 2.0, "after_cores": None}, "stop"),
+    ],
+)
+def test_a_change_is_said_as_by_why(
+    shared, opened: Open, change: dict[str, object], said: str
+) -> None:
+    one = opened(shared("example"))
+    one.go()
+    change = {"kind": "resize", "before_share": None, "after_share": None, **change}
+    ask = "async (change) => (await import('/static/js/words.js')).changed(change)"
+    assert one.page.evaluate(ask, change) == said
+
+
+def test_the_forecast_is_of_the_next_target_that_is_not_met(shared, opened: Open) -> None:
+    one = opened(shared("example"))
+    one.go()
+    ask = "async (job) => (await import('/static/js/words.js')).outlookOf(job)?.text"
+    met, soon = {"kind": "met", "text": "met"}, {"kind": "expected", "text": "in 4 min"}
+    assert one.page.evaluate(ask, {"blind": None, "outlook": [met, soon]}) == "in 4 min"
+    assert one.page.evaluate(ask, {"blind": None, "outlook": [met, met]}) == "met"
+    assert one.page.evaluate(ask, {"blind": "no report", "outlook": [met, soon]}) is None
+    assert one.page.evaluate(ask, {"blind": None, "outlook": []}) is None
+
+
+def test_a_phone_shows_four_columns_without_scrolling(shared, opened: Open) -> None:
+    one = opened(shared("example"))
+    one.page.set_viewport_size({"width": 390, "height": 844})
+    one.go()
+    shown = one.page.locator("#jobs thead th:visible")
+    expect(shown).to_have_text(["Job", "State", "Of target", "CPU used / limit"])
+    box = one.page.locator("#jobs-scroll")
+    assert box.evaluate("(it) => it.scrollWidth <= it.clientWidth")
+    row = one.page.locator('tr[data-job="digits-resnet"]')
+    expect(row.locator("td:visible")).to_have_text(["▲slow", f"1.63{TIMES}", "0.52 / 1.25"])
 
 
 def test_zoom_stands_still_until_live_is_asked_for(shared, opened: Open) -> None:

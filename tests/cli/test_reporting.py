@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from dlsched.api.review_schema import Review
+from dlsched.api.review_schema import JobReview, Review
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.cli.report_html import page_of
+from dlsched.cli.report_pages import guesses, limits
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
@@ -301,3 +302,31 @@ def test_the_process_reads_a_journal_that_is_being_written(folders: Path) -> Non
     assert json.loads(done.stdout)["recorded_s"] == pytest.approx(150.0, abs=1.5)
     assert done.stderr == f"page: {page}\n"
     assert Page(page.read_text()).tags.count("section") >= 6
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (2.0, 2.00001, "2.000 cores, as before"),
+        (None, None, "no limit, as before"),
+        (None, 1.5, "no limit -> 1.500 cores"),
+        (0.2, 0.204, "0.200 cores -> 0.204 cores"),
+    ],
+)
+def test_a_change_is_said_as_by_why(before: float | None, after: float | None, said: str) -> None:
+    assert limits(before, after) == said
+
+
+def test_a_remark_of_one_job_keeps_its_numbers(recorded: Path) -> None:
+    with JournalReader(recorded) as reader:
+        found = review(reader, 300.0, estimates=False)
+    one, other = found.jobs[:2]
+
+    def of(job: JobReview, cores: int) -> JobReview:
+        remarks = (f"it can use {cores} cores, or more",)
+        return replace(job, plain_docker=replace(job.plain_docker, why_not=None, remarks=remarks))
+
+    alone = guesses(replace(found, jobs=(of(one, 3),)))
+    assert alone[-1] == f"estimate: it can use 3 cores, or more ({one.name})"
+    both = guesses(replace(found, jobs=(of(one, 3), of(other, 2))))
+    assert both[-1] == f"estimate: it can use # cores, or more ({one.name}, {other.name})"

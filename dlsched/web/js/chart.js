@@ -54,7 +54,7 @@ export class Chart {
       scales: { x: { time: true, auto: false, min: range.from, max: range.to }, y: lines.scale },
       axes: [
         { ...axis, size: 26, values: (plot, splits) => splits.map((at) => clock(at).slice(0, plot.scales.x.max - plot.scales.x.min > 240 ? 5 : 8)) },
-        { ...axis, size: 40, ...lines.axis },
+        { ...axis, size: 48, ...lines.axis },
       ],
       series: [{}, ...lines.series],
       bands: lines.bands ?? [],

@@ -1,7 +1,7 @@
 // The table of jobs: worst first, its order held while the pointer is on it.
 
 import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
-import { cores, metric, seconds, stateOf } from "./words.js";
+import { cores, metric, outlookOf, seconds, stateOf } from "./words.js";
 
 const SPARK_S = 300;
 const SORTED_EVERY_MS = 3000; // rows that move each second cannot be read
@@ -126,11 +126,12 @@ export class Table {
     const title = job.reason ?? job.diverged ?? job.blind ?? "";
     if (row.state.title !== title) row.state.title = title;
     setText(row.target, job.target?.text ?? "–");
+    if (row.target.title !== row.target.textContent) row.target.title = row.target.textContent;
     setText(row.measured, job.target?.kind === "accuracy"
       ? (job.metric === null ? "–" : metric(job.metric)) : seconds(job.measured_s));
     this.#ratio(row, job);
     this.#cpu(row, job);
-    const [outlook] = job.outlook;
+    const outlook = outlookOf(job);
     setText(row.outlook, outlook?.text ?? "");
     setData(row.outlook, "kind", outlook?.kind ?? "");
     const sentence = outlook?.sentence ?? "";

@@ -102,7 +102,7 @@ function history({ changes, effects }) {
       el("td", { text: changed(change) }),
       el("td", {}, effect ? el("p", { class: "effect", text: effect.text }) : null,
         el("p", { text: change.why }), change.guard ? el("p", { class: "guard", text: `guard: ${change.guard}` }) : null,
-        change.status === "done" ? null : el("p", { class: change.status, text: `${change.status}: ${change.detail}` })));
+        change.status === "done" ? null : el("p", { class: change.status, text: [change.status, change.detail].filter(Boolean).join(": ") })));
   });
   return [el("h3", { text: "Last changes, with what was measured 30 s before and 10 to 40 s after" }), el("table", { class: "changes" }, el("tbody", {}, ...rows))];
 }
@@ -110,7 +110,7 @@ function history({ changes, effects }) {
 function said({ events }) {
   if (!events.length) return [];
   const items = events.map((one) => el("li", {}, el("time", { text: new Date(one.wall_time).toLocaleTimeString("en-GB") }),
-    `${one.kind} ${[one.before, one.after].filter(Boolean).join(" → ")}${one.reason ? `: ${one.reason}` : ""}`));
+    `${[one.kind, [one.before, one.after].filter(Boolean).join(" → ")].filter(Boolean).join(" ")}${one.reason ? `: ${one.reason}` : ""}`));
   return [el("h3", { text: "Events" }), el("ol", {}, ...items)];
 }
 

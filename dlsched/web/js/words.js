@@ -52,39 +52,46 @@ export function stateOf(job, ratio = job.ratio) {
   return ratio === null || ratio === undefined ? state("wait", "no requests", "○", 5) : byRatio(ratio);
 }
 
+const OVER = ["stopping", "stopped", "finished"]; // as `dlsched ps` counts
+
 // In two sentences: the targets, and the node.
 export function headline(status) {
-  const services = status.jobs.filter((job) => job.target?.kind === "latency" && job.state === "running");
-  const trainings = status.jobs.filter((job) => job.target?.kind === "accuracy");
+  const present = status.jobs.filter((job) => !OVER.includes(job.state));
+  const services = present.filter((job) => job.target?.kind === "latency");
+  const trainings = present.filter((job) => job.target?.kind === "accuracy");
   const of = (list, word) => list.filter((job) => stateOf(job).word === word).length;
   const said = [];
   if (services.length) said.push(`${of(services, FINE.word)} of ${plural(services.length, "service")} on target`);
-  for (const [word, text] of [[SLOW.word, "slow"], [NEAR.word, "within 10 %"]]) {
-    if (of(services, word)) said.push(`${of(services, word)} ${text}`);
-  }
+  for (const { word } of [SLOW, NEAR]) if (of(services, word)) said.push(`${of(services, word)} ${word}`);
   const delivered = trainings.filter((job) => job.tiers?.delivered).length;
   if (trainings.length) said.push(`${delivered} of ${plural(trainings.length, "training")} delivered`);
   for (const word of ["blind", "waiting", "failed", "diverged"]) {
     if (of(status.jobs, word)) said.push(`${of(status.jobs, word)} ${word}`);
   }
   const node = status.node;
-  const others = node.foreign_cores === null ? "" : `, ${node.foreign_cores.toFixed(1)} by others`;
+  const others = node.foreign_cores === null ? "" : `, ${cores(node.foreign_cores)} by others`;
   const free = node.unlimited_jobs ? `, ${node.unlimited_jobs} without a limit` : "";
   const shadow = status.shadow ? ` (shadow ${status.shadow})` : "";
   const engine = status.engine.ok ? "engine ok" : "engine does not answer";
   return [`${said.join(", ") || plural(status.jobs.length, "job")}.`,
-    `${node.given_cores.toFixed(1)} of ${node.capacity_cores.toFixed(1)} cores given${free}, ` +
-    `${node.used_cores.toFixed(1)} used${others}. Policy ${status.policy}${shadow}, ${engine}.`];
+    `${cores(node.given_cores)} of ${cores(node.capacity_cores)} cores given${free}, ` +
+    `${cores(node.used_cores)} used${others}. Policy ${status.policy}${shadow}, ${engine}.`];
 }
 
-// One change, before and after.
+// The forecast of the next target that is not met, as `dlsched ps` has it; a blind job has none.
+export const outlookOf = ({ blind, outlook }) => (blind ? undefined : outlook.find(({ kind }) => kind !== "met") ?? outlook.at(-1));
+
+// A limit as `dlsched why` says it: with two decimals a small one would change without showing it.
+const inCores = (value) => (value === null || value === undefined ? "no limit" : `${value.toFixed(3)} cores`);
+
+// What a change did, as `dlsched why` says it.
 export function changed(change) {
-  const unlimited = change.before_cores === null && change.after_cores === null;
-  if (change.kind !== "resize" && unlimited) return change.kind;
   const shares = change.before_share !== change.after_share
-    ? `, GPU ${share(change.before_share)} → ${share(change.after_share)}` : "";
-  const [before, after] = [cores(change.before_cores), cores(change.after_cores)];
-  if (before !== after) return `${before} → ${after} cores${shares}`;
-  if (shares) return shares.slice(2);
-  return change.after_cores === null ? "no limit, as before" : `${after} cores, as before`; // another weight or idle class
+    ? `GPU ${share(change.before_share)} → ${share(change.after_share)}` : "";
+  const and = (text) => [text, shares].filter(Boolean).join(", ");
+  const [before, after] = [inCores(change.before_cores), inCores(change.after_cores)];
+  if (change.kind === "start") return and(`start, ${after}`);
+  if (change.kind !== "resize") return and(change.kind);
+  if (before !== after) return and(`${change.after_cores === null ? before : before.replace(/ cores$/, "")} → ${after}`);
+  return shares || `${after}, as before`; // another weight or idle class
 }
