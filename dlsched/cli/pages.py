@@ -10,7 +10,7 @@ from dlsched.api.schema import AccuracyTargetStatus, JobStatus, Status
 from dlsched.cli.forecast_pages import FORECAST_COLUMNS, expectation, forecast_cell
 from dlsched.cli.gpu_pages import in_short, show_gpus
 from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
-from dlsched.estimate.tuning import REQUESTS_MIN
+from dlsched.estimate.measured import REQUESTS_MIN
 from dlsched.model.units import render_cores, render_seconds
 
 SILENT_S = 30.0

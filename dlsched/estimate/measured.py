@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dlsched.estimate.sketch import measured_s
-from dlsched.estimate.tuning import REQUESTS_MIN
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
+
+REQUESTS_MIN = 5
+"""A latency of fewer requests is not compared with its target."""
 
 
 def latency_of(job: JobView) -> tuple[float | None, float | None]:

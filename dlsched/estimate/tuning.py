@@ -20,8 +20,6 @@ SAMPLE_WEIGHT = 0.2
 """Weight of a new sample in an exponential average over the last few."""
 SAMPLES = 30.0
 """Samples after which older ones fade, in an average over about a minute."""
-REQUESTS_MIN = 5
-"""A latency of fewer requests is not compared with its target."""
 FEW_REQUESTS = 20
 """Statistics of fewer requests may be chance."""
 SIGMAS = 4.0

@@ -12,7 +12,7 @@ from dlsched.api.reading import as_json
 from dlsched.api.schema import EngineStatus, GiverStatus, SidecarStatus, TiersStatus
 from dlsched.api.status import job_now, job_status, node_status, plain
 from dlsched.api.why_schema import LimitsStatus, ShadowStatus
-from dlsched.estimate.tuning import REQUESTS_MIN
+from dlsched.estimate.measured import REQUESTS_MIN
 from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
