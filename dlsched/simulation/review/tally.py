@@ -7,8 +7,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dlsched.estimate.sketch import measured_s, merge
 from dlsched.estimate.measured import REQUESTS_MIN
+from dlsched.estimate.sketch import measured_s, merge
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import LatencySketch
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
