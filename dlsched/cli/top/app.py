@@ -31,6 +31,12 @@ of the daemon's 32 places for it."""
 LOW_ROWS = 20
 """On a lower terminal the table has all the room; Enter shows the page of the job."""
 
+MOST_OF_TABLE = "50%"
+"""Height of the table at most, while the page of the selected job is below it."""
+
+FOOTER_COLUMNS = 66
+"""On a narrower terminal the keys stand closer: the last one is how to leave."""
+
 _HELP = """\
 up, down, k, j    select a job; the cursor stays on it wherever its row goes
 page up, page down, home, end
@@ -61,7 +67,7 @@ class Top(App[None]):
     #node, #news { width: 100%; height: auto; }
     #node { max-height: 40%; background: $panel; }
     #news.late { background: $error; color: $text; text-style: bold; }
-    #why { height: 35%; border-top: solid $primary; border-title-align: left; }
+    #why { height: 1fr; border-top: solid $primary; border-title-align: left; }
     #wanted { display: none; border: none; height: 1; padding: 0; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -92,7 +98,7 @@ class Top(App[None]):
         self._wanted = ""
         self._began_s = monotonic()
         self.table = JobTable()
-        self.why = Asked(WHY_S, id="why")
+        self.why = Asked(WHY_S, at_end=True, id="why")
 
     def compose(self) -> ComposeResult:
         yield Static(id="node", markup=False)
@@ -119,6 +125,9 @@ class Top(App[None]):
 
     def on_resize(self) -> None:
         self.why.display = self.size.height >= LOW_ROWS
+        # The jobs have the room that they need, up to this; the page of the selected one the rest.
+        self.table.styles.max_height = MOST_OF_TABLE if self.why.display else "100%"
+        self.query_one(Footer).compact = self.size.width < FOOTER_COLUMNS
         self.call_after_refresh(self._draw)
 
     def on_top__news(self, news: _News) -> None:

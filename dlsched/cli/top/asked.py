@@ -53,7 +53,7 @@ class Asked(VerticalScroll):
         yield Static(markup=False)
 
     def on_mount(self) -> None:
-        if self._at_end:
+        if self._at_end and self.can_focus:
             self.anchor()  # until its reader scrolls
         if self._again_s is not None:
             self.set_interval(self._again_s, self._again)
@@ -96,7 +96,11 @@ class Asked(VerticalScroll):
         if text == self.text:
             return
         self.text = text
+        # An anchored text that is short would stand at the bottom.
+        follow = self._at_end and not self.can_focus and self.is_vertical_scroll_end
         self.query_one(Static).update(text)
+        if follow:
+            self.call_after_refresh(self.scroll_end, animate=False)
 
 
 class Sheet(ModalScreen[None]):

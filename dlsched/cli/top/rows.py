@@ -70,6 +70,7 @@ _CHOICES = (
     _Choice(18, _TARGET_COLUMNS, 11),
     _Choice(12, _TARGET_COLUMNS, 11),
     _Choice(10, _TARGET_COLUMNS, 0),
+    _Choice(12, _TARGET_COLUMNS, 0, cpu=False),
     _Choice(12, 0, 0, cpu=False),
 )
 """The first one that fits is used."""
@@ -86,7 +87,7 @@ def _layout(choice: _Choice, name_columns: int, *, with_gpus: bool) -> Layout:
     target = Column("MEASURED / TARGET" if whole else "TARGET", choice.target_columns, right=True)
     columns = [
         Column("NAME", max(8, min(name_columns, choice.name_columns))),
-        Column("STATE", 10 if whole else 7),
+        Column("STATE", 10 if whole else 8),
         *([target] if target.width else []),
         Column("RESULT", 10),
         *([Column(TREND, choice.trend_columns)] if choice.trend_columns else []),

@@ -70,6 +70,7 @@ class JobTable(ScrollView, can_focus=True):
         self._jobs, self._trends, self._gpu_numbers = jobs, trends, gpu_numbers
         names = [job.name for job in jobs]
         self.virtual_size = Size(self.size.width, len(jobs) + 1)
+        self.styles.height = len(jobs) + 1
         if self.selected in names:
             row = names.index(self.selected)
             if row != self._at:

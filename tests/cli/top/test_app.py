@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from rich.text import Text
 from textual.pilot import Pilot
 
 from dlsched.api.client import Daemon, Refused
@@ -386,3 +387,32 @@ def test_many_alarms_leave_room_for_jobs(play: Play) -> None:
         assert len(names_shown(pilot.app)) >= 8  # type: ignore[arg-type]
 
     play(person, view_of(report), size=(110, 30))
+
+
+def test_the_narrowest_terminal_has_targets_and_the_key_that_leaves(play: Play) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await shows(pilot, "8 jobs | worst first")
+        lines = screen_lines(pilot.app)  # type: ignore[arg-type]
+        row = next(line for line in lines if line.startswith("digits-resn"))
+        assert "81.7 ms / 50 ms  LATE +63%" in row
+        assert lines[-1].rstrip().endswith("q Quit")
+
+    play(person, view_of(example_report()), size=(60, 24))
+
+
+def test_the_newest_of_why_is_in_sight_and_few_jobs_leave_it_the_room(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = example_report()
+    jobs = tuple(one for one in report.snapshot.jobs if one.name == "digits-resnet")
+    report = replace(report, snapshot=replace(report.snapshot, jobs=jobs), alarms=(), rejected=())
+    text = Text("\n".join(f"change {number}" for number in range(60)))
+    monkeypatch.setattr(app_module, "why_of", lambda _daemon, _job: lambda _width: text)
+
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await shows(pilot, "change 59")
+        app = pilot.app
+        assert isinstance(app, Top)
+        assert app.table.size.height == 2, "the header and the only job"
+
+    play(person, view_of(report), size=(80, 20))
