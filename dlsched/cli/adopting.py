@@ -256,7 +256,8 @@ def _progress(job: JobStatus | None) -> str:
     if job is None:
         return "nothing yet; `dlsched ps` shows it when it does"
     if job.measured_s is not None:
-        return f"{render_seconds(job.measured_s)} over {job.requests} requests"
+        requests = f"{job.requests} request{'' if job.requests == 1 else 's'}"
+        return f"{render_seconds(job.measured_s)} over {requests}"
     if job.metric is not None:
         return f"its metric, {job.metric:g}"
     return f"nothing yet{f': {job.blind}' if job.blind else ''}; `dlsched why {job.name}` explains"

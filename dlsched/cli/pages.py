@@ -243,7 +243,9 @@ def node_line(status: Status) -> str:
     parts = [
         f"policy {status.policy}{shadow}",
         f"{in_time} of {len(services)} services OK, {in_band} within 10 %" if services else "",
-        f"{done} of {len(trainings)} trainings delivered" if trainings else "",
+        f"{done} of {len(trainings)} training{'' if len(trainings) == 1 else 's'} delivered"
+        if trainings
+        else "",
         f"{given}, {node.used_cores:.2f} used",
         "engine ok" if status.engine.ok else "engine does not answer",
     ]

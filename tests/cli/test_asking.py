@@ -98,7 +98,7 @@ def test_ps_shows_every_job_with_mark_and_reason(program: Program, daemon: FakeS
     assert "not found" in rows["typo"]
     footer = " ".join(result.stdout.split())
     assert (
-        "policy dqoes | 1 of 7 services OK, 1 within 10 % | 0 of 1 trainings delivered | 3.65"
+        "policy dqoes | 1 of 7 services OK, 1 within 10 % | 0 of 1 training delivered | 3.65"
         in footer
     )
     assert "rejected: bad.yaml:3:7: cpus.max: 0 is too low" in result.stdout
@@ -152,7 +152,7 @@ def test_a_training_shows_its_tier_and_since_when(
     assert mark in shown
     assert max(len(line) for line in shown.splitlines()) <= columns
     assert ("deliverable for" in " ".join(shown.split())) == ("NOT YET" not in mark)
-    assert f"{int('NOT YET' not in mark)} of 1 trainings delivered" in " ".join(shown.split())
+    assert f"{int('NOT YET' not in mark)} of 1 training delivered" in " ".join(shown.split())
     assert "services OK" not in shown, "there is none"
     told = program("why", "lenet").stdout
     assert (since in " ".join(told.splitlines()[0].split())) == ("NOT YET" not in mark)

@@ -175,7 +175,8 @@ def _newcomers(
     # Heavy tail: the remaining work is about the work done so far.
     left_core_s = max(job.attained_core_s, 1.0)
     index = (rule.deliver_weight + rule.finish_weight + rule.end_weight) / left_core_s
-    why = f"{len(known.points)} evaluations, too few to rank it"
+    count = len(known.points)
+    why = f"{count} evaluation{'' if count == 1 else 's'}, too few to rank it"
     if typical_core_s is not None and job.tiers.delivered is None:
         like_others_core_s = _left_core_s(job.attained_core_s, typical_core_s)
         index = rule.deliver_weight / like_others_core_s
@@ -241,7 +242,7 @@ def _ranked(
         parts.append(f"{resource.work(left_core_s)} to {known.tier_values[tier]:g}")
     end_core_s = max(step_core_s * (end - known.step), least_core_s)
     index = max(index, (value + rule.end_weight) / end_core_s)
-    parts.append(f"{end_core_s:.0f} to the end")
+    parts.append(f"{resource.work(end_core_s)} to the end")
     return MarginalValue(
         job.spec.weight * index,
         end_core_s,
