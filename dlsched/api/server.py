@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import socket
 import struct
 import threading
@@ -16,7 +17,7 @@ from typing import Any, cast
 import h11
 import uvicorn
 from starlette.types import ASGIApp
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from dlsched.api.access import Caller
 from dlsched.api.routes import build_app
@@ -32,7 +33,8 @@ CONNECTIONS_MAX = 128
 """Limit at each address. Each connection takes a descriptor, even without a request."""
 
 ASK_WITHIN_S = 10.0
-"""A connection without a request for this long is closed."""
+"""A connection without a request, or whose caller takes nothing of an answer, for this long is
+closed."""
 
 AGAIN_S = 5.0
 """Time between two attempts to create the sockets again."""
@@ -49,6 +51,7 @@ class HttpProtocol(H11Protocol):
         super().__init__(*args, **more)
         self._caller = caller
         self._patience: asyncio.TimerHandle | None = None
+        self._unsent_bytes = math.inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -59,7 +62,7 @@ class HttpProtocol(H11Protocol):
         if beside.count(caller.address) > CONNECTIONS_MAX:
             transport.abort()
         else:
-            self._patience = self.loop.call_later(ASK_WITHIN_S, self._hang_up)
+            self._be_patient()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -77,9 +80,34 @@ class HttpProtocol(H11Protocol):
         self.cycle.message_event.set()
         self.transport.close()
 
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        # Half of a next request, or of this one's body, would end the server's own patience.
+        self._be_patient()
+
+    def _be_patient(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._unsent_bytes = math.inf
+        self._patience = self.loop.call_later(ASK_WITHIN_S, self._hang_up)
+
     def _hang_up(self) -> None:
-        if cast("object | None", self.cycle) is None:  # no request yet
+        """Close it, unless a request is being answered or its caller takes an answer."""
+        unsent = self.transport.get_write_buffer_size()
+        cycle = cast("RequestResponseCycle | None", self.cycle)
+        if cycle is not None and not cycle.response_complete:
+            if cycle.response_started or not unsent:
+                self._be_patient()
+                return
+        elif not unsent:
             self.transport.close()
+            return
+        # Only complete answers are unsent. Closing would wait until they are taken.
+        if unsent >= self._unsent_bytes:
+            self.transport.abort()
+        else:
+            self._patience = self.loop.call_later(ASK_WITHIN_S, self._hang_up)
+            self._unsent_bytes = unsent
 
 
 def configured(app: ASGIApp, caller: Callable[[socket.socket], Caller]) -> uvicorn.Config:

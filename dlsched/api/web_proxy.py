@@ -14,7 +14,6 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 
 import h11
@@ -150,11 +149,9 @@ class WebProxy:
         return response
 
     def _is_known(self, cookies: bytes) -> bool:
-        try:
-            found = SimpleCookie(cookies.decode("latin-1")).get(self._cookie)
-        except CookieError:
-            return False
-        return found is not None and _same(found.value, self._session)
+        # All servers of a host share its cookies, and SimpleCookie finds none if one is malformed.
+        own = f"{self._cookie}={self._session}"
+        return any(_same(one.strip(), own) for one in cookies.decode("latin-1").split(";"))
 
     # ------------------------------------------------------------------ forwarding
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from dlsched.model.errors import DlschedError
+
 if TYPE_CHECKING:
     from dlsched.store.journal.reader import JournalReader
 
@@ -24,6 +26,8 @@ def file(journal: Path) -> Path:
     from dlsched.store.journal.schema import JOURNAL_NAME
 
     if not journal.is_dir():
+        if not journal.is_file():  # opening a FIFO would wait for its writer
+            raise DlschedError(f"{journal}: not a file")
         return journal
     if not (journal / JOURNAL_NAME).is_file():
         raise click.BadParameter(f"{journal} holds no {JOURNAL_NAME}", param_hint="JOURNAL")

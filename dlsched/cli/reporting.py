@@ -114,8 +114,6 @@ def _file(journal: Path) -> Path:
         if not journal.exists():
             raise DlschedError(f"{journal}: no such journal")
         path = journals.file(journal)
-        if not path.is_file():  # opening a FIFO would wait for its writer
-            raise DlschedError(f"{path}: not a file")
         with path.open("rb"):
             return path
     except PermissionError:

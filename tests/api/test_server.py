@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -19,7 +20,7 @@ from dlsched.api import server as server_module
 from dlsched.api.client import Daemon
 from dlsched.api.server import CONNECTIONS_MAX, ApiServer
 from dlsched.model.errors import DaemonUnavailable
-from tests.status_source import FakeSource
+from tests.status_source import FakeSource, example_report
 
 
 def serving(folder: Path) -> ApiServer:
@@ -137,5 +138,66 @@ def test_half_asked_questions_neither_pile_up_nor_stay(
                 assert one.recv(100) == b"", "hung up, without an answer"
             one.close()
         assert Daemon(tmp_path).about()["pid"] == 4711
+    finally:
+        server.stop()
+
+
+def asking(folder: Path, request: bytes) -> socket.socket:
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(str(folder / "status.sock"))
+    one.settimeout(60.0)
+    one.sendall(request)
+    return one
+
+
+@pytest.mark.parametrize("half", [b"G", b"GET /v1/about HTTP/1.1\r\nHost: dlsched\r\n"])
+@pytest.mark.parametrize("body", [b"", b"Content-Length: 1000\r\n"])
+def test_half_a_question_after_a_whole_one_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, half: bytes, body: bytes
+) -> None:
+    monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
+    server = serving(tmp_path)
+    try:
+        whole = b"GET /v1/about HTTP/1.1\r\nHost: dlsched\r\n" + body + b"\r\n"
+        with asking(tmp_path, whole) as one:
+            answer = b""
+            while not answer.endswith(b"}"):
+                answer += one.recv(1000)
+            one.sendall(half)
+            assert one.recv(1000) == b"", "hung up"
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("asked_times", [1, 3])
+def test_an_answer_that_is_not_taken_is_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked_times: int
+) -> None:
+    monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
+    server = ApiServer(FakeSource(replace(example_report(), alarms=("x" * 4_000_000,))), tmp_path)
+    server.start()
+    try:
+        request = b"GET /v1/jobs HTTP/1.1\r\nHost: dlsched\r\n\r\n"
+        with asking(tmp_path, request * asked_times) as one:
+            assert one.recv(1000).startswith(b"HTTP/1.1 200")
+            until(lambda: not any(server._connections().values()))
+    finally:
+        server.stop()
+
+
+def test_an_answer_that_is_taken_slowly_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "ASK_WITHIN_S", 0.5)
+    server = ApiServer(FakeSource(replace(example_report(), alarms=("x" * 4_000_000,))), tmp_path)
+    server.start()
+    try:
+        request = b"GET /v1/jobs HTTP/1.1\r\nHost: dlsched\r\n\r\n"
+        with asking(tmp_path, request) as one:
+            taken = 0
+            while part := one.recv(400_000):
+                taken += len(part)
+                time.sleep(0.02)  # 4 MB in longer than the patience for one part
+            assert taken > 4_000_000
     finally:
         server.stop()

@@ -189,6 +189,16 @@ def test_nothing_is_changed_through_it(
 # ------------------------------------------------------------------------------ what is passed on
 
 
+@pytest.mark.parametrize("other", ["x", "a b=c", "a@b=1", "path=/", 'q="', "\xff", ";;", "="])
+def test_cookies_of_other_servers_on_this_host_shut_nobody_out(web: Web, other: str) -> None:
+    answer = web.enter()
+    own = answer.headers["set-cookie"].partition(";")[0]
+    page = f"{web.url}{answer.json()['path']}v1/about"
+    for cookies in (f"{own}; {other}", f"{other}; {own}"):
+        headers = {"Cookie": cookies.encode("latin-1")}
+        assert httpx2.get(page, headers=headers).status_code == 200, cookies
+
+
 def test_with_the_cookie_the_daemon_answers(browser: httpx2.Client, source: FakeSource) -> None:
     assert browser.get("v1/about").json()["pid"] == 4711
     why = browser.get("v1/jobs/digits-resnet/why?limit=3")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -114,3 +115,10 @@ def test_a_hostile_name_cannot_steer_the_terminal(program: Program, tmp_path: Pa
     out = program("usage", str(path), "--by", "job").stdout
     assert "\x1b" not in out
     assert len(out.splitlines()) == 3
+
+
+def test_a_fifo_is_one_line(program: Program, tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    result = program("usage", str(fifo))
+    assert (result.exit_code, result.stderr) == (1, f"error: {fifo}: not a file\n"), "no waiting"

@@ -68,8 +68,14 @@ def estimate(record: Record, tally: Tally) -> Estimated:
 
 
 def _none(tally: Tally, why_not: str) -> Estimated:
+    # The reason may name every job: each has what is said of it, else the first part.
+    parts = why_not.split("; ")
+    own = {
+        name: next((one for one in parts if one.startswith(f"{name}: ")), parts[0])
+        for name in tally.jobs
+    }
     whole = Estimate(why_not, 0, None, None, None, None, None, 0.0, ())
-    return Estimated(whole, dict.fromkeys(tally.jobs, PlainDocker(why_not)))
+    return Estimated(whole, {name: PlainDocker(one) for name, one in own.items()})
 
 
 def _as_counted(trace: Trace, tally: Tally) -> Trace:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from dlsched.control.cpu_account import Accountant, CpuAccount
 from dlsched.estimate.measured import latency_of, metric_of
@@ -50,14 +51,15 @@ class JobMinute(NamedTuple):
 
     @property
     def account(self) -> CpuAccount:
-        """In CPU-seconds."""
-        return CpuAccount(
+        """In CPU-seconds. A sum that was not finite is recorded as null, and counts as none."""
+        parts = (
             self.asked_core_s,
             self.given_core_s,
             self.used_core_s,
             self.lent_core_s,
             self.borrowed_core_s,
         )
+        return CpuAccount(*(part or 0.0 for part in parts))
 
 
 _JOB_FIELDS = len(JobMinute._fields)
@@ -255,7 +257,7 @@ def unpacked(first_cycle: int, last_cycle: int, at_s: float, body: bytes) -> Min
     try:
         inflater = zlib.decompressobj()
         text = inflater.decompress(body, _ROW_BYTES_MAX)
-        node, jobs = json.loads(text)
+        node, jobs = json.loads(text, parse_constant=_no_number)
         return Minute(
             first_cycle,
             last_cycle,
@@ -268,10 +270,17 @@ def unpacked(first_cycle: int, last_cycle: int, at_s: float, body: bytes) -> Min
 
 
 def _numbers(row: list[Any], count: int) -> list[Any]:
-    """So many of its first values. Raises TypeError for what is no number and not null."""
-    if not _NUMBERS.issuperset(map(type, row[:count])):
+    """So many of its first values. Raises TypeError for what is no finite number and not null."""
+    found = row[:count]
+    if not _NUMBERS.issuperset(map(type, found)):
         raise TypeError("it has what is no number")
-    return row[:count]
+    if max(map(abs, filter(None, found)), default=0.0) > sys.float_info.max:
+        raise TypeError("it has a number without bound")
+    return found
+
+
+def _no_number(constant: str) -> Never:
+    raise TypeError(f"it has {constant}")
 
 
 def _rounded(row: Iterable[Any]) -> list[Any]:

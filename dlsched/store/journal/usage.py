@@ -39,9 +39,10 @@ def read_usage(
         found = MinutesRead(reader, from_s, to_s, cancelled)
         for minute in found:
             node = minute.node
-            recorded_s += node.seconds
-            capacity_core_s += (node.capacity_cores or 0.0) * node.seconds
-            used_core_s += node.used_core_s
+            seconds = node.seconds or 0.0  # null: it was not finite
+            recorded_s += seconds
+            capacity_core_s += (node.capacity_cores or 0.0) * seconds
+            used_core_s += node.used_core_s or 0.0
             for name, job in minute.jobs.items():
                 payer = (job.owner, name)
                 known = accounts.get(payer)

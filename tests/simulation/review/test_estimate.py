@@ -10,6 +10,7 @@ import pytest
 from dlsched.api.review_schema import PlainDocker
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import LatencyTarget, Tier
+from dlsched.model.state import Progress
 from dlsched.simulation.node.workloads import Trace
 from dlsched.simulation.review.estimate import Estimated, estimate, reached_s
 from dlsched.simulation.review.tally import Tally
@@ -172,3 +173,27 @@ def test_a_model_that_does_not_fit_gives_no_estimate() -> None:
     one = estimate(record, tally).jobs["easy"]
     assert one.why_not is not None and one.why_not.startswith("the model does not fit it")
     assert one.met_ratio is None
+
+
+def test_without_any_work_each_job_has_its_own_reason() -> None:
+    trace = busy_node(100.0)
+    record, tally = Record(), Tally(10.0)
+
+    def take(report: CycleReport) -> None:
+        jobs = tuple(
+            replace(view, progress=Progress())
+            for view in report.snapshot.jobs
+            if isinstance(view.spec.target, LatencyTarget)
+        )
+        report = replace(report, snapshot=replace(report.snapshot, jobs=jobs))
+        record.take(report)
+        tally.take(report)
+
+    run(trace, "none", take)
+    tally.close()
+    result = estimate(record, tally)
+    assert len(result.jobs) > 1
+    for name, one in result.jobs.items():
+        assert one.why_not is not None
+        assert one.why_not.startswith(f"{name}: no request of it was answered")
+        assert one.why_not in (result.whole.why_not or ""), "and not those of all"

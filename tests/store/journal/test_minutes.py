@@ -155,6 +155,12 @@ def test_a_later_version_may_add_fields() -> None:
         zlib.compress(json.dumps([[60, "x", *[4.0] * 4, 60.0, 3.0], {}]).encode()),
         zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0], {"a": [[]] * 14}]).encode()),
         zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0], {"a": [1.0] * 13}]).encode()),
+        *(
+            zlib.compress(
+                f"[[60,4,4,4,4,4,60,3],{{'a':[1,{number}{',1' * 12}]}}]".replace("'", '"').encode()
+            )
+            for number in ("NaN", "-Infinity", "1e999", "-1" + "0" * 400)
+        ),
     ],
 )
 def test_what_is_no_minute_is_one_error(body: bytes) -> None:
@@ -199,6 +205,15 @@ def test_rows_of_deleted_frames_go_too(path: Path) -> None:
     with JournalReader(path) as reader:
         kept = reader.cycles()
     assert found[0].last_cycle >= kept.start > 600
+
+
+def test_a_sum_that_is_not_finite_counts_as_none_in_usage(path: Path) -> None:
+    huge = view("huge", usage_cores=1.7e308, limit_cores=None)
+    write(path, (cycle(number, huge, view("alpha")) for number in range(1, 51)))
+    found = read_usage(path, 0.0, BEGIN_S + 60)
+    assert found.recorded_s == 49.0
+    assert found.accounts[None, "alpha"].used == 24.5
+    assert found.accounts[None, "huge"].used == 0.0
 
 
 def test_senseless_numbers_cost_the_row_and_not_the_journal(path: Path) -> None:
