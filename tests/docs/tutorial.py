@@ -22,7 +22,7 @@ from typing import IO
 
 _BLOCK = re.compile(r"^```([a-z]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE = re.compile(r"# (\S+\.[a-z]+)\n")
-_LOOKS = ("dlsched ps", "dlsched why", "cat ")
+_LOOKS = ("dlsched ps", "dlsched why", "docker logs", "cat ")
 _NUMBER = re.compile(r"(?<![\w.-])\d+(?:\.\d+)?(?![\w.-])")
 TOLERANCE_RATIO = 0.25
 
