@@ -36,11 +36,11 @@ def test_the_address_opens_the_page_once(chromium: Any, address: str) -> None:
         one = Opened(mine.new_page(), url)
         one.go(f"#{token}")
         one.state("news", "live")
-        one.shows("#targets", "1 of 5 services on target")
+        one.shows("#targets", "1 of 7 services on target")
         assert token not in one.page.url
         assert one.page.evaluate("document.cookie") == "", "no script reads it"
         one.page.reload()
-        one.shows("#targets", "1 of 5 services on target")
+        one.shows("#targets", "1 of 7 services on target")
         assert one.complained(REFUSED) == []
         assert one.foreign == []
 
