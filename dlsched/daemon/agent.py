@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import signal
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -109,7 +110,7 @@ class Agent:
         self._claims = claims = claim_records(settings.state_dir, read_only=dry_run)
         presets = load_presets(settings.presets)
         held = {job: claim.file for job, claim in claims.all().items()}
-        inbox = Inbox(folder, tenants, held, presets)
+        inbox = Inbox(folder, tenants, held, presets, wall_s=time.time)
         self._inbox = DesiredFolder(inbox, folder, None if dry_run else claims)
         engine = replace(
             engine_options(settings),

@@ -33,6 +33,8 @@ def test_history_and_usage_are_of_both_runs(node: Session) -> None:
     started = [one.job for one in history.changes if one.kind == "start"]
     assert started[:2] == ["alpha", "beta"]
     assert any(cores is not None for cores in history.node.capacity_cores)
+    states = [one.after for one in history.events if (one.job, one.kind) == ("alpha", "state")]
+    assert "running" in states and "unmanaged" not in states, "its file is known in the first cycle"
 
     node.stop()
     kept = command(node, "usage", str(node.root / "state"), "--by", "job", "--json")

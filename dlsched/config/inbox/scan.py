@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -102,13 +102,16 @@ class Inbox:
         *,
         quiet_s: float = 0.1,
         gone_s: float = 0.5,
+        wall_s: Callable[[], float] | None = None,
     ) -> None:
         """`claims`: file name by job name, as of this agent's predecessor's last scan.
-        `presets`: those that files may name; None: those of the package."""
+        `presets`: those that files may name; None: those of the package. `wall_s`: unix seconds, so
+        that files which are old at the first scan are read in it."""
         self._folder = folder
         self._presets = presets
         self._tenants = tenants
         self._quiet_s = quiet_s
+        self._wall_s = wall_s
         self._gone_s = gone_s
         self._before = {file: job for job, file in (claims or {}).items()}
         self._files: dict[str, _File] = {}
@@ -178,7 +181,9 @@ class Inbox:
         for name, stamp in listing.stamps.items():
             known = self._files.get(name)
             if known is None:
-                self._files[name] = _File(stamp, now_s, claim=self._before.pop(name, None))
+                old_s = self._unchanged_s(stamp) if self._readable_since_s == now_s else 0.0
+                claim = self._before.pop(name, None)
+                self._files[name] = _File(stamp, now_s - old_s, claim=claim)
             elif known.stamp != stamp:
                 known.stamp, known.since_s = stamp, now_s
                 known.settled = known.barred = False
@@ -195,6 +200,10 @@ class Inbox:
                 known.missing_since_s = now_s
             elif now_s >= known.missing_since_s + self._gone_s:
                 del self._files[name]
+
+    def _unchanged_s(self, stamp: Stamp) -> float:
+        """How long a file has not changed. Its ctime is the kernel's, by the clock on the wall."""
+        return 0.0 if self._wall_s is None else max(0.0, self._wall_s() - stamp[-1] / 1e9)
 
     def _settle(self, now_s: float) -> None:
         due = [

@@ -72,6 +72,23 @@ def test_a_file_is_taken_once_it_stood_still(desk: Desk) -> None:
     assert names(taken) == {"job-a": "a.yaml"}
 
 
+def test_what_has_not_changed_for_long_is_taken_in_the_first_scan(desk: Desk) -> None:
+    desk.write("a.yaml", "alpha")
+    changed_s = (desk.folder / "a.yaml").stat().st_ctime_ns / 1e9
+    since_change_s = 0.0
+    desk.inbox = Inbox(desk.folder, wall_s=lambda: changed_s + since_change_s)
+    assert desk.scan().unsettled == ("a.yaml",), "written just now"
+    since_change_s = 3600.0
+    desk.inbox = Inbox(desk.folder, wall_s=lambda: changed_s + since_change_s)
+    assert names(desk.scan()) == {"alpha": "a.yaml"}
+    desk.write("b.yaml", "beta")
+    assert desk.scan(1.0).unsettled == ("b.yaml",), "new ones stand still first, whatever the clock"
+    since_change_s = -3600.0
+    desk.inbox = Inbox(desk.folder, wall_s=lambda: changed_s + since_change_s)
+    assert desk.scan().unsettled == ("a.yaml", "b.yaml"), "a clock that was set back"
+    assert names(desk.settle()) == {"alpha": "a.yaml", "beta": "b.yaml"}
+
+
 def test_a_file_still_being_written_waits_on(desk: Desk) -> None:
     for size in range(5):
         desk.write("a.yaml", "job-a", "# more\n" * size)
