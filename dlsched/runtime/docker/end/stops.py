@@ -100,13 +100,14 @@ class Stops:
             if described.state is not ContainerState.REMOVING and (failed or not leaving.removing):
                 leaving.removing = True
                 leaving.call = self._remove(container)
+        elif leaving.removing or (failed and not leaving.killed and now_s < leaving.kill_at_s):
+            # It was started when it was to be removed, or the signal was not delivered: the next
+            # attempt sends the signal, and its grace starts then.
+            self._want(container)
+            del self._leaving[container]
         elif now_s >= leaving.kill_at_s:
             leaving.killed, leaving.kill_at_s = True, now_s + KILL_AGAIN_S
             leaving.call = begin(lambda: self._signal(container, "SIGKILL"), "kill")
-        elif failed and not leaving.killed:
-            # The signal was not delivered: the grace starts with the next attempt.
-            self._want(container)
-            del self._leaving[container]
 
     def _ask(self, action: Remove, described: Inspected) -> Future[None]:
         container = action.container_id

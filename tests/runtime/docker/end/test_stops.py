@@ -125,6 +125,26 @@ def test_one_with_gpus_is_not_updated_while_it_saves_itself(
     engine.until("lift", "kill")
 
 
+@pytest.mark.parametrize("seen_s", [101.0, 500.0])
+def test_one_that_starts_while_it_is_removed_is_stopped(
+    engine: FakeEngine, stops: Stops, seen_s: float
+) -> None:
+    # The engine holds the removal back until the start is done, then refuses it.
+    engine.raises["remove"] = EngineRefused(409, "cannot remove a running container")
+    stops.begin(REMOVE, replace(EXITED, state=ContainerState.CREATED), 100.0)
+    advance(stops, RUNNING, seen_s)
+    assert stops.idle, "to be begun again, with its signal and its whole grace"
+    stops.begin(REMOVE, RUNNING, seen_s)
+    engine.until("remove", "update", "lift", "kill")
+    advance(stops, RUNNING, seen_s + 30.0)
+    assert engine.calls[-1] == ("kill", "SIGKILL")
+    del engine.raises["remove"]
+    advance(stops, EXITED, seen_s + 31.0)
+    engine.until("remove", "update", "lift", "kill", "kill", "remove")
+    advance(stops, None, seen_s + 32.0)
+    assert stops.idle
+
+
 def test_grace_then_sigkill_then_removal(engine: FakeEngine, stops: Stops) -> None:
     stops.begin(REMOVE, RUNNING, 100.0)
     engine.until("update", "lift", "kill")
