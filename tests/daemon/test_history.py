@@ -41,5 +41,6 @@ def test_history_and_usage_are_of_both_runs(node: Session) -> None:
     assert kept.returncode == 0
     usage = read(UsageStatus, json.loads(kept.stdout))
     assert {row.name for row in usage.rows} >= {"alpha"}
-    assert 0.0 < usage.total.used_core_s <= usage.capacity_core_s
+    assert usage.total.given_core_s > 0.0
+    assert usage.total.used_core_s <= usage.capacity_core_s
     assert usage.used_core_s == pytest.approx(usage.total.used_core_s, rel=1e-3, abs=0.01)

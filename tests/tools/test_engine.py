@@ -32,6 +32,30 @@ def test_a_signal_ends_command_and_engine(
     assert_nothing_left(slot, run_folder)
 
 
+IN_A_FINALIZER = """
+import os, signal, time, weakref
+from tools.engine import end_with_signal
+signal.signal(signal.SIGTERM, end_with_signal)
+class Client:
+    def __del__(self):
+        if KIND == "del":
+            os.kill(os.getpid(), signal.SIGTERM)
+client = Client()
+if KIND == "finalize":
+    weakref.finalize(client, os.kill, os.getpid(), signal.SIGTERM)
+del client
+time.sleep(600)
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("kind", ["del", "finalize"])
+def test_a_signal_in_a_finalizer_is_not_lost(kind: str) -> None:
+    words = [sys.executable, "-c", f"KIND = {kind!r}\n{IN_A_FINALIZER}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, timeout=WITHIN_S, check=False)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGTERM, b"")
+
+
 @pytest.mark.slow
 @needs_dockerd
 @pytest.mark.engine
