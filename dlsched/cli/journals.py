@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from dlsched.model.errors import DlschedError
+from dlsched.model.units import parse_seconds
 
 if TYPE_CHECKING:
     from dlsched.store.journal.reader import JournalReader
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _LAST = (1 << 63) - 1
 
@@ -20,6 +24,26 @@ argument = click.argument(
 )
 first = click.option("--from", "first", metavar="WHEN", help="First cycle, by number or time.")
 last = click.option("--to", "last", metavar="WHEN", help="Last cycle, by number or time.")
+
+
+def since(least_s: float) -> Callable[[F], F]:
+    """The option `--since`, as seconds of at least that many: the argument `since_s`."""
+
+    def seconds(_context: click.Context, _option: click.Parameter, text: str) -> float:
+        try:
+            return parse_seconds(text, low=least_s)
+        except ValueError as error:
+            raise click.BadParameter(str(error), param_hint="--since") from None
+
+    return click.option(
+        "--since",
+        "since_s",
+        default="1d",
+        show_default=True,
+        metavar="TIME",
+        callback=seconds,
+        help="How far back, from the last recorded cycle, such as 2h.",
+    )
 
 
 def file(journal: Path) -> Path:

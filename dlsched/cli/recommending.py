@@ -12,7 +12,7 @@ from dlsched.cli import journals, options
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import print_json, print_text, say
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
-from dlsched.model.units import parse_seconds, render_seconds
+from dlsched.model.units import render_seconds
 
 if TYPE_CHECKING:
     from dlsched.cli.layout import Cell, Page
@@ -28,13 +28,7 @@ _WHY_COLUMNS = 50
 @click.argument(
     "journal", metavar="[JOURNAL]", required=False, type=click.Path(exists=True, path_type=Path)
 )
-@click.option(
-    "--since",
-    default="1d",
-    show_default=True,
-    metavar="TIME",
-    help="How far back, from the last recorded cycle, such as 2h.",
-)
+@journals.since(least_s=1.0)
 @click.option(
     "--format",
     "form",
@@ -46,7 +40,7 @@ _WHY_COLUMNS = 50
 @options.output
 @options.config
 def recommend(
-    journal: Path | None, since: str, form: str, output: str, config: Path | None
+    journal: Path | None, since_s: float, form: str, output: str, config: Path | None
 ) -> None:
     """Show what limits recorded containers needed to meet their targets.
 
@@ -73,7 +67,7 @@ def recommend(
     adviser = Adviser()
     senseless: str | None = None
     with JournalReader(journals.file(journal)) as reader:
-        for report in reader.reports(_first_cycle(reader, since)):
+        for report in reader.reports(_first_cycle(reader, since_s)):
             try:
                 adviser.take(report)
             except (ArithmeticError, ValueError) as error:  # no daemon writes such a report
@@ -88,14 +82,10 @@ def recommend(
         raise SystemExit(FAILURE)
 
 
-def _first_cycle(reader: JournalReader, since: str) -> int:
+def _first_cycle(reader: JournalReader, since_s: float) -> int:
     """The first cycle so long before the last one."""
     from dlsched.simulation.replay import first_cycle_from
 
-    try:
-        since_s = parse_seconds(since, low=1.0)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--since") from None
     last = reader.cycle(reader.last_cycle())
     if last is None:
         return 0

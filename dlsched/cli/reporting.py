@@ -12,7 +12,6 @@ from dlsched.cli import journals, options
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import print_json, say
 from dlsched.model.errors import DlschedError
-from dlsched.model.units import parse_seconds
 
 _LONG_CYCLES = 20_000
 """From so many on, reading takes tens of seconds: that is said."""
@@ -20,13 +19,7 @@ _LONG_CYCLES = 20_000
 
 @click.command(short_help="Report on targets, changes and effects of the last day.")
 @click.argument("journal", metavar="[JOURNAL]", required=False, type=click.Path(path_type=Path))
-@click.option(
-    "--since",
-    default="1d",
-    show_default=True,
-    metavar="TIME",
-    help="How far back, from the last recorded cycle, such as 2h.",
-)
+@journals.since(least_s=1.0)
 @click.option(
     "--html",
     metavar="FILE",
@@ -43,7 +36,7 @@ _LONG_CYCLES = 20_000
 @options.config
 def report(
     journal: Path | None,
-    since: str,
+    since_s: float,
     html: Path | None,
     estimate: bool,
     output: str,
@@ -68,7 +61,6 @@ def report(
     from dlsched.simulation.review import review
     from dlsched.store.journal.reader import JournalReader
 
-    since_s = _since_s(since)
     if html is not None:
         _check_place(html)
     if journal is None:
@@ -99,13 +91,6 @@ def report(
         say(f"page: {html}")
     if unread is not None:
         raise SystemExit(FAILURE)
-
-
-def _since_s(since: str) -> float:
-    try:
-        return parse_seconds(since, low=1.0)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--since") from None
 
 
 def _file(journal: Path) -> Path:

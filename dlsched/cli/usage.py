@@ -10,7 +10,7 @@ import click
 from dlsched.cli import journals, options
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import print_json, say
-from dlsched.model.units import parse_seconds, render_seconds
+from dlsched.model.units import render_seconds
 
 if TYPE_CHECKING:
     from dlsched.api.usage_schema import CpuSeconds, UsageStatus
@@ -21,13 +21,7 @@ if TYPE_CHECKING:
 @click.argument(
     "journal", metavar="[JOURNAL]", required=False, type=click.Path(exists=True, path_type=Path)
 )
-@click.option(
-    "--since",
-    default="1d",
-    show_default=True,
-    metavar="TIME",
-    help="How far back, from the last recorded cycle, such as 2h.",
-)
+@journals.since(least_s=60.0)
 @click.option(
     "--by",
     type=click.Choice(["user", "job"]),
@@ -39,7 +33,7 @@ if TYPE_CHECKING:
 @options.asking
 def usage(
     journal: Path | None,
-    since: str,
+    since_s: float,
     by: Literal["user", "job"],
     output: str,
     config: Path | None,
@@ -61,10 +55,6 @@ def usage(
       dlsched usage --since 7d --by job
       dlsched usage --json | jq '.rows[] | {name, used: .cpu.used_core_s}'
     """
-    try:
-        since_s = parse_seconds(since, low=60.0)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--since") from None
     from dlsched.api.reading import as_json, read
     from dlsched.api.usage_schema import UsageStatus
 

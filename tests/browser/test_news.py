@@ -1,4 +1,4 @@
-"""When the daemon ends, hangs or comes back, and when nobody looks."""
+"""When the daemon ends, hangs or comes back, and when its tab is hidden."""
 
 from __future__ import annotations
 
