@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from datetime import datetime
 
 from dlsched import __version__
 from dlsched.api.metrics.metric import JOBS_MAX, Kind, Metric, Scene, Series, alone
 from dlsched.model.state import JobState
+from dlsched.store.journal.minutes import wall_s
 
 
 def _build(scene: Scene) -> Iterable[Series]:
@@ -21,10 +21,7 @@ def _states(scene: Scene) -> Iterable[Series]:
 
 
 def _wall_s(scene: Scene) -> float | None:
-    try:
-        return datetime.fromisoformat(scene.status.now).timestamp()
-    except ValueError:
-        return None
+    return wall_s(scene.status.now)
 
 
 def _owner_cpu(scene: Scene) -> Iterable[Series]:

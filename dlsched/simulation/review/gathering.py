@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from dlsched.api.review_schema import (
     Estimate,
@@ -29,6 +28,7 @@ from dlsched.simulation.review.tally import JobTally, Tally
 from dlsched.simulation.scoring import PLAIN
 from dlsched.simulation.trace.observed import SLICE_S
 from dlsched.simulation.trace.recording import Record
+from dlsched.store.journal.minutes import wall_s
 from dlsched.store.journal.reader import JournalReader
 
 SLICES_MAX = 1440
@@ -75,7 +75,7 @@ class _Gathered:
         self._policies: dict[str, None] = {}
         self._outlooks: dict[str, tuple[Forecast, ...]] = {}
         self._begins = self._ends = ""
-        self._before: tuple[float, datetime] | None = None
+        self._before: tuple[float, float] | None = None
         self._steps_s: list[float] = []
         self._senseless: str | None = None
 
@@ -97,18 +97,16 @@ class _Gathered:
         self._take_clock(report)
 
     def _take_clock(self, report: CycleReport) -> None:
-        try:
-            wall = datetime.fromisoformat(report.wall_time)
-        except ValueError:
+        at_s = wall_s(report.wall_time)
+        if at_s is None:
             return
-        wall = wall if wall.tzinfo is not None else wall.replace(tzinfo=UTC)
         now_s = report.snapshot.now_s
         if self._before is not None:
-            then_s, then = self._before
-            step_s = (wall - then).total_seconds() - (now_s - then_s)
+            then_s, then_at_s = self._before
+            step_s = (at_s - then_at_s) - (now_s - then_s)
             if abs(step_s) > _STEP_S:
                 self._steps_s.append(step_s)
-        self._before = (now_s, wall)
+        self._before = (now_s, at_s)
 
     def review(self, reader: JournalReader, *, estimates: bool) -> Review:
         tally = self._tally
