@@ -24,10 +24,10 @@ import docker
 import psutil
 
 from benchmarks.places import ROOT
-from dlsched.api.client import Daemon, Refused
+from dlsched.api.client import Daemon
 from dlsched.config.settings import Settings
 from dlsched.model.cycle import CycleReport
-from dlsched.model.errors import DaemonUnavailable
+from dlsched.model.errors import DaemonUnavailable, Refused
 from dlsched.model.state import JobState
 from dlsched.store.journal.reader import JournalReader
 from tools.engine import CGROUP_PARENT

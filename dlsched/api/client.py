@@ -19,7 +19,7 @@ from urllib.parse import quote
 from dlsched.api.reading import read
 from dlsched.api.schema import CONTROL_SOCKET_NAME, STATUS_SOCKET_NAME, Status
 from dlsched.api.why_schema import Explanation
-from dlsched.model.errors import DaemonUnavailable, DlschedError
+from dlsched.model.errors import DaemonUnavailable, NotNow, Refused
 
 RELEASE_S = 90.0
 """The daemon waits for the engine before it reports on each container."""
@@ -33,16 +33,11 @@ HISTORY_S = 40.0
 SILENT_S = 45.0
 """Timeout of the stream, which sends at least a comment every 15 seconds."""
 
+_NOT_NOW = 503
+"""HTTP's Service Unavailable."""
+
 _LINE_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 20
-
-
-class Refused(DlschedError):
-    """The daemon refused the request, such as one for an unknown job."""
-
-    def __init__(self, status: int, text: str) -> None:
-        self.status = status
-        super().__init__(text)
 
 
 class StreamMessage(NamedTuple):
@@ -293,4 +288,4 @@ def _refusal(status: int, content: bytes) -> Refused:
         text = str(json.loads(content)["error"])
     except (ValueError, KeyError, TypeError):
         text = f"the daemon answered {status}"
-    return Refused(status, text)
+    return NotNow(status, text) if status == _NOT_NOW else Refused(status, text)

@@ -1,7 +1,7 @@
 """The command line: `dlsched COMMAND`. stdout carries data, stderr everything else.
 
-Exit codes: 0, 1 failure, 2 usage or an invalid file, 3 daemon or engine not reachable. Each module
-has some commands, and imports slow modules inside them.
+Exit codes: 0, 1 failure, 2 usage or an invalid file, 3 daemon or engine not reachable, or not yet.
+Each module has some commands, and imports slow modules inside them.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import one_line, say
-from dlsched.model.errors import DaemonUnavailable
+from dlsched.model.errors import DaemonUnavailable, Refused
 
 if TYPE_CHECKING:
     from dlsched.api.client import Daemon
@@ -53,8 +53,6 @@ def events(follow: bool, output: str, config: Path | None, run_dir: Path | None)
 def _cycles(daemon: Daemon, follow: bool) -> Iterator[dict[str, Any]]:
     """What happened in each cycle, as JSON. With `follow` it outlasts the daemon that answered
     first."""
-    from dlsched.api.client import Refused
-
     last_id, answered, lost = "", False, False
     while True:
         try:

@@ -11,7 +11,7 @@ import click
 
 from dlsched.cli import options
 from dlsched.cli.output import print_json, print_text, say
-from dlsched.model.errors import DaemonUnavailable, Problem, SpecError
+from dlsched.model.errors import DaemonUnavailable, Problem, Refused, SpecError
 
 if TYPE_CHECKING:
     from dlsched.api.schema import Status
@@ -136,7 +136,6 @@ def submit(
 
 def _running(settings: Settings) -> tuple[Path, Status | None]:
     """The running daemon's folder and status; without a daemon the folder of the settings."""
-    from dlsched.api.client import Refused
     from dlsched.api.reading import SchemaMismatch
 
     folder = settings.watch
@@ -153,7 +152,6 @@ def _running(settings: Settings) -> tuple[Path, Status | None]:
 
 def _lift(job: str, settings: Settings) -> None:
     """Through the daemon, immediately; without one, in the records for its next start."""
-    from dlsched.api.client import Refused
     from dlsched.store.jobs import ended_records
 
     try:

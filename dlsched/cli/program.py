@@ -18,6 +18,7 @@ from dlsched.model.errors import (
     DlschedError,
     EngineUnavailable,
     FileError,
+    NotNow,
     PolicyError,
 )
 
@@ -90,7 +91,7 @@ _ELSEWHERE = {
 
 _EXITS = (
     (PolicyError, INVALID),
-    ((DaemonUnavailable, EngineUnavailable, AlreadyRunning), UNREACHABLE),
+    ((DaemonUnavailable, NotNow, EngineUnavailable, AlreadyRunning), UNREACHABLE),
 )
 
 

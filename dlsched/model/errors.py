@@ -64,6 +64,19 @@ class DaemonUnavailable(DlschedError):
     """No dlsched daemon answers on the socket."""
 
 
+class Refused(DlschedError):
+    """The daemon refused the request, such as one for an unknown job."""
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        """Of HTTP."""
+        super().__init__(text)
+
+
+class NotNow(Refused):
+    """The daemon answers, but not this request now, such as before its first cycle."""
+
+
 class AlreadyRunning(DlschedError):
     """Another agent of this instance holds the state directory."""
 

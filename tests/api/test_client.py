@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from dlsched.api import client
-from dlsched.api.client import Daemon, Refused
+from dlsched.api.client import Daemon
 from dlsched.api.server import ApiServer
-from dlsched.model.errors import DaemonUnavailable
+from dlsched.model.errors import DaemonUnavailable, Refused
 from tests.status_source import FakeSource
 
 

@@ -16,7 +16,7 @@ import pytest
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
-from dlsched.api.client import Daemon, Refused
+from dlsched.api.client import Daemon
 from dlsched.api.history import asked_range, asked_usage
 from dlsched.api.history_schema import History
 from dlsched.api.reading import read
@@ -24,7 +24,7 @@ from dlsched.api.server import ApiServer
 from dlsched.api.usage import usage_status
 from dlsched.api.usage_schema import UsageStatus
 from dlsched.control.cpu_account import CpuAccount
-from dlsched.model.errors import DaemonUnavailable
+from dlsched.model.errors import DaemonUnavailable, Refused
 from dlsched.store.journal.history import Curves, Range, read_curves
 from dlsched.store.journal.usage import CpuUsage
 from tests.api.test_log_stream import until

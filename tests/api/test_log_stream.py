@@ -10,10 +10,10 @@ from typing import Any
 
 import httpx2
 
-from dlsched.api.client import Daemon, Refused
+from dlsched.api.client import Daemon
 from dlsched.api.routes import FOLLOWERS_MAX
 from dlsched.api.server import ApiServer
-from dlsched.model.errors import EngineUnavailable
+from dlsched.model.errors import EngineUnavailable, Refused
 from tests.status_source import FakeSource
 
 

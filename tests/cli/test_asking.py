@@ -70,6 +70,17 @@ def test_while_its_records_are_read_a_daemon_can_start(
     assert started == [folders / "state"]
 
 
+@pytest.mark.parametrize("words", [("ps",), ("why", "x"), ("logs", "x"), ("ps", "-o", "json")])
+def test_before_the_first_cycle_is_one_line_and_3(
+    program: Program, source: FakeSource, daemon: FakeSource, words: tuple[str, ...]
+) -> None:
+    source.report = None
+    result = program(*words)
+    assert result.exit_code == 3
+    assert result.stderr == "error: the first cycle is not done yet\n"
+    assert result.stdout == ""
+
+
 @pytest.mark.parametrize("command", ["why", "stop", "logs"])
 def test_an_unknown_job_is_one_line_with_the_known(
     program: Program, daemon: FakeSource, command: str

@@ -13,8 +13,8 @@ import docker
 import pytest
 
 from benchmarks.real.session import wait_for
-from dlsched.api.client import Daemon, Refused
-from dlsched.model.errors import DaemonUnavailable
+from dlsched.api.client import Daemon
+from dlsched.model.errors import DaemonUnavailable, Refused
 from tests.conftest import group_for
 from tests.systemd import held
 from tools.engine_remains import cgroup_mounts

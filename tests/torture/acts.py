@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from dlsched.api.client import Refused
+from dlsched.model.errors import Refused
 from tests.torture.world import Adopted, Ended, LeftAlone, Runs, Wished, World
 
 WAIT = "trap 'exit 0' TERM; while :; do sleep 1000 & wait $!; done"

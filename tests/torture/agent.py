@@ -14,8 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from benchmarks.real.session import Session
-from dlsched.api.client import Refused
-from dlsched.model.errors import DaemonUnavailable
+from dlsched.model.errors import DaemonUnavailable, Refused
 from tests.torture.launcher import run_agent, run_release
 from tests.torture.points import Order, Point, give_order, listed, withdraw_order
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from dlsched.api.client import Daemon, Refused, StreamMessage
+from dlsched.api.client import Daemon, StreamMessage
 from dlsched.api.reading import SchemaMismatch, read
 from dlsched.api.schema import Status
 from dlsched.api.stream_schema import CyclePoint
 from dlsched.cli.top.curves import Curves
-from dlsched.model.errors import DaemonUnavailable
+from dlsched.model.errors import DaemonUnavailable, Refused
 
 AGAIN_S = 1.0
 """Time between two attempts to reach a daemon that has gone."""

@@ -9,11 +9,12 @@ import pytest
 from rich.text import Text
 from textual.pilot import Pilot
 
-from dlsched.api.client import Daemon, Refused
+from dlsched.api.client import Daemon
 from dlsched.cli.top import app as app_module
 from dlsched.cli.top.app import Top
 from dlsched.cli.top.texts import NOTES_MAX
 from dlsched.model.cycle import CycleReport
+from dlsched.model.errors import Refused
 from dlsched.model.state import JobState
 from tests.cli.top.conftest import GivenFeed, Play, screen_lines, shows, until, view_of
 from tests.status_source import FakeSource, example_report, gpu_report, job
