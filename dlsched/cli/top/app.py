@@ -97,12 +97,14 @@ class Top(App[None]):
         self._order = ORDERS[0]
         self._wanted = ""
         self._began_s = monotonic()
+        # A timer may still fire while the widgets are taken away: these are not looked up by name.
+        self._node, self._news = Static(id="node", markup=False), Static(id="news", markup=False)
         self.table = JobTable()
         self.why = Asked(WHY_S, at_end=True, id="why")
 
     def compose(self) -> ComposeResult:
-        yield Static(id="node", markup=False)
-        yield Static(id="news", markup=False)
+        yield self._node
+        yield self._news
         yield self.table
         yield self.why
         yield Input(
@@ -143,8 +145,7 @@ class Top(App[None]):
         view = self._view
         if view is None:
             return
-        node = node_text(view, self.size.width, with_gpus=self.table.with_gpus)
-        self.query_one("#node", Static).update(node)
+        self._node.update(node_text(view, self.size.width, with_gpus=self.table.with_gpus))
         jobs = ordered(view, self._order, self._wanted)
         self.table.empty = (
             f"no job has {self._wanted!r} in its name or state"
@@ -157,7 +158,7 @@ class Top(App[None]):
 
     def _say(self) -> None:
         """What is shown, of when; or since when there is no news."""
-        bar, view = self.query_one("#news", Static), self._view
+        bar, view = self._news, self._view
         latest = self._waiting or view
         silent_s = monotonic() - self._began_s if latest is None else latest.silence(monotonic())
         late = silent_s is not None and (latest is not None or self._feed.problem is not None)

@@ -417,3 +417,12 @@ def test_the_newest_of_why_is_in_sight_and_few_jobs_leave_it_the_room(
         assert app.table.size.height == 2, "the header and the only job"
 
     play(person, view_of(report), size=(80, 20))
+
+
+def test_news_that_comes_while_the_widgets_are_taken_away_is_no_failure(play: Play) -> None:
+    async def person(pilot: Pilot[None], feed: GivenFeed) -> None:
+        await pilot.app.query("#node, #news").remove()
+        feed.give(view_of(example_report()))
+        await pilot.pause()
+
+    play(person, view_of(example_report()))
