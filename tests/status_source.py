@@ -13,7 +13,7 @@ from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport, RejectedFile, Shadow
 from dlsched.model.decision import Decision
-from dlsched.model.errors import AdoptionRefused
+from dlsched.model.errors import AdoptionRefused, NotOurs
 from dlsched.model.facts import ComputeMode, GpuAccess, GpuFact, LogFact, Sample
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import (
@@ -338,7 +338,7 @@ class FakeSource:
         self.log: Iterator[bytes] = iter((b"one\n", b"two\n"))
         self.watch = "/etc/dlsched/jobs.d"
         self.refuses: str | None = None
-        """Why no container is adopted."""
+        """Why no container is adopted, and no job stopped."""
         self.given_back: list[Mapping[str, object]] = []
 
     def last_report(self) -> CycleReport | None:
@@ -373,6 +373,8 @@ class FakeSource:
 
     def stop(self, job: str) -> None:
         self._wish("stop", job)
+        if self.refuses is not None:
+            raise NotOurs(self.refuses)
 
     def start(self, job: str) -> None:
         self._wish("start", job)

@@ -30,7 +30,7 @@ from dlsched.api.status import discreet, explanation, job_now, job_status, node_
 from dlsched.api.stream import STREAM_FOLLOWERS_MAX, StreamResponse
 from dlsched.api.usage import usage_status
 from dlsched.model.cycle import CycleReport
-from dlsched.model.errors import AdoptionRefused, DlschedError
+from dlsched.model.errors import AdoptionRefused, DlschedError, NotOurs
 from dlsched.model.state import JobView
 from dlsched.policies import registry
 from dlsched.store.journal.minutes import wall_s
@@ -85,6 +85,7 @@ def build_app(source: StatusSource, connections: Callable[[], Mapping[str, int]]
         exception_handlers={
             HTTPException: _refuse,
             AdoptionRefused: _conflict,
+            NotOurs: _conflict,
             DlschedError: _not_now,
             Exception: _fail,
         },

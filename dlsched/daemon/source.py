@@ -13,7 +13,7 @@ from dlsched.api.stream import Stream
 from dlsched.daemon.give_back import Release
 from dlsched.estimate.effect import Effect
 from dlsched.model.cycle import CycleReport
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, NotOurs
 from dlsched.model.spec import LatencyTarget
 from dlsched.model.state import Ended, JobState, JobView
 from dlsched.runtime.docker import DockerRuntime
@@ -30,10 +30,6 @@ T = TypeVar("T")
 
 class NotDurable(DlschedError):
     """A command cannot be recorded, so it would be lost at the next start."""
-
-
-class NotOurs(DlschedError):
-    """A job that this agent must not change now."""
 
 
 class AgentSource:

@@ -81,5 +81,9 @@ class AlreadyRunning(DlschedError):
     """Another agent of this instance holds the state directory."""
 
 
+class NotOurs(DlschedError):
+    """A job that this agent must not change now."""
+
+
 class AdoptionRefused(DlschedError):
     """A container cannot be adopted or dropped, in one line; nothing has changed."""

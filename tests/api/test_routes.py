@@ -98,9 +98,10 @@ def test_wishes_are_handed_on(ask: Ask, source: FakeSource, what: str) -> None:
     assert ask("GET", f"/v1/jobs/queued/{what}").status_code == 405
 
 
-def test_a_refused_adoption_is_409(ask: Ask, source: FakeSource) -> None:
+@pytest.mark.parametrize("path", ["containers/queued/adopt", "jobs/queued/stop"])
+def test_what_is_refused_is_409(ask: Ask, source: FakeSource, path: str) -> None:
     source.refuses = "queued: it does not run (exited)"
-    answer = ask("POST", "/v1/containers/queued/adopt", json={"labels": {}})
+    answer = ask("POST", f"/v1/{path}", json={"labels": {}})
     assert (answer.status_code, answer.json()) == (409, {"error": source.refuses})
 
 

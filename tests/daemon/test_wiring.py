@@ -16,7 +16,6 @@ from dlsched.config.settings import DeliverHook, EngineSettings, Gpus, Reserve, 
 from dlsched.control.decider import NamedPolicy
 from dlsched.daemon import main
 from dlsched.daemon.agent import Agent
-from dlsched.daemon.source import NotOurs
 from dlsched.daemon.wiring import (
     cpu_text,
     ledger_options,
@@ -24,7 +23,7 @@ from dlsched.daemon.wiring import (
     policies_text,
     reloaded,
 )
-from dlsched.model.errors import AlreadyRunning, EngineUnavailable, SettingsError
+from dlsched.model.errors import AlreadyRunning, EngineUnavailable, NotOurs, SettingsError
 from dlsched.model.state import Delivered, Reached, Tiers
 from dlsched.policies.registry import load
 from dlsched.runtime.allotment import IN_FOLDER
