@@ -8,6 +8,7 @@ from dlsched.api.metrics.metric import Kind, Metric, Scene, Series, by_job, with
 from dlsched.api.schema import AccuracyTargetStatus, JobStatus, LatencyTargetStatus
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import Tier
+from dlsched.model.state import JobState
 
 _JOB = ("job_name",)
 
@@ -70,6 +71,11 @@ def _outlook_s(job: JobStatus) -> Iterable[Series]:
 
 def _outlook_cores(job: JobStatus) -> Iterable[Series]:
     return (((one.tier,), one.needs_cores) for one in job.outlook if one.needs_cores is not None)
+
+
+def _runs(job: JobStatus) -> bool:
+    """Whether limits apply to it now; its last ones stay known."""
+    return job.state == JobState.RUNNING
 
 
 def _changes(scene: Scene) -> Iterable[Series]:
@@ -151,8 +157,8 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_cpu_limit_cores",
         Kind.GAUGE,
         _JOB,
-        "CPU limit in the kernel; absent: none.",
-        by_job(lambda job: job.cpu.actual_cores),
+        "CPU limit in the kernel of a running job; absent: none.",
+        by_job(lambda job: job.cpu.actual_cores if _runs(job) else None),
     ),
     Metric(
         "job_cpu_floor_cores",
@@ -172,8 +178,8 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_cpu_desired_cores",
         Kind.GAUGE,
         _JOB,
-        "CPU limit last decided; absent: none.",
-        by_job(lambda job: job.cpu.desired_cores),
+        "CPU limit last decided of a running job; absent: none.",
+        by_job(lambda job: job.cpu.desired_cores if _runs(job) else None),
     ),
     Metric(
         "job_cpu_usage_cores",
@@ -286,15 +292,17 @@ JOB_METRICS: tuple[Metric, ...] = (
         "job_gpu_share_actual_ratio",
         Kind.GAUGE,
         ("job_name", "uuid"),
-        "Fraction of a GPU's time that was last sent to the job; absent: not divided.",
-        within_job(lambda job: _gpu_shares(job, job.gpu.actual_share if job.gpu else None)),
+        "Fraction of a GPU's time that was last sent to a running job; absent: not divided.",
+        within_job(
+            lambda job: _gpu_shares(job, job.gpu.actual_share if job.gpu and _runs(job) else None)
+        ),
     ),
     Metric(
         "job_gpu_usage_ratio",
         Kind.GAUGE,
         _JOB,
         "Used fraction of its GPUs' time in the last cycle, as a mean over them.",
-        by_job(lambda job: job.gpu.used_ratio if job.gpu else None),
+        by_job(lambda job: job.gpu.used_ratio if job.gpu and _runs(job) else None),
     ),
     Metric(
         "job_gpu_memory_bytes",

@@ -17,7 +17,7 @@ from dlsched.api.metrics.metric import JOBS_MAX, UNITS, Kind
 from dlsched.api.metrics.page import LABEL_CHARACTERS, MetricsPage, wants_openmetrics
 from dlsched.api.metrics.totals import JournalTotals, LoopTotals, Totals
 from dlsched.model.cycle import CycleReport
-from dlsched.model.spec import AccuracyTarget
+from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobState
 from tests.status_source import everything_report, example_report, foretold, gpu_report, job
 
@@ -149,6 +149,24 @@ def test_what_is_unknown_is_absent() -> None:
     lost = frozenset({("uuid", "GPU-33333333-dddd")})
     assert lost not in node["dlsched_gpu_busy_ratio"]
     assert node["dlsched_gpu_up"][lost] == 0
+
+
+@pytest.mark.parametrize("state", [JobState.FINISHED, JobState.STOPPED, JobState.RESTARTING])
+def test_a_job_that_does_not_run_has_no_limit(state: JobState) -> None:
+    limits = {"cpu_limit_cores", "cpu_desired_cores", "gpu_share_actual_ratio", "gpu_usage_ratio"}
+    runs = gpu_report().snapshot.jobs[0]
+    runs = replace(runs, actual=Limits(0.6, 0.5), usage=replace(runs.usage, gpu_ratio=0.4))
+    assert limits <= set(of_job(with_jobs(runs), runs.name))
+    over = of_job(with_jobs(replace(runs, state=state)), runs.name)
+    assert not limits & set(over)
+    assert {"cpu_floor_cores", "starts_total"} <= set(over)
+
+
+def test_the_limits_add_up_to_what_the_node_gives() -> None:
+    report = with_jobs(job("runs"), job("over", state=JobState.FINISHED), job("too"))
+    found = samples(report)
+    given = found["dlsched_node_given_cores"][frozenset()]
+    assert sum(found["dlsched_job_cpu_limit_cores"].values()) == given == 1.2
 
 
 def test_jobs_on_a_gpu_name_it() -> None:
