@@ -237,16 +237,17 @@ def node_line(status: Status) -> str:
     in_time = sum(job.satisfied_slo is True for job in services)
     in_band = sum(job.satisfied_band is True for job in services)
     done = sum(tiers.delivered is not None for tiers in trainings)
-    unlimited = f" (and {node.unlimited_jobs} unlimited)" if node.unlimited_jobs else ""
+    unlimited = node.unlimited_jobs
+    without = f", {unlimited} job{'' if unlimited == 1 else 's'} without" if unlimited else ""
     shadow = f", shadow {status.shadow}" if status.shadow else ""
-    given = f"{node.given_cores:.2f} of {render_cores(node.capacity_cores)} given{unlimited}"
+    limits = f"CPU limits add up to {node.given_cores:.2f}{without}"  # may exceed the capacity
     parts = [
         f"policy {status.policy}{shadow}",
         f"{in_time} of {len(services)} services OK, {in_band} within 10 %" if services else "",
         f"{done} of {len(trainings)} training{'' if len(trainings) == 1 else 's'} delivered"
         if trainings
         else "",
-        f"{given}, {node.used_cores:.2f} used",
+        f"capacity {render_cores(node.capacity_cores)}, {node.used_cores:.2f} used, {limits}",
         "engine ok" if status.engine.ok else "engine does not answer",
     ]
     return " | ".join(part for part in parts if part)

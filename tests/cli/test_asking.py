@@ -109,8 +109,8 @@ def test_ps_shows_every_job_with_mark_and_reason(program: Program, daemon: FakeS
     assert "not found" in rows["typo"]
     footer = " ".join(result.stdout.split())
     assert (
-        "policy dqoes | 1 of 7 services OK, 1 within 10 % | 0 of 1 training delivered | 3.65"
-        in footer
+        "policy dqoes | 1 of 7 services OK, 1 within 10 % | 0 of 1 training delivered | capacity "
+        "4 cores, 3.12 used, CPU limits add up to 3.65, 1 job without | engine ok" in footer
     )
     assert "rejected: bad.yaml:3:7: cpus.max: 0 is too low" in result.stdout
     assert "alarm: limits stay as they are" in result.stdout

@@ -70,12 +70,12 @@ export function headline(status) {
   }
   const node = status.node;
   const others = node.foreign_cores === null ? "" : `, ${cores(node.foreign_cores)} by others`;
-  const free = node.unlimited_jobs ? `, ${node.unlimited_jobs} without a limit` : "";
+  const free = node.unlimited_jobs ? `, ${plural(node.unlimited_jobs, "job")} without` : "";
   const shadow = status.shadow ? ` (shadow ${status.shadow})` : "";
   const engine = status.engine.ok ? "engine ok" : "engine does not answer";
   return [`${said.join(", ") || plural(status.jobs.length, "job")}.`,
-    `${cores(node.given_cores)} of ${cores(node.capacity_cores)} cores given${free}, ` +
-    `${cores(node.used_cores)} used${others}. Policy ${status.policy}${shadow}, ${engine}.`];
+    `Capacity ${cores(node.capacity_cores)} cores, ${cores(node.used_cores)} used${others}, ` +
+    `CPU limits add up to ${cores(node.given_cores)}${free}. Policy ${status.policy}${shadow}, ${engine}.`];
 }
 
 // The forecast of the next target that is not met, as `dlsched ps` has it; a blind job has none.

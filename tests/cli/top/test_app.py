@@ -43,8 +43,9 @@ def test_node_alarms_jobs_and_the_page_of_the_first(play: Play) -> None:
         await shows(pilot, "now: image example/inferense: not found")
         lines = screen_lines(app := pilot.app)  # type: ignore[arg-type]
         assert " ".join(lines[:2]) == (
-            "policy dqoes | 1 of 7 services OK, 1 within 10 % | 0 of 1 training delivered | 3.65 "
-            "of 4 cores given (and 1 unlimited), 3.12 used | engine ok | 0.10 used by others"
+            "policy dqoes | 1 of 7 services OK, 1 within 10 % | 0 of 1 training delivered | "
+            "capacity 4 cores, 3.12 used, CPU limits add up to 3.65, 1 job without | engine ok | "
+            "0.10 used by others"
         )
         assert lines[2:5] == [
             "  alarm: limits stay as they are: policy dqoes failed",
