@@ -78,28 +78,21 @@ def _top(found: Review) -> str:
 
 
 def _title(found: Review) -> str:
-    met = met_ratio(found)
+    met = terms.met_ratio(found)
     if met is None:
         return "No service reported in this time"
     return f"Targets were met {terms.percent(met)} of the time"
 
 
-def met_ratio(found: Review) -> float | None:
-    """Over all services, of the time with reports."""
-    kept = [job.kept for job in found.jobs if job.kept is not None]
-    reported_s = sum(one.met_s + one.slow_s for one in kept)
-    return sum(one.met_s for one in kept) / reported_s if reported_s else None
-
-
 def _cards(found: Review) -> Iterator[str]:
-    met, one = met_ratio(found), found.estimate
+    met, one = terms.met_ratio(found), found.estimate
     if met is not None:
-        count = sum(job.kept is not None for job in found.jobs)
-        yield _card(terms.percent(met), f"of the time with reports on target, {count} services")
+        count = terms.services_of(len(terms.reporting(found)))
+        yield _card(terms.percent(met), f"of the time with reports on target, {count}")
     if one.plain_met_ratio is not None:
         yield _card(
             terms.percent(one.plain_met_ratio),
-            "plain Docker: an estimate, not measured",
+            f"plain Docker: an estimate, not measured, {terms.estimated_services(found)}",
             "estimate",
         )
     if one.error_ratio is not None:
@@ -345,7 +338,7 @@ def _alarms(found: Review) -> str:
 
 
 def _estimate(found: Review) -> str:
-    lines = (*terms.estimate_lines(found.estimate), _METHOD, *terms.guesses(found))
+    lines = (*terms.estimate_lines(found), _METHOD, *terms.guesses(found))
     body = elements.bullets(lines)
     if found.remarks:
         body += f"<h3>What limits this report</h3>{elements.bullets(found.remarks)}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from dlsched.api.review_schema import (
-    Estimate,
     JobReview,
+    Kept,
     PlainDocker,
     Review,
     TierReached,
@@ -51,26 +51,47 @@ def headline(found: Review) -> str:
 def summary(found: Review) -> list[str]:
     """The most important sentences, three at most."""
     lines = []
-    services = [job.kept for job in found.jobs if job.kept is not None]
-    reported_s = sum(one.met_s + one.slow_s for one in services)
-    if reported_s:
-        met = sum(one.met_s for one in services) / reported_s
-        count = f"{len(services)} service{'' if len(services) == 1 else 's'}"
+    met = met_ratio(found)
+    if met is not None:
+        count = services_of(len(reporting(found)))
         lines.append(f"Targets were met {percent(met)} of the time with reports ({count}).")
-    lines += estimate_lines(found.estimate)
+    lines += estimate_lines(found)
     return lines
 
 
-def estimate_lines(one: Estimate) -> list[str]:
+def reporting(found: Review) -> list[Kept]:
+    """The services that reported, which `met_ratio` is about."""
+    return [job.kept for job in found.jobs if job.kept and job.kept.met_ratio is not None]
+
+
+def met_ratio(found: Review) -> float | None:
+    """Over all services, of the time with reports."""
+    kept = reporting(found)
+    reported_s = sum(one.met_s + one.slow_s for one in kept)
+    return sum(one.met_s for one in kept) / reported_s if reported_s else None
+
+
+def services_of(count: int) -> str:
+    return f"{count} service{'' if count == 1 else 's'}"
+
+
+def estimated_services(found: Review) -> str:
+    """The services that the estimate is about: those that reported, or a part of them."""
+    count, every = found.estimate.jobs, len(reporting(found))
+    return f"the {services_of(count)}" if count == every else f"{count} of the {services_of(every)}"
+
+
+def estimate_lines(found: Review) -> list[str]:
     """The estimate of plain Docker in all, called so, and the model's error."""
+    one = found.estimate
     if one.why_not is not None:
         return [f"Plain Docker: no estimate, {one.why_not}."]
     if one.plain_met_ratio is None or one.recorded_met_ratio is None:
         return ["Plain Docker is estimated for the trainings alone."]
-    services = f"{one.jobs} service{'' if one.jobs == 1 else 's'}"
     text = (
         f"Plain Docker would have met them {percent(one.plain_met_ratio)} of the time: an estimate "
-        f"from the recorded load of {services}; recorded were {percent(one.recorded_met_ratio)}."
+        f"from the recorded load of {estimated_services(found)}; recorded of the same were "
+        f"{percent(one.recorded_met_ratio)}."
     )
     lines = [text]
     if one.replayed_met_ratio is not None and one.error_ratio is not None:

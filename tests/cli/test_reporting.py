@@ -20,7 +20,7 @@ from pydantic import TypeAdapter
 from dlsched.api.review_schema import JobReview, Review
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.cli.report_html import page_of
-from dlsched.cli.report_pages import guesses, limits
+from dlsched.cli.report_pages import guesses, limits, summary
 from dlsched.model.cycle import CycleReport
 from dlsched.model.facts import NodeFact
 from dlsched.model.spec import LatencyTarget
@@ -87,7 +87,7 @@ def test_the_text_has_targets_trainings_shares_changes_and_the_estimate(
     assert lines[0] == "5 min until 2026-11-24 07:05:00 UTC under adaptive: 5 jobs on 4 cores"
     assert lines[1].startswith("Targets were met ")
     assert lines[2].startswith("Plain Docker would have met them ")
-    assert "an estimate from the recorded load of 2 services" in lines[2]
+    assert "an estimate from the recorded load of the 2 services; recorded" in lines[2]
     assert lines[3].startswith("The model's error on this node: under the recorded limits it says")
     rows = {line.split()[0]: line for line in lines if line and line[0].isalpha()}
     assert "mean 125 ms" in rows["hard"] or "hard" in rows
@@ -315,6 +315,25 @@ def test_the_process_reads_a_journal_that_is_being_written(folders: Path) -> Non
 )
 def test_a_change_is_said_as_by_why(before: float | None, after: float | None, said: str) -> None:
     assert limits(before, after) == said
+
+
+def test_services_are_counted_that_a_sentence_is_about(recorded: Path) -> None:
+    with JournalReader(recorded) as reader:
+        found = review(reader, 300.0)
+    service = next(one for one in found.jobs if one.name == "easy")
+    assert service.kept is not None
+    kept = replace(service.kept, met_s=0.0, slow_s=0.0, silent_s=300.0, met_ratio=None)
+    silent = replace(service, name="silent", kept=kept)
+    targets, plain, _ = summary(replace(found, jobs=(*found.jobs, silent)))
+    assert "(2 services)" in targets, "one that never reported is in no ratio"
+    assert "load of the 2 services; recorded of the same were" in plain
+    one_less = replace(found, estimate=replace(found.estimate, jobs=1))
+    targets, plain, _ = summary(one_less)
+    assert "(2 services)" in targets
+    assert "load of 1 of the 2 services; recorded of the same were" in plain
+    page = Page(page_of(one_less)).text
+    assert "of the time with reports on target, 2 services" in page
+    assert "plain Docker: an estimate, not measured, 1 of the 2 services" in page
 
 
 def test_a_remark_of_one_job_keeps_its_numbers(recorded: Path) -> None:
