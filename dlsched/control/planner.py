@@ -100,22 +100,27 @@ def _resizes(
         paced = same_share(wanted.gpu_share, job.actual.gpu_share)
         if same and weighs and bursts and paced:
             continue
-        aside = "its burst follows its ceiling" if weighs else "shares follow the others' limits"
+        aside = "its burst follows its ceiling"
         if idle is not job.cpu_idle:
-            aside = "behind the others from now on" if idle else "no longer behind the others"
+            aside = "moved to the idle class" if idle else "moved out of the idle class"
+        elif not weighs:
+            aside = f"CPU shares {job.cpu_shares} -> {share}"
+        why = answer.why.get(job.name, "")
+        alone = f"{aside}; {why}" if why else aside
         resize = Resize(
             job=job.name,
             container_id=job.container_id,
             before=job.actual,
             limits=wanted,
             cpu_shares=share,
-            why=answer.why.get(job.name, aside if same else ""),
+            why=alone if same and paced else why,
             burst_cores=burst,
             cpu_idle=idle,
             ceiling_cores=job.spec.bounds.ceiling_cores,
         )
         if answer.rules.reserves and job.cpu_idle and not idle and resize.grows:
-            resizes.append(replace(resize, limits=job.actual))  # its weight needs no room
+            # Its weight needs no room.
+            resizes.append(replace(resize, limits=job.actual, why=alone))
         resizes += [resize] if same or paced else _one_direction(resize)
     return resizes
 

@@ -289,11 +289,32 @@ def test_who_does_not_belong_there_never_goes_to_the_idle_class(change):
     assert not any(idle for idle, _ in found.values())
 
 
+@pytest.mark.parametrize(
+    ("job", "weight", "changed"),
+    [
+        (training("job", shares=512), 1.0, "CPU shares 512 -> 1024"),
+        (training("job"), 0.01, "moved to the idle class"),
+        (training("job", idle=True), 1.0, "moved out of the idle class"),
+    ],
+)
+def test_a_change_of_the_weight_alone_says_so_before_the_policys_reason(job, weight, changed):
+    weights = {"first": 1.0, "other": 1.0, "job": weight}
+    jobs = snapshot(training("first"), job, training("other"))
+    limits = {one.name: one.actual for one in jobs.jobs}
+    for why, said in (({"job": "late"}, f"{changed}; late"), ({}, changed)):
+        found = {one.job: one for one in planned(jobs, limits, why, weights=weights)}
+        assert found["job"].why == said
+    # With another ceiling the change is said by that.
+    found = {one.job: one for one in planned(jobs, {**limits, "job": Limits(0.2)}, {"job": "late"})}
+    assert found["job"].why == "late"
+
+
 def test_where_ceilings_are_reserved_one_leaves_the_idle_class_before_it_grows():
     there = training("there", idle=True, actual=Limits(0.5))
     wanted = {"there": Limits(1.0)}
-    leaves, grows = planned(snapshot(there), wanted, {}, reserves=True)
+    leaves, grows = planned(snapshot(there), wanted, {"there": "late"}, reserves=True)
     assert isinstance(leaves, Resize) and isinstance(grows, Resize)
+    assert (leaves.why, grows.why) == ("moved out of the idle class; late", "late")
     assert (leaves.limits, leaves.cpu_idle, leaves.grows) == (Limits(0.5), False, False)
     assert (grows.limits, grows.grows) == (Limits(1.0), True)
     assert len(planned(snapshot(there), wanted, {})) == 1
