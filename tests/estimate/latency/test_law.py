@@ -360,3 +360,26 @@ def test_a_camera_whose_frame_comes_with_each_report_is_no_closed_loop() -> None
     assert model.clients.always_one > 0.97
     assert not model.is_one_client
     assert model.claim_ratio == 1.0
+
+
+def reported(clients: Clients, *in_flight: int) -> Clients:
+    """The evidence after reports, one a second under a binding ceiling, of so many in flight."""
+    for count in in_flight:
+        clients = clients.after(count, 1.0, throttled=True, in_service=1.0)
+    return clients
+
+
+LOOP = reported(Clients(), *[1] * 60)
+
+
+def test_a_health_check_beside_a_request_does_not_end_a_closed_loop() -> None:
+    assert LOOP.are_one
+    assert reported(LOOP, 2, 1).are_one
+
+
+def test_a_camera_that_had_a_queue_is_no_closed_loop_for_ten_minutes() -> None:
+    camera = reported(LOOP, 3, 3)
+    assert not camera.are_one
+    assert not reported(camera, *[1] * 60).are_one
+    assert not reported(camera, *[1] * 600).are_one
+    assert reported(camera, *[1] * 1200).are_one, "one client may be left of several"
