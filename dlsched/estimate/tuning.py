@@ -30,7 +30,7 @@ THROTTLED_RATIO = 0.7
 AHEAD = 16.0
 """Factor on the weight of a job that precedes others."""
 QUIET_S = 3.0
-"""A longer silence is no normal gap between two reports."""
+"""A longer silence is no normal gap between two reports, nor the pause of a start or a move."""
 SETTLED_S = 10.0
 """The load, and the clients, observed in so many first seconds are too often wrong: bursts in them
 made ten services change weights two to five times each."""

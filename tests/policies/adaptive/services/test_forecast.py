@@ -55,3 +55,21 @@ def test_what_the_model_expects_holds_where_worse_is_measured() -> None:
     (outlook,) = place([job], seen([job]), [memory], 2.0, SLO).outlooks["a"]
     assert outlook.best is not None and 0.4 <= outlook.best < 0.9
     assert outlook.why.endswith("at best, with all the CPU that it can use")
+
+
+def kind_while(waiting_s: float, usual_s: float) -> ForecastKind:
+    """What is forecast while its oldest request waits so long, and none was answered lately."""
+    job = service("a", cores=None, target_s=usual_s)
+    memory = learned_of(job, known("a", target_s=usual_s))
+    job = replace(job, progress=replace(job.progress, oldest_s=waiting_s))
+    return place([job], seen([job]), [memory], 2.0, SLO).outlooks["a"][0].kind
+
+
+def test_a_service_that_pauses_while_it_moves_does_not_hang() -> None:
+    assert kind_while(2.0, usual_s=0.05) is ForecastKind.MET
+    assert kind_while(5.0, usual_s=0.05) is ForecastKind.UNKNOWN
+
+
+def test_a_request_that_takes_some_times_as_long_as_usual_does_not_hang() -> None:
+    assert kind_while(6.0, usual_s=1.0) is ForecastKind.MET
+    assert kind_while(15.0, usual_s=1.0) is ForecastKind.UNKNOWN
