@@ -29,7 +29,8 @@ from dlsched.policies.adaptive.services.trial import Trial, tried
 BAND_RATIO = 0.1
 """`band`: the half width of the band around the target, from the DQoES paper."""
 _KNOWN_REQUESTS, _KNOWN_S = 5.0, 1.5
-"""Requests and seconds of observation needed before a ceiling may be derived from the model."""
+"""Requests and seconds of observation needed before a ceiling may be derived from the model: the
+first of them include the start, and a part of what was done before the first report."""
 _DISBELIEVED = "its reports are not believed"
 _SLACKS, _URGENT = (3.0, 2.0), 4.0
 """Urgency is multiplied by `_URGENT` for each of these thresholds that the slack is below."""

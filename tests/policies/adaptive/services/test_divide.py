@@ -301,6 +301,17 @@ def test_nothing_is_held_back_before_enough_is_known() -> None:
         assert got.outlooks["a"][0].kind is ForecastKind.UNKNOWN
 
 
+@pytest.mark.parametrize(("requests", "held"), [(3.0, False), (8.0, True)])
+def test_slow_requests_bring_no_ceiling_until_there_are_some(requests: float, held: bool) -> None:
+    job = service("a")
+    memory = learned_of(job, known("a"))
+    assert memory.model is not None
+    memory = replace(memory, model=replace(memory.model, requests=requests))
+    got = place([job], seen([job]), [memory], 2.0, BAND)
+    assert (got.limits["a"] is not None) is held
+    assert ("too few requests yet" in got.why["a"]) is not held
+
+
 def test_a_restarted_service_keeps_its_model() -> None:
     told = placed({"a": 0.02}, BAND, cores=1.0)
     job = replace(service("a", cores=None), starts=2, attained_core_s=7.0)
