@@ -117,7 +117,8 @@ def _last_short(job: JobView, known: TrainingMemory, tier: float) -> float:
 
 
 _HORIZON = 50.0
-"""Without a known end, a tier further than so many times the steps so far counts as never."""
+"""Without a known end, a tier further than so many times the steps so far counts as never: any
+rise, continued for ever, reaches any tier."""
 
 
 def _read(job: JobView, was: TrainingMemory, now_s: float) -> TrainingMemory:

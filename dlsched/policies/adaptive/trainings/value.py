@@ -39,7 +39,8 @@ _PAST_RATIO = 0.5
 _FAR = 3.0
 """Outliers: a job's work counts as at most so many times the median."""
 _SILENT_EVALUATIONS = 8
-"""A training is silent after the CPU time of so many evaluations without a report."""
+"""A training is silent after the CPU time of so many evaluations without a report. An evaluation
+may come some late: a checkpoint, or other data, takes CPU time too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,18 @@ def test_waiting_for_others_is_not_taken_for_being_narrow() -> None:
     assert known["b"].usable_cores is None
 
 
+def test_what_the_last_in_the_order_uses_of_its_floor_is_not_all_that_it_can() -> None:
+    jobs = [training("a", used=8.0), training("b", step_core_s=2.0, used=0.5 * FLOOR)]
+    placed = decided(jobs)
+    for at_s in (101.0, 102.0):
+        placed = decided(jobs, placed.memory, now_s=at_s)
+    assert placed.uses["b"] == pytest.approx(FLOOR)
+    known = {one.name: one for one in placed.memory}
+    assert known["b"].usable_cores is None
+    # Its turn comes, and it has all that there is to show what it can use.
+    assert decided(jobs[1:], placed.memory, now_s=103.0).uses["b"] == pytest.approx(CORES)
+
+
 def test_what_a_training_uses_while_it_starts_is_not_all_that_it_can() -> None:
     starting = training("a", 50, used=1.0, told=None)
     placed = decided([starting])
@@ -346,6 +358,15 @@ def test_a_metric_that_stops_is_held_and_then_loses_its_place() -> None:
     assert "silent" in fallen.why["stops"]
 
 
+def test_a_metric_that_is_some_evaluations_late_keeps_its_place() -> None:
+    late, other = training("late", 300, step_core_s=0.5), training("other", 300)
+    known = decided([late, other]).memory
+    # It is evaluated each 25 core-s, and saves a checkpoint, or loads other data, meanwhile.
+    late = replace(late, attained_core_s=late.attained_core_s + 5 * 25.0)
+    other = replace(other, progress=replace(other.progress, as_of_s=399.0))
+    assert first(decided([late, other], known, now_s=400.0)) == "late"
+
+
 def test_a_tier_out_of_reach_no_longer_counts_and_is_told() -> None:
     flat = training("flat", 1900, value=lambda step: 0.75 - 0.5 * math.exp(-step / 200), every=25)
     placed = decided([flat])
@@ -375,6 +396,13 @@ def test_a_flat_curve_rules_nothing_out_while_steps_are_left(
         "flat", steps, told=told, value=lambda step: 0.75 - 0.5 * math.exp(-step / 200), every=25
     )
     assert decided([flat]).outlooks["flat"][1].kind is kind
+
+
+def test_a_curve_that_has_hardly_risen_promises_no_tier() -> None:
+    # Where it is not known when it ends, any rise reaches any tier at some time.
+    slow = training("slow", 2000, told=None, value=lambda step: 0.3 + 1e-5 * step)
+    for tier in decided([slow]).outlooks["slow"][:2]:
+        assert tier.kind in (ForecastKind.UNKNOWN, ForecastKind.UNLIKELY)
 
 
 def test_a_training_that_goes_on_past_the_steps_that_it_told_has_not_ended() -> None:
