@@ -25,9 +25,9 @@ _NEARLY_NEVER = 0.01
 """Chance below which a tier is impossible. It includes the doubt about the curve's shape, so the
 run is nearly over then: curves still rise late, where the learning rate drops."""
 _OWN_SPREAD = 2.75
-"""Factor on a curve's fitted interval, since real curves have none of the fitted shapes. With it the
-80 % interval held .84 of the time on the curves that may be looked at (`verdicts --shown`), with 2
-it held .78. Curves of families that were not looked at take the rest."""
+"""Factor on a curve's fitted interval, since real curves have none of the fitted shapes. With it
+the 80 % interval held .84 of the time on the curves that may be looked at (`verdicts --shown`),
+with 2 it held .78. Curves of families that were not looked at take the rest."""
 _LEAST_CORES = 0.01
 
 
