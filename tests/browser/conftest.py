@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import fcntl
 import importlib.util
 import shutil
+import socket
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,8 +23,28 @@ SIZE = {"width": 1440, "height": 900}
 Serve = Callable[..., Server]
 Open = Callable[..., Opened]
 
+NEW_NETWORK = 0x40000000
+"""CLONE_NEWNET of unshare(2) and setns(2)."""
+SET_FLAGS, IS_UP = 0x8914, 0x1
+"""SIOCSIFFLAGS and IFF_UP of netdevice(7)."""
 
-@pytest.fixture(scope="session")
+
+@pytest.fixture(scope="package", autouse=True)
+def own_network() -> Iterator[None]:
+    """A network of its own, with a loopback alone, for this thread and the processes that it
+    starts. The browser drops its requests when the host's interfaces change, as containers of
+    other lanes change them. Without the right to make one these cases share the host's."""
+    libc = ctypes.CDLL(None)
+    with Path("/proc/thread-self/ns/net").open() as before:
+        if own := libc.unshare(NEW_NETWORK) == 0:
+            with socket.socket() as one:
+                fcntl.ioctl(one, SET_FLAGS, struct.pack("16sh14x", b"lo", IS_UP))
+        yield
+        if own:
+            assert libc.setns(before.fileno(), NEW_NETWORK) == 0
+
+
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Any]:
     """The browser."""
     if importlib.util.find_spec("playwright") is None or shutil.which(CHROMIUM) is None:
@@ -33,7 +57,7 @@ def chromium() -> Iterator[Any]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
     """Servers that no case stops, one a scene."""
     with_scene: dict[str, Any] = {}

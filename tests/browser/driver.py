@@ -86,7 +86,7 @@ class Opened:
 
     def state(self, key: str, value: str | re.Pattern[str]) -> None:
         """Wait until <body> has that state."""
-        expect(self.page.locator("body")).to_have_attribute(f"data-{key}", value, timeout=WAIT_MS)
+        expect(self.page.locator("body")).to_have_attribute(f"data-{key}", value)
 
     def now(self, key: str) -> str:
         """That state now."""
@@ -98,7 +98,7 @@ class Opened:
 
     def shows(self, selector: str, text: str | re.Pattern[str]) -> None:
         """Wait until the element has the text in it."""
-        expect(self.page.locator(selector)).to_contain_text(text, timeout=WAIT_MS)
+        expect(self.page.locator(selector)).to_contain_text(text)
 
     def complained(self, *allowed: str) -> list[str]:
         """Complaints other than those with such words, and those about the host's network, which
@@ -119,6 +119,7 @@ class Opened:
 def expect(locator: Any) -> Any:
     from playwright.sync_api import expect as expected
 
+    expected.set_options(timeout=WAIT_MS)
     return expected(locator)
 
 
