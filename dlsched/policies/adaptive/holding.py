@@ -107,6 +107,20 @@ def _waits(wait_ratio: float | None, in_flight: float) -> bool:
     return wait_ratio is None or wait_ratio > LITTLE * min(in_flight, 1.0)
 
 
+def helps(hold: Hold, serving: Sequence[JobView]) -> bool:
+    """Whether a service that trainings are held for is on target, or cannot be judged now."""
+    names = {one.name for one in hold.lacks}
+    for job in serving:
+        target, window = job.spec.target, job.progress.window
+        assert isinstance(target, LatencyTarget)
+        latency_s = measured_s(window, target.quantile)
+        if job.name in names and (
+            latency_s is None or window.count < FEW_REQUESTS or latency_s <= MARGIN * target.seconds
+        ):
+            return True
+    return False
+
+
 def stepped(
     hold: Hold,
     lacks: Sequence[Lack],
@@ -114,11 +128,14 @@ def stepped(
     left_cores: float,
     now_s: float,
     window_s: float,
+    *,
+    helped: bool,
 ) -> Hold:
     """The hold after this cycle: one step more, one step less, unchanged or released.
 
     `left_cores`: the node's cores less the mean use of its services, with headroom. `window_s`: the
-    window over which latencies are measured; no step is judged before it has passed.
+    window over which latencies are measured; no step is judged before it has passed. `helped`: not
+    so where the services that it is for have gone, or miss targets that nothing here can meet.
     """
     ratio = max((one.ratio for one in lacks), default=0.0)
     worst = {one.adopted: one for one in (*hold.lacks, *reversed(lacks))}
@@ -142,6 +159,8 @@ def stepped(
     if held_s < window_s:
         return hold
     if not lacks:
+        if not helped:
+            return let_go(hold, now_s)
         if held_s < AGAIN_S:
             return hold
         if hold.steps == 1:

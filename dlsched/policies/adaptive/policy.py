@@ -18,6 +18,7 @@ from dlsched.policies.adaptive.holding import (
     Held,
     Hold,
     held,
+    helps,
     lacking,
     left_cores,
     let_go,
@@ -151,7 +152,10 @@ def _held_back(snapshot: Snapshot, parts: Divided, before: Hold) -> tuple[Hold, 
     before_them = math.fsum(job.usage.window_cores or 0.0 for job in serving)
     before_them += math.fsum(parts.rest.uses.values())
     left = left_cores(parts.free_cores, before_them)
-    hold = stepped(before, lacks, trainings, left, snapshot.now_s, snapshot.window_s)
+    hold = stepped(
+        before, lacks, trainings, left, snapshot.now_s, snapshot.window_s,
+        helped=explained or helps(before, serving),
+    )  # fmt: skip
     if hold.steps and _starve(trainings, parts.even_cores):
         hold = let_go(hold, snapshot.now_s)
     least = {

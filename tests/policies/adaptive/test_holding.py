@@ -18,6 +18,7 @@ from dlsched.policies.adaptive.holding import (
     Hold,
     Lack,
     held,
+    helps,
     lacking,
     left_cores,
     stepped,
@@ -98,9 +99,15 @@ def test_for_a_service_that_does_not_wait_trainings_are_held_later() -> None:
 
 
 def after(
-    hold: Hold, lacks: list[Lack], now_s: float, *trainings: JobView, left_cores: float = 1.0
+    hold: Hold,
+    lacks: list[Lack],
+    now_s: float,
+    *trainings: JobView,
+    left_cores: float = 1.0,
+    helped: bool = True,
 ) -> Hold:
-    return stepped(hold, lacks, trainings or (training(idle=False),), left_cores, now_s, WINDOW_S)
+    held_back = trainings or (training(idle=False),)
+    return stepped(hold, lacks, held_back, left_cores, now_s, WINDOW_S, helped=helped)
 
 
 def test_what_helps_stays_and_is_given_back_after_a_while() -> None:
@@ -128,6 +135,30 @@ def test_what_helps_too_little_goes_a_step_further() -> None:
 def test_in_the_idle_class_there_is_no_further_step() -> None:
     hold = after(NOT_HELD, [LACK], 0.0, training())
     assert after(hold, [replace(LACK, latency_s=0.06)], 30.0, training()) is hold
+
+
+@pytest.mark.parametrize(
+    ("view", "helped"),
+    [
+        (service(latency_s=0.054), True),
+        (service(count=19), True),  # too few requests to judge it
+        (service(latency_s=0.056), False),
+        (service("b", latency_s=0.04), False),  # the one that it is for has gone
+    ],
+)
+def test_a_hold_helps_while_its_service_is_on_target_or_cannot_be_judged(
+    view: JobView, helped: bool
+) -> None:
+    assert helps(after(NOT_HELD, [LACK], 0.0), [view]) is helped
+
+
+def test_trainings_are_not_held_for_a_service_that_has_gone_or_turned_out_hopeless() -> None:
+    hold = after(NOT_HELD, [LACK], 0.0)
+    assert after(hold, [], 29.0, helped=False) is hold
+    hold = after(hold, [], 30.0, helped=False)
+    assert hold.steps == 0
+    assert after(hold, [LACK], 149.0).steps == 0
+    assert after(hold, [LACK], 150.0).steps == 1
 
 
 def test_what_does_not_help_is_taken_back_and_not_tried_again_soon() -> None:
