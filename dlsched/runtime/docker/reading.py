@@ -66,6 +66,13 @@ def open_sources(
     history = ran_before and not from_end
     # Between what is history and what is news no line is lost, and none is read twice.
     news_from_s = time.time() - LOGGED_WITHIN_S if history else printed_from_s(described)
+
+    def follow(from_start: bool) -> LogStream:
+        # After a lost connection it may run again already: that output is another reader's.
+        if not from_start and _pid(outside.inspect(container), pid) != pid:
+            raise Unanswered("this start has ended")
+        return outside.follow(container, news_from_s if from_start else None)
+
     for source in sources:
         match source:
             case MetricsFile(path):
@@ -87,9 +94,7 @@ def open_sources(
                 )
             case LogPattern():
                 yield LogReader(
-                    lambda from_start: outside.follow(
-                        container, news_from_s if from_start else None
-                    ),
+                    follow,
                     source.pattern,
                     step=source.step,
                     when=source.when,
@@ -112,6 +117,12 @@ def printed_from_s(described: Inspected) -> float | None:
     if ended_at_s is None or ended_at_s > started_at_s:
         return started_at_s - LOGGED_WITHIN_S
     return max(started_at_s - LOGGED_WITHIN_S, (ended_at_s + started_at_s) / 2)
+
+
+def _pid(body: Body, otherwise: int) -> int:
+    """The process that the engine reports; 0: none."""
+    state = body.get("State") or {}
+    return int(state.get("Pid", otherwise))
 
 
 def _names(source: LogPattern, target: Target | None) -> dict[str, str]:

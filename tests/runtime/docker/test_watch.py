@@ -27,6 +27,7 @@ from dlsched.runtime.docker.listing import Listing
 from dlsched.runtime.docker.reading import LOGGED_WITHIN_S, Outside, printed_from_s, wall_s
 from dlsched.runtime.docker.watch import READ_ALL_S, Watch
 from dlsched.runtime.docker.watches import Watches
+from dlsched.runtime.progress import log_pattern
 from dlsched.runtime.progress.listening import NO_ADDRESS
 from dlsched.runtime.progress.log_pattern import HISTORY_LINES, LogStream
 from tests.doubles import doing, job_spec
@@ -103,6 +104,32 @@ def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
     assert report.sample is not None and report.sample.metrics == (("loss", 0.25),)
     assert log.closed
     assert watch.fact(4.0, None)[0].reports == ()
+
+
+def test_a_lost_log_is_followed_again_for_as_long_as_this_start_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(log_pattern, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(log_pattern, "LAST_RETRY_S", 0.001)
+    log, one = FakeLog(), described(LOSS)
+    asked = threading.Semaphore(0)
+    pid = [one.pid + 1]  # it has been started again already
+
+    def inspect(_container: str) -> dict[str, object]:
+        asked.release()
+        return {"State": {"Pid": pid[0]}}
+
+    watch = Watch(one, 1.0, Outside(log.follow, inspect), from_end=False)
+    watch.fact(1.0, None)
+    log.close()
+    for _ in range(3):
+        assert asked.acquire(timeout=DEADLINE_S)
+    assert len(log.since_s) == 1
+    pid[0] = one.pid
+    log.chunks.put(b"loss 0.25\n")
+    assert log.taken_up.wait(DEADLINE_S)
+    assert set(log.since_s[1:]) == {None}
+    watch.close()
 
 
 @pytest.mark.parametrize(
