@@ -13,7 +13,7 @@ from dlsched.cli import options
 from dlsched.cli.completing import adopted_names
 from dlsched.cli.exits import FAILURE
 from dlsched.cli.output import one_line, print_json, print_text
-from dlsched.model.units import render_cores, render_seconds
+from dlsched.model.units import counted, render_cores, render_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -256,7 +256,7 @@ def _progress(job: JobStatus | None) -> str:
     if job is None:
         return "nothing yet; `dlsched ps` shows it when it does"
     if job.measured_s is not None:
-        requests = f"{job.requests} request{'' if job.requests == 1 else 's'}"
+        requests = counted(job.requests, "request")
         return f"{render_seconds(job.measured_s)} over {requests}"
     if job.metric is not None:
         return f"its metric, {job.metric:g}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dlsched.cli import options
 from dlsched.model.errors import DlschedError
+from dlsched.model.units import counted
 from dlsched.runtime.originals import Originals
 from dlsched.store.jobs import lock_state_dir
 
@@ -20,7 +21,7 @@ def still_applied(state_dir: Path) -> str | None:
         count = len(Originals(state_dir, read_only=True).changed())
     except OSError:
         return None
-    containers = "1 container" if count == 1 else f"{count} containers"
+    containers = counted(count, "container")
     return f"the limits of {containers} are still as dlsched set them" if count else None
 
 

@@ -11,7 +11,7 @@ from dlsched.cli.forecast_pages import FORECAST_COLUMNS, expectation, forecast_c
 from dlsched.cli.gpu_pages import in_short, show_gpus
 from dlsched.cli.layout import GAP, Cell, Column, Page, cropped
 from dlsched.estimate.measured import REQUESTS_MIN
-from dlsched.model.units import render_cores, render_seconds
+from dlsched.model.units import counted, render_cores, render_seconds
 
 SILENT_S = 30.0
 """A service without a report for this long gets a remark."""
@@ -186,7 +186,7 @@ def _reason(job: JobStatus, *, forecast_shown: bool) -> str:
         if job.in_flight and job.oldest_s > target.seconds and job.ratio is None:
             parts.append(f"a request has waited {render_seconds(job.oldest_s)}")
     if job.errors:
-        parts.append(f"{job.errors} error{'' if job.errors == 1 else 's'}")
+        parts.append(counted(job.errors, "error"))
     return "; ".join(part for part in parts if part)
 
 
@@ -201,7 +201,7 @@ def sources(job: JobStatus) -> list[str]:
         parts.append("its output is buffered: set PYTHONUNBUFFERED=1")
     if sidecar.bad_lines:
         why = "" if sidecar.refused is None else f", the first: {sidecar.refused}"
-        parts.append(f"{sidecar.bad_lines} bad line{'' if sidecar.bad_lines == 1 else 's'}{why}")
+        parts.append(f"{counted(sidecar.bad_lines, 'bad line')}{why}")
     return parts
 
 
@@ -238,15 +238,13 @@ def node_line(status: Status) -> str:
     in_band = sum(job.satisfied_band is True for job in services)
     done = sum(tiers.delivered is not None for tiers in trainings)
     unlimited = node.unlimited_jobs
-    without = f", {unlimited} job{'' if unlimited == 1 else 's'} without" if unlimited else ""
+    without = f", {counted(unlimited, 'job')} without" if unlimited else ""
     shadow = f", shadow {status.shadow}" if status.shadow else ""
     limits = f"CPU limits add up to {node.given_cores:.2f}{without}"  # may exceed the capacity
     parts = [
         f"policy {status.policy}{shadow}",
         f"{in_time} of {len(services)} services OK, {in_band} within 10 %" if services else "",
-        f"{done} of {len(trainings)} training{'' if len(trainings) == 1 else 's'} delivered"
-        if trainings
-        else "",
+        f"{done} of {counted(len(trainings), 'training')} delivered" if trainings else "",
         f"capacity {render_cores(node.capacity_cores)}, {node.used_cores:.2f} used, {limits}",
         "engine ok" if status.engine.ok else "engine does not answer",
     ]

@@ -16,7 +16,7 @@ import click
 from dlsched.cli import options
 from dlsched.cli.output import one_line, print_json, print_text
 from dlsched.model.errors import DlschedError, EngineUnavailable, SettingsError
-from dlsched.model.units import parse_seconds, render_seconds
+from dlsched.model.units import counted, parse_seconds, render_seconds
 
 if TYPE_CHECKING:
     from dlsched.cli.layout import Cell, Page
@@ -218,7 +218,7 @@ def _read(reading: ProbeReading) -> str:
     lines = "" if reading.lines is None else f" ({reading.lines} of {reading.of_lines} lines)"
     if reading.seconds is not None:
         kind = "mean" if reading.quantile is None else f"p{100 * reading.quantile:g}"
-        count = f"{reading.requests} request{'' if reading.requests == 1 else 's'}"
+        count = counted(reading.requests, "request")
         text = f"{kind} {render_seconds(reading.seconds)} of {count}"
         if reading.lines is not None:
             return f"{text}, in its last {reading.of_lines} lines"

@@ -11,6 +11,7 @@ from dlsched.cli import report_elements as elements
 from dlsched.cli import report_pages as terms
 from dlsched.cli import report_plots as plots
 from dlsched.cli.report_plots import escaped
+from dlsched.model.units import counted
 
 _CHARTS_MAX = 12
 """Services whose course is drawn as a line too: the worst ones."""
@@ -87,7 +88,7 @@ def _title(found: Review) -> str:
 def _cards(found: Review) -> Iterator[str]:
     met, one = terms.met_ratio(found), found.estimate
     if met is not None:
-        count = terms.services_of(len(terms.reporting(found)))
+        count = counted(len(terms.reporting(found)), "service")
         yield _card(terms.percent(met), f"of the time with reports on target, {count}")
     if one.plain_met_ratio is not None:
         yield _card(

@@ -14,7 +14,7 @@ from dlsched.api.review_schema import (
 )
 from dlsched.cli.layout import Cell, Column, Page
 from dlsched.cli.why_pages import ceiling
-from dlsched.model.units import render_cores, render_seconds, same_cores
+from dlsched.model.units import counted, render_cores, render_seconds, same_cores
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NAMES_MAX = 4
@@ -40,7 +40,7 @@ def show_report(found: Review, page: Page) -> None:
 
 def headline(found: Review) -> str:
     """What the report is about."""
-    jobs = f"{len(found.jobs)} job{'' if len(found.jobs) == 1 else 's'}"
+    jobs = counted(len(found.jobs), "job")
     until = found.ends.partition(".")[0].replace("T", " ").removesuffix("Z")
     length = render_seconds(round(found.recorded_s))
     policies = ", ".join(found.policies)
@@ -53,7 +53,7 @@ def summary(found: Review) -> list[str]:
     lines = []
     met = met_ratio(found)
     if met is not None:
-        count = services_of(len(reporting(found)))
+        count = counted(len(reporting(found)), "service")
         lines.append(f"Targets were met {percent(met)} of the time with reports ({count}).")
     lines += estimate_lines(found)
     return lines
@@ -71,14 +71,14 @@ def met_ratio(found: Review) -> float | None:
     return sum(one.met_s for one in kept) / reported_s if reported_s else None
 
 
-def services_of(count: int) -> str:
-    return f"{count} service{'' if count == 1 else 's'}"
-
-
 def estimated_services(found: Review) -> str:
     """The services that the estimate is about: those that reported, or a part of them."""
     count, every = found.estimate.jobs, len(reporting(found))
-    return f"the {services_of(count)}" if count == every else f"{count} of the {services_of(every)}"
+    return (
+        f"the {counted(count, 'service')}"
+        if count == every
+        else f"{count} of the {counted(every, 'service')}"
+    )
 
 
 def estimate_lines(found: Review) -> list[str]:
@@ -255,7 +255,7 @@ def _alarms(found: Review, page: Page) -> None:
         page.line("no alarm", "bold")
         return
     count = len(found.alarms)
-    page.line(f"{count} alarm{'' if count == 1 else 's'}", "bold")
+    page.line(counted(count, "alarm"), "bold")
     for one in found.alarms[:10]:
         page.line(f"{one.text} ({alarm_time(one)})", "yellow" if one.raised else "", 2)
     if count > 10:
@@ -279,7 +279,7 @@ def worst_first(found: Review) -> list[JobReview]:
 def changes_line(found: Review) -> str:
     changes = found.changes
     kinds = ", ".join(f"{one.count} {one.what}" for one in changes.kinds)
-    text = f"{changes.count} change{'' if changes.count == 1 else 's'}"
+    text = counted(changes.count, "change")
     text += f": {kinds}" if kinds else ""
     if changes.failed:
         text += f"; {changes.failed} failed or withheld"

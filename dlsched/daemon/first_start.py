@@ -10,7 +10,7 @@ from pathlib import Path
 from dlsched.control.ledger.state import State
 from dlsched.model.actions import Action
 from dlsched.model.state import JobState, JobView
-from dlsched.model.units import render_cores
+from dlsched.model.units import counted, render_cores
 
 log = logging.getLogger(__name__)
 
@@ -74,10 +74,7 @@ class FirstStart:
 def _count(jobs: Sequence[JobView]) -> str:
     adopted = sum(job.adopted for job in jobs)
     own = len(jobs) - adopted
-    return (
-        f"{adopted} adopted container{'' if adopted == 1 else 's'} and "
-        f"{own} job{'' if own == 1 else 's'} of its own"
-    )
+    return f"{counted(adopted, 'adopted container')} and {counted(own, 'job')} of its own"
 
 
 def _line(job: JobView, state: State) -> str:

@@ -91,6 +91,11 @@ def render_cores(cores: float) -> str:
     return f"{digits} core" if digits == "1" else f"{digits} cores"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 job`, `2 jobs`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def shown(value: object) -> str:
     """A value as error lines quote it: escaped, on one line, at most 60 characters."""
     quoted = ascii(value) if isinstance(value, str) else str(value)

@@ -20,6 +20,7 @@ from dlsched.cli.top.feed import Feed, View
 from dlsched.cli.top.order import ORDERS, ordered
 from dlsched.cli.top.table import JobTable
 from dlsched.cli.top.texts import log_of, node_text, why_of
+from dlsched.model.units import counted
 
 WHY_S = 3.0
 """The page of the selected job is asked for again so often."""
@@ -179,7 +180,7 @@ class Top(App[None]):
             return "waiting for the daemon's first cycle"
         shown = len(ordered(view, self._order, self._wanted)) if self._wanted else None
         count = len(view.status.jobs)
-        jobs = f"{count} job{'' if count == 1 else 's'}"
+        jobs = counted(count, "job")
         parts = [jobs if shown is None else f"{shown} of {jobs} with {self._wanted!r} (Esc: all)"]
         parts += [self._order, _clock(view)]
         parts += ["PAUSED (p: go on)"] if self._paused else []

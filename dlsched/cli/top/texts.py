@@ -14,6 +14,7 @@ from dlsched.cli.output import LogText
 from dlsched.cli.pages import node_line, show_alarms
 from dlsched.cli.top.feed import View
 from dlsched.cli.why_pages import show_why
+from dlsched.model.units import counted
 
 CHANGES = 10
 """Changes of the selected job that are shown: those whose effect is known."""
@@ -64,7 +65,7 @@ def node_text(view: View, width: int, *, with_gpus: bool) -> Text:
     show_alarms(status, notes)
     lines = [*page.lines, *notes.lines[:NOTES_MAX]]
     if (more := len(notes.lines) - NOTES_MAX) > 0:
-        lines.append(Text(f"  and {more} more line{'' if more == 1 else 's'}: `dlsched ps`", "red"))
+        lines.append(Text(f"  and {counted(more, 'more line')}: `dlsched ps`", "red"))
     if with_gpus:
         gpus = _Lines(width)
         show_gpus(status.node.gpus, gpus)

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple
 from dlsched.model.facts import ComputeMode, GpuFact
 from dlsched.model.spec import JobSpec, LatencyTarget
 from dlsched.model.state import GpuView, NodeView
-from dlsched.model.units import render_bytes
+from dlsched.model.units import counted, render_bytes
 
 Prefer = Literal["auto", "pack", "spread"]
 Foreign = Literal["avoid", "share"]
@@ -252,10 +252,6 @@ def _share_of(room: Room, spec: JobSpec) -> float:
 # ---------------------------------------------------------------------- texts
 
 
-def gpus_text(count: int) -> str:
-    return f"{count} GPU" if count == 1 else f"{count} GPUs"
-
-
 def named(gpus: Iterable[GpuFact]) -> str:
     """A list for texts: `GPU 0`, `GPUs 0, 1, 2 and 5 more`, `2 instances of GPU 0`."""
     facts = list(gpus)
@@ -298,7 +294,7 @@ def _lacks(spec: JobSpec, left: Iterable[Room]) -> str:
         most = f"at most {render_bytes(most_bytes)} is left on the {len(free)} of {which} with time"
         text = f"needs {needs} {gpu}, {most} left"
     elif is_alone(spec):
-        text = f"needs {gpus_text(count)} alone, {len(free)} of {which} free"
+        text = f"needs {counted(count, 'GPU')} alone, {len(free)} of {which} free"
     elif count == 1:
         left_most = max([0.0, *(room.share_left for room in there)])
         shown = math.floor(100 * left_most + _ROUNDING) / 100

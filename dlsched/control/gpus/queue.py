@@ -15,7 +15,6 @@ from dlsched.control.gpus.placement import (
     Rooms,
     fitting,
     given_back,
-    gpus_text,
     is_model,
     kinds_text,
     place,
@@ -26,7 +25,7 @@ from dlsched.model.facts import GpuFact
 from dlsched.model.forecast import Forecast, ForecastKind
 from dlsched.model.spec import JobSpec, LatencyTarget
 from dlsched.model.state import NodeView
-from dlsched.model.units import render_bytes, render_seconds
+from dlsched.model.units import counted, render_bytes, render_seconds
 
 _ESTIMATED = 16
 """Number of waiting jobs that get an estimate, from the head of the queue."""
@@ -225,7 +224,7 @@ def _suits(spec: JobSpec, fact: GpuFact) -> bool:
 
 def _never_on(there: Sequence[GpuFact], spec: JobSpec) -> str | None:
     container = spec.container
-    asks = gpus_text(container.gpus)
+    asks = counted(container.gpus, "GPU")
     mine = [fact for fact in there if is_model(fact.model, container.gpu_model)]
     suiting = [fact for fact in mine if _suits(spec, fact)]
     if container.gpus <= len(suiting):

@@ -88,18 +88,23 @@ def lacking(serving: Sequence[JobView], known: Sequence[ServiceMemory]) -> list[
     memory = {one.name: one for one in known}
     found = []
     for job in serving:
-        one, target, window = memory.get(job.name), job.spec.target, job.progress.window
-        assert isinstance(target, LatencyTarget)
+        one = memory.get(job.name)
         if one is None or not one.can_be_placed(free=True) or not one.kept or one.hopeless:
             continue
-        latency_s = measured_s(window, target.quantile)
-        if one.doubt is not None or latency_s is None or window.count < FEW_REQUESTS:
-            continue
-        if job.actual.cpu_cores is None:
+        latency_s, target_s = _latency(job)
+        if one.doubt is None and latency_s is not None and job.actual.cpu_cores is None:
             waits = _waits(job.usage.cpu_wait_ratio, one.arrivals.rate_per_s(latency_s) * latency_s)
-            found.append(Lack(job.name, job.adopted, latency_s, target.seconds, waits))
+            found.append(Lack(job.name, job.adopted, latency_s, target_s, waits))
     missed = [one for one in found if one.ratio > MARGIN]
     return sorted(missed, key=lambda one: (-one.ratio, one.name))
+
+
+def _latency(job: JobView) -> tuple[float | None, float]:
+    """A service's measured latency (None: too few requests) and its target, in seconds."""
+    target, window = job.spec.target, job.progress.window
+    assert isinstance(target, LatencyTarget)
+    few = window.count < FEW_REQUESTS
+    return None if few else measured_s(window, target.quantile), target.seconds
 
 
 def _waits(wait_ratio: float | None, in_flight: float) -> bool:
@@ -110,15 +115,10 @@ def _waits(wait_ratio: float | None, in_flight: float) -> bool:
 def helps(hold: Hold, serving: Sequence[JobView]) -> bool:
     """Whether a service that trainings are held for is on target, or cannot be judged now."""
     names = {one.name for one in hold.lacks}
-    for job in serving:
-        target, window = job.spec.target, job.progress.window
-        assert isinstance(target, LatencyTarget)
-        latency_s = measured_s(window, target.quantile)
-        if job.name in names and (
-            latency_s is None or window.count < FEW_REQUESTS or latency_s <= MARGIN * target.seconds
-        ):
-            return True
-    return False
+    held_for = [_latency(job) for job in serving if job.name in names]
+    return any(
+        latency_s is None or latency_s <= MARGIN * target_s for latency_s, target_s in held_for
+    )
 
 
 def stepped(

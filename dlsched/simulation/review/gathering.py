@@ -20,7 +20,7 @@ from dlsched.model.cycle import CycleReport
 from dlsched.model.errors import DlschedError
 from dlsched.model.forecast import Forecast, ForecastKind, in_full
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Tier
-from dlsched.model.units import render_seconds
+from dlsched.model.units import counted, render_seconds
 from dlsched.simulation.review.alarms import AlarmsReview
 from dlsched.simulation.review.changes import CHANGES_MAX, ChangesReview
 from dlsched.simulation.review.estimate import Estimated, estimate, reached_s
@@ -207,7 +207,7 @@ class _Gathered:
             yield "all of it was recorded under none: what is measured is plain Docker itself"
         if tally.gaps_s:
             count, whole = len(tally.gaps_s), render_seconds(math.fsum(tally.gaps_s))
-            gaps = "1 gap" if count == 1 else f"{count} gaps"
+            gaps = counted(count, "gap")
             yield f"{gaps} in the record, {whole} in all: not counted"
         if self._steps_s:
             largest = max(self._steps_s, key=abs)

@@ -66,21 +66,32 @@ class FakeLog:
         self.chunks.put(None)
 
 
+NO_PROCESS = 2**22 + 1
+"""No process has this number, so there is no group to read."""
+
+
 def described(*sources: ProgressSource, adopted: JobSpec | None = None) -> Inspected:
-    body = {
+    return replace(inspected(running()), sources=sources, adopted=adopted)
+
+
+def running(pid: int = NO_PROCESS) -> dict[str, object]:
+    """The container, as the engine describes it."""
+    return {
         "Id": "c" * 64,
         "Name": "/web",
         "State": {
             "Status": "running",
-            # No process has this number, so there is no group to read.
-            "Pid": 2**22 + 1,
+            "Pid": pid,
             "StartedAt": "2026-11-21T17:06:06.146758777Z",
             "ExitCode": 0,
         },
         "Config": {},
         "HostConfig": {},
     }
-    return replace(inspected(body), sources=sources, adopted=adopted)
+
+
+def running_still(_container: str) -> dict[str, object]:
+    return running()
 
 
 def ended(one: Inspected) -> Inspected:
@@ -93,7 +104,7 @@ DEADLINE_S = 30.0
 
 def test_what_a_container_printed_last_is_taken_up_after_its_end() -> None:
     log, one = FakeLog(), described(LOSS)
-    watch = Watch(one, 1.0, Outside(log.follow), from_end=False)
+    watch = Watch(one, 1.0, Outside(log.follow, running_still), from_end=False)
     watch.fact(1.0, None)
     watch.take(ended(one), 2.0)
     watch.fact(2.0, None)
@@ -117,7 +128,7 @@ def test_a_lost_log_is_followed_again_for_as_long_as_this_start_runs(
 
     def inspect(_container: str) -> dict[str, object]:
         asked.release()
-        return {"State": {"Pid": pid[0]}}
+        return running(pid[0])
 
     watch = Watch(one, 1.0, Outside(log.follow, inspect), from_end=False)
     watch.fact(1.0, None)
@@ -153,7 +164,7 @@ def test_output_is_of_this_start_not_of_the_one_before(ended_at: str, before_s: 
 def test_a_log_is_opened_from_the_containers_start_where_that_was_seen() -> None:
     for from_end, since_s in ((False, 1795280766.146758 - LOGGED_WITHIN_S), (True, None)):
         log = FakeLog()
-        watch = Watch(described(LOSS), 1.0, Outside(log.follow), from_end=from_end)
+        watch = Watch(described(LOSS), 1.0, Outside(log.follow, running_still), from_end=from_end)
         watch.fact(1.0, None)
         deadline_s = time.monotonic() + DEADLINE_S
         while not log.since_s:
@@ -169,7 +180,12 @@ def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
     adopted = job_spec("web", target=target)
     log = FakeLog()
     sources = (MetricsEndpoint((8000,)), LOSS, MetricsFile("/m.jsonl"))
-    watch = Watch(described(*sources, adopted=adopted), 1.0, Outside(log.follow), from_end=False)
+    watch = Watch(
+        described(*sources, adopted=adopted),
+        1.0,
+        Outside(log.follow, running_still),
+        from_end=False,
+    )
     deadline_s = time.monotonic() + DEADLINE_S
     cycles = itertools.count(1)
     while NO_ADDRESS not in str((fact := watch.fact(float(next(cycles)), None)[0]).sidecar_problem):
@@ -181,7 +197,7 @@ def test_several_sources_are_read_and_the_first_trouble_is_told() -> None:
 
 def test_what_its_log_says_is_in_the_fact_until_a_new_start() -> None:
     log = FakeLog()
-    watch = Watch(described(LOSS), 1.0, Outside(log.follow), from_end=False)
+    watch = Watch(described(LOSS), 1.0, Outside(log.follow, running_still), from_end=False)
     log.chunks.put(b"hello\n")
     log.chunks.put(b"x" * 5000 + b"\n")
     deadline_s = time.monotonic() + 30.0
@@ -370,7 +386,7 @@ def reports_of(watch: Watch, steps: int) -> list[int | None]:
 
 def test_a_job_file_says_where_its_progress_is_read() -> None:
     log = FakeLog()
-    watch = Watch(described(), 1.0, Outside(log.follow), from_end=False)
+    watch = Watch(described(), 1.0, Outside(log.follow, running_still), from_end=False)
     assert not watch.fact(1.0, None)[0].has_source
     pattern = LogPattern(r"epoch (?P<step>\d+) acc (?P<acc>\S+)", metric="acc")
     spec = job_spec("web", target=AccuracyTarget("accuracy", 0.9, 0.97), sources=(pattern,))
@@ -419,7 +435,7 @@ def test_the_history_of_an_adopted_training_is_read_apart_and_a_services_not_at_
 
     adopted = described(LOSS, adopted=job_spec("web", target=target))
     listing = Listing(1.0, {adopted.container_id: adopted})
-    watches = Watches(Outside(follow, logs=logs))
+    watches = Watches(Outside(follow, running_still, logs=logs))
     watches.show(replace(listing, containers={}), 0.0)
     watches.show(listing, 1.0)
     (watch,) = watches.all()

@@ -18,6 +18,7 @@ from dlsched.model.forecast import ForecastKind
 from dlsched.model.resource import CPU, Resource
 from dlsched.model.spec import AccuracyTarget
 from dlsched.model.state import JobView
+from dlsched.model.units import counted
 from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.trainings.model import TrainingMemory, heeded_steps
 
@@ -177,7 +178,7 @@ def _newcomers(
     left_core_s = max(job.attained_core_s, 1.0)
     index = (rule.deliver_weight + rule.finish_weight + rule.end_weight) / left_core_s
     count = len(known.points)
-    why = f"{count} evaluation{'' if count == 1 else 's'}, too few to rank it"
+    why = f"{counted(count, 'evaluation')}, too few to rank it"
     if typical_core_s is not None and job.tiers.delivered is None:
         like_others_core_s = _left_core_s(job.attained_core_s, typical_core_s)
         index = rule.deliver_weight / like_others_core_s
