@@ -1,0 +1,1 @@
+"""Several hosts: which node each job runs on, and when a running job moves to another one."""

@@ -1,0 +1,1 @@
+"""The cluster's policies, one per file: where jobs start, and which running jobs move."""
