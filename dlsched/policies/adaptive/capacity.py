@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 
 from dlsched.estimate.tuning import FINE, FULL_RATIO, LITTLE, MARGIN, MOSTLY, ROOM_RATIO
-from dlsched.model.spec import AccuracyTarget
-from dlsched.model.state import Snapshot
+from dlsched.model.spec import AccuracyTarget, LatencyTarget
+from dlsched.model.state import JobView, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,13 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     cores = node.capacity_cores
     if busy_cores > full_cores:
         system_cores = min(foreign_cores, LITTLE * node.cores)
-        cores = min(cores, MARGIN * used_cores, node.cores - system_cores)
+        # Closed loops under ceilings would use more at once, if they could have it.
+        limited_cores = math.fsum(
+            job.usage.cpu_cores or 0.0 for job in snapshot.running if _limited(job)
+        )
+        tried = limited_cores > MOSTLY * used_cores and foreign_cores > system_cores
+        grows = 1.0 if tried else MARGIN
+        cores = min(cores, grows * used_cores, node.cores - system_cores)
     elif before_cores is not None:
         idle_cores = max(node.cores - busy_cores, 0.0)
         # Other processes may take the rest of the idle CPU again.
@@ -53,3 +59,11 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
         # On a full host trainings keep a small share by their weight: they never yield all of it.
         saturated=busy_cores > full_cores and busy_cores - training_cores > ROOM_RATIO * node.cores,
     )
+
+
+def _limited(job: JobView) -> bool:
+    """Whether it is a service under a ceiling that is not its own."""
+    ceiling, own = job.actual.cpu_cores, job.spec.bounds.ceiling_cores
+    if ceiling is None or not isinstance(job.spec.target, LatencyTarget):
+        return False
+    return own is None or ceiling < own

@@ -6,14 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.model.spec import AccuracyTarget
+from dlsched.model.spec import AccuracyTarget, Bounds
 from dlsched.model.state import JobState, JobView
 from dlsched.policies.adaptive.capacity import believed
-from tests.policies.plant import job, snapshot
+from tests.policies import plant
+from tests.policies.plant import snapshot
+
+
+def job(name: str, used: float) -> JobView:
+    """A service without a ceiling."""
+    return plant.job(name, cores=None, used=used)
 
 
 def training(name: str, used: float) -> JobView:
-    view = job(name, used=used)
+    view = plant.job(name, used=used)
     return replace(view, spec=replace(view.spec, target=AccuracyTarget("accuracy", 0.8, 0.9)))
 
 
@@ -27,6 +33,16 @@ def test_on_a_full_host_no_more_is_divided_than_jobs_got_and_a_little() -> None:
     seen = snapshot(job("a", used=0.5), job("b", used=0.5), foreign=1.0)
     assert believed(seen, 2.0).cores == pytest.approx(1.1)
     assert believed(seen, 2.0).saturated
+
+
+def test_of_a_full_host_services_under_ceilings_have_had_what_they_can_have() -> None:
+    loops = [plant.job(name, cores=0.55, used=0.5) for name in "ab"]
+    full = snapshot(*loops, foreign=1.0)
+    assert believed(full, 1.1).cores == pytest.approx(1.0)
+    # Without ceilings, with a ceiling of its own, or on a host that jobs fill, more may be had.
+    own = [replace(one, spec=replace(one.spec, bounds=Bounds(0.01, 0.55))) for one in loops]
+    for seen in (snapshot(job("a", 0.5), job("b", 0.5), foreign=1.0), snapshot(*own, foreign=1.0)):
+        assert believed(seen, 1.1).cores == pytest.approx(1.1)
 
 
 def test_a_host_filled_by_jobs_alone_loses_nothing() -> None:

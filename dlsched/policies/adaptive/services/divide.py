@@ -118,10 +118,7 @@ def place(
     elsewhere = {job.name for job in snapshot.jobs} - memory.keys()
     kept = [one for one in known if one.name in elsewhere]
     met = {need.name for need in triage.met}
-    kept += [
-        _after(one, views[name], placing.limits[name], name in met, rule, free=free)
-        for name, one in memory.items()
-    ]
+    kept += [_after(one, views[name], placing, name in met, given) for name, one in memory.items()]
     return Placed(
         limits=placing.limits,
         uses=placing.uses,
@@ -226,19 +223,17 @@ def _open_loops(
 
 
 def _after(
-    one: ServiceMemory,
-    job: JobView,
-    limit: float | None,
-    met: bool,
-    rule: AdaptiveParameters,
-    *,
-    free: bool,
+    one: ServiceMemory, job: JobView, placing: Placing, met: bool, given: Division
 ) -> ServiceMemory:
     """The memory after the decision; the same object where nothing changes."""
-    kept = met or not one.can_be_placed(free=free)
+    limit = placing.limits[one.name]
+    kept = met or not one.can_be_placed(free=given.free)
     trial = one.trial
-    if trial is None and met and rule.reverts:
+    if trial is None and met and given.rule.reverts:
         trial = begun_trial(one.model, job, limit)
-    if kept == one.kept and trial is one.trial:
-        return one
-    return replace(one, kept=kept, trial=trial)
+    limited = limit is not None
+    room_since_s = None
+    if limited and not placing.taken:
+        room_since_s = given.now_s if one.room_since_s is None else one.room_since_s
+    after = replace(one, kept=kept, trial=trial, limited=limited, room_since_s=room_since_s)
+    return one if after == one else after

@@ -62,6 +62,8 @@ class Placing:
     weights: dict[str, float] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
     outlooks: dict[str, tuple[Forecast, ...]] = field(default_factory=dict)
+    taken: bool = False
+    """Whether closed loops would take CPU that others want, so that they need ceilings."""
 
     def give(
         self,
@@ -108,6 +110,7 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
     others = best - math.fsum([need.best_cores for need in loops]) + wanted_cores
     # Without a ceiling, closed loops of one client use all CPU that they can get.
     taken = not fits or not _fit(loops, views, given.capacity_cores / CLEARLY, others)
+    placing.taken = taken
     more = 1.0
     if not band and not triage.short and triage.met:
         more += max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
@@ -122,13 +125,24 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
         else:
             use *= 1.0 + part
         loop = not one.may_be_open
-        if not free or (taken and loop):
-            limit = one.least.ceiling_cores
-            if part >= 0.0:
-                limit = more * (limit + part * (one.best.ceiling_cores - limit))
+        actual = job.actual.cpu_cores
+        # Processes outside come and go, and each change of all ceilings costs an engine call a job:
+        # ceilings stay for a window after they were needed.
+        since_s = given.now_s if one.room_since_s is None else one.room_since_s
+        lasts = one.limited and given.now_s - since_s < given.snapshot.window_s
+        if not free or (loop and (taken or lasts)):
+            if free:
+                # Under contention the weights divide, so no ceiling follows the capacity down.
+                limit = one.best.ceiling_cores
+                if actual is not None and not triage.short and not wanted_cores:
+                    limit = max(limit, actual)
             else:
-                limit *= 1.0 + part
-            has_best = more > 1.0 and (job.actual.cpu_cores or 0.0) >= one.best.ceiling_cores
+                limit = one.least.ceiling_cores
+                if part >= 0.0:
+                    limit = more * (limit + part * (one.best.ceiling_cores - limit))
+                else:
+                    limit *= 1.0 + part
+            has_best = more > 1.0 and (actual or 0.0) >= one.best.ceiling_cores
             # Dead band: each change costs an engine call, and the model is not exact either.
             near = CLEARLY - 1.0 if has_best else LITTLE if part >= 1.0 else FINE
             limit = _held(limit, job, near)

@@ -91,6 +91,10 @@ class ServiceMemory:
     and has little slack."""
     doubt: Doubt | None = None
     """Set while its latest reports are not believed."""
+    limited: bool = False
+    """Whether the last decision gave it a ceiling."""
+    room_since_s: float | None = None
+    """Since when that ceiling is not needed; None: it is, or there is none."""
 
     @property
     def is_asked(self) -> bool:

@@ -1,0 +1,56 @@
+"""Closed loops beside processes outside that come and go: nobody is worse off, changes are rare."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from benchmarks.judge.satisfaction import MET, Watch, judge
+from benchmarks.simulated.adaptive_inference import SCENARIOS, trace_of
+from dlsched.control.decider import NamedPolicy
+from dlsched.model.actions import Resize
+from dlsched.model.cycle import CycleReport
+from dlsched.policies.registry import load
+from dlsched.simulation.node.workloads import HostLoad, Trace
+from dlsched.simulation.run import simulate
+from dlsched.simulation.scoring import PLAIN
+
+FEASIBLE = next(one for one in SCENARIOS if one.name == "feasible")
+JOBS, SEED, BEGINS_S, JUDGED_FROM_S = 8, 45, 20, 60.0
+SHARES = 1024 * JOBS
+
+
+@pytest.mark.parametrize(
+    ("lasts_s", "every_s", "part"), [(4.0, 12, 0.5), (7.0, 20, 0.375), (20.0, 60, 0.5)]
+)
+def test_services_meet_more_than_under_plain_docker(
+    lasts_s: float, every_s: int, part: float
+) -> None:
+    trace = trace_of(FEASIBLE, JOBS, SEED)
+    cores = part * trace.node.cores
+    begins = range(BEGINS_S, int(trace.duration_s), every_s)
+    trace = replace(trace, host=tuple(HostLoad(at, lasts_s, cores, SHARES) for at in begins))
+    plain_jobs, _ = _played(trace, PLAIN)
+    met_jobs, updates_per_min = _played(trace, "adaptive")
+    assert met_jobs > plain_jobs
+    # Ceilings and weights of all eight at each coming and going would be 160 a minute at most.
+    assert updates_per_min < 40.0
+
+
+def _played(trace: Trace, policy: str) -> tuple[float, float]:
+    """How many services are not slower than their targets, and updates a minute once settled."""
+    watch, updated_s = Watch(), list[float]()
+
+    def publish(report: CycleReport) -> None:
+        watch.publish(report)
+        updated_s.extend(
+            report.snapshot.now_s
+            for outcome in report.outcomes
+            if isinstance(outcome.action, Resize)
+        )
+
+    simulate(trace, NamedPolicy(policy, load(policy)), SEED, publish=publish, inspect=watch.look)
+    met = judge(trace, watch, MET, [job.name for job in trace.jobs]).jobs
+    late = sum(at_s >= JUDGED_FROM_S for at_s in updated_s)
+    return met, 60.0 * late / (trace.duration_s - JUDGED_FROM_S)
