@@ -310,6 +310,7 @@ CHANGE: Mapping[str, object] = {
     "before_share": None,
     "after_share": None,
     "gpus": "",
+    "expected_s": 0.084,
 }
 EVENT: Mapping[str, object] = {
     "cycle": 3,

@@ -73,6 +73,8 @@ class ChangeStatus(Value):
     after_share: float | None
     gpus: str
     """UUIDs, comma separated."""
+    expected_s: float | None
+    """The latency that the policy expected of a `resize`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

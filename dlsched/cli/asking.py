@@ -72,7 +72,7 @@ def why(job: str, limit: int, output: str, config: Path | None, run_dir: Path | 
     before the change and from 10 to 40 s after it: `helped: 81 -> 44 ms (212 requests)`, or slower.
     `no effect` is within 10 %, where one of 50 % would have shown. `not judged`: the job was
     changed again too soon. The change need not be the cause: load changes, and so do other jobs,
-    whose number is given.
+    whose number is given. `expected 45 ms` is what the policy foresaw, where it foresaw a latency.
 
     \b
     Examples:

@@ -59,9 +59,16 @@ def _headline(job: JobStatus) -> str:
 def _change(change: ChangeStatus, effect: str | None) -> list[_Row]:
     lines = [(GAP.join((change.wall_time, *change_cells(change))), "", 2)]
     lines += [(part, "dim", 6) for part in change_reasons(change)]
-    if effect is not None and change.kind == "resize":
-        lines.append((effect, "", 6))
+    measured = effect if change.kind == "resize" else None
+    if shown := "; ".join(part for part in (measured, expectation(change)) if part):
+        lines.append((shown, "", 6))
     return lines
+
+
+def expectation(change: ChangeStatus) -> str:
+    """The latency that the policy expected of a change; empty: none."""
+    seconds = change.expected_s
+    return "" if seconds is None else f"expected {render_seconds(seconds)}"
 
 
 def change_cells(change: ChangeStatus) -> list[str]:

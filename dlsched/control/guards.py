@@ -138,7 +138,12 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
             raise PolicyError(f"decided GPUs for a job that does not exist: {name!r}")
         if not isinstance(gpus, tuple) or not all(isinstance(uuid, str) for uuid in gpus):
             raise PolicyError(f"decided GPUs for {name} that are no UUIDs: {gpus!r}")
-    for what, by_job in (("weight", decision.weights), ("outlook", decision.outlooks)):
+    named: tuple[tuple[str, Mapping[str, object]], ...] = (
+        ("weight", decision.weights),
+        ("outlook", decision.outlooks),
+        ("latency", decision.expected_s),
+    )
+    for what, by_job in named:
         for name in by_job:
             if name not in names:
                 raise PolicyError(f"decided a {what} for a job that does not exist: {name!r}")
@@ -149,6 +154,11 @@ def refuse_nonsense(decision: Decision, names: set[str]) -> None:
         if not 0 <= weight <= _MOST:
             raise PolicyError(
                 f"decided weight {weight!r} for {name}; must be 0 or more, at most {_MOST:g}"
+            )
+    for name, expected_s in decision.expected_s.items():
+        if not 0 < expected_s < math.inf:
+            raise PolicyError(
+                f"expects a latency of {expected_s!r} s for {name}; must be above 0 and finite"
             )
     for name, limits in decision.limits.items():
         if name not in names:

@@ -30,6 +30,9 @@ class Decision:
     idle class. Valid until the policy is asked again."""
     outlooks: Mapping[str, tuple[Forecast, ...]] = field(default_factory=dict)
     """Forecasts for each job's targets, valid until the policy is asked again."""
+    expected_s: Mapping[str, float] = field(default_factory=dict)
+    """Latencies, as the jobs' targets measure them, that are expected under these limits. Shown
+    beside what is measured after a change. Jobs for which nothing is foreseen are left out."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,6 +133,7 @@ class PerDevice:
             gpus=decided.gpus if decided is not None else {},
             weights=_of_present(cores.weights, snapshot),
             outlooks=_outlooks(snapshot, cores, parts),
+            expected_s=_expected_s(snapshot, decided),
         )
 
     def _ask(
@@ -179,6 +180,13 @@ def _outlooks(
                     for one in of_latency
                 )
     return {**by_cores, **by_gpu}
+
+
+def _expected_s(snapshot: Snapshot, cores: Decision | None) -> dict[str, float]:
+    """The expected latencies by cores, of jobs whose latency depends on no share of a GPU."""
+    expected = {} if cores is None else cores.expected_s
+    with_share = {job.name for job in snapshot.jobs if shares_gpus(job)}
+    return {name: one_s for name, one_s in expected.items() if name not in with_share}
 
 
 def _gpu_nodes(snapshot: Snapshot) -> dict[str, Snapshot]:

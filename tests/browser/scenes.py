@@ -14,6 +14,7 @@ from dlsched.estimate.effect import Effect
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
 from dlsched.model.cycle import CycleReport
+from dlsched.model.decision import Decision
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Progress
 from dlsched.policies.registry import load
@@ -129,6 +130,7 @@ def waves(count: int, at: int) -> CycleReport:
     report = example_report()
     jobs = tuple(_wave(f"job-{number:03d}", at, number) for number in range(count))
     outcomes: tuple[Outcome, ...] = ()
+    decision = Decision()
     if at % 10 == 0:
         one = jobs[at // 10 % count]
         resize = Resize(
@@ -140,10 +142,12 @@ def waves(count: int, at: int) -> CycleReport:
             why="p95 81 ms of 50 ms: one step up",
         )
         outcomes = (Outcome(resize, "done", ""),)
+        decision = Decision(expected_s={one.name: 0.045})
     node = replace(report.snapshot.node, capacity_cores=count * 0.55, cores=count * 0.55)
     return replace(
         report,
         snapshot=replace(report.snapshot, jobs=jobs, node=node),
+        decision=decision,
         outcomes=outcomes,
         limits={},
         guarded={},

@@ -407,7 +407,7 @@ def test_why_tells_numbers_sentence_guard_and_outcome(program: Program, daemon: 
         "2026-11-21T11:00:49Z  starting -> running",
         "2026-11-21T11:01:56Z  resize  1.000 cores -> 1.100 cores  done",
         "slow: p95 90 ms of 50 ms, grows by a tenth",
-        "helped: 90 -> 81.7 ms (212 requests), 2 others changed too",
+        "helped: 90 -> 81.7 ms (212 requests), 2 others changed too; expected 84 ms",
         "now: slow: p95 81 ms of 50 ms, grows by a tenth",
         "now: guard: 1.4 cores cut to 1.25: the node is full",
         "now: resize failed: engine said: busy",

@@ -68,7 +68,12 @@ def test_a_weight_that_divides_nothing_is_refused(weight):
 
 
 @pytest.mark.parametrize(
-    "decision", [Decision(weights={"ghost": 1.0}), Decision(outlooks={"ghost": ()})]
+    "decision",
+    [
+        Decision(weights={"ghost": 1.0}),
+        Decision(outlooks={"ghost": ()}),
+        Decision(expected_s={"ghost": 0.1}),
+    ],
 )
 def test_what_is_told_of_an_unknown_job_is_refused(decision):
     with pytest.raises(PolicyError, match="for a job that does not exist: 'ghost'"):
@@ -92,6 +97,12 @@ def test_what_is_told_of_an_unknown_job_is_refused(decision):
 def test_an_outlook_that_cannot_be_told_is_refused(outlooks):
     with pytest.raises(PolicyError, match="decided outlooks for a that are none: "):
         refuse_nonsense(Decision(outlooks={"a": outlooks}), {"a"})
+
+
+@pytest.mark.parametrize("expected_s", [0.0, -0.1, math.nan, math.inf])
+def test_an_expected_latency_that_is_none_is_refused(expected_s):
+    with pytest.raises(PolicyError, match=r"expects a latency of .* s for a; must be above 0"):
+        refuse_nonsense(Decision(expected_s={"a": expected_s}), {"a"})
 
 
 def test_bounds_hold_and_are_told():

@@ -201,6 +201,14 @@ def test_weights_and_what_can_be_expected_are_of_cores_and_hold_until_it_is_aske
     assert (later.weights, later.outlooks) == ({"a": 2.0}, {})
 
 
+def test_no_latency_is_expected_of_a_job_that_shares_a_gpu() -> None:
+    def decided(snapshot: Snapshot) -> Decision:
+        return replace(even(snapshot), expected_s={job.name: 0.04 for job in snapshot.running})
+
+    decision = PerDevice(Scripted(decided)).decide(node(sharer("a"), view("b")), None)
+    assert decision.expected_s == {"b": 0.04}
+
+
 def test_it_looks_again_before_the_policy_wants_to_be_asked() -> None:
     lazy = Scripted(lambda snapshot: replace(even(snapshot), next_s=600.0))
     wrapped = PerDevice(lazy)

@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from dlsched.estimate.tuning import AHEAD
 from dlsched.model.decision import Decision, PolicyMemory
+from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, LatencyTarget, Limits
 from dlsched.model.state import JobView, Snapshot
 from dlsched.policies.adaptive import untargeted
@@ -28,6 +29,7 @@ from dlsched.policies.adaptive.parameters import AdaptiveParameters
 from dlsched.policies.adaptive.placed import Placed
 from dlsched.policies.adaptive.services import divide as divide_services
 from dlsched.policies.adaptive.services.divide import ServiceMemory
+from dlsched.policies.adaptive.services.forecast import expected_s
 from dlsched.policies.adaptive.trainings import divide as divide_trainings
 from dlsched.policies.adaptive.trainings.divide import TrainingMemory
 from dlsched.policies.fair_share import Claim, claim, fair_shares, water_fill
@@ -102,7 +104,23 @@ class AdaptivePolicy:
             next_s=rule.interval_s,
             weights={**_weights(parts, snapshot), **dict.fromkeys(back.behind, 0.0)},
             outlooks={**services.outlooks, **trainings.outlooks},
+            expected_s=_expected_s(services, limits),
         )
+
+
+def _expected_s(
+    services: Placed[ServiceMemory], limits: Mapping[str, float | None]
+) -> dict[str, float]:
+    """The latencies expected under these ceilings, of services whose targets fit: the others get
+    what is left, whatever their ceiling."""
+    fitting = (ForecastKind.MET, ForecastKind.EXPECTED)
+    known = {one.name: one for one in services.memory}
+    expected = {
+        name: expected_s(known[name], limits[name])
+        for name, outlooks in services.outlooks.items()
+        if outlooks[0].kind in fitting
+    }
+    return {name: one_s for name, one_s in expected.items() if one_s is not None}
 
 
 def divided(snapshot: Snapshot, before: AdaptiveMemory, rule: AdaptiveParameters) -> Divided:

@@ -34,6 +34,9 @@ class Change:
     after_share: float | None = None
     gpus: str = ""
     """UUIDs of the GPUs assigned to it, comma separated; empty: none, or unchanged."""
+    expected_s: float | None = None
+    """The latency that the policy expected of a `resize`; None: it expected none, a guard altered
+    its decision, or an earlier version wrote this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,17 @@ def _change(report: CycleReport, outcome: Outcome) -> Change:
         before_share=action.before.gpu_share if isinstance(action, Resize) else None,
         after_share=action.limits.gpu_share if isinstance(action, Start | Resize) else None,
         gpus=",".join(_gpus(action)),
+        expected_s=_expected_s(report, outcome),
     )
+
+
+def _expected_s(report: CycleReport, outcome: Outcome) -> float | None:
+    action, decision = outcome.action, report.decision
+    if decision is None or not isinstance(action, Resize) or action.gives_back:
+        return None
+    if outcome.status not in ("done", "begun") or action.job in report.guarded:
+        return None
+    return decision.expected_s.get(action.job)
 
 
 def _gpus(action: Action) -> tuple[str, ...]:

@@ -49,6 +49,7 @@ MIGRATIONS: Sequence[str] = (
     CREATE INDEX changes_by_time ON changes (wall_time);
     CREATE INDEX events_by_time ON events (wall_time);
     """,
+    "ALTER TABLE changes ADD COLUMN expected_s REAL",
 )
 VERSION = len(MIGRATIONS)
 

@@ -2,7 +2,7 @@
 
 import { el, setHidden, setText } from "./dom.js";
 import { $ } from "./dom.js";
-import { changed, clock } from "./words.js";
+import { afterwards, changed, clock } from "./words.js";
 
 const APART_PIXELS = 17;
 const NAMED = 6; // of a crowd
@@ -60,7 +60,8 @@ export function describe(change, effect) {
   if (change.why) lines.push(el("p", { text: change.why }));
   if (change.guard) lines.push(el("p", { class: "guard", text: `guard: ${change.guard}` }));
   if (change.status !== "done") lines.push(el("p", { class: change.status, text: `${change.status}${change.detail ? `: ${change.detail}` : ""}` }));
-  if (effect) lines.push(el("p", { class: "effect", text: effect.text }));
+  const came = afterwards(change, effect);
+  if (came) lines.push(el("p", { class: "effect", text: came }));
   return lines;
 }
 

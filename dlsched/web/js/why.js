@@ -1,7 +1,7 @@
 // The panel that says why: what the daemon answers to `dlsched why NAME`.
 
 import { $, el, setData, setHidden } from "./dom.js";
-import { changed, cores, gib, plural, seconds, share, stateOf } from "./words.js";
+import { afterwards, changed, cores, gib, plural, seconds, share, stateOf } from "./words.js";
 
 const ASK_EVERY_MS = 3000;
 
@@ -97,14 +97,15 @@ function history({ changes, effects }) {
   const effectOf = new Map(effects.map((one) => [one.cycle, one]));
   const rows = changes.map((change) => {
     const effect = change.kind === "resize" ? effectOf.get(change.cycle) : null;
+    const came = afterwards(change, effect);
     return el("tr", { "data-verdict": effect?.verdict ?? "" },
       el("td", {}, el("time", { text: new Date(change.wall_time).toLocaleTimeString("en-GB") })),
       el("td", { text: changed(change) }),
-      el("td", {}, effect ? el("p", { class: "effect", text: effect.text }) : null,
+      el("td", {}, came ? el("p", { class: "effect", text: came }) : null,
         el("p", { text: change.why }), change.guard ? el("p", { class: "guard", text: `guard: ${change.guard}` }) : null,
         change.status === "done" ? null : el("p", { class: change.status, text: [change.status, change.detail].filter(Boolean).join(": ") })));
   });
-  return [el("h3", { text: "Last changes, with what was measured 30 s before and 10 to 40 s after" }), el("table", { class: "changes" }, el("tbody", {}, ...rows))];
+  return [el("h3", { text: "Last changes, with what was measured 30 s before and 10 to 40 s after, and what the policy expected" }), el("table", { class: "changes" }, el("tbody", {}, ...rows))];
 }
 
 function said({ events }) {

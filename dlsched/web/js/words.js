@@ -84,6 +84,10 @@ export const outlookOf = ({ blind, outlook }) => (blind ? undefined : outlook.fi
 // A limit as `dlsched why` says it: with two decimals a small one would change without showing it.
 const inCores = (value) => (value === null || value === undefined ? "no limit" : `${value.toFixed(3)} cores`);
 
+// What was measured of a change, and what the policy expected of it, as `dlsched why` says it.
+export const afterwards = (change, effect) => [change.kind === "resize" ? effect?.text : "",
+  typeof change.expected_s === "number" ? `expected ${seconds(change.expected_s)}` : ""].filter(Boolean).join("; ");
+
 // What a change did, as `dlsched why` says it.
 export function changed(change) {
   const shares = change.before_share !== change.after_share

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dlsched.control.decider import NamedPolicy
+from dlsched.estimate.measured import latency_of
 from dlsched.estimate.sketch import from_latencies
+from dlsched.model.cycle import CycleReport
 from dlsched.model.decision import Decision
 from dlsched.model.forecast import ForecastKind
 from dlsched.model.spec import AccuracyTarget, Bounds, Limits
@@ -67,6 +69,32 @@ def test_beside_a_training_a_service_is_held_to_what_meets_its_target() -> None:
 
 def test_in_band_mode_it_is_held_to_its_band_also_alone() -> None:
     assert course(service("a", 0.2), mode="band").limits["a"].cpu_cores is not None
+
+
+def test_a_latency_is_expected_where_a_ceiling_decides_it() -> None:
+    beside = course(service("a", 0.2), service("b", 0.001), training("c", used=1.5))
+    cores = beside.limits["a"].cpu_cores
+    assert cores is not None
+    # A request takes 20 ms of CPU time, and no ceiling meets the target of `b`.
+    assert beside.expected_s == {"a": pytest.approx(0.02 / cores, rel=0.05)}
+    assert 0.1 < beside.expected_s["a"] < 0.2
+    assert course(service("a", 0.2)).expected_s == {}  # it has no ceiling
+
+
+def test_an_expected_latency_is_near_the_one_that_is_measured() -> None:
+    recipe = Recipe(
+        jobs=6, kind="inference", schedule="burst", duration_s=120.0, cores=4.0, demand=0.8, seed=3
+    )
+    reports: list[CycleReport] = []
+    policy = NamedPolicy("adaptive?mode=band", load("adaptive?mode=band"))
+    simulate(generate(recipe), policy, 1, publish=reports.append)
+    last = reports[-1]
+    assert last.decision is not None
+    expected = last.decision.expected_s
+    measured = {job.name: latency_of(job) for job in last.snapshot.running if job.name in expected}
+    assert len(measured) >= 3
+    for name, (latency_s, _) in measured.items():
+        assert expected[name] == pytest.approx(latency_s, rel=0.2)
 
 
 def test_jobs_without_a_target_share_what_is_left_by_weight() -> None:

@@ -24,6 +24,27 @@ def test_a_resize_is_told_with_its_reason_and_guard() -> None:
     assert tries == {}
 
 
+def test_a_resize_has_the_latency_that_the_policy_expected() -> None:
+    decision = Decision({"alpha": Limits(0.75)}, expected_s={"alpha": 0.045, "beta": 1.0})
+    decided = replace(resized(report(7, decision=decision)), guarded={})
+    [outcome] = decided.outcomes
+    assert isinstance(outcome.action, Resize)
+    start = Start(job().spec, Limits(0.75), 768)
+    given_back = replace(outcome.action, gives_back=True)
+
+    def expected(told: CycleReport) -> list[float | None]:
+        return [one.expected_s for one in changes(told, {})[0]]
+
+    assert expected(decided) == [0.045]
+    # What was applied is not what the policy expected it of, or was not applied.
+    assert expected(replace(decided, guarded={"alpha": "step cut to 0.25"})) == [None]
+    assert expected(replace(decided, outcomes=(replace(outcome, status="failed"),))) == [None]
+    assert expected(replace(decided, outcomes=(replace(outcome, action=start),))) == [None]
+    assert expected(replace(decided, outcomes=(replace(outcome, action=given_back),))) == [None]
+    assert expected(replace(decided, decision=None)) == [None]
+    assert expected(replace(decided, decision=replace(decision, expected_s={}))) == [None]
+
+
 def test_a_start_has_its_reason_from_the_decision() -> None:
     decision = Decision({"alpha": Limits(1.5)}, {"alpha": "a fair share"})
     start = Start(job().spec, Limits(1.5), 1536)

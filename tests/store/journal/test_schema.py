@@ -71,6 +71,7 @@ def test_a_file_of_an_earlier_version_is_read_as_it_is_and_brought_up_to_date(pa
     with JournalReader(path) as reader:
         assert reader.last_changes("alpha", 9) == (expected,)
         assert (expected.before_share, expected.after_share, expected.gpus) == (None, None, "")
+        assert expected.expected_s is None
 
 
 def test_a_newer_file_is_not_written_to_and_is_read_with_a_word(path: Path) -> None:

@@ -79,6 +79,15 @@ def hopeless_outlook(
     return impossible_outlook(target_s, one.quantile, best_s, tried, resource, is_measured=True)
 
 
+def expected_s(one: ServiceMemory, cores: float | None) -> float | None:
+    """The latency, as the target measures it, that the model expects under this ceiling, in two
+    digits; None: it expects none. Without a ceiling its CPU depends on what the others use."""
+    if one.model is None or cores is None:
+        return None
+    mean_s = one.model.mean_s(cores)
+    return None if mean_s is None else float(f"{mean_s * one.model.factor(one.quantile):.2g}")
+
+
 def _shown(progress: Progress, quantile: float | None) -> tuple[float | None, int]:
     """The least that is measured now, under the present limits or under all of late, and of how
     many requests."""
