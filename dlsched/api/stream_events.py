@@ -6,10 +6,16 @@ from dataclasses import asdict
 
 from dlsched.api.schema import SCHEMA_VERSION
 from dlsched.api.status import BAND_RATIO, node_of, target_of
-from dlsched.api.stream_schema import AlarmEventStatus, CycleEvents, CyclePoint, JobPoint
+from dlsched.api.stream_schema import (
+    AlarmEventStatus,
+    CycleEvents,
+    CyclePoint,
+    JobPoint,
+    ShadowPoint,
+)
 from dlsched.api.why_schema import ChangeStatus, EventStatus
 from dlsched.estimate.measured import latency_of, metric_of
-from dlsched.model.cycle import CycleReport
+from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.state import JobView
 from dlsched.model.units import render_seconds
 from dlsched.store.journal.changes import Reported, changes, events, last_reported
@@ -97,6 +103,16 @@ def point(report: CycleReport) -> CyclePoint:
         used_cores=node.used_cores,
         foreign_cores=node.foreign_cores,
         jobs=tuple(map(_job_point, snapshot.jobs)),
+        shadow=_shadow_point(report.shadow),
+    )
+
+
+def _shadow_point(shadow: Shadow | None) -> ShadowPoint | None:
+    if shadow is None or shadow.trouble is not None:
+        return None
+    return ShadowPoint(
+        policy=shadow.policy,
+        limit_cores={name: limits.cpu_cores for name, limits in shadow.limits.items()},
     )
 
 

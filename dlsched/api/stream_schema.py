@@ -3,6 +3,7 @@ Versioned as `schema` is."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dlsched.api.schema import Value
@@ -55,6 +56,15 @@ class JobPoint(Value):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class ShadowPoint(Value):
+    """What the shadow policy would set in one cycle; none of it is done."""
+
+    policy: str
+    limit_cores: Mapping[str, float | None]
+    """Ceilings of the running jobs, by name. None: none."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class CyclePoint(Value):
     """One cycle, as a point of every curve."""
 
@@ -69,3 +79,5 @@ class CyclePoint(Value):
     used_cores: float
     foreign_cores: float | None
     jobs: tuple[JobPoint, ...]
+    shadow: ShadowPoint | None
+    """None: no shadow policy runs, or it fails."""

@@ -81,7 +81,9 @@ def test_every_field_is_filled_by_the_server_from_a_rich_report() -> None:
     event = {**EVENT, "reason": "image was pulled"}
     alarm = Alarm("engine", AlarmKey.ENGINE_DOWN, "engine: no answer")
     happened = EventHistory().next(replace(report, raised=(alarm,)))
-    for value in (node_status(report), explained(report, change, event), happened, point(report)):
+    assert report.shadow is not None
+    shown = point(replace(report, shadow=replace(report.shadow, trouble=None)))
+    for value in (node_status(report), explained(report, change, event), happened, shown):
         filled(value, found)
     all_fields = {
         name: {field.name for field in dataclasses.fields(kind)} for name, kind in KINDS.items()
@@ -98,6 +100,9 @@ def test_what_the_server_fills_is_parsed_back_equal() -> None:
     assert happened is not None
     assert read(CycleEvents, sent(happened)) == happened
     assert read(CyclePoint, sent(point(report))) == point(report)
+    assert report.shadow is not None
+    shadowed = point(replace(report, shadow=replace(report.shadow, trouble=None)))
+    assert read(CyclePoint, sent(shadowed)) == shadowed
 
 
 def test_the_client_parses_what_the_socket_answers(daemon: Daemon, source: FakeSource) -> None:

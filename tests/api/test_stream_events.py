@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from dlsched.api.stream_events import EventHistory, point
-from dlsched.api.stream_schema import CycleEvents
+from dlsched.api.stream_schema import CycleEvents, ShadowPoint
 from dlsched.model.alarms import Alarm, AlarmKey
-from dlsched.model.cycle import CycleReport
+from dlsched.model.cycle import CycleReport, Shadow
+from dlsched.model.spec import Limits
 from dlsched.model.state import JobState
 from tests.status_source import P95_50MS, example_report, job
 
@@ -130,6 +131,16 @@ def test_a_point_has_what_curves_need() -> None:
     assert (slow.state, slow.limit_cores, slow.usage_cores) == ("running", 1.25, 0.52)
     assert (rows["face-unlock"].ratio, rows["face-unlock"].limit_cores) == (None, None)
     assert rows["lenet-train"].metric == 0.8731
+
+
+def test_a_point_has_the_ceilings_that_the_shadow_policy_would_set() -> None:
+    report = example_report()
+    assert point(report).shadow is None
+    shadow = Shadow("fair", limits={"digits-resnet": Limits(0.8), "face-unlock": Limits()})
+    found = point(replace(report, shadow=shadow)).shadow
+    assert found == ShadowPoint("fair", {"digits-resnet": 0.8, "face-unlock": None})
+    failing = replace(shadow, trouble="no longer asked: boom")
+    assert point(replace(report, shadow=failing)).shadow is None
 
 
 def test_a_job_that_does_not_run_holds_no_limit() -> None:

@@ -13,7 +13,7 @@ from dlsched.control.decider import NamedPolicy
 from dlsched.estimate.effect import Effect
 from dlsched.estimate.sketch import from_latencies
 from dlsched.model.actions import Outcome, Resize
-from dlsched.model.cycle import CycleReport
+from dlsched.model.cycle import CycleReport, Shadow
 from dlsched.model.decision import Decision
 from dlsched.model.spec import LatencyTarget, Limits
 from dlsched.model.state import JobView, Progress
@@ -164,6 +164,22 @@ def _waves(count: int, before: int) -> Callable[[Path], Scene]:
     return scene
 
 
+def shadowed(at: int) -> CycleReport:
+    """Three services, and a shadow policy that would give each another ceiling, or none."""
+    report = waves(3, at)
+    jobs = tuple(
+        replace(one, usage=replace(one.usage, cpu_cores=0.1)) for one in report.snapshot.jobs
+    )
+    report = replace(report, snapshot=replace(report.snapshot, jobs=jobs))
+    limits = {"job-000": Limits(0.3), "job-001": Limits(1.25), "job-002": Limits()}
+    return replace(report, shadow=Shadow("fair", limits=limits))
+
+
+def _shadow(_folder: Path) -> Scene:
+    kept = [shadowed(at) for at in range(100)]
+    return Scene(FakeSource(kept[-1]), kept, at=shadowed)
+
+
 PLAYED_S = 900.0
 """Time of the played trace that has passed when the server starts."""
 
@@ -235,4 +251,5 @@ SCENES: Mapping[str, Callable[[Path], Scene]] = {
     "eight": _waves(8, 300),
     "many": _waves(200, 900),
     "played": _played,
+    "shadow": _shadow,
 }

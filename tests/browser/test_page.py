@@ -247,6 +247,61 @@ def test_the_charts_have_a_text_of_the_same_figures(shared, opened: Open) -> Non
     expect(one.page.locator("#limits-chart")).to_have_attribute("aria-label", text)
 
 
+def test_long_dashes_are_what_the_shadow_policy_would_set(shared, opened: Open) -> None:
+    one = opened(shared("shadow"))
+    one.go()
+    one.press("p")
+    one.shows("#limits-note", "dashed: used, long dashes: shadow")
+    # One of the three would have no ceiling, and counts with the 0.1 that it uses.
+    one.shows("#limits-legend", "shadow fair1.65")
+    one.page.locator('tr[data-job="job-001"]').click()
+    one.shows("#limits-legend", "shadow fair, job-0011.25")
+
+
+@pytest.mark.parametrize(
+    ("selected", "line"),
+    [
+        # Without a ceiling a job counts with its use; one that does not run yet not at all.
+        (None, [0.3 + 0.1, 0.3 + 0.2, None]),
+        ("b", [0.5 + 0.3, 0.6 + 0.3, None]),  # on the limit of `a`
+        ("a", [0.1, 0.2, None]),
+    ],
+)
+def test_the_line_of_the_shadow_policy_is_a_sum_or_the_end_of_a_layer(
+    shared, opened: Open, selected: str | None, line: list[float | None]
+) -> None:
+    one = opened(shared("eight"))
+    one.go()
+    ask = """async (selected) => {
+        const {limitLines} = await import("/static/js/lines.js");
+        const {Series} = await import("/static/js/store.js");
+        const series = new Series();
+        const job = (name, limit, usage) => ({name, limit_cores: limit, usage_cores: usage});
+        const add = (x, a, use, shadow) => series.add(x, {
+            capacity_cores: 2, used_cores: 1, foreign_cores: 0, shadow,
+            jobs: [job("a", a, use), job("b", 0.4, 0.4), job("constructor", null, null)],
+        });
+        const shadow = {policy: "fair", limit_cores: {a: null, b: 0.3}};
+        add(1, 0.5, 0.1, shadow);
+        add(2, 0.6, 0.2, shadow);
+        add(3, 0.6, 0.2, null);
+        const app = {
+            selected, theme: "light", colourOf: () => 0, store: {status: {shadow: "fair"}},
+        };
+        return limitLines(app, series).data.at(-1);
+    }"""
+    found = one.page.evaluate(ask, selected)
+    assert found == [one and pytest.approx(one) for one in line]
+
+
+def test_without_a_shadow_policy_there_are_no_long_dashes(shared, opened: Open) -> None:
+    one = opened(shared("eight"))
+    one.go()
+    one.shows("#limits-note", "dashed: used")
+    expect(one.page.locator("#limits-note")).not_to_contain_text("long dashes")
+    expect(one.page.locator("#limits-legend")).not_to_contain_text("shadow")
+
+
 def test_gpus_with_who_is_on_them(shared, opened: Open) -> None:
     one = opened(shared("gpus"))
     one.go()

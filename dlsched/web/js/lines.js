@@ -89,7 +89,8 @@ export function limitLines(app, series) {
   const shown = chosen("stacked", names, STACKED).toSorted();
   const rest = names.length > shown.length ? names.filter((name) => !shown.includes(name)) : [];
   const free = (name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0;
-  setText($("limits-note"), `line: capacity, dashed: used${names.some(free) ? "; *: no limit, its use" : ""}`);
+  const shadow = series.node.shadow.some((one) => one !== null) ? `shadow ${app.store.status?.shadow ?? "policy"}` : "";
+  setText($("limits-note"), `line: capacity, dashed: used${shadow && ", long dashes: shadow"}${names.some(free) ? "; *: no limit, its use" : ""}`);
 
   const layers = shown.map((name) => ({ name, job: true, colour: colour(`--c${app.colourOf(name)}`), values: held(series, [name]) }));
   if (rest.length) layers.push({ name: `${rest.length} others`, colour: colour("--others"), values: held(series, rest) });
@@ -113,9 +114,18 @@ export function limitLines(app, series) {
     const values = own[layers.indexOf(layer)];
     return { name: layer.name, mark: layer.job && free(layer.name) ? "*" : "", job: layer.job, colour: layer.colour, at: (index) => (values[index] === null || values[index] === undefined ? "–" : cores(values[index])) };
   });
+  const data = [series.x, ...stacked, series.node.used, series.node.capacity];
+  if (shadow) {
+    // Where the layer of the selected job would end, else all of them.
+    const at = layers.findIndex((layer) => layer.job && layer.name === app.selected);
+    const would = at < 0 ? series.node.shadow : series.jobs.get(app.selected).shadow;
+    data.push(would.map((one, index) => (one === null || gaps[index] ? null : one + (at > 0 ? stacked[at - 1][index] : 0))));
+    drawn.push({ stroke: colour("--text"), width: 1.5, dash: [10, 5], paths: stepped, points: { show: false } });
+    entries.unshift({ name: at < 0 ? shadow : `${shadow}, ${app.selected}`, colour: colour("--text"), at: (index) => (typeof would[index] === "number" ? cores(would[index]) : "–") });
+  }
   return {
-    key: `${app.theme} ${app.selected} ${layers.map((layer) => layer.name).join(" ")}`,
-    data: [series.x, ...stacked, series.node.used, series.node.capacity],
+    key: `${app.theme} ${app.selected} ${shadow} ${layers.map((layer) => layer.name).join(" ")}`,
+    data,
     series: drawn, bands, entries,
     scale: { range: (_plot, _low, high) => [0, Math.max(high ?? 1, 0.1) * 1.06] },
     axis: { values: (_plot, splits) => splits.map((one) => String(Number(one.toFixed(2)))) },

@@ -9,20 +9,23 @@ const GAP_PERIODS = 4; // silence that leaves a gap in the lines
 export class Series {
   constructor() {
     this.x = [];
-    this.node = { capacity: [], given: [], used: [], foreign: [] };
+    this.node = { capacity: [], given: [], used: [], foreign: [], shadow: [] };
     this.band = { p10: [], p50: [], p90: [] };
     this.jobs = new Map();
   }
 
   get length() { return this.x.length; }
 
-  // point: {capacity_cores, used_cores, foreign_cores, jobs}; null: nothing is known at x.
+  // point: {capacity_cores, used_cores, foreign_cores, jobs, shadow}; null: nothing is known at x.
   add(x, point) {
     const at = this.x.push(x) - 1;
     this.node.capacity.push(point?.capacity_cores ?? null);
     this.node.given.push(point?.given_cores ?? null);
     this.node.used.push(point?.used_cores ?? null);
     this.node.foreign.push(point?.foreign_cores ?? null);
+    // What the shadow policy would set; without a limit a job counts with what it uses.
+    const would = point?.shadow ? new Map(Object.entries(point.shadow.limit_cores)) : null;
+    let shadow = 0;
     const ratios = [];
     for (const job of point?.jobs ?? []) {
       const kept = this.#of(job.name, at);
@@ -30,11 +33,14 @@ export class Series {
       kept.limit[at] = job.limit_cores ?? null;
       kept.usage[at] = job.usage_cores ?? null;
       kept.metric[at] = job.metric ?? null;
+      kept.shadow[at] = would?.has(job.name) ? would.get(job.name) ?? job.usage_cores ?? 0 : null;
+      shadow += kept.shadow[at] ?? 0;
       if (job.ratio !== null && job.ratio !== undefined) ratios.push(job.ratio);
     }
     for (const kept of this.jobs.values()) {
       if (kept.ratio.length === at) for (const key in kept) kept[key].push(null);
     }
+    this.node.shadow.push(would && shadow);
     const sorted = Float64Array.from(ratios).sort();
     const quantile = (q) => (sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] : null);
     for (const [key, q] of [["p10", 0.1], ["p50", 0.5], ["p90", 0.9]]) this.band[key].push(quantile(q));
@@ -43,7 +49,7 @@ export class Series {
   #of(name, at) {
     if (!this.jobs.has(name)) {
       const empty = () => new Array(at).fill(null);
-      this.jobs.set(name, { ratio: empty(), limit: empty(), usage: empty(), metric: empty() });
+      this.jobs.set(name, { ratio: empty(), limit: empty(), usage: empty(), metric: empty(), shadow: empty() });
     }
     return this.jobs.get(name);
   }

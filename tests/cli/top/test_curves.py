@@ -20,7 +20,7 @@ def point(now_s: float, ratios: Mapping[str, float | None]) -> CyclePoint:
         JobPoint(name, "running", None, 0, ratio, None, None, None)
         for name, ratio in ratios.items()
     )
-    return CyclePoint(1, int(now_s), "", now_s, 4.0, 1.0, 1.0, None, jobs)
+    return CyclePoint(1, int(now_s), "", now_s, 4.0, 1.0, 1.0, None, jobs, None)
 
 
 def test_a_column_is_the_mean_of_15_s_and_silence_is_a_gap() -> None:
