@@ -111,6 +111,60 @@ def test_keys(shared, opened: Open) -> None:
         one.state("range", name)
 
 
+def test_a_job_is_pinned_to_the_top_by_key_and_by_its_star(shared, opened: Open) -> None:
+    one = opened(shared("example"))
+    one.go()
+    one.state("first", "typo")  # the worst
+    names = one.page.locator("#jobs tbody th")
+    by_rank = names.all_inner_texts()
+    one.page.locator('tr[data-job="queued"]').click()
+    one.press("t")
+    one.state("first", "queued")
+    star = one.page.locator('tr[data-job="digits-vgg"] .pin')
+    expect(star).to_have_attribute("aria-pressed", "false")
+    star.click()
+    expect(star).to_have_attribute("aria-pressed", "true")
+    one.state("selected", "queued")  # a star selects nothing
+    # Both in their own order, under the pointer too.
+    top = [name for name in by_rank if name in ("queued", "digits-vgg")]
+    wanted = [*top, *(name for name in by_rank if name not in top)]
+    expect(names).to_have_text(wanted)
+
+    one.page.reload()
+    expect(names).to_have_text(wanted)
+    one.page.locator('tr[data-job="digits-vgg"] .pin').click()
+    one.page.locator('tr[data-job="queued"]').click()
+    one.press("t")
+    one.page.mouse.move(5, 5)
+    expect(names).to_have_text(by_rank)
+
+
+def test_what_else_is_kept_as_pins_harms_nothing(shared, opened: Open) -> None:
+    one = opened(shared("example"))
+    one.go()
+    for kept in ('{"a": 1}', "[1, null]", "[", '["gone"]'):
+        one.page.evaluate("(kept) => localStorage.setItem('dlsched.pins', kept)", kept)
+        one.page.reload()
+        one.state("first", "typo")
+    one.page.locator('tr[data-job="queued"] .pin').click()
+    one.state("first", "queued")
+    assert one.page.evaluate("localStorage.getItem('dlsched.pins')") == '["gone","queued"]'
+
+
+def test_without_a_store_of_the_browser_pins_last_until_the_page_is_closed(
+    shared, opened: Open
+) -> None:
+    one = opened(shared("example"))
+    refused = "Object.defineProperty(window, 'localStorage', {get() { throw new Error('no'); }})"
+    one.page.add_init_script(refused)
+    one.go()
+    one.state("first", "typo")
+    one.page.locator('tr[data-job="queued"] .pin').click()
+    one.state("first", "queued")
+    one.page.reload()
+    one.state("first", "typo")
+
+
 def test_a_pause_holds_what_is_shown(shared, opened: Open) -> None:
     one = opened(shared("eight"))
     one.go()
@@ -341,6 +395,16 @@ def test_two_hundred_jobs(shared, opened: Open) -> None:
     expect(one.page.locator("#ratio-legend .chip")).to_have_count(6)
     one.shows("#limits-legend", "188 others")
     assert ink(one.page, "#limits-chart")["drawn"] > 20_000
+    kept = "job-198"  # neither of the worst nor of the largest
+    expect(one.page.locator("#ratio-legend")).not_to_contain_text(kept)
+    one.page.evaluate(f"localStorage.setItem('dlsched.pins', '[\"{kept}\"]')")
+    one.page.reload()
+    one.state("first", kept)
+    one.shows("#ratio-note", "the 5 worst, 1 pinned")
+    expect(one.page.locator("#ratio-legend .chip")).to_have_count(7)
+    for legend in ("#ratio-legend", "#limits-legend"):
+        one.shows(legend, kept)
+    one.shows("#limits-legend", "188 others")
     one.press("/")
     one.page.keyboard.type("job-19")
     expect(one.page.locator(JOBS)).to_have_count(10)

@@ -20,6 +20,7 @@ export function keys(app) {
     const does = {
       j: () => app.step(1), ArrowDown: () => app.step(1), k: () => app.step(-1), ArrowUp: () => app.step(-1),
       Enter: () => app.selected && app.select(app.selected, true),
+      t: () => app.selected && app.pin(app.selected),
       "/": () => filter.focus(), p: () => app.pause(!app.paused), "?": () => $("help").showModal(), Escape: () => app.back(),
     }[event.key] ?? (RANGES["1234".indexOf(event.key)] && (() => app.show(RANGES["1234".indexOf(event.key)])));
     if (!does) return;

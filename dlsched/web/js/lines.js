@@ -27,9 +27,11 @@ function chosen(which, names, count) {
 export function ratioLines(app, series) {
   const names = app.ranked.filter((name) => series.jobs.get(name)?.ratio.some((one) => one !== null));
   const many = names.length > EACH_MAX;
-  const lines = many ? chosen("worst", names, WORST).toSorted() : names.toSorted();
+  const pinned = names.filter((name) => app.pins.has(name)).slice(0, EACH_MAX);
+  const worst = () => chosen("worst", names.filter((name) => !pinned.includes(name)), WORST);
+  const lines = (many ? [...pinned, ...worst()] : names).toSorted();
   if (many && names.includes(app.selected) && !lines.includes(app.selected)) lines.push(app.selected);
-  setText($("ratio-note"), many ? `median and middle 80 % of ${names.length}, the ${WORST} worst` : "1 = target, shaded: within 10 %");
+  setText($("ratio-note"), many ? `median and middle 80 % of ${names.length}, the ${WORST} worst${pinned.length ? `, ${pinned.length} pinned` : ""}` : "1 = target, shaded: within 10 %");
   const line = (name) => {
     const own = name === app.selected;
     const stroke = colour(`--c${app.colourOf(name)}`);
@@ -86,7 +88,9 @@ export function limitLines(app, series) {
   const last = series.length - 1;
   const now = new Map([...series.jobs.keys()].map((name) => [name, held(series, [name], last)[0]]));
   const names = [...now.keys()].sort((a, b) => now.get(b) - now.get(a) || (a < b ? -1 : 1));
-  const shown = chosen("stacked", names, STACKED).toSorted();
+  const pinned = names.filter((name) => app.pins.has(name)).slice(0, STACKED);
+  const others = names.filter((name) => !pinned.includes(name));
+  const shown = [...pinned, ...chosen("stacked", others, STACKED - pinned.length)].toSorted();
   const rest = names.length > shown.length ? names.filter((name) => !shown.includes(name)) : [];
   const free = (name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0;
   const shadow = series.node.shadow.some((one) => one !== null) ? `shadow ${app.store.status?.shadow ?? "policy"}` : "";

@@ -9,6 +9,7 @@ import { keys } from "./keys.js";
 import { limitLines, ratioLines } from "./lines.js";
 import { hideTip } from "./marks.js";
 import { Notices } from "./notices.js";
+import { Pins } from "./pins.js";
 import { LIVE_S, Store } from "./store.js";
 import { Table } from "./table.js";
 import { Why } from "./why.js";
@@ -24,6 +25,7 @@ class App {
     this.paused = false;
     this.zoomed = null; // {from, to}
     this.colours = new Map();
+    this.pins = new Pins();
     this.table = new Table(this);
     this.changes = new Changes(this);
     this.why = new Why(this);
@@ -48,7 +50,7 @@ class App {
 
   get theme() { return this.dark.matches ? "dark" : "light"; }
 
-  // Jobs in the table's order: worst first.
+  // Jobs in the table's order: pinned ones first, then worst first.
   get ranked() { return this.table.order; }
 
   colourOf(name) {
@@ -63,6 +65,11 @@ class App {
     if (name !== null) this.table.reveal(name);
     if (why || this.why.job !== null || name === null) this.why.open(name);
     this.#link();
+    this.redraw();
+  }
+
+  pin(name) {
+    this.pins.toggle(name);
     this.redraw();
   }
 

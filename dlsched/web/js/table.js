@@ -1,4 +1,4 @@
-// The table of jobs: worst first, its order held while the pointer is on it.
+// The table of jobs: pinned ones, then worst first, its order held while the pointer is on it.
 
 import { $, drawing, el, setData, setHidden, setStyle, setText } from "./dom.js";
 import { cores, metric, outlookOf, seconds, stateOf } from "./words.js";
@@ -23,7 +23,9 @@ export class Table {
     this.body.addEventListener("pointerleave", () => this.#hold(false));
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("tr");
-      if (row) app.select(row.dataset.job, true);
+      if (!row) return;
+      if (event.target.closest(".pin")) app.pin(row.dataset.job);
+      else app.select(row.dataset.job, true);
     });
     // Rows out of sight are brought up to date when they come into sight.
     this.sight = new IntersectionObserver((entries) => {
@@ -52,6 +54,7 @@ export class Table {
     const due = !this.held && performance.now() - this.sortedAt > SORTED_EVERY_MS;
     if (due || status.jobs.some((job) => !this.rows.has(job.name))) this.#sort(status, store);
     else this.order = this.order.filter((name) => jobs.has(name));
+    this.order = this.app.pins.first(this.order);
     for (const [name, row] of this.rows) {
       if (!jobs.has(name)) { this.sight.unobserve(row.tr); row.tr.remove(); this.rows.delete(name); }
     }
@@ -106,8 +109,10 @@ export class Table {
     row.silent = el("span", { class: "silent" });
     row.outlook = cell();
     row.label = el("span", { text: name });
+    // Not in the order of Tab, which 200 of them would fill: the key is t.
+    row.pin = el("button", { type: "button", class: "pin", tabindex: "-1", title: "pin to the top ( t )", "aria-label": `pin ${name} to the top` });
     row.tr = el("tr", { role: "row", "data-job": name },
-      el("th", { role: "rowheader", scope: "row", title: name }, row.swatch, row.label), cell(row.state), row.target, row.measured,
+      el("th", { role: "rowheader", scope: "row", title: name }, row.pin, row.swatch, row.label), cell(row.state), row.target, row.measured,
       cell(el("div", { class: "pair" }, row.ratio.bar, row.ratio.text)), cell(row.spark, row.silent),
       cell(el("div", { class: "pair" }, row.cpu.bar, row.cpu.text)), row.outlook);
     this.rows.set(name, row);
@@ -121,6 +126,8 @@ export class Table {
     const said = stateOf(job);
     setStyle(row.swatch, "background", `var(--c${this.app.colourOf(job.name)})`);
     setData(row.tr, "state", said.key);
+    const pinned = String(this.app.pins.has(job.name));
+    if (row.pin.getAttribute("aria-pressed") !== pinned) row.pin.setAttribute("aria-pressed", pinned);
     setText(row.shape, said.shape);
     setText(row.word, said.word);
     const title = job.reason ?? job.diverged ?? job.blind ?? "";
