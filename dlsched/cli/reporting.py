@@ -103,7 +103,9 @@ def _file(journal: Path) -> Path:
             return path
     except PermissionError:
         raise DlschedError(
-            f"{journal}: this user may not read the journal: sudo dlsched report"
+            f"{journal}: this user may not read the journal, which has every job's whole "
+            "specification: `sudo dlsched report`, or let root write a page with --html; "
+            "`dlsched usage` and `dlsched why JOB` ask the daemon"
         ) from None
 
 

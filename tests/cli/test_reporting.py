@@ -243,7 +243,9 @@ def test_a_journal_that_may_not_be_read_is_one_line(
     result = program("report", str(journal))
     assert result.exit_code == 1
     assert result.stderr == (
-        f"error: {journal}: this user may not read the journal: sudo dlsched report\n"
+        f"error: {journal}: this user may not read the journal, which has every job's whole "
+        "specification: `sudo dlsched report`, or let root write a page with --html; "
+        "`dlsched usage` and `dlsched why JOB` ask the daemon\n"
     )
 
 
