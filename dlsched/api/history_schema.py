@@ -23,6 +23,9 @@ class NodeCurves(Value):
     """Used by everything else on the host."""
     memory_bytes: tuple[float | None, ...]
     """Memory that the jobs use."""
+    shadow_cores: tuple[float | None, ...]
+    """Sum of the ceilings that the shadow policy would set; a job without one counts with its use.
+    None: no shadow policy ran."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

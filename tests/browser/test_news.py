@@ -123,6 +123,7 @@ HISTORY: dict[str, Any] = {
         "used_cores": [1.0, None, 1.5],
         "foreign_cores": [0.1, None, 0.2],
         "memory_bytes": [1.0, None, 1.0],
+        "shadow_cores": [2.5, None, 1.25],
     },
     "changes": [
         {
@@ -175,6 +176,7 @@ def test_an_hour_from_the_journal(shared, opened: Open) -> None:
     one.state("history", "shown")
     one.shows("#ratio-legend", f"job-0010.75{TIMES}")
     one.shows("#limits-legend", "not dlsched's0.20")
+    one.shows("#limits-legend", "shadow policy1.25")
     one.shows("#changes-trouble", "minutes before 07:00 are coarser")
     one.shows("#changes-of", "1 in the time shown")
     (begin, end) = map(int, re.findall(r"(?:from|to)=(\d+)", asked[0]))

@@ -339,9 +339,7 @@ def test_the_line_of_the_shadow_policy_is_a_sum_or_the_end_of_a_layer(
         add(1, 0.5, 0.1, shadow);
         add(2, 0.6, 0.2, shadow);
         add(3, 0.6, 0.2, null);
-        const app = {
-            selected, theme: "light", colourOf: () => 0, store: {status: {shadow: "fair"}},
-        };
+        const app = {selected, theme: "light", colourOf: () => 0, pins: new Set()};
         return limitLines(app, series).data.at(-1);
     }"""
     found = one.page.evaluate(ask, selected)

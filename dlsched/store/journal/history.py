@@ -133,15 +133,16 @@ class JobSteps:
 
 
 class NodeSteps:
-    """The node's curves: fields of `NodeMinute` from `capacity_cores` to `memory_bytes`."""
+    """The node's curves: fields of `NodeMinute` from `capacity_cores` to `memory_bytes`, and
+    `shadow_cores`."""
 
-    _NAMES = NodeMinute._fields[1:6]
+    _NAMES = (*NodeMinute._fields[1:6], "shadow_cores")
 
     def __init__(self, points: int) -> None:
         self._columns = [_Column(points, add) for _ in self._NAMES]
 
     def add(self, step: int, minute: NodeMinute) -> None:
-        for column, value in zip(self._columns, minute[1:6], strict=True):
+        for column, value in zip(self._columns, (*minute[1:6], minute.shadow_cores), strict=True):
             column.add(step, value)
 
     def curves(self) -> Mapping[str, Curve]:

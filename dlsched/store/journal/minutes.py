@@ -78,6 +78,9 @@ class NodeMinute(NamedTuple):
     """Time that the CPU-seconds are of."""
     used_core_s: float
     """CPU-seconds of all jobs, summed up apart from theirs."""
+    shadow_cores: float | None = None
+    """Sum of the ceilings that the shadow policy would set; a job without one counts with its use.
+    None: no shadow policy runs, it fails, or an earlier version wrote this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,7 @@ class Minutes:
         self._first_cycle, self._last_cycle, self._at_s = cycle, cycle, at_s
         self._cycles = 0
         self._node = [Mean() for _ in range(5)]
+        self._shadow_cores = Mean()
         self._seconds = self._used_core_s = 0.0
         self._jobs: dict[str, _JobSums] = {}
 
@@ -190,6 +194,7 @@ class Minutes:
             memory,
             self._seconds,
             self._used_core_s,
+            self._shadow_cores.mean,
         )
         jobs = {name: _job_minute(sums) for name, sums in self._jobs.items()}
         return Minute(self._first_cycle, self._last_cycle, self._at_s, node, jobs)
@@ -229,6 +234,16 @@ class Minutes:
         values = (node.capacity_cores, given, used, node.foreign_cores, float(memory))
         for sum_, value in zip(self._node, values, strict=True):
             sum_.add(value)
+        self._shadow_cores.add(_shadow_cores(report))
+
+
+def _shadow_cores(report: CycleReport) -> float | None:
+    shadow = report.shadow
+    if shadow is None or shadow.trouble is not None:
+        return None
+    limits = {name: one.cpu_cores for name, one in shadow.limits.items()}
+    uses = {job.name: job.usage.cpu_cores or 0.0 for job in report.snapshot.running}
+    return math.fsum(uses.get(name, 0.0) if one is None else one for name, one in limits.items())
 
 
 def _job_minute(sums: _JobSums) -> JobMinute:

@@ -65,6 +65,7 @@ function curves(answer) {
     series.add(x, known ? {
       capacity_cores: answer.node.capacity_cores[at], given_cores: answer.node.given_cores[at],
       used_cores: answer.node.used_cores[at], foreign_cores: answer.node.foreign_cores[at],
+      shadow_cores: answer.node.shadow_cores?.[at],
       jobs: jobs.map(([name, job]) => ({
         name, ratio: job.ratio[at], limit_cores: job.limit_cores[at], usage_cores: job.usage_cores[at], metric: job.metric[at],
       })),

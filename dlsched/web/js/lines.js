@@ -93,7 +93,7 @@ export function limitLines(app, series) {
   const shown = [...pinned, ...chosen("stacked", others, STACKED - pinned.length)].toSorted();
   const rest = names.length > shown.length ? names.filter((name) => !shown.includes(name)) : [];
   const free = (name) => series.jobs.get(name).limit[last] === null && now.get(name) > 0;
-  const shadow = series.node.shadow.some((one) => one !== null) ? `shadow ${app.store.status?.shadow ?? "policy"}` : "";
+  const shadow = series.node.shadow.some((one) => one !== null) ? `shadow ${series.shadow ?? "policy"}` : "";
   setText($("limits-note"), `line: capacity, dashed: used${shadow && ", long dashes: shadow"}${names.some(free) ? "; *: no limit, its use" : ""}`);
 
   const layers = shown.map((name) => ({ name, job: true, colour: colour(`--c${app.colourOf(name)}`), values: held(series, [name]) }));
@@ -120,8 +120,8 @@ export function limitLines(app, series) {
   });
   const data = [series.x, ...stacked, series.node.used, series.node.capacity];
   if (shadow) {
-    // Where the layer of the selected job would end, else all of them.
-    const at = layers.findIndex((layer) => layer.job && layer.name === app.selected);
+    // Where the layer of the selected job would end, else all of them; of a job the journal does not know it.
+    const at = layers.findIndex((layer) => layer.job && layer.name === app.selected && series.jobs.get(layer.name).shadow.some((one) => one !== null));
     const would = at < 0 ? series.node.shadow : series.jobs.get(app.selected).shadow;
     data.push(would.map((one, index) => (one === null || gaps[index] ? null : one + (at > 0 ? stacked[at - 1][index] : 0))));
     drawn.push({ stroke: colour("--text"), width: 1.5, dash: [10, 5], paths: stepped, points: { show: false } });

@@ -12,11 +12,13 @@ export class Series {
     this.node = { capacity: [], given: [], used: [], foreign: [], shadow: [] };
     this.band = { p10: [], p50: [], p90: [] };
     this.jobs = new Map();
+    this.shadow = null; // name of the last shadow policy; the journal's curves do not have it
   }
 
   get length() { return this.x.length; }
 
   // point: {capacity_cores, used_cores, foreign_cores, jobs, shadow}; null: nothing is known at x.
+  // From the journal it has no shadow, but shadow_cores: the sum.
   add(x, point) {
     const at = this.x.push(x) - 1;
     this.node.capacity.push(point?.capacity_cores ?? null);
@@ -25,6 +27,7 @@ export class Series {
     this.node.foreign.push(point?.foreign_cores ?? null);
     // What the shadow policy would set; without a limit a job counts with what it uses.
     const would = point?.shadow ? new Map(Object.entries(point.shadow.limit_cores)) : null;
+    if (would) this.shadow = point.shadow.policy;
     let shadow = 0;
     const ratios = [];
     for (const job of point?.jobs ?? []) {
@@ -40,7 +43,7 @@ export class Series {
     for (const kept of this.jobs.values()) {
       if (kept.ratio.length === at) for (const key in kept) kept[key].push(null);
     }
-    this.node.shadow.push(would && shadow);
+    this.node.shadow.push(would ? shadow : point?.shadow_cores ?? null);
     const sorted = Float64Array.from(ratios).sort();
     const quantile = (q) => (sorted.length ? sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))] : null);
     for (const [key, q] of [["p10", 0.1], ["p50", 0.5], ["p90", 0.9]]) this.band[key].push(quantile(q));

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dlsched.model.cycle import CycleReport
+from dlsched.model.cycle import CycleReport, Shadow
+from dlsched.model.spec import Limits
 from dlsched.store.journal.history import (
     CHANGES_MAX,
     DEFAULT_POINTS,
@@ -70,6 +72,14 @@ def test_steps_are_the_means_of_their_minutes(path: Path) -> None:
     assert alpha.curves()["limit_cores"] == (7.0, 12.0, 17.0, 22.0)
     assert found.node.curves()["used_cores"] == (0.5,) * 4
     assert found.notes == ()
+
+
+def test_the_sum_of_the_shadow_policy_is_a_curve_of_the_node(path: Path) -> None:
+    shadow = Shadow("fair", limits={"alpha": Limits(2.5)})
+    reports = [cycle(n, view("alpha")) for n in range(1, 120)]
+    write(path, (replace(one, shadow=shadow if n < 59 else None) for n, one in enumerate(reports)))
+    found = curves(path, Range(BEGIN_S, BEGIN_S + 120, 60.0))
+    assert found.node.curves()["shadow_cores"] == (2.5, None)
 
 
 def test_a_time_without_a_record_is_null(path: Path) -> None:

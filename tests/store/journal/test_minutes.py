@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dlsched.control.cpu_account import CpuAccount
+from dlsched.model.cycle import Shadow
 from dlsched.model.facts import Sample
-from dlsched.model.spec import AccuracyTarget
+from dlsched.model.spec import AccuracyTarget, Limits
 from dlsched.model.state import JobState, JobView, Progress
 from dlsched.store.journal.minutes import (
     JobMinute,
@@ -111,7 +112,7 @@ CORE_S = st.floats(0.0, 1e9)
 JOB_ROWS = st.builds(
     JobMinute, st.integers(1, 60), st.none() | st.integers(0, 1 << 31), *[VALUES] * 7, *[CORE_S] * 5
 )
-NODES = st.builds(NodeMinute, st.integers(1, 60), *[VALUES] * 5, CORE_S, CORE_S)
+NODES = st.builds(NodeMinute, st.integers(1, 60), *[VALUES] * 5, CORE_S, CORE_S, VALUES)
 
 
 @given(NODES, st.dictionaries(st.text(), JOB_ROWS, max_size=4))
@@ -139,10 +140,39 @@ def test_a_number_that_is_not_finite_is_not_known() -> None:
 
 def test_a_later_version_may_add_fields() -> None:
     row = [60, None, *[1.0] * 7, *[2.0] * 5, "more"]
-    body = zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0, "more"], {"a": row}]).encode())
+    body = zlib.compress(
+        json.dumps([[60, *[4.0] * 5, 60.0, 3.0, 2.5, "more"], {"a": row}]).encode()
+    )
     found = unpacked(1, 1, 1.0, body)
     assert found.jobs["a"].account == CpuAccount(*[2.0] * 5)
-    assert found.node.used_core_s == 3.0
+    assert (found.node.used_core_s, found.node.shadow_cores) == (3.0, 2.5)
+
+
+def test_a_row_of_an_earlier_version_knows_no_shadow_policy() -> None:
+    body = zlib.compress(json.dumps([[60, *[4.0] * 5, 60.0, 3.0], {}]).encode())
+    node = unpacked(1, 1, 1.0, body).node
+    assert (node.used_core_s, node.shadow_cores) == (3.0, None)
+
+
+def test_a_minute_has_the_mean_sum_of_what_the_shadow_policy_would_set() -> None:
+    minutes = Minutes()
+    jobs = (view("alpha"), view("beta"), view("waiting", state=JobState.WAITING))
+    limits = {"alpha": Limits(0.75), "beta": Limits()}  # beta would use 0.5 as now
+    shadow = Shadow("fair", limits=limits)
+    failing = replace(shadow, limits={"alpha": Limits(), "beta": Limits()}, trouble="boom")
+    for number, one in enumerate([None, shadow, replace(shadow, limits={}), failing]):
+        minutes.take(replace(cycle(number, *jobs), shadow=one))
+    minute = minutes.current()
+    assert minute is not None
+    assert minute.node.shadow_cores == (1.25 + 0.0) / 2
+
+
+def test_a_minute_without_a_shadow_policy_has_none() -> None:
+    minutes = Minutes()
+    minutes.take(cycle(1, view("alpha")))
+    minute = minutes.current()
+    assert minute is not None
+    assert minute.node.shadow_cores is None
 
 
 @pytest.mark.parametrize(
