@@ -81,6 +81,17 @@ def test_a_latency_is_expected_where_a_ceiling_decides_it() -> None:
     assert course(service("a", 0.2)).expected_s == {}  # it has no ceiling
 
 
+def test_no_latency_is_expected_of_a_service_that_gets_what_is_left() -> None:
+    services = [service(name, used=0.8) for name in "abc"]
+    decision = course(*services, capacity=1.5, mode="band")
+    crowded = {
+        name for name, (one,) in decision.outlooks.items() if one.kind is ForecastKind.CROWDED
+    }
+    assert crowded
+    assert all(decision.limits[name].cpu_cores is not None for name in crowded)
+    assert decision.expected_s.keys() == decision.limits.keys() - crowded
+
+
 def test_an_expected_latency_is_near_the_one_that_is_measured() -> None:
     recipe = Recipe(
         jobs=6, kind="inference", schedule="burst", duration_s=120.0, cores=4.0, demand=0.8, seed=3
