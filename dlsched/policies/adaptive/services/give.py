@@ -131,6 +131,8 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
         since_s = given.now_s if one.room_since_s is None else one.room_since_s
         lasts = one.limited and given.now_s - since_s < given.snapshot.window_s
         if not free or (loop and (taken or lasts)):
+            # Dead band: each change costs an engine call, and the model is not exact either.
+            near = LITTLE
             if free:
                 # Under contention the weights divide, so no ceiling follows the capacity down.
                 limit = one.best.ceiling_cores
@@ -142,9 +144,10 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
                     limit = more * (limit + part * (one.best.ceiling_cores - limit))
                 else:
                     limit *= 1.0 + part
-            has_best = more > 1.0 and (actual or 0.0) >= one.best.ceiling_cores
-            # Dead band: each change costs an engine call, and the model is not exact either.
-            near = CLEARLY - 1.0 if has_best else LITTLE if part >= 1.0 else FINE
+                if more > 1.0 and (actual or 0.0) >= one.best.ceiling_cores:
+                    near = CLEARLY - 1.0
+                elif part < 1.0:
+                    near = FINE
             limit = _held(limit, job, near)
         # A request of an open loop wants a whole core for a moment, whatever its mean use.
         weight = use if loop or not free else max(use, given.even_cores)
