@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dlsched.cluster.core.forecast import Load, completions
 from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot, Left, NodeState, NodeSummary
@@ -25,8 +25,12 @@ class Occupancy:
     unknown nodes do not count, and work that is no number counts as unknown.
     """
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot, speeds: Mapping[tuple[str, str], float] | None = None
+    ) -> None:
+        """`speeds` are those measured of an image on a node, where they differ from the node's."""
         self.snapshot = snapshot
+        self._speeds = speeds or {}
         self.nodes = {node.name: node for node in snapshot.nodes}
         self.jobs = {job.name: job for job in snapshot.jobs}
         self.transits = {transit.job: transit for transit in snapshot.moving}
@@ -96,14 +100,22 @@ class Occupancy:
                 return f"needs {needs} of memory, {render_bytes(max(free, 0))} free"
         return None
 
-    def load(self, job: ClusterJob, node: str, left_core_s: float | None = None) -> Load:
-        """The job in the forecast of the node; with its most likely work, if none is given."""
+    def load(
+        self,
+        job: ClusterJob,
+        node: str,
+        left_core_s: float | None = None,
+        begins_s: float | None = None,
+    ) -> Load:
+        """The job in the forecast of the node: with its most likely work, and after the rest of its
+        pause, unless given."""
         core_s = self.left[job.name].mid_core_s if left_core_s is None else left_core_s
+        speed = self._speeds.get((job.image, node), self.nodes[node].speed)
         return Load(
-            core_s / positive(self.nodes[node].speed, 1.0),
+            core_s / positive(speed, 1.0),
             positive(job.parallel_cores, 1.0),
             positive(job.weight, 1.0),
-            self._begins_s.get(job.name, 0.0),
+            self._begins_s.get(job.name, 0.0) if begins_s is None else begins_s,
         )
 
     def loads(self, node: str) -> list[Load]:
