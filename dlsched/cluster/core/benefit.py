@@ -78,26 +78,28 @@ def effect(
     forecasts: Forecasts, job: ClusterJob, source: str, target: str, left_core_s: float
 ) -> Effect:
     """The effect of moving the job now, if that much work is left of it."""
-    seen = forecasts.occupancy
-    there = seen.on[source]
+    occupancy = forecasts.occupancy
+    there = occupancy.on[source]
     index = there.index(job)
-    loads = seen.loads(source)
-    loads[index] = seen.load(job, source, left_core_s)
-    before = seen.ends(source, loads)
+    loads = occupancy.loads(source)
+    loads[index] = occupancy.load(job, source, left_core_s)
+    before = occupancy.ends(source, loads)
     del loads[index]
-    after = seen.ends(source, loads)
+    after = occupancy.ends(source, loads)
     own_before_s = before[index]
     gain_s = 0.0
     others = [one for one in there if one is not job]
     for one, old_s, new_s in zip(others, before[:index] + before[index + 1 :], after, strict=True):
         gain_s += positive(one.weight, 1.0) * (old_s - new_s)
 
-    loads = seen.loads(target)
-    loads.append(seen.load(job, target, left_core_s, job.pause_s))
-    *arrived, own_after_s = seen.ends(target, loads)
+    loads = occupancy.loads(target)
+    loads.append(occupancy.load(job, target, left_core_s, job.pause_s))
+    *arrived, own_after_s = occupancy.ends(target, loads)
     gain_s += positive(job.weight, 1.0) * (own_before_s - own_after_s)
     worst_s, delayed = 0.0, None
-    for one, old_s, new_s in zip(seen.on[target], forecasts.ends[target], arrived, strict=True):
+    for one, old_s, new_s in zip(
+        occupancy.on[target], forecasts.ends[target], arrived, strict=True
+    ):
         gain_s += positive(one.weight, 1.0) * (old_s - new_s)
         late_s = new_s - (LATER_RATIO * old_s + LATER_S)
         if late_s > worst_s + _ROUNDING_S:
