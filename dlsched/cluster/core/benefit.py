@@ -7,9 +7,11 @@ are inside.
 
 from __future__ import annotations
 
+import heapq
 import math
 from typing import NamedTuple
 
+from dlsched.cluster.core.forecast import Load
 from dlsched.cluster.core.model import ClusterJob
 from dlsched.cluster.core.occupancy import Occupancy, positive
 
@@ -63,52 +65,77 @@ class Forecasts:
 
     def __init__(self, occupancy: Occupancy) -> None:
         self.occupancy = occupancy
-        self.ends = {name: occupancy.ends(name, occupancy.loads(name)) for name in occupancy.nodes}
-        """Of the jobs of `occupancy.on`, in its order."""
-        self.last = {name: max(ends, default=0.0) for name, ends in self.ends.items()}
-        """When the last job of each node is done."""
-        self._latest = sorted(((end_s, name) for name, end_s in self.last.items()), reverse=True)
+        self.loads: dict[str, list[Load]] = {}
+        """Of the jobs of `occupancy.on`, in its order; so are the ends."""
+        self.ends: dict[str, list[float]] = {}
+        self._latest: list[tuple[float, str]] | None = None
+        for node in occupancy.nodes:
+            self.refresh(node)
 
-    def last_beside(self, *nodes: str) -> float:
+    def refresh(self, node: str) -> None:
+        """Forecast the node again, as its jobs have changed."""
+        self.loads[node] = self.occupancy.loads(node)
+        self.ends[node] = self.occupancy.ends(node, self.loads[node])
+        self._latest = None
+
+    def last(self, node: str) -> float:
+        """When the last job of the node is done."""
+        return max(self.ends[node], default=0.0)
+
+    def last_beside(self, source: str, target: str) -> float:
         """The last completion on all other nodes."""
-        return next((end_s for end_s, name in self._latest if name not in nodes), 0.0)
+        if self._latest is None:
+            self._latest = heapq.nlargest(3, ((self.last(name), name) for name in self.ends))
+        return next((end_s for end_s, name in self._latest if name not in (source, target)), 0.0)
+
+    def added_s(self, job: ClusterJob, node: str, begins_s: float = 0.0) -> float:
+        """By how much the weighted completions grow if the job starts there."""
+        occupancy = self.occupancy
+        load = occupancy.load(job, node, begins_s=begins_s)
+        *ends, own_s = occupancy.ends(node, [*self.loads[node], load])
+        added_s = load.weight * own_s
+        for one, old_s, new_s in zip(self.loads[node], self.ends[node], ends, strict=True):
+            added_s += one.weight * (new_s - old_s)
+        return added_s
 
 
 def effect(
-    forecasts: Forecasts, job: ClusterJob, source: str, target: str, left_core_s: float
+    forecasts: Forecasts,
+    job: ClusterJob,
+    source: str,
+    target: str,
+    left_core_s: float,
+    end_weight: float = END_WEIGHT,
 ) -> Effect:
     """The effect of moving the job now, if that much work is left of it."""
     occupancy = forecasts.occupancy
-    there = occupancy.on[source]
-    index = there.index(job)
-    loads = occupancy.loads(source)
-    loads[index] = occupancy.load(job, source, left_core_s)
+    index = occupancy.on[source].index(job)
+    moved = occupancy.load(job, source, left_core_s)
+    loads = list(forecasts.loads[source])
+    loads[index] = moved
     before = occupancy.ends(source, loads)
     del loads[index]
     after = occupancy.ends(source, loads)
     own_before_s = before[index]
     gain_s = 0.0
-    others = [one for one in there if one is not job]
-    for one, old_s, new_s in zip(others, before[:index] + before[index + 1 :], after, strict=True):
-        gain_s += positive(one.weight, 1.0) * (old_s - new_s)
+    for load, old_s, new_s in zip(loads, before[:index] + before[index + 1 :], after, strict=True):
+        gain_s += load.weight * (old_s - new_s)
 
-    loads = occupancy.loads(target)
-    loads.append(occupancy.load(job, target, left_core_s, job.pause_s))
-    *arrived, own_after_s = occupancy.ends(target, loads)
-    gain_s += positive(job.weight, 1.0) * (own_before_s - own_after_s)
+    arrival = occupancy.load(job, target, left_core_s, job.pause_s)
+    *arrived, own_after_s = occupancy.ends(target, [*forecasts.loads[target], arrival])
+    gain_s += moved.weight * (own_before_s - own_after_s)
     worst_s, delayed = 0.0, None
-    for one, old_s, new_s in zip(
-        occupancy.on[target], forecasts.ends[target], arrived, strict=True
-    ):
-        gain_s += positive(one.weight, 1.0) * (old_s - new_s)
+    there = zip(occupancy.on[target], forecasts.loads[target], strict=True)
+    for (one, load), old_s, new_s in zip(there, forecasts.ends[target], arrived, strict=True):
+        gain_s += load.weight * (old_s - new_s)
         late_s = new_s - (LATER_RATIO * old_s + LATER_S)
         if late_s > worst_s + _ROUNDING_S:
             worst_s, delayed = late_s, one.name
 
-    rest_s = forecasts.last_beside(source, target)
-    end_before_s = max(rest_s, forecasts.last[target], *before)
-    end_after_s = max(rest_s, own_after_s, *arrived, *after)
-    gain_s += END_WEIGHT * (end_before_s - end_after_s)
+    rest_end_s = forecasts.last_beside(source, target)
+    end_before_s = max(rest_end_s, forecasts.last(target), *before)
+    end_after_s = max(rest_end_s, own_after_s, *arrived, *after)
+    gain_s += end_weight * (end_before_s - end_after_s)
     return Effect(
         job.name, source, target, gain_s, own_before_s, own_after_s, delayed,
         end_before_s, end_after_s,

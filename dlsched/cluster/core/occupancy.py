@@ -31,7 +31,9 @@ class Occupancy:
         """`speeds` are those measured of an image on a node, where they differ from the node's."""
         self.snapshot = snapshot
         self._speeds = speeds or {}
-        self.nodes = {node.name: node for node in snapshot.nodes}
+        self.nodes = {
+            node.name: node for node in sorted(snapshot.nodes, key=lambda node: node.name)
+        }
         self.jobs = {job.name: job for job in snapshot.jobs}
         self.transits = {transit.job: transit for transit in snapshot.moving}
         self.left = _left((*snapshot.jobs, *snapshot.queue))
@@ -111,11 +113,12 @@ class Occupancy:
         pause, unless given."""
         core_s = self.left[job.name].mid_core_s if left_core_s is None else left_core_s
         speed = self._speeds.get((job.image, node), self.nodes[node].speed)
+        wait_s = self._begins_s.get(job.name, 0.0) if begins_s is None else begins_s
         return Load(
             core_s / positive(speed, 1.0),
             positive(job.parallel_cores, 1.0),
             positive(job.weight, 1.0),
-            self._begins_s.get(job.name, 0.0) if begins_s is None else begins_s,
+            wait_s if 0 < wait_s < math.inf else 0.0,
         )
 
     def loads(self, node: str) -> list[Load]:

@@ -4,7 +4,7 @@ room."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dlsched.cluster.core.model import ClusterJob, NodeState
@@ -15,6 +15,8 @@ from dlsched.model.units import render_seconds
 PLACED_PER_ROUND = 64
 """Jobs of the queue that one round considers, so that a burst of arrivals does not make it slow;
 the next round takes those behind."""
+SOON_S = 1.0
+"""Until that next round."""
 
 Choice = Callable[[ClusterJob, Sequence[str], Occupancy], tuple[str, str]]
 """Chooses one of the nodes that have room for the job (at least one, sorted), and says why."""
@@ -57,27 +59,26 @@ def place(occupancy: Occupancy, choose: Choice) -> Placements:
     place, why = found.place, found.why
     head: _Head | None = None
     considered = 0
-    shapes: dict[tuple[object, ...], dict[str, str | None]] = {}
+    rooms = _Rooms(occupancy)
     for job in in_order(occupancy.snapshot.queue):
-        shape = (job.floor_cores, tuple(job.requires.items()))
-        if shape not in shapes:
-            shapes[shape] = {name: lacks(job, node) for name, node in occupancy.nodes.items()}
-        if all(shapes[shape].values()):
-            why[job.name] = f"fits no node: {summary(_given(shapes[shape]))}"
+        never = rooms.never(job)
+        if never is not None:
+            why[job.name] = f"fits no node: {summary(never)}"
             continue
         considered += 1
         if considered > PLACED_PER_ROUND:
             why[job.name] = "waits for a later round: there are too many before it"
             continue
-        reasons = {name: occupancy.lacks(job, name) for name in occupancy.nodes}
-        nodes = sorted(name for name, reason in reasons.items() if reason is None)
+        reasons = rooms.reasons(job)
+        nodes = [name for name, reason in reasons.items() if reason is None]
         if head and head.node in nodes and _delays(head, job, occupancy):
             nodes.remove(head.node)
-            reasons[head.node] = f"it would delay {head.job.name}"
+            reasons = {**reasons, head.node: f"it would delay {head.job.name}"}
         if nodes:
             node, because = choose(job, nodes, occupancy)
             place[job.name], why[job.name] = node, because
             occupancy.add(job, node)
+            rooms.changed(node)
             continue
         why[job.name] = f"no room now: {summary(_given(reasons))}"
         if head is None:
@@ -106,6 +107,46 @@ def starts_s(
     return math.inf
 
 
+class _Rooms:
+    """What keeps jobs from nodes, computed once for jobs that ask for the same."""
+
+    def __init__(self, occupancy: Occupancy) -> None:
+        self._occupancy = occupancy
+        self._nevers: dict[_Shape, dict[str, str] | None] = {}
+        self._reasons: dict[_Shape, dict[str, str | None]] = {}
+        self._examples: dict[_Shape, ClusterJob] = {}
+
+    def never(self, job: ClusterJob) -> dict[str, str] | None:
+        """Why the job would fit on none of the nodes if they were empty; None: it would on one."""
+        shape = _shape(job)
+        if shape not in self._nevers:
+            nodes = self._occupancy.nodes
+            found = _given({name: lacks(job, node) for name, node in nodes.items()})
+            self._nevers[shape] = found if len(found) == len(nodes) else None
+        return self._nevers[shape]
+
+    def reasons(self, job: ClusterJob) -> dict[str, str | None]:
+        """Why it does not fit, by node; None: it does."""
+        shape = _shape(job)
+        if shape not in self._reasons:
+            nodes = self._occupancy.nodes
+            self._reasons[shape] = {name: self._occupancy.lacks(job, name) for name in nodes}
+            self._examples[shape] = job
+        return self._reasons[shape]
+
+    def changed(self, node: str) -> None:
+        for shape, job in self._examples.items():
+            self._reasons[shape][node] = self._occupancy.lacks(job, node)
+
+
+_Shape = tuple[float, int | None, int, tuple[tuple[str, str], ...]]
+
+
+def _shape(job: ClusterJob) -> _Shape:
+    """All that decides whether it fits a node."""
+    return job.floor_cores, job.memory_bytes, job.gpus, tuple(job.requires.items())
+
+
 def _head(job: ClusterJob, occupancy: Occupancy) -> _Head | None:
     ready = [name for name, one in occupancy.nodes.items() if one.state is NodeState.READY]
     start_s, node = min((starts_s(job, name, occupancy), name) for name in ready)
@@ -116,5 +157,5 @@ def _delays(head: _Head, job: ClusterJob, occupancy: Occupancy) -> bool:
     return starts_s(head.job, head.node, occupancy, (job,)) > head.starts_s + 1e-6
 
 
-def _given(reasons: dict[str, str | None]) -> dict[str, str]:
+def _given(reasons: Mapping[str, str | None]) -> dict[str, str]:
     return {name: reason for name, reason in reasons.items() if reason is not None}

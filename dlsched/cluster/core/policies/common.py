@@ -5,12 +5,10 @@ from __future__ import annotations
 from dlsched.cluster.core.draining import moves_off
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.placing import Choice, place
+from dlsched.cluster.core.placing import SOON_S, Choice, place
 
 ROUND_S = 10.0
 """Between rounds, where a policy has no interval of its own."""
-SOON_S = 1.0
-"""Until the next round, while the queue is longer than a round considers."""
 
 
 def decision(
