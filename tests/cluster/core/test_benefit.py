@@ -128,3 +128,21 @@ def test_a_move_is_not_undone_too_early_or_where_going_back_takes_longer() -> No
     assert undone(5.0, placed_at_s=9_950.0) is None
     assert undone(5.0, left=40.0) is None  # 20 s here, 10 + 10 s there
     assert undone(5.0, crowd=8) is None
+
+
+def test_the_end_of_the_cluster_counts_where_it_is_that_of_another_node() -> None:
+    jobs = [*(job(f"j{index}", "A") for index in range(4)), job("last", "C", 4000, 8)]
+    found = effects(snapshot([node("A"), node("B"), node("C")], jobs), "A", "B")["j0"]
+    assert found.gain_s == pytest.approx(490)
+    assert (found.end_before_s, found.end_after_s) == pytest.approx((500, 500))
+
+
+def test_a_node_is_forecast_again_where_jobs_came() -> None:
+    nodes = [node("A"), node("B"), node("C")]
+    seen = Occupancy(snapshot(nodes, [job("a", "A", 80, 8), job("q", None, 800, 8)]))
+    forecasts = Forecasts(seen)
+    assert forecasts.last_beside("B", "C") == pytest.approx(10)
+    assert forecasts.last_beside("A", "C") == 0
+    seen.add(seen.snapshot.queue[0], "B")
+    forecasts.refresh("B")
+    assert forecasts.last_beside("A", "C") == pytest.approx(100)

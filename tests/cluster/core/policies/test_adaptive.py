@@ -168,3 +168,46 @@ def test_a_move_that_went_well_is_kept() -> None:
 def test_bounds_of_parameters(spelled: str) -> None:
     with pytest.raises(PolicyError, match=spelled.partition("=")[0]):
         load(f"adaptive?{spelled}")
+
+
+def test_no_move_is_proposed_from_a_node_that_a_job_is_leaving() -> None:
+    nodes = [node("A"), node("B"), node("C")]
+    jobs = equal_jobs(*"AAAAA")
+    assert decide(snapshot(nodes, jobs)).moves
+    moving = (Transit("j4", "A", "C", NOW_S, NOW_S + 10),)
+    assert decide(snapshot(nodes, jobs, moving=moving)).moves == ()
+
+
+def test_a_move_has_to_gain_if_much_is_left_too() -> None:
+    # The small node is free now, but a long job is better off waiting for the large one.
+    nodes = [node("A"), node("B", cores=2)]
+    others = equal_jobs(*"AAAAAAA")
+    short = job("x", "A", 100.0)
+    assert Move("x", "B") in decide(snapshot(nodes, [*others, short])).moves
+    perhaps = replace(short, left=Left(100.0, 100.0, 10_000.0))
+    found = decide(snapshot(nodes, [*others, perhaps]))
+    assert Move("x", "B") not in found.moves
+    assert found.why["x"].endswith("if as much is left of it as may be")
+
+
+def test_a_move_is_not_undone_where_there_is_no_room_any_more() -> None:
+    one = job("m", "B", steps_per_core_s=5.0, placed_at_s=NOW_S - 90)
+    memory = AdaptiveMemory((Moved("m", "A", "B", 10.0),))
+    nodes = [node("A", state=NodeState.DRAINING), node("B")]
+    assert decide(snapshot(nodes, [one]), memory=memory).moves == ()
+
+
+def test_a_job_that_goes_back_counts_for_placements() -> None:
+    one = job("m", "B", 8000.0, 8, steps_per_core_s=5.0, placed_at_s=NOW_S - 90)
+    memory = AdaptiveMemory((Moved("m", "A", "B", 10.0),))
+    nodes = [node("A"), node("B", foreign_cores=8), node("C", cores=7)]
+    found = decide(snapshot(nodes, [one, job("q", parallel=8.0)]), memory=memory)
+    assert found.moves == (Move("m", "A", undo=True),)
+    assert dict(found.place) == {"q": "C"}
+
+
+def test_of_many_nodes_each_placement_counts_for_the_next() -> None:
+    nodes = [node(f"n{index:02}", cores=8 if index < 12 else 4) for index in range(20)]
+    queue = [job(f"q{index}", parallel=8, arrived_s=index) for index in range(12)]
+    found = decide(snapshot(nodes, queue))
+    assert sorted(found.place.values()) == [f"n{index:02}" for index in range(12)]

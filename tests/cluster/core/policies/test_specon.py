@@ -159,3 +159,16 @@ def test_one_move_at_a_time_and_one_a_round() -> None:
 def test_new_jobs_start_as_under_spread() -> None:
     found = POLICY.decide(snapshot(S_NODES, [training("x", "A"), job("q")]), None)
     assert dict(found.place) == {"q": "B"}
+
+
+def test_a_job_that_moved_once_stays() -> None:
+    assert vector_s(a4={"moves": 1}).moves == (Move("a3", "C"),)
+
+
+def test_a_mean_that_overflows_does_not_hide_growth_for_ever() -> None:
+    rounds = [(10.0 * k, [Evaluation(10.0 * k, value)]) for k, value in enumerate(VECTOR_G[:3])]
+    rounds[1][1].extend([Evaluation(10.0, 1.7e308)] * 2)
+    steep = [(10.0 * k, [Evaluation(10.0 * k, 5.0 * k)]) for k in range(3, 8)]
+    found = classes([*rounds, *steep])[-1]
+    assert found.growth is Growth.PROGRESSING
+    assert found.peak < 2

@@ -32,3 +32,20 @@ def test_a_draining_node_is_emptied_one_by_one() -> None:
     assert decision.why["r2"] == "a drains: its jobs move one by one"
     moving = (Transit("r1", "a", "b", 0, 10),)
     assert POLICY.decide(snapshot(nodes, jobs, moving=moving), None).moves == ()
+
+
+def test_two_draining_nodes_do_not_move_jobs_to_one_node() -> None:
+    nodes = [node("a", state=NodeState.DRAINING), node("b", state=NodeState.DRAINING)]
+    jobs = [job("x", "a"), job("y", "b"), job("z", "d"), job("zz", "d")]
+    found = POLICY.decide(snapshot([*nodes, node("c"), node("d")], jobs), None)
+    assert found.moves == (Move("x", "c"), Move("y", "d"))
+    found = POLICY.decide(snapshot([*nodes, node("c")], jobs), None)
+    assert found.moves == (Move("x", "c"),)
+    assert "c: a job is moving there" in found.why["y"]
+
+
+def test_no_queued_job_takes_the_room_of_one_that_comes_from_a_draining_node() -> None:
+    nodes = [node("a", state=NodeState.DRAINING), node("b", gpus_free=1)]
+    found = POLICY.decide(snapshot(nodes, [job("x", "a", gpus=1), job("q", gpus=1)]), None)
+    assert found.moves == (Move("x", "b"),)
+    assert dict(found.place) == {}
