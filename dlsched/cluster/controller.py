@@ -23,6 +23,7 @@ PREPARE_S = 30.0
 """How long a target may take to keep room, before the move is dropped."""
 PAUSE_S = 10.0
 """Between rounds in which nothing is under way."""
+LEAST_S = 0.1
 BUSY_S = 1.0
 """Between rounds while a job starts or moves."""
 
@@ -102,7 +103,8 @@ class ClusterController:
         report.answer = answer = self._decider.ask(snapshot)
         self._decided(answer, facts, stored, report)
         self._go_on(members, facts, stored, report)
-        report.next_s = BUSY_S if self._is_busy(stored) else PAUSE_S
+        rest_s = BUSY_S if self._is_busy(stored) else PAUSE_S
+        report.next_s = min(rest_s, max(self._decider.due_in_s(now_s), LEAST_S))
 
     # ------------------------------------------------------------------ observe
 
@@ -138,11 +140,9 @@ class ClusterController:
         """Write what was decided. The orders follow from the records."""
         if answer.failure:
             report.alarms.append(f"policy {self._decider.name}: {answer.failure}")
-        if answer.decision is None:
-            return
-        for job, node in answer.decision.place.items():
+        for job, node in answer.approved.place.items():
             self._write(Record(job, RecordState.PLACED, node), stored, report)
-        for move in answer.decision.moves:
+        for move in answer.approved.moves:
             self._moves.setdefault(move.job, (move.target, facts.now_s))
 
     def _go_on(

@@ -81,7 +81,9 @@ class SimulatedAgents:
     def next_s(self) -> float:
         """When something here changes by itself."""
         coming = [self._sent[0][0]] if self._sent else []
-        coming += [agent.next_s() for agent in self.agents.values()]
+        # A step that is overdue waits for its agent, which is down.
+        due_s = [agent.next_s() for agent in self.agents.values()]
+        coming += [at_s for at_s in due_s if at_s > self.now_s]
         coming += [at_s for at_s in self._changes_s if at_s > self.now_s][:1]
         return min(coming, default=math.inf)
 

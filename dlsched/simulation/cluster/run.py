@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.cluster.controller import ClusterController, ClusterPorts, RoundReport
-from dlsched.cluster.core.decider import ClusterDecider, known_only
+from dlsched.cluster.core.decider import ClusterDecider
 from dlsched.cluster.core.ledger import ClusterLedger, DesiredJob
-from dlsched.cluster.core.model import ClusterDecision, ClusterSnapshot
 from dlsched.cluster.core.records import RecordState
 from dlsched.cluster.core.registry import load as load_cluster_policy
 from dlsched.cluster.store import Member, MemoryStore
@@ -100,7 +99,7 @@ class SimulatedCluster:
             ClusterDecider(
                 self.cluster,
                 load_cluster_policy(self.cluster),
-                known_only if self.options.moves else _without_moves,
+                moves=self.options.moves,
             ),
             publish=self.options.publish,
         )
@@ -209,7 +208,3 @@ class _Arrivals:
 
     def next_s(self, now_s: float) -> float:
         return next((at_s for at_s in self._changes_s if at_s > now_s), math.inf)
-
-
-def _without_moves(snapshot: ClusterSnapshot, decision: ClusterDecision) -> ClusterDecision:
-    return replace(known_only(snapshot, decision), moves=())

@@ -32,9 +32,7 @@ def test_every_job_has_a_record_that_ends() -> None:
     cluster = SimulatedCluster(three_jobs(), "spread", 1, ClusterOptions())
     cluster.run()
     records = [one.record for one in cluster.store.records().values()]
-    assert {(one.state, one.epoch, one.exit_code) for one in records} == {
-        (RecordState.ENDED, 1, 0)
-    }
+    assert {(one.state, one.epoch, one.exit_code) for one in records} == {(RecordState.ENDED, 1, 0)}
 
 
 def test_the_nodes_own_policy_divides_each_node() -> None:
