@@ -66,6 +66,9 @@ class _Memory:
     record: Record | None = None
     since_s: float = 0.0
     """When this controller first read the present record."""
+    began_s: float = 0.0
+    """When its last move began."""
+    pause_s: float = 0.0
     placed_at_s: float = 0.0
     rests_until_s: float = 0.0
     report: JobReport | None = None
@@ -74,6 +77,8 @@ class _Memory:
     last_evaluated_s: float = -math.inf
     evaluations: tuple[Evaluation, ...] = ()
     most_cores: float = 0.0
+    work_core_s: float | None = None
+    """All of its work, as far as it is known."""
 
 
 @dataclass(slots=True)
@@ -81,7 +86,7 @@ class ClusterLedger:
     jobs: dict[str, _Memory] = field(default_factory=dict)
     _reports: dict[str, tuple[float, NodeReport]] = field(default_factory=dict)
     _works: dict[str, list[float]] = field(default_factory=dict)
-    """Total work of ended jobs, by image."""
+    """All work of each job of which it is known, by image."""
     _round: int = 0
 
     def update(
@@ -90,6 +95,8 @@ class ClusterLedger:
         """The snapshot of this round. `moves`: target and beginning of those that are prepared."""
         self._round += 1
         now_s = facts.now_s
+        for name in self.jobs.keys() - facts.records.keys():
+            del self.jobs[name]
         for node, report in facts.reports.items():
             self._reports[node] = (now_s, report)
         for name, record in facts.records.items():
@@ -97,6 +104,10 @@ class ClusterLedger:
         for report in facts.reports.values():
             for one in report.jobs:
                 self._measure(report.node, one)
+        self._works = {}
+        for memory in self.jobs.values():
+            if memory.work_core_s is not None:
+                self._works.setdefault(memory.image, []).append(memory.work_core_s)
         present = facts.desired.keys() & facts.records.keys()
         alive = [name for name in sorted(present) if not _ended(facts.records[name])]
         waiting = sorted(
@@ -132,12 +143,13 @@ class ClusterLedger:
         if record == before:
             return
         memory.record, memory.since_s = record, facts.now_s
+        if before is None or record.state is RecordState.LEAVING:
+            memory.began_s = facts.now_s
         if name in facts.desired:
             memory.image = facts.desired[name].spec.container.image
         if _ended(record):
             if record.exit_code == 0 and memory.report is not None:
-                work_core_s = memory.before_core_s + memory.report.used_core_s
-                self._works.setdefault(memory.image, []).append(work_core_s)
+                memory.work_core_s = memory.before_core_s + memory.report.used_core_s
         elif before is None or before.on != record.on:
             memory.placed_at_s = facts.now_s
             if memory.report is not None:
@@ -153,7 +165,10 @@ class ClusterLedger:
         )
         if memory.evaluations:
             memory.last_evaluated_s = memory.evaluations[-1].at_s
-        memory.report = report
+        memory.report, memory.pause_s = report, report.pause_s
+        if report.left is not None:
+            done_core_s = memory.before_core_s + report.used_core_s
+            memory.work_core_s = done_core_s + report.left.mid_core_s
         memory.most_cores = max(memory.most_cores, report.granted_cores)
 
     def _nodes(self, facts: ClusterFacts) -> list[NodeSummary]:
@@ -237,14 +252,13 @@ class ClusterLedger:
         found = []
         for name in alive:
             record, memory = facts.records[name], self.jobs[name]
-            pause_s = memory.report.pause_s if memory.report else 0.0
-            began_s = memory.since_s
+            began_s = memory.began_s
             source, target = record.source or record.on, record.target or record.on
             if record.state is RecordState.PLACED:
                 if name not in moves:
                     continue
                 target, began_s = moves[name]
-            found.append(Transit(name, source, target, began_s, began_s + pause_s))
+            found.append(Transit(name, source, target, began_s, began_s + memory.pause_s))
         return found
 
 

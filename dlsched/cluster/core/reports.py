@@ -58,8 +58,9 @@ class NodeReport:
     """Those whose container runs."""
 
 
-def job_report(view: JobView, now_s: float, began_step: int = 0) -> JobReport:
-    """The report on a running job, which began on this node at that step."""
+def job_report(view: JobView, as_of_s: float, now_s: float, began_step: int = 0) -> JobReport:
+    """The report on a running job now, by the node's view of it at `as_of_s`; the job began on this
+    node at that step."""
     target = view.spec.target
     metric = target.metric if isinstance(target, AccuracyTarget) else ""
     samples = view.progress.samples
@@ -75,19 +76,25 @@ def job_report(view: JobView, now_s: float, began_step: int = 0) -> JobReport:
             if (value := dict(one.metrics).get(metric)) is not None
         ),
     )
-    return _with_work(report, samples[-1], now_s, began_step) if samples else report
+    if not samples:
+        return report
+    cores, last = view.usage.cpu_cores or 0.0, samples[-1]
+    until_core_s = report.used_core_s - cores * max(as_of_s - last.received_s, 0.0)
+    since_core_s = cores * max(now_s - last.received_s, 0.0)
+    return _with_work(report, last, until_core_s, since_core_s, began_step)
 
 
-def _with_work(report: JobReport, last: Sample, now_s: float, began_step: int) -> JobReport:
-    """The report with the job's step, its pace and its remaining work."""
+def _with_work(
+    report: JobReport, last: Sample, until_core_s: float, since_core_s: float, began_step: int
+) -> JobReport:
+    """The report with the job's step, its pace and its remaining work, by its CPU time on this node
+    until its last sample and since."""
     step = last.step
     if step is None:
         return report
-    since_core_s = report.granted_cores * max(now_s - last.received_s, 0.0)
-    spent_core_s = report.used_core_s - since_core_s
-    if step <= began_step or spent_core_s <= 0.0:
+    if step <= began_step or until_core_s <= 0.0:
         return replace(report, step=step)
-    work_core_s = spent_core_s / (step - began_step)
+    work_core_s = until_core_s / (step - began_step)
     left = None
     total = dict(last.metrics).get(TOTAL_STEPS)
     if total is not None:

@@ -245,13 +245,13 @@ class SimulatedAgent:
         return Holding(job, own.epoch, own.phase, step, saved, exit_code, own.why)
 
     def _job(self, job: str, own: _Held, now_s: float) -> JobReport | None:
-        view = self.node.view(job)
-        if view is None or view.state is not JobState.RUNNING:
+        view, last = self.node.view(job), self.node.last
+        if view is None or last is None or view.state is not JobState.RUNNING:
             return None
         simulated = self.node.jobs[job]
         movable = isinstance(simulated.load, TrainingLoad)
         return replace(
-            job_report(view, now_s, own.began_step),
+            job_report(view, last.snapshot.now_s, now_s, own.began_step),
             unmovable=None if movable else "it saves no checkpoints",
             pause_s=self._pause_s(job),
         )

@@ -27,8 +27,8 @@ from dlsched.store.memory import memory_size_check
 _IN_PARALLEL = ("none", "fair")
 """Policies that share a node by weight. The others put the job first that has least left."""
 
-_IDLE_CYCLES = 5.0
-"""Times so long between the cycles of a node without jobs, which only measure foreign load."""
+_IDLE_S = 10.0
+"""Between the cycles of a node without jobs, which only measure foreign load."""
 
 
 class SimulatedNode:
@@ -73,13 +73,13 @@ class SimulatedNode:
 
     def run_until(self, until_s: float, *, agent_runs: bool = True) -> None:
         """Let its world go on to that time, with a cycle whenever one is due."""
-        clock, runtime = self._clock, self.runtime
+        clock, runtime, cycle_s = self._clock, self.runtime, self._trace.cycle_s
         while True:
             now_s = clock.now_s()
             if agent_runs and self._due_s <= now_s:
                 self.last = self._controller.run_once()
                 busy = self._assigned.specs or runtime.present()
-                self._due_s = now_s + self._trace.cycle_s * (1.0 if busy else _IDLE_CYCLES)
+                self._due_s = now_s + (cycle_s if busy else max(cycle_s, _IDLE_S))
             if now_s >= until_s:
                 return
             due_s = min(self._due_s, until_s) if agent_runs else until_s
