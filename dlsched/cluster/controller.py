@@ -8,10 +8,18 @@ from typing import Protocol
 
 from dlsched.cluster.agents import Agents
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
-from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger, DesiredJob
+from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, NodeState
-from dlsched.cluster.core.records import Order, Record, RecordState
-from dlsched.cluster.core.transit import PATIENCE, Acts, Patience, begin_move, end_job, next_acts
+from dlsched.cluster.core.records import Order, Record, RecordState, end_job, place_job
+from dlsched.cluster.core.transit import (
+    PATIENCE,
+    Acts,
+    Held,
+    Patience,
+    begin_move,
+    next_acts,
+)
 from dlsched.cluster.store import ClusterStore, Member, StaleRecord, Stored, StoreError
 
 LEASE_S = 120.0
@@ -141,7 +149,9 @@ class ClusterController:
         if answer.failure:
             report.alarms.append(f"policy {self._decider.name}: {answer.failure}")
         for job, node in answer.approved.place.items():
-            self._write(Record(job, RecordState.PLACED, node), stored, report)
+            digest = facts.desired[job].spec.digest
+            before = stored[job].record if job in stored else None
+            self._write(place_job(job, node, digest, before), stored, report)
         for move in answer.approved.moves:
             self._moves.setdefault(move.job, (move.target, facts.now_s))
 
@@ -158,25 +168,32 @@ class ClusterController:
             for name, one in members.items()
             if not one.up and self._ledger.unanswered_s(name, facts.now_s) > LEASE_S
         }
+        held_by = facts.held()
+        nowhere = Held(facts.reports.keys(), {})
         for job in sorted(stored):
-            acts = self._acts(stored[job].record, facts, gone)
+            held = held_by.get(job, nowhere)
+            acts = self._acts(stored[job].record, held, facts, gone)
             while acts.write is not None:
                 if acts.failed:
                     report.failed[job] = acts.failed
                     self._ledger.rest(job, facts.now_s + REST_S)
                 if not self._write(acts.write, stored, report):
                     break
-                acts = next_acts(acts.write, facts.held(job), 0.0, gone, self._patience)
+                acts = next_acts(acts.write, held, 0.0, gone, self._patience)
             for order in acts.orders:
                 report.orders.append(order)
                 self._agents.send(order)
 
-    def _acts(self, record: Record, facts: ClusterFacts, gone: set[str]) -> Acts:
+    def _acts(self, record: Record, held: Held, facts: ClusterFacts, gone: set[str]) -> Acts:
         job, now_s = record.job, facts.now_s
-        held = facts.held(job)
-        if job not in facts.desired and record.state is not RecordState.ENDED:
+        desired = facts.desired.get(job)
+        runs = record.state is not RecordState.ENDED
+        if desired is None and (runs or record.exit_code is not None):
             self._moves.pop(job, None)
             return Acts(end_job(record, "it is no longer desired"))
+        if desired is not None and runs and desired.spec.digest != record.digest:
+            self._moves.pop(job, None)
+            return Acts(end_job(record, "its file has changed"))
         acts = next_acts(record, held, self._ledger.waited_s(job, now_s), gone, self._patience)
         if job not in self._moves:
             return acts

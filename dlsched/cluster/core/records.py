@@ -40,6 +40,10 @@ class Record:
     """The node that owns it."""
     epoch: int = 1
     """Higher at each change of owner, never used again."""
+    digest: str = ""
+    """Of the specification that it runs by."""
+    first: int = 1
+    """The epoch of its placement, in which it starts without a checkpoint."""
     target: str | None = None
     source: str | None = None
     saved: Saved | None = None
@@ -47,7 +51,34 @@ class Record:
     moves: int = 0
     """Moves that were completed."""
     exit_code: int | None = None
+    """Of a job that ended by itself; None: it did not, so it can be placed again."""
     why: str = ""
+
+    def wants_place(self, digest: str) -> bool:
+        """Whether a desired job with this record and that digest waits for a node."""
+        ended = self.state is RecordState.ENDED
+        return ended and (self.exit_code is None or digest != self.digest)
+
+
+def end_job(record: Record, why: str) -> Record:
+    """The record of a job that is no longer desired; it wins over any move. Its epoch stays known,
+    so that late orders cannot start it again."""
+    return Record(
+        record.job,
+        RecordState.ENDED,
+        record.on,
+        record.epoch,
+        record.digest,
+        first=record.first,
+        moves=record.moves,
+        why=why,
+    )
+
+
+def place_job(job: str, node: str, digest: str, before: Record | None = None) -> Record:
+    """The first record of a job, or the next one if it was there before."""
+    epoch = 1 if before is None else before.epoch + 1
+    return Record(job, RecordState.PLACED, node, epoch, digest, first=epoch)
 
 
 class Phase(StrEnum):

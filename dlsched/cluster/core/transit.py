@@ -34,11 +34,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from dlsched.cluster.core.records import Holding, Order, Phase, Record, RecordState, Verb
 
-Held = Mapping[str, Holding | None]
-"""By node that answered: what it holds of the job. A node that is missing is silent."""
+
+class Held(NamedTuple):
+    """What the nodes hold of one job."""
+
+    answered: Collection[str]
+    """All nodes that answered. The others are silent."""
+    holdings: Mapping[str, Holding]
+    """By node that holds something of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class Acts:
 
 def begin_move(record: Record, target: str, held: Held) -> Acts:
     """The first acts of a move: room on the target, then the record."""
-    if _is(held.get(target), record.epoch, Phase.PREPARED):
+    if _is(held.holdings.get(target), record.epoch, Phase.PREPARED):
         return Acts(replace(record, state=RecordState.LEAVING, target=target))
     return Acts(orders=(Order(Verb.PREPARE, target, record.job, record.epoch),))
 
@@ -82,11 +89,6 @@ def next_acts(
     return _ROWS[record.state](_Case(record, held, waited_s, gone, patience))
 
 
-def end_job(record: Record, why: str) -> Record:
-    """The record of a job that is no longer desired; it wins over any move."""
-    return replace(record, state=RecordState.ENDED, target=None, saved=None, why=why)
-
-
 @dataclass(frozen=True, slots=True)
 class _Case:
     record: Record
@@ -97,7 +99,12 @@ class _Case:
 
     @property
     def owner(self) -> Holding | None:
-        return self.held.get(self.record.on)
+        return self.held.holdings.get(self.record.on)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the owner has answered."""
+        return self.record.on in self.held.answered
 
     def order(self, verb: Verb, node: str | None, epoch: int | None = None) -> Order:
         record = self.record
@@ -114,7 +121,7 @@ def _placed(case: _Case) -> Acts:
         return Acts(replace(record, state=state, exit_code=own.exit_code, why=own.why))
     if _is(own, record.epoch, Phase.SAVING, Phase.AWAY):
         orders = (*orders, case.order(Verb.GIVE_BACK, record.on))
-    elif record.on in case.held and _before(own, record.epoch) and record.epoch == 1:
+    elif case.answers and _before(own, record.epoch) and record.epoch == record.first:
         orders = (*orders, case.order(Verb.ARRIVE, record.on))
     return Acts(orders=orders)
 
@@ -129,7 +136,7 @@ def _leaving(case: _Case) -> Acts:
     if _is(own, record.epoch, Phase.REFUSED):
         return Acts(stays, failed=own.why or "it did not save a checkpoint in time")
     assert record.target is not None
-    if not _is(case.held.get(record.target), record.epoch, Phase.PREPARED):
+    if not _is(case.held.holdings.get(record.target), record.epoch, Phase.PREPARED):
         return Acts(stays, failed=f"{record.target} no longer keeps room")
     if _is(own, record.epoch, Phase.AWAY):
         return Acts(
@@ -154,7 +161,7 @@ def _moving(case: _Case) -> Acts:
         record, state=RecordState.PLACED, source=None, saved=None, moves=record.moves + 1
     )
     undone = replace(record, state=RecordState.UNDOING)
-    if record.on not in case.held:
+    if not case.answers:
         late = case.waited_s > case.patience.arrival_s
         return Acts(undone, failed=f"{record.on} is silent") if late else Acts()
     if _before(own, epoch) or _is(own, epoch, Phase.PREPARED):
@@ -218,9 +225,8 @@ def _clear_others(case: _Case, owners: Collection[str]) -> tuple[Order, ...]:
     """Orders to remove what other nodes still hold of the job from earlier epochs."""
     return tuple(
         case.order(Verb.CLEAR, node, one.epoch)
-        for node, one in sorted(case.held.items())
+        for node, one in sorted(case.held.holdings.items())
         if node not in owners
-        and one is not None
         and one.phase is not Phase.FENCED
         # Room that is kept for the next move has the present epoch, and lapses by itself.
         and (one.epoch < case.record.epoch or not owners)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from dlsched.cluster.core.records import Holding, Order, Phase, Saved, Verb
-from dlsched.cluster.core.reports import JobReport, NodeReport, job_report
+from dlsched.cluster.core.records import Order, Phase, Saved, Verb
+from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.state import JobState
+from dlsched.simulation.cluster.held import RUNNING, HeldJob, Kept
 from dlsched.simulation.cluster.node import SimulatedNode
+from dlsched.simulation.cluster.reporting import ACK_S, report_of
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import TrainingLoad
 
@@ -22,37 +24,9 @@ LEASE_S = 90.0
 """An arrival that was not confirmed ends after this time without contact."""
 RESERVED_S = 600.0
 """How long room is kept."""
-_ACK_S = 1.0
-"""From the end of the save until the agent has read its acknowledgement."""
 
-Fetch = Callable[[str, str, int], "Kept | None"]
+Fetch = Callable[[str, str, int], Kept | None]
 """Node, job, epoch: what that node keeps of the job; None: it does not answer, or has no such."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """A checkpoint with the computation that goes on from it."""
-
-    saved: Saved
-    training: Training
-
-
-@dataclass(slots=True)
-class _Held:
-    """One job's durable file."""
-
-    epoch: int
-    phase: Phase
-    since_s: float
-    due_s: float = math.inf
-    """When the present step of a move ends."""
-    source: str | None = None
-    saved: Saved | None = None
-    kept: Kept | None = None
-    confirmed: bool = True
-    began_step: int = 0
-    failed: bool = False
-    why: str = ""
 
 
 @dataclass(slots=True)
@@ -62,7 +36,7 @@ class SimulatedAgent:
     network_bytes_per_s: float
     refuses: frozenset[str] = frozenset()
     """Jobs that never acknowledge a checkpoint."""
-    held: dict[str, _Held] = field(default_factory=dict)
+    held: dict[str, HeldJob] = field(default_factory=dict)
     _contact_s: float = 0.0
 
     # ------------------------------------------------------------------ port
@@ -83,23 +57,7 @@ class SimulatedAgent:
             own = self.held.get(job)
             if own is not None and own.epoch == epoch:
                 own.confirmed = True
-        last = self.node.last
-        reports = {
-            job: report
-            for job, own in sorted(self.held.items())
-            if own.phase in _RUNNING and (report := self._job(job, own, now_s)) is not None
-        }
-        return NodeReport(
-            node=self.node.name,
-            capacity_cores=self.node.own.node.cores,
-            foreign_cores=(last.snapshot.node.foreign_cores or 0.0) if last else 0.0,
-            memory_free_bytes=self._memory_free_bytes(),
-            sharing=self.node.sharing,
-            holdings=tuple(
-                self._holding(job, own, reports.get(job)) for job, own in sorted(self.held.items())
-            ),
-            jobs=tuple(reports.values()),
-        )
+        return report_of(self.node, self.held, self.network_bytes_per_s, now_s)
 
     # ------------------------------------------------------------------ its own steps
 
@@ -113,7 +71,7 @@ class SimulatedAgent:
                 self._arrive(job, own, now_s)
             elif own.phase is Phase.SAVING and now_s >= own.due_s:
                 self._set_aside(job, own, now_s, present)
-            elif own.phase in _RUNNING:
+            elif own.phase in RUNNING:
                 self._observe(job, own, now_s)
 
     def next_s(self) -> float:
@@ -129,7 +87,7 @@ class SimulatedAgent:
                 own.phase = Phase.PREPARED
             elif own.phase is Phase.SAVING and own.confirmed:
                 own.phase = Phase.RUNNING
-            elif own.phase in _RUNNING and not own.confirmed:
+            elif own.phase in RUNNING and not own.confirmed:
                 self._lapse(own, now_s)
         for job, own in self.held.items():
             if own.phase is Phase.RUNNING and job not in self.node.assigned:
@@ -142,15 +100,15 @@ class SimulatedAgent:
 
     # ------------------------------------------------------------------ orders
 
-    def _prepare(self, order: Order, own: _Held | None, now_s: float) -> None:
+    def _prepare(self, order: Order, own: HeldJob | None, now_s: float) -> None:
         if own is None or own.phase in (Phase.FENCED, Phase.PREPARED, Phase.FAILED):
-            self.held[order.job] = _Held(order.epoch, Phase.PREPARED, now_s)
+            self.held[order.job] = HeldJob(order.epoch, Phase.PREPARED, now_s)
 
-    def _take(self, order: Order, own: _Held | None, now_s: float) -> None:
+    def _take(self, order: Order, own: HeldJob | None, now_s: float) -> None:
         if own is not None and own.epoch == order.epoch and own.phase is not Phase.PREPARED:
             return
         size_bytes = order.saved.size_bytes if order.saved else 0
-        self.held[order.job] = _Held(
+        self.held[order.job] = HeldJob(
             order.epoch,
             Phase.ARRIVING,
             now_s,
@@ -160,7 +118,7 @@ class SimulatedAgent:
             confirmed=order.source is None,
         )
 
-    def _leave(self, order: Order, own: _Held | None, now_s: float) -> None:
+    def _leave(self, order: Order, own: HeldJob | None, now_s: float) -> None:
         if own is None or own.phase is not Phase.RUNNING or own.epoch != order.epoch:
             return
         training = self.node.loads[order.job]
@@ -168,11 +126,11 @@ class SimulatedAgent:
             own.phase, own.why = Phase.REFUSED, "it acknowledged no checkpoint in time"
             return
         job = self.node.jobs[order.job]
-        own.phase, own.due_s = Phase.SAVING, now_s + job.checkpoint.save_s + _ACK_S
+        own.phase, own.due_s = Phase.SAVING, now_s + job.checkpoint.save_s + ACK_S
         digest = _digest(order.job, training.step)
         own.saved = Saved(training.step, digest, job.checkpoint.size_bytes)
 
-    def _give_back(self, order: Order, own: _Held | None, now_s: float) -> None:
+    def _give_back(self, order: Order, own: HeldJob | None, now_s: float) -> None:
         if own is None or own.phase not in (Phase.SAVING, Phase.AWAY, Phase.REFUSED):
             return
         if own.phase is Phase.AWAY:
@@ -181,13 +139,13 @@ class SimulatedAgent:
         own.epoch, own.phase, own.since_s = order.epoch, Phase.RUNNING, now_s
         own.due_s, own.why, own.confirmed = math.inf, "", True
 
-    def _clear(self, order: Order, _own: _Held | None, now_s: float) -> None:
+    def _clear(self, order: Order, _own: HeldJob | None, now_s: float) -> None:
         self.node.withdraw(order.job)
-        self.held[order.job] = _Held(order.epoch, Phase.FENCED, now_s)
+        self.held[order.job] = HeldJob(order.epoch, Phase.FENCED, now_s)
 
     # ------------------------------------------------------------------ steps
 
-    def _arrive(self, job: str, own: _Held, now_s: float) -> None:
+    def _arrive(self, job: str, own: HeldJob, now_s: float) -> None:
         own.due_s = math.inf
         if own.source is None:
             own.phase = Phase.RUNNING
@@ -200,14 +158,14 @@ class SimulatedAgent:
         own.phase, own.since_s = Phase.RUNNING, now_s
         self._start(job, own, kept)
 
-    def _start(self, job: str, own: _Held, kept: Kept) -> None:
+    def _start(self, job: str, own: HeldJob, kept: Kept) -> None:
         load = self.node.jobs[job].load
         assert isinstance(load, TrainingLoad)
         self.node.runtime.carry(job, kept.training.carried(kept.saved.step, load))
         own.began_step, own.kept = kept.saved.step, None
         self.node.assign(self.node.jobs[job].spec)
 
-    def _set_aside(self, job: str, own: _Held, now_s: float, present: Mapping[str, bool]) -> None:
+    def _set_aside(self, job: str, own: HeldJob, now_s: float, present: Mapping[str, bool]) -> None:
         """End the job's container, then keep what it has saved."""
         if job in self.node.assigned:
             view = self.node.view(job)
@@ -223,7 +181,7 @@ class SimulatedAgent:
         own.kept = Kept(own.saved, training.carried(own.saved.step, load))
         own.phase, own.since_s, own.due_s = Phase.AWAY, now_s, math.inf
 
-    def _observe(self, job: str, own: _Held, now_s: float) -> None:
+    def _observe(self, job: str, own: HeldJob, now_s: float) -> None:
         view = self.node.view(job)
         if view is not None and view.state in (JobState.FINISHED, JobState.FAILED):
             own.phase, own.due_s = Phase.ENDED, math.inf
@@ -232,46 +190,12 @@ class SimulatedAgent:
         elif not own.confirmed and now_s - self._contact_s > LEASE_S:
             self._lapse(own, now_s)
 
-    def _lapse(self, own: _Held, now_s: float) -> None:
+    def _lapse(self, own: HeldJob, now_s: float) -> None:
         """Set an arrival aside that was not confirmed, with what it came with."""
         own.phase, own.due_s = Phase.SAVING, now_s
 
-    # ------------------------------------------------------------------ reports
 
-    def _holding(self, job: str, own: _Held, report: JobReport | None) -> Holding:
-        exit_code = (1 if own.failed else 0) if own.phase is Phase.ENDED else None
-        saved = own.kept.saved if own.kept else own.saved
-        step = report.step if report else None
-        return Holding(job, own.epoch, own.phase, step, saved, exit_code, own.why)
-
-    def _job(self, job: str, own: _Held, now_s: float) -> JobReport | None:
-        view, last = self.node.view(job), self.node.last
-        if view is None or last is None or view.state is not JobState.RUNNING:
-            return None
-        simulated = self.node.jobs[job]
-        movable = isinstance(simulated.load, TrainingLoad)
-        return replace(
-            job_report(view, last.snapshot.now_s, now_s, own.began_step),
-            unmovable=None if movable else "it saves no checkpoints",
-            pause_s=self._pause_s(job),
-        )
-
-    def _pause_s(self, job: str) -> float:
-        one = self.node.jobs[job]
-        carry_s = one.checkpoint.size_bytes / self.network_bytes_per_s
-        # While it saves it goes on, and repeats those steps.
-        return one.checkpoint.save_s + _ACK_S + carry_s + one.start_up_s + one.start_up_work_core_s
-
-    def _memory_free_bytes(self) -> int:
-        jobs = (self.node.jobs[job] for job, own in self.held.items() if own.phase in _OCCUPIES)
-        used = sum(job.spec.container.memory_bytes or 0 for job in jobs)
-        return self.node.own.node.memory_bytes - used
-
-
-_RUNNING = (Phase.RUNNING, Phase.SAVING, Phase.REFUSED)
-_OCCUPIES = (*_RUNNING, Phase.PREPARED, Phase.ARRIVING)
-
-_FOLLOW: dict[Verb, Callable[[SimulatedAgent, Order, _Held | None, float], None]] = {
+_FOLLOW: dict[Verb, Callable[[SimulatedAgent, Order, HeldJob | None, float], None]] = {
     Verb.PREPARE: SimulatedAgent._prepare,
     Verb.ARRIVE: SimulatedAgent._take,
     Verb.LEAVE: SimulatedAgent._leave,

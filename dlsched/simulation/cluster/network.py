@@ -12,7 +12,8 @@ from typing import Literal
 
 from dlsched.cluster.core.records import Order
 from dlsched.cluster.core.reports import NodeReport
-from dlsched.simulation.cluster.agent import Kept, SimulatedAgent
+from dlsched.simulation.cluster.agent import SimulatedAgent
+from dlsched.simulation.cluster.held import Kept
 from dlsched.simulation.cluster.node import SimulatedNode
 from dlsched.simulation.node.workloads import Trace
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from dlsched.cluster.controller import ClusterController, ClusterPorts, RoundReport
 from dlsched.cluster.core.decider import ClusterDecider
-from dlsched.cluster.core.ledger import ClusterLedger, DesiredJob
+from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.ledger import ClusterLedger
 from dlsched.cluster.core.records import RecordState
 from dlsched.cluster.core.registry import load as load_cluster_policy
 from dlsched.cluster.store import Member, MemoryStore

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger, DesiredJob
+from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, Evaluation, Left, NodeState, Transit
 from dlsched.cluster.core.records import Record, RecordState, Saved
 from dlsched.cluster.core.reports import JobReport, NodeReport

@@ -6,13 +6,22 @@ from dataclasses import replace
 
 import pytest
 
-from dlsched.cluster.core.records import Holding, Order, Phase, Record, RecordState, Saved, Verb
+from dlsched.cluster.core.records import (
+    Holding,
+    Order,
+    Phase,
+    Record,
+    RecordState,
+    Saved,
+    Verb,
+    end_job,
+    place_job,
+)
 from dlsched.cluster.core.transit import (
     PATIENCE,
     Acts,
     Held,
     begin_move,
-    end_job,
     next_acts,
 )
 
@@ -42,7 +51,15 @@ AWAY = has(Phase.AWAY, 7)
 MOVED = replace(PLACED, on="b", epoch=8, moves=1)
 BACK = replace(PLACED, epoch=9)
 
-ROWS: list[tuple[str, Record, Held, Record | None, list[Order]]] = [
+Told = dict[str, Holding | None]
+"""By node that answered: what it holds."""
+
+
+def held(told: Told) -> Held:
+    return Held(told.keys(), {node: one for node, one in told.items() if one is not None})
+
+
+ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     ("start it", FIRST, {"a": None}, None, [order(Verb.ARRIVE, "a", 1)]),
     ("wait for its node", FIRST, {"b": None}, None, []),
     ("it runs", PLACED, {"a": has(Phase.RUNNING, 7), "b": None}, None, []),
@@ -107,19 +124,19 @@ ROWS: list[tuple[str, Record, Held, Record | None, list[Order]]] = [
 
 
 @pytest.mark.parametrize(
-    ("record", "held", "write", "orders"),
+    ("record", "told", "write", "orders"),
     [row[1:] for row in ROWS],
     ids=[row[0] for row in ROWS],
 )
 def test_a_row_of_the_table(
-    record: Record, held: Held, write: Record | None, orders: list[Order]
+    record: Record, told: Told, write: Record | None, orders: list[Order]
 ) -> None:
-    acts = next_acts(record, held)
+    acts = next_acts(record, held(told))
     assert (acts.write, list(acts.orders)) == (write, orders)
 
 
 @pytest.mark.parametrize(
-    ("held", "late_s"),
+    ("told", "late_s"),
     [
         ({}, PATIENCE.arrival_s),
         ({"b": None}, PATIENCE.arrival_s),
@@ -127,26 +144,50 @@ def test_a_row_of_the_table(
         ({"b": has(Phase.RUNNING, 8)}, PATIENCE.report_s),
     ],
 )
-def test_an_arrival_that_takes_too_long_is_undone(held: Held, late_s: float) -> None:
-    assert next_acts(MOVING, held, late_s - 1.0).write is None
-    acts = next_acts(MOVING, held, late_s + 1.0)
+def test_an_arrival_that_takes_too_long_is_undone(told: Told, late_s: float) -> None:
+    assert next_acts(MOVING, held(told), late_s - 1.0).write is None
+    acts = next_acts(MOVING, held(told), late_s + 1.0)
     assert acts.write == UNDOING
     assert acts.failed
 
 
 def test_a_silent_target_is_undone_only_once_it_is_gone() -> None:
-    assert next_acts(UNDOING, {}, 1e6).write is None
-    assert next_acts(UNDOING, {}, gone={"b"}).write == RETURNING
+    assert next_acts(UNDOING, held({}), 1e6).write is None
+    assert next_acts(UNDOING, held({}), gone={"b"}).write == RETURNING
 
 
 def test_a_move_begins_with_room_on_the_target() -> None:
-    assert begin_move(PLACED, "b", {"b": None}) == Acts(orders=(order(Verb.PREPARE, "b", 7),))
-    assert begin_move(PLACED, "b", {"b": PREPARED}).write == LEAVING
+    assert begin_move(PLACED, "b", held({"b": None})) == Acts(orders=(order(Verb.PREPARE, "b", 7),))
+    assert begin_move(PLACED, "b", held({"b": PREPARED})).write == LEAVING
 
 
 @pytest.mark.parametrize("record", [PLACED, LEAVING, MOVING, UNDOING, RETURNING])
 def test_a_job_that_is_no_longer_desired_ends_in_any_state(record: Record) -> None:
     ended = end_job(record, "removed")
     assert (ended.state, ended.epoch) == (RecordState.ENDED, record.epoch)
-    held = {"a": AWAY, "b": has(Phase.ARRIVING, 8)}
-    assert [one.verb for one in next_acts(ended, held).orders] == [Verb.CLEAR, Verb.CLEAR]
+    told: Told = {"a": AWAY, "b": has(Phase.ARRIVING, 8)}
+    assert [one.verb for one in next_acts(ended, held(told)).orders] == [Verb.CLEAR, Verb.CLEAR]
+
+
+def test_a_job_that_comes_again_is_placed_in_a_new_epoch_and_starts_afresh() -> None:
+    again = place_job("job", "a", "other", end_job(MOVED, "removed"))
+    assert (again.epoch, again.first, again.digest, again.moves) == (9, 9, "other", 0)
+    fenced: Told = {"a": has(Phase.FENCED, 8), "b": has(Phase.FENCED, 8)}
+    assert next_acts(again, held(fenced)).orders == (Order(Verb.ARRIVE, "a", "job", 9),)
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_code", "digest", "waits"),
+    [
+        (RecordState.PLACED, None, "one", False),
+        (RecordState.PLACED, None, "other", False),
+        (RecordState.ENDED, 0, "one", False),
+        (RecordState.ENDED, 0, "other", True),
+        (RecordState.ENDED, None, "one", True),
+    ],
+)
+def test_an_ended_job_waits_for_a_node_again_only_once_it_changed_or_was_removed(
+    state: RecordState, exit_code: int | None, digest: str, waits: bool
+) -> None:
+    record = Record("job", state, "a", digest="one", exit_code=exit_code)
+    assert record.wants_place(digest) is waits

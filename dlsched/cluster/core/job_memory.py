@@ -1,0 +1,144 @@
+"""One job of the cluster over its rounds: what its records and reports have said so far."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
+from dlsched.cluster.core.records import Record, RecordState
+from dlsched.cluster.core.reports import JobReport
+from dlsched.model.spec import JobSpec
+
+_PRIOR_LOW, _PRIOR_HIGH = 0.5, 2.0
+"""80 % interval of the work of a job that has not reported, as factors of the mean of jobs like
+it."""
+_LEAST = 0.1
+"""Least work that is left of a job of which only this is known, as a factor of the same mean."""
+
+Works = Mapping[str, Sequence[float]]
+"""All work of each job of which it is known, by image."""
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredJob:
+    """A job that the cluster should run."""
+
+    spec: JobSpec
+    arrived_s: float = 0.0
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """All of it can be lost: a new controller learns it again. Work is that on a node of speed
+    1."""
+
+    image: str = ""
+    record: Record | None = None
+    since_s: float = 0.0
+    """When this controller first read the present record."""
+    began_s: float = 0.0
+    """When its last move began."""
+    pause_s: float = 0.0
+    placed_at_s: float = 0.0
+    rests_until_s: float = 0.0
+    report: JobReport | None = None
+    speed: float = 1.0
+    """Of its present node, when it last reported."""
+    before_core_s: float = 0.0
+    """CPU time on earlier nodes."""
+    last_evaluated_s: float = -math.inf
+    evaluations: tuple[Evaluation, ...] = ()
+    """Those since the last round."""
+    most_cores: float = 0.0
+    work_core_s: float | None = None
+    """All of its work, as far as it is known."""
+
+    @property
+    def done_core_s(self) -> float:
+        here = self.report.used_core_s * self.speed if self.report else 0.0
+        return self.before_core_s + here
+
+    def remember(self, record: Record, now_s: float) -> None:
+        """Take its present record into account."""
+        before = self.record
+        if record == before:
+            return
+        self.record, self.since_s = record, now_s
+        if before is None or record.state is RecordState.LEAVING:
+            self.began_s = now_s
+        if record.state is RecordState.ENDED:
+            if record.exit_code == 0 and self.report is not None:
+                self.work_core_s = self.done_core_s
+        elif before is None or before.on != record.on:
+            self.placed_at_s = now_s
+            self.before_core_s = self.done_core_s
+            self.report, self.evaluations = None, ()
+
+    def measure(self, report: JobReport, speed: float) -> None:
+        """Take a report of its owner into account."""
+        self.evaluations = tuple(
+            one for one in report.evaluations if one.at_s > self.last_evaluated_s
+        )
+        if self.evaluations:
+            self.last_evaluated_s = self.evaluations[-1].at_s
+        self.report, self.pause_s, self.speed = report, report.pause_s, speed
+        if report.left is not None:
+            self.work_core_s = self.done_core_s + report.left.mid_core_s * speed
+        self.most_cores = max(self.most_cores, report.granted_cores)
+
+    def view(self, desired: DesiredJob, record: Record | None, works: Works) -> ClusterJob:
+        """The job as policies get it; without a record it is queued."""
+        spec, report = desired.spec, self.report
+        most = spec.bounds.ceiling_cores
+        done_core_s = 0.0 if record is None else self.done_core_s
+        job = ClusterJob(
+            name=spec.name,
+            owner="" if spec.owner is None else str(spec.owner),
+            image=spec.container.image,
+            arrived_s=desired.arrived_s,
+            weight=spec.weight,
+            floor_cores=spec.bounds.floor_cores,
+            memory_bytes=spec.container.memory_bytes,
+            gpus=spec.container.gpus,
+            parallel_cores=max(self.most_cores, 1.0) if most is None else most,
+            left=remaining(works, spec.container.image, done_core_s),
+            has_target=spec.target is not None,
+        )
+        if record is None:
+            return job
+        job = replace(
+            job,
+            node=record.on,
+            done_core_s=done_core_s,
+            moves=record.moves,
+            placed_at_s=self.placed_at_s,
+            rests_until_s=self.rests_until_s,
+            unmovable="it has not reported yet",
+        )
+        if report is None:
+            return job
+        left = report.left and Left(*(one * self.speed for one in report.left))
+        return replace(
+            job,
+            left=left or job.left,
+            granted_cores=report.granted_cores,
+            evaluations=self.evaluations,
+            reports=report.reports,
+            steps_per_core_s=report.steps_per_core_s,
+            unmovable=report.unmovable,
+            pause_s=report.pause_s,
+        )
+
+
+def remaining(works: Works, image: str, done_core_s: float) -> Left | None:
+    """Work of a job that has not reported, by jobs of the same image, or by all where there is
+    none; None: nothing is known of any."""
+    known = works.get(image) or [one for own in works.values() for one in own]
+    if not known:
+        return None
+    mid = statistics.fmean(known)
+    low, high = _PRIOR_LOW * mid, _PRIOR_HIGH * mid
+    return Left(*(max(total - done_core_s, _LEAST * mid) for total in (low, mid, high)))
