@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dlsched.model.facts import NodeFact
@@ -29,7 +30,7 @@ WORLDS = ("equal", "two-half", "loses", "heavy")
 300 s; equal nodes, and lengths with a heavy tail."""
 
 _LOSS = HostLoad(300.0, DURATION_S, 0.75 * CORES, 262_144)
-_SPREAD, _HEAVY_SPREAD = 0.4, 1.2
+_SPREAD, _HEAVY_SPREAD = 0.4, 0.9
 """Standard deviation of the logarithm of a job's work within its kind."""
 
 
@@ -65,8 +66,12 @@ def world(name: str, seed: int) -> Trace:
         for index, cores in enumerate(sizes)
     )
     chance = random.Random(f"cluster/{seed}")
-    spread = _HEAVY_SPREAD if name == "heavy" else _SPREAD
-    jobs = [_job(KINDS[index % len(KINDS)], index, spread, chance) for index in range(JOBS)]
+    kinds = [KINDS[index % len(KINDS)] for index in range(JOBS)]
+    works_core_s = _works(kinds, chance, heavy=name == "heavy")
+    jobs = [
+        _job(kind, index, work_core_s, chance)
+        for index, (kind, work_core_s) in enumerate(zip(kinds, works_core_s, strict=True))
+    ]
     return Trace(
         node=nodes[0].node,
         nodes=nodes,
@@ -77,10 +82,14 @@ def world(name: str, seed: int) -> Trace:
     )
 
 
-def _job(kind: Kind, index: int, spread: float, chance: random.Random) -> SimulatedJob:
-    # The mean is that of the lighter spread, whatever the spread.
-    middle = (_SPREAD**2 - spread**2) / 2.0
-    work_core_s = kind.work_core_s * math.exp(chance.gauss(middle, spread))
+def _works(kinds: Sequence[Kind], chance: random.Random, *, heavy: bool) -> list[float]:
+    """The work of each job, log-normal around its kind's median. A heavy tail has the same
+    medians."""
+    spread = _HEAVY_SPREAD if heavy else _SPREAD
+    return [kind.work_core_s * math.exp(spread * chance.gauss(0.0, 1.0)) for kind in kinds]
+
+
+def _job(kind: Kind, index: int, work_core_s: float, chance: random.Random) -> SimulatedJob:
     steps = max(round(work_core_s / kind.step_core_s), 60)
     curve = Curve(
         round(chance.uniform(0.08, 0.3), 4),

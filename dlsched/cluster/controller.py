@@ -124,14 +124,13 @@ class ClusterController:
             name: NodeState.DRAINING if one.draining else NodeState.READY
             for name, one in members.items()
         }
+        placed: dict[str, dict[str, int]] = {}
+        for record in records.values():
+            if record.state is RecordState.PLACED:
+                placed.setdefault(record.on, {})[record.job] = record.epoch
         reports = {}
         for node in members:
-            placed = {
-                record.job: record.epoch
-                for record in records.values()
-                if record.on == node and record.state is RecordState.PLACED
-            }
-            answer = self._agents.report(node, placed)
+            answer = self._agents.report(node, placed.get(node, {}))
             if answer is not None:
                 reports[node] = answer
         return ClusterFacts(now_s, states, records, reports, self._desired.scan(now_s))

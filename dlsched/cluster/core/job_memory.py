@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
@@ -18,8 +18,8 @@ it."""
 _LEAST = 0.1
 """Least work that is left of a job of which only this is known, as a factor of the same mean."""
 
-Works = Mapping[str, Sequence[float]]
-"""All work of each job of which it is known, by image."""
+
+_NONE = JobReport("", unmovable="it has not reported yet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,13 @@ class JobMemory:
             self.work_core_s = self.done_core_s + report.left.mid_core_s * speed
         self.most_cores = max(self.most_cores, report.granted_cores)
 
-    def view(self, desired: DesiredJob, record: Record | None, works: Works) -> ClusterJob:
+    def view(self, desired: DesiredJob, record: Record | None, prior: Prior) -> ClusterJob:
         """The job as policies get it; without a record it is queued."""
         spec, report = desired.spec, self.report
         most = spec.bounds.ceiling_cores
+        left = None
+        if record is not None and report is not None and report.left is not None:
+            left = Left(*[one * self.speed for one in report.left])
         done_core_s = 0.0 if record is None else self.done_core_s
         job = ClusterJob(
             name=spec.name,
@@ -104,26 +107,19 @@ class JobMemory:
             memory_bytes=spec.container.memory_bytes,
             gpus=spec.container.gpus,
             parallel_cores=max(self.most_cores, 1.0) if most is None else most,
-            left=remaining(works, spec.container.image, done_core_s),
+            left=left or prior.left(spec.container.image, done_core_s),
             has_target=spec.target is not None,
         )
         if record is None:
             return job
-        job = replace(
+        report = report or _NONE
+        return replace(
             job,
             node=record.on,
             done_core_s=done_core_s,
             moves=record.moves,
             placed_at_s=self.placed_at_s,
             rests_until_s=self.rests_until_s,
-            unmovable="it has not reported yet",
-        )
-        if report is None:
-            return job
-        left = report.left and Left(*(one * self.speed for one in report.left))
-        return replace(
-            job,
-            left=left or job.left,
             granted_cores=report.granted_cores,
             evaluations=self.evaluations,
             reports=report.reports,
@@ -133,12 +129,23 @@ class JobMemory:
         )
 
 
-def remaining(works: Works, image: str, done_core_s: float) -> Left | None:
-    """Work of a job that has not reported, by jobs of the same image, or by all where there is
-    none; None: nothing is known of any."""
-    known = works.get(image) or [one for own in works.values() for one in own]
-    if not known:
-        return None
-    mid = statistics.fmean(known)
-    low, high = _PRIOR_LOW * mid, _PRIOR_HIGH * mid
-    return Left(*(max(total - done_core_s, _LEAST * mid) for total in (low, mid, high)))
+class Prior:
+    """What is known of the work of a job that has not reported: the mean of those of its image, or
+    of all where there is none."""
+
+    def __init__(self, memories: Iterable[JobMemory] = ()) -> None:
+        works: dict[str, list[float]] = {}
+        for one in memories:
+            if one.work_core_s is not None:
+                works.setdefault(one.image, []).append(one.work_core_s)
+        self._means = {image: statistics.fmean(own) for image, own in works.items()}
+        known = [one for own in works.values() for one in own]
+        self._mean = statistics.fmean(known) if known else None
+
+    def left(self, image: str, done_core_s: float) -> Left | None:
+        """What is left of a job that has done so much; None: nothing is known of any."""
+        mid = self._means.get(image, self._mean)
+        if mid is None:
+            return None
+        low, high = _PRIOR_LOW * mid, _PRIOR_HIGH * mid
+        return Left(*[max(total - done_core_s, _LEAST * mid) for total in (low, mid, high)])

@@ -9,7 +9,7 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from dlsched.cluster.core.job_memory import DesiredJob, JobMemory
+from dlsched.cluster.core.job_memory import DesiredJob, JobMemory, Prior
 from dlsched.cluster.core.model import ClusterSnapshot, NodeState, NodeSummary, Transit
 from dlsched.cluster.core.records import Holding, Record, RecordState
 from dlsched.cluster.core.reports import NodeReport
@@ -63,10 +63,6 @@ class ClusterLedger:
         self._round += 1
         self._remember(facts)
         self._measure(facts)
-        works: dict[str, list[float]] = {}
-        for memory in self.jobs.values():
-            if memory.work_core_s is not None:
-                works.setdefault(memory.image, []).append(memory.work_core_s)
         records, desired = facts.records, facts.desired
         alive = [
             name
@@ -78,13 +74,13 @@ class ClusterLedger:
             for name, one in desired.items()
             if (kept := records.get(name)) is None or kept.wants_place(one.spec.digest)
         )
-        unknown = JobMemory()
+        unknown, prior = JobMemory(), Prior(self.jobs.values())
         return ClusterSnapshot(
             round=self._round,
             now_s=facts.now_s,
             nodes=tuple(self._nodes(facts)),
-            jobs=tuple(self.jobs[name].view(desired[name], records[name], works) for name in alive),
-            queue=tuple(unknown.view(desired[name], None, works) for _, name in waiting),
+            jobs=tuple(self.jobs[name].view(desired[name], records[name], prior) for name in alive),
+            queue=tuple(unknown.view(desired[name], None, prior) for _, name in waiting),
             moving=tuple(self._transits(facts, alive, moves)),
         )
 
