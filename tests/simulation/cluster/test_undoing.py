@@ -14,18 +14,18 @@ from dlsched.simulation.node.workloads import Trace, TrainingLoad
 from tests.simulation.cluster.test_moves import SCRIPTED, went_well
 from tests.simulation.cluster.test_thin import three_jobs
 
-ARRIVED_S = 66.8
+ARRIVED_S = 66.0
 """Its container runs on the target, and has not reported yet."""
 
 
 def long_first() -> Trace:
-    """The job that moves has a lot to do."""
+    """The job that moves has a lot to do, and starts faster than anyone could take it back."""
     trace = three_jobs()
     jobs = []
     for job in trace.jobs:
         assert isinstance(job.load, TrainingLoad)
         steps = 8000 if job.name == "first" else job.load.steps
-        jobs.append(replace(job, load=replace(job.load, steps=steps)))
+        jobs.append(replace(job, load=replace(job.load, steps=steps), start_up_s=0.01))
     return replace(trace, jobs=tuple(jobs))
 
 
@@ -47,7 +47,7 @@ def test_a_target_that_fails_as_the_job_arrives_gives_it_back(kind: str) -> None
     """The target comes back long after, and must not run the job a second time: the check of the
     cluster's invariants raises if it does."""
     store = Kept()
-    fault = NodeFault(kind, "right", ARRIVED_S, 400.0)  # type: ignore[arg-type]
+    fault = NodeFault(kind, "right", ARRIVED_S, 400.3)  # type: ignore[arg-type]
     options = ClusterOptions(network=NetworkOptions(faults=(fault,)))
     there = SimulatedCluster(long_first(), SCRIPTED, 1, options, store)
     run = there.run()
@@ -65,7 +65,7 @@ def test_a_target_that_fails_as_the_job_arrives_gives_it_back(kind: str) -> None
 
 def test_while_only_the_target_s_agent_is_down_the_job_runs_nowhere_else() -> None:
     """Nothing has ended its container there, as its host is up."""
-    fault = NodeFault("agent", "right", ARRIVED_S, 400.0)
+    fault = NodeFault("agent", "right", ARRIVED_S, 400.3)
     options = ClusterOptions(network=NetworkOptions(faults=(fault,)))
     there = SimulatedCluster(long_first(), SCRIPTED, 1, options)
     there.trace = replace(there.trace, duration_s=ARRIVED_S + 390.0)
@@ -75,7 +75,7 @@ def test_while_only_the_target_s_agent_is_down_the_job_runs_nowhere_else() -> No
 
 
 def test_a_target_that_is_cut_off_ends_the_job_itself_before_it_returns() -> None:
-    fault = NodeFault("cut", "right", ARRIVED_S, 400.0)
+    fault = NodeFault("cut", "right", ARRIVED_S, 400.3)
     options = ClusterOptions(network=NetworkOptions(faults=(fault,)))
     there = SimulatedCluster(long_first(), SCRIPTED, 1, options)
     there.trace = replace(there.trace, duration_s=ARRIVED_S + 100.0)
