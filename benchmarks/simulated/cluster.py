@@ -26,6 +26,7 @@ NAME = "cluster"
 SEEDS = 12
 
 ENDS = "adaptive?deliver_weight=0.01&finish_weight=0.01"
+PLACEBO = "benchmarks.simulated.cluster_placebo:PlaceboPolicy"
 PLAIN = Contender("spread", "none")
 CONTENDERS = (
     PLAIN,
@@ -37,7 +38,14 @@ CONTENDERS = (
     Contender("least-work", ENDS),
     Contender("adaptive", ENDS, moves=False),
     Contender("adaptive", ENDS),
+    Contender("adaptive", "adaptive", moves=False),
+    Contender("adaptive", "adaptive"),
+    Contender("adaptive?bold=true", ENDS),
+    Contender(PLACEBO, ENDS),
 )
+
+STILL = {"specon": "spread", "adaptive?bold=true": "adaptive", PLACEBO: "adaptive"}
+"""The policy that places jobs as this one does; where it is the same, without its moves."""
 
 
 def rows(
@@ -52,8 +60,10 @@ def rows(
             yield from scores
             by_contender = dict(zip(chosen, runs, strict=True))
             for one, run in by_contender.items():
-                still = by_contender.get(Contender(one.cluster, one.policy, moves=False))
-                if one.moves and still is not None:
+                cluster = STILL.get(one.cluster, one.cluster)
+                moves = cluster == "spread"  # it has none
+                still = by_contender.get(Contender(cluster, one.policy, moves=moves))
+                if one.moves and still is not None and still is not run:
                     yield score(trace.name, f"moves alone: {one.name}", run, still)
 
 

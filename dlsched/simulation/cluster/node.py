@@ -38,6 +38,8 @@ class SimulatedNode:
         self.name = own.name
         self.own = own
         self.jobs = {job.name: _at_speed(job, own.speed) for job in trace.jobs}
+        self.images = frozenset(job.spec.container.image for job in trace.jobs)
+        """Nothing is pulled in a simulation."""
         self.runtime = SimulatedRuntime(
             replace(trace, node=own.node, host=own.host, jobs=tuple(self.jobs.values())), seed
         )

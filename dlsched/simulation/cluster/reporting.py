@@ -39,6 +39,7 @@ def report_of(
         capacity_cores=node.own.node.cores,
         foreign_cores=(last.snapshot.node.foreign_cores or 0.0) if last else 0.0,
         memory_free_bytes=node.own.node.memory_bytes - used_bytes,
+        images=node.images,
         sharing=node.sharing,
         holdings=tuple(_holding(job, own, jobs.get(job)) for job, own in sorted(held.items())),
         jobs=tuple(jobs.values()),
