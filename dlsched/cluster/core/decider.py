@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from dlsched.cluster.core.asking import ask
 from dlsched.cluster.core.guards import Approved, GuardMemory, guard
@@ -23,10 +23,9 @@ class ClusterAnswer:
 class ClusterDecider:
     """One policy with its memory. `ask` may be called in every round and never raises."""
 
-    def __init__(self, name: str, policy: ClusterPolicy, *, moves: bool = True) -> None:
+    def __init__(self, name: str, policy: ClusterPolicy) -> None:
         self.name = name
         self._policy = policy
-        self._moves = moves
         self._memory: ClusterMemory | None = None
         self._guards = GuardMemory()
         self._failures = 0
@@ -51,8 +50,6 @@ class ClusterDecider:
         )
         self._memory = decision.memory
         self._ask_at_s = snapshot.now_s + decision.next_s
-        if not self._moves:
-            decision = replace(decision, moves=())
         approved = guard(snapshot, decision, self._guards)
         self._guards = approved.memory
         return ClusterAnswer(approved, dict(decision.why), True, failure, asked.alarm)

@@ -14,6 +14,7 @@ from dlsched.cluster.core.records import RecordState
 from dlsched.cluster.core.registry import load as load_cluster_policy
 from dlsched.cluster.store import Member, MemoryStore
 from dlsched.simulation.clock import VirtualClock
+from dlsched.simulation.cluster.ablation import WithoutMoves
 from dlsched.simulation.cluster.invariants import Invariants
 from dlsched.simulation.cluster.network import NetworkOptions, SimulatedAgents
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
@@ -46,6 +47,8 @@ class ClusterOptions:
     policy: str = "none"
     """Of each node."""
     moves: bool = True
+    stay: frozenset[str] = frozenset()
+    """Jobs that are not moved, to see what their moves are good for."""
     network: NetworkOptions = field(default_factory=NetworkOptions)
     publish: Callable[[RoundReport], None] = lambda _: None
 
@@ -93,15 +96,14 @@ class SimulatedCluster:
 
     def start_controller(self) -> None:
         """A controller that knows nothing yet."""
+        policy = load_cluster_policy(self.cluster)
+        if not self.options.moves or self.options.stay:
+            policy = WithoutMoves(policy, self.options.stay if self.options.moves else None)
         self.controller = ClusterController(
             "manager",
             ClusterPorts(self.store, self.agents, self.inbox, self.clock),
             ClusterLedger(),
-            ClusterDecider(
-                self.cluster,
-                load_cluster_policy(self.cluster),
-                moves=self.options.moves,
-            ),
+            ClusterDecider(self.cluster, policy),
             publish=self.options.publish,
         )
         self._round_s = self.clock.now_s()
