@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
 from dlsched.cluster.core.records import Record, RecordState
-from dlsched.cluster.core.reports import JobReport
+from dlsched.cluster.core.reports import REPORTS_MIN, JobReport
 from dlsched.model.spec import JobSpec
 
 _PRIOR_LOW, _PRIOR_HIGH = 0.5, 2.0
@@ -19,6 +19,8 @@ _LEAST = 0.1
 """Least work that is left of a job of which only this is known, as a factor of the same mean."""
 
 
+_MOVED_SPREAD = 0.2
+"""Half-width of the interval of a job that has not reported since its last move."""
 _NONE = JobReport("", unmovable="it has not reported yet")
 
 
@@ -45,6 +47,8 @@ class JobMemory:
     placed_at_s: float = 0.0
     rests_until_s: float = 0.0
     report: JobReport | None = None
+    left: Left | None = None
+    """By reports from its present node; None: by none yet."""
     speed: float = 1.0
     """Of its present node, when it last reported."""
     before_core_s: float = 0.0
@@ -75,7 +79,7 @@ class JobMemory:
         elif before is None or before.on != record.on:
             self.placed_at_s = now_s
             self.before_core_s = self.done_core_s
-            self.report, self.evaluations = None, ()
+            self.report, self.left, self.evaluations = None, None, ()
 
     def measure(self, report: JobReport, speed: float) -> None:
         """Take a report of its owner into account."""
@@ -85,17 +89,17 @@ class JobMemory:
         if self.evaluations:
             self.last_evaluated_s = self.evaluations[-1].at_s
         self.report, self.pause_s, self.speed = report, report.pause_s, speed
-        if report.left is not None:
-            self.work_core_s = self.done_core_s + report.left.mid_core_s * speed
+        # What was measured on earlier nodes is better than the first reports on this one.
+        counts = report.reports >= REPORTS_MIN or not self.before_core_s
+        if report.left is not None and (counts or self.work_core_s is None):
+            self.left = Left(*[one * speed for one in report.left])
+            self.work_core_s = self.done_core_s + self.left.mid_core_s
         self.most_cores = max(self.most_cores, report.granted_cores)
 
     def view(self, desired: DesiredJob, record: Record | None, prior: Prior) -> ClusterJob:
         """The job as policies get it; without a record it is queued."""
         spec, report = desired.spec, self.report
         most = spec.bounds.ceiling_cores
-        left = None
-        if record is not None and report is not None and report.left is not None:
-            left = Left(*[one * self.speed for one in report.left])
         done_core_s = 0.0 if record is None else self.done_core_s
         job = ClusterJob(
             name=spec.name,
@@ -107,7 +111,7 @@ class JobMemory:
             memory_bytes=spec.container.memory_bytes,
             gpus=spec.container.gpus,
             parallel_cores=max(self.most_cores, 1.0) if most is None else most,
-            left=left or prior.left(spec.container.image, done_core_s),
+            left=self._rest(prior) if record else prior.left(spec.container.image, 0.0),
             has_target=spec.target is not None,
         )
         if record is None:
@@ -127,6 +131,15 @@ class JobMemory:
             unmovable=report.unmovable,
             pause_s=report.pause_s,
         )
+
+    def _rest(self, prior: Prior) -> Left | None:
+        """Work until its end, by the best that is known."""
+        if self.left is not None:
+            return self.left
+        if self.work_core_s is None:
+            return prior.left(self.image, self.done_core_s)
+        mid = max(self.work_core_s - self.done_core_s, 0.0)
+        return Left(mid * (1.0 - _MOVED_SPREAD), mid, mid * (1.0 + _MOVED_SPREAD))
 
 
 class Prior:

@@ -13,7 +13,7 @@ from dlsched.cluster.core.job_memory import DesiredJob, JobMemory, Prior
 from dlsched.cluster.core.model import ClusterSnapshot, NodeState, NodeSummary, Transit
 from dlsched.cluster.core.records import Holding, Record, RecordState
 from dlsched.cluster.core.reports import NodeReport
-from dlsched.cluster.core.speeds import REPORTS_MIN, Pace, speeds
+from dlsched.cluster.core.speeds import Pace, speeds
 from dlsched.cluster.core.transit import Held
 
 SILENT_S = 30.0
@@ -114,7 +114,7 @@ class ClusterLedger:
                 if memory is None or memory.record is None or memory.record.on != node:
                     continue
                 memory.measure(one, self._speeds.get(node, 1.0))
-                if one.steps_per_core_s is not None and one.reports >= REPORTS_MIN:
+                if one.steps_per_core_s is not None:
                     pace = Pace(memory.image, node, one.steps_per_core_s)
                     self._paces[one.name, node, memory.image] = pace
         while len(self._paces) > _PACES_MAX:

@@ -11,8 +11,6 @@ from typing import NamedTuple
 LEAST_IMAGES = 2
 """So many images must have run on a node and elsewhere before their ratio counts: one image may do
 more work in a step there than elsewhere."""
-REPORTS_MIN = 5
-"""A job's pace counts after so many reports, as starting takes CPU time too."""
 ALIKE_RATIO = 0.1
 """Nodes whose speed differs by less from the typical one count as typical."""
 _LEAST, _MOST = 0.1, 10.0

@@ -80,6 +80,18 @@ def test_what_a_job_has_done_is_the_sum_over_its_nodes() -> None:
     assert found.jobs[0].done_core_s == 57.0
 
 
+def test_after_a_move_what_was_measured_before_is_better_than_the_first_reports() -> None:
+    ledger = ClusterLedger()
+    update(ledger, 0.0, [ON_A], {"a": [report(used_core_s=50.0, left=Left(90.0, 100.0, 110.0))]})
+    assert update(ledger, 10.0, [MOVING], {"b": []}).jobs[0].left == (80.0, 100.0, 120.0)
+    wild = report(used_core_s=10.0, left=Left(0.0, 900.0, 1800.0), reports=2)
+    found = update(ledger, 20.0, [MOVING], {"b": [wild]})
+    assert found.jobs[0].left == pytest.approx((72.0, 90.0, 108.0))
+    sound = Left(80.0, 85.0, 90.0)
+    sure = report(used_core_s=15.0, left=sound, reports=3)
+    assert update(ledger, 30.0, [MOVING], {"b": [sure]}).jobs[0].left == sound
+
+
 def test_evaluations_are_those_since_the_last_round() -> None:
     ledger = ClusterLedger()
     one, two, three = (Evaluation(at_s, 0.5) for at_s in (1.0, 2.0, 3.0))

@@ -28,6 +28,17 @@ def sample(at_s: float, step: int, accuracy: float, total: float | None = 1000.0
     return Sample(at_s, step, (("accuracy", accuracy), *more))
 
 
+EARLIER = (sample(80.0, 10, 0.1), sample(90.0, 20, 0.2))
+
+
+def test_a_pace_counts_after_three_reports() -> None:
+    for count, pace in ((2, None), (3, 2.0)):
+        samples = [sample(10.0 * one, 20 * one, 0.1) for one in range(1, count + 1)]
+        report = job_report(view(*samples, used=10.0 * count), 10.0 * count, 10.0 * count)
+        assert report.left is not None
+        assert report.steps_per_core_s == pace
+
+
 def test_a_job_that_has_not_reported_has_only_its_cpu_time() -> None:
     report = job_report(view(used=7.0), 10.0, 11.0)
     assert (report.used_core_s, report.granted_cores, report.reports) == (7.0, 1.5, 0)
@@ -36,7 +47,7 @@ def test_a_job_that_has_not_reported_has_only_its_cpu_time() -> None:
 
 def test_work_is_what_its_steps_have_taken_until_its_last_sample() -> None:
     # 100 steps in 50 core-seconds until 100 s; seen at 105 s, reported at 110 s, on 2 cores.
-    there = view(sample(100.0, 100, 0.4), used=60.0)
+    there = view(*EARLIER, sample(100.0, 100, 0.4), used=60.0)
     report = job_report(there, 105.0, 110.0)
     assert report.steps_per_core_s == pytest.approx(2.0)
     assert report.left is not None
@@ -46,7 +57,7 @@ def test_work_is_what_its_steps_have_taken_until_its_last_sample() -> None:
 
 
 def test_steps_before_it_came_to_this_node_do_not_count() -> None:
-    there = view(sample(100.0, 500, 0.4), used=50.0)
+    there = view(*EARLIER, sample(100.0, 500, 0.4), used=50.0)
     report = job_report(there, 100.0, 100.0, began_step=400)
     assert report.steps_per_core_s == pytest.approx(2.0)
     assert report.left is not None and report.left.mid_core_s == pytest.approx(250.0)
@@ -63,7 +74,8 @@ def test_the_interval_narrows_with_the_reports() -> None:
 
 
 def test_without_a_total_nothing_is_known_of_what_is_left() -> None:
-    report = job_report(view(sample(100.0, 100, 0.4, total=None), used=50.0), 100.0, 100.0)
+    last = sample(100.0, 100, 0.4, total=None)
+    report = job_report(view(*EARLIER, last, used=50.0), 100.0, 100.0)
     assert (report.left, report.steps_per_core_s) == (None, pytest.approx(2.0))
 
 
