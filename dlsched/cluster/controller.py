@@ -27,6 +27,8 @@ LEASE_S = 120.0
 count from the last answer."""
 REST_S = 600.0
 """A job rests after a move that failed, and so do both nodes for it."""
+KEPT_S = 86_400.0
+"""How long the record of a job that is gone stays, as its epochs must not be used again."""
 PREPARE_S = 30.0
 """How long a target may take to keep room, before the move is dropped."""
 PAUSE_S = 10.0
@@ -99,6 +101,8 @@ class ClusterController:
         try:
             if self._store.leader() == self.name:
                 self._lead(now_s, report)
+            else:
+                self._moves.clear()
         except StoreError as error:
             report.alarms.append(f"the store: {error}")
         self._publish(report)
@@ -172,16 +176,17 @@ class ClusterController:
         for job in sorted(stored):
             held = held_by.get(job, nowhere)
             acts = self._acts(stored[job].record, held, facts, gone)
-            while acts.write is not None:
+            while (write := acts.write) is not None:
                 if acts.failed:
                     report.failed[job] = acts.failed
                     self._ledger.rest(job, facts.now_s + REST_S)
-                if not self._write(acts.write, stored, report):
-                    break
-                acts = next_acts(acts.write, held, 0.0, gone, self._patience)
+                written = self._write(write, stored, report)
+                acts = next_acts(write, held, 0.0, gone, self._patience) if written else Acts()
             for order in acts.orders:
                 report.orders.append(order)
                 self._agents.send(order)
+            if not acts.orders and self._is_forgotten(job, facts):
+                self._store.remove(job, stored.pop(job).version)
 
     def _acts(self, record: Record, held: Held, facts: ClusterFacts, gone: set[str]) -> Acts:
         job, now_s = record.job, facts.now_s
@@ -202,6 +207,17 @@ class ClusterController:
             return acts
         begun = begin_move(record, target, held)
         return Acts(begun.write, (*acts.orders, *begun.orders))
+
+    def _is_forgotten(self, job: str, facts: ClusterFacts) -> bool:
+        """Whether its record can go: it has not been desired for so long that no order from then
+        can still arrive."""
+        record = facts.records.get(job)
+        return (
+            record is not None
+            and record.state is RecordState.ENDED
+            and job not in facts.desired
+            and self._ledger.waited_s(job, facts.now_s) > KEPT_S
+        )
 
     def _write(self, record: Record, stored: dict[str, Stored], report: RoundReport) -> bool:
         """Whether the record is committed; another controller may have been faster."""
