@@ -25,9 +25,10 @@ JOBS, NODES, CORES = 50, 4, 8.0
 ARRIVE_S = 450.0
 DURATION_S = 14_400.0
 
-WORLDS = ("equal", "two-half", "loses", "heavy")
+WORLDS = ("equal", "two-half", "loses", "heavy", "slow")
 """Equal nodes; two of four of half the size; one that loses three quarters of its CPU to others at
-300 s; equal nodes, and lengths with a heavy tail."""
+300 s; equal nodes, and lengths with a heavy tail; two of four that do half the work in a
+core-second, which no policy is told."""
 
 _LOSS = HostLoad(300.0, DURATION_S, 0.75 * CORES, 262_144)
 _SPREAD, _HEAVY_SPREAD = 0.4, 0.9
@@ -61,6 +62,7 @@ def world(name: str, seed: int) -> Trace:
         TraceNode(
             f"node-{index + 1}",
             NodeFact(cores, 64 << 30),
+            speed=0.5 if name == "slow" and index >= 2 else 1.0,
             host=(_LOSS,) if name == "loses" and index == 0 else (),
         )
         for index, cores in enumerate(sizes)

@@ -42,6 +42,22 @@ def test_a_slower_node_does_less_in_a_core_second() -> None:
     assert completion_s(there.run(), "second") == pytest.approx(2 * alone_s + 1.0, abs=0.5)
 
 
+def test_a_slower_node_is_found_by_its_jobs() -> None:
+    """By two images on both nodes; as there are only two, the typical speed is between them."""
+    trace = with_right(speed=0.5)
+    jobs = []
+    for index, image in enumerate(["one", "one", "two", "two"]):
+        like = trace.jobs[0]
+        container = replace(like.spec.container, image=image)
+        spec = replace(like.spec, name=f"job-{index}", container=container)
+        jobs.append(replace(like, spec=spec))
+    there, reports = run(replace(trace, jobs=tuple(jobs)))
+    there.run()
+    found = [one.snapshot.nodes for one in reports if one.snapshot and one.snapshot.now_s > 60.0]
+    left, right = (node.speed for node in found[0])
+    assert right / left == pytest.approx(0.5, abs=0.05)
+
+
 def test_what_others_take_of_a_node_is_in_the_snapshot() -> None:
     host = (HostLoad(30.0, 1000.0, 3.0, 262_144),)
     there, reports = run(with_right(host=host))
