@@ -5,7 +5,6 @@ Everything here can be lost: a new controller learns it again from reports.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -55,12 +54,14 @@ class ClusterLedger:
         """The last of each job on each node, also of jobs that ended."""
         self._speeds: dict[str, float] = {}
         self._round = 0
+        self._began_s: float | None = None
 
     def update(
         self, facts: ClusterFacts, moves: Mapping[str, tuple[str, float]]
     ) -> ClusterSnapshot:
         """The snapshot of this round. `moves`: target and beginning of those that are prepared."""
         self._round += 1
+        self._began_s = facts.now_s if self._began_s is None else self._began_s
         self._remember(facts)
         self._measure(facts)
         records, desired = facts.records, facts.desired
@@ -90,9 +91,11 @@ class ClusterLedger:
         return now_s - memory.since_s if memory else 0.0
 
     def unanswered_s(self, node: str, now_s: float) -> float:
-        """Time since the node's last answer; infinite without one."""
+        """Time since the node's last answer. If it gave this controller none, since that began, as
+        it may have answered an earlier one until then."""
         last = self._reports.get(node)
-        return math.inf if last is None else now_s - last[0]
+        since_s = self._began_s if last is None else last[0]
+        return now_s - (now_s if since_s is None else since_s)
 
     def rest(self, job: str, until_s: float) -> None:
         self.jobs.setdefault(job, JobMemory()).rests_until_s = until_s

@@ -63,6 +63,15 @@ def test_a_node_is_silent_once_its_last_report_is_old() -> None:
     }
 
 
+def test_a_node_that_never_answered_is_unanswered_since_the_controller_began() -> None:
+    """Its lease may have been renewed by an earlier controller until then."""
+    ledger = ClusterLedger()
+    assert ledger.unanswered_s("b", 50.0) == 0.0
+    update(ledger, 100.0, [], {"a": []})
+    update(ledger, 110.0, [], {"a": []})
+    assert (ledger.unanswered_s("a", 130.0), ledger.unanswered_s("b", 130.0)) == (20.0, 30.0)
+
+
 def test_only_the_owner_s_report_of_a_job_counts() -> None:
     found = update(
         ClusterLedger(), 0.0, [ON_A],
