@@ -30,6 +30,7 @@ def simulate_on_nodes(
 ) -> None:
     from dlsched.simulation.cluster.run import with_nodes
     from dlsched.simulation.cluster.scoring import compare_clusters
+    from dlsched.simulation.node.workloads import TrainingLoad
 
     if trace.nodes and nodes not in (None, len(trace.nodes)):
         raise click.BadParameter(f"the trace has {len(trace.nodes)} nodes", param_hint="--nodes")
@@ -37,6 +38,8 @@ def simulate_on_nodes(
         if nodes is None:
             raise click.BadParameter("the trace has one node: say how many", param_hint="--nodes")
         trace = with_nodes(trace, nodes)
+    if not any(isinstance(job.load, TrainingLoad) for job in trace.jobs):
+        raise click.BadParameter("it has no training, whose end would count", param_hint="TRACE")
     contenders = _contenders(cluster, policy, compare, no_moves)
     scores, runs = compare_clusters(trace, contenders, range(1, seeds + 1))
     for run in runs:

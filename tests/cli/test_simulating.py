@@ -125,6 +125,7 @@ def test_without_matplotlib_one_line_tells_how_to_have_it(
     assert "pip install 'dlsched[plot]'" in result.stderr
 
 
+SERVICES = str(EXAMPLES / "inference-10-over.yaml")
 CLUSTER = str(EXAMPLES / "cluster-3-jobs.yaml")
 
 
@@ -165,6 +166,7 @@ def test_a_trace_of_one_node_runs_on_as_many_as_are_asked_for(program: Program) 
         ((THREE, "-p", "none", "--nodes", "2"), "--nodes: needs --cluster"),
         ((THREE, "-p", "none", "--no-moves"), "--no-moves: needs --cluster"),
         ((THREE,), "Missing option --policy"),
+        ((SERVICES, "--cluster", "spread", "--nodes", "2"), "TRACE: it has no training"),
         ((CLUSTER, "--cluster", "spred"), "no policy 'spred'; known are"),
         ((CLUSTER, "--cluster", "spread", "--plot", "day.png"), "--plot: is for one node"),
     ],
