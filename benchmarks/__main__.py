@@ -142,6 +142,13 @@ BENCHES = {
         "no",
         "adaptive on trainings beside its peers and a clairvoyant",
     ),
+    "cluster": Bench(
+        "benchmarks.simulated.cluster",
+        "simulated",
+        "30 min",
+        "no",
+        "fifty trainings on four nodes: placement and moves beside Swarm's spread",
+    ),
     "verdicts": Bench(
         "benchmarks.simulated.verdicts",
         "simulated",

@@ -7,7 +7,7 @@ import dataclasses
 import inspect
 import itertools
 import textwrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,27 +15,45 @@ from dlsched.cli import options
 from dlsched.cli.output import print_json, print_text
 from dlsched.model.errors import PolicyError
 
+if TYPE_CHECKING:
+    from dlsched.policies.registry import Group
+
 
 @click.command(short_help="List the installed policies.")
 @click.option("--verbose", "-v", is_flag=True, help="Show parameters, defaults and units too.")
 @options.output
 def policies(verbose: bool, output: str) -> None:
-    """List the installed policies, including your own (entry points of group dlsched.policies).
+    """List the installed policies, including your own (entry points of group dlsched.policies, or
+    dlsched.cluster_policies for several hosts).
 
     \b
     Examples:
       dlsched policies
       dlsched policies --verbose
     """
+    from dlsched.cluster.core.registry import CLUSTER
+    from dlsched.policies.registry import NODE
+
+    node, cluster = _found(NODE, verbose), _found(CLUSTER, verbose)
+    if output == "json":
+        print_json({"policies": node, "cluster_policies": cluster})
+        return
+    _print(node)
+    if cluster:
+        print_text("\nThese need several hosts: they place and move jobs between them.")
+        _print(cluster)
+
+
+def _found(group: Group, verbose: bool) -> dict[str, Any]:
     from dlsched.policies.registry import known
 
-    found: dict[str, Any] = {
-        name: {"summary": summary, "parameters": _parameters(name) if verbose else []}
-        for name, summary in known().items()
+    return {
+        name: {"summary": summary, "parameters": _parameters(name, group) if verbose else []}
+        for name, summary in known(group).items()
     }
-    if output == "json":
-        print_json({"policies": found})
-        return
+
+
+def _print(found: dict[str, Any]) -> None:
     width = max((len(name) for name in found), default=0)
     for name, one in found.items():
         print_text(f"{name:<{width}}  {one['summary']}")
@@ -44,11 +62,11 @@ def policies(verbose: bool, output: str) -> None:
             print_text(textwrap.indent(textwrap.fill(parameter["help"], 88), " " * 8))
 
 
-def _parameters(name: str) -> list[dict[str, Any]]:
-    from dlsched.policies.registry import load
+def _parameters(name: str, group: Group) -> list[dict[str, Any]]:
+    from dlsched.policies.registry import build
 
     try:
-        cls: type[Any] = load(name).Parameters
+        cls: type[Any] = type(build(name, group=group)).Parameters
     except PolicyError:
         return []  # its summary says that it cannot be loaded
     docstrings = _field_docstrings(cls)

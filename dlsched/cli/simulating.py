@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dlsched.cli import options
+from dlsched.cli.aligning import aligned
 from dlsched.cli.output import print_json, print_text, say
+from dlsched.cli.simulating_cluster import simulate_on_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +26,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command(short_help="Run a trace under policies, in simulated time.")
 @click.argument("trace", type=_FILE, metavar="TRACE")
-@click.option("--policy", "-p", required=True, help="The policy to run.")
+@click.option("--policy", "-p", help="The policy to run; of every node with --cluster.")
 @click.option("--compare", metavar="NAME,NAME", default="", help="Policies to compare it with.")
 @click.option(
     "--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="How many seeds."
@@ -35,9 +37,20 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
     metavar="FILE",
     help="Draw a picture too: .png, .svg or .pdf.",
 )
+@click.option("--cluster", metavar="NAME", help="Run on several nodes, under this policy.")
+@click.option("--nodes", type=click.IntRange(1, 1000), help="How many nodes like the trace's own.")
+@click.option("--no-moves", is_flag=True, help="Compare with the same policy without moves.")
 @options.output
 def simulate(
-    trace: Path, policy: str, compare: str, seeds: int, plot: Path | None, output: str
+    trace: Path,
+    policy: str | None,
+    compare: str,
+    seeds: int,
+    plot: Path | None,
+    cluster: str | None,
+    nodes: int | None,
+    no_moves: bool,
+    output: str,
 ) -> None:
     """Run a trace under a policy, and others to compare it with, in simulated time.
 
@@ -46,17 +59,34 @@ def simulate(
     by what a scheduler that knows all work in advance would reach. "best" and "worst" are the jobs
     that gained and lost most against plain Docker. Parameters follow a policy's name.
 
+    With --cluster the trace runs on several nodes: its `nodes`, or as many as --nodes says. Then
+    --compare names policies of the cluster; `spread+none` is one with another policy of the nodes.
+    The first one is what the others are measured by: "slower" counts jobs that take more than 10 %
+    longer than under it.
+
     \b
     Examples:
       dlsched simulate day.yaml --policy adaptive
       dlsched simulate day.yaml --policy adaptive --compare fair,dqoes --seeds 5 -o json
       dlsched simulate day.yaml --policy tradl --compare 'tradl?weights=closest' --plot day.png
+      dlsched simulate cluster.yaml --cluster adaptive --compare spread+none,specon --seeds 12
     """
     from dlsched.simulation import run as simulator
     from dlsched.simulation.scoring import rows as scored
 
+    if cluster is not None:
+        _refuse("is for one node", plot=plot)
+        simulate_on_nodes(
+            _read(trace), nodes, cluster, policy or "adaptive", compare, seeds, no_moves, output
+        )
+        return
+    _refuse("needs --cluster", nodes=nodes, no_moves=no_moves or None)
+    if policy is None:
+        raise click.MissingParameter(param_hint="--policy", param_type="option")
     draw = None if plot is None else _drawer(plot)
     read = _read(trace)
+    if read.nodes:
+        raise click.BadParameter("the trace has several nodes", param_hint="--cluster")
     names = [policy, *(name for name in compare.split(",") if name)]
     runs = simulator.compare(read, names, range(1, seeds + 1))
     rows = scored(read, runs)
@@ -71,6 +101,13 @@ def simulate(
     print_text(_metrics_table(rows))
     print_text("")
     print_text(_jobs_table(runs, policy))
+
+
+def _refuse(why: str, **given: object) -> None:
+    """Raise BadParameter if one of these options is given."""
+    for name, value in given.items():
+        if value is not None:
+            raise click.BadParameter(why, param_hint=f"--{name.replace('_', '-')}")
 
 
 def _drawer(file: Path) -> Callable[[Trace, Sequence[RunResult], Path], None]:
@@ -122,7 +159,7 @@ def _metrics_table(rows: Sequence[Row]) -> str:
             for of in ("value", "of_optimum", "of_plain")
         )
         lines.append((metric, policy, value, of_optimum, of_plain))
-    return _aligned(lines, left=2)
+    return aligned(lines, left=2)
 
 
 def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
@@ -133,7 +170,7 @@ def _jobs_table(runs: Sequence[RunResult], policy: str) -> str:
         parts = ("tier1_s", "tier2_s", "completion_s", "satisfied_ratio", "met_ratio")
         means = (_mean([getattr(job, part) for job in jobs]) for part in parts)
         lines.append((jobs[0].name, jobs[0].kind, *means))
-    return _aligned(lines, left=2)
+    return aligned(lines, left=2)
 
 
 def _mean(values: Sequence[float | None]) -> str:
@@ -143,15 +180,3 @@ def _mean(values: Sequence[float | None]) -> str:
 
 def _number(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.3g}"
-
-
-def _aligned(lines: Sequence[Sequence[str]], left: int) -> str:
-    """Aligned columns: the first `left` to the left, numbers to the right."""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column < left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )

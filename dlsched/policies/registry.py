@@ -1,7 +1,8 @@
 """Finds policies by name.
 
 A user's own policy is an entry point of the group `dlsched.policies`, or is named `module:Class`.
-Wherever a policy is named, parameters may follow the name: `dqoes?gain=0.1&backoff=1`.
+Wherever a policy is named, parameters may follow the name: `dqoes?gain=0.1&backoff=1`. The policies
+of a cluster have a group of their own (`cluster.core.registry`), and the same rules.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 from typing import Any, cast
@@ -20,9 +22,39 @@ from dlsched.policies.gpu_node import per_device
 from dlsched.policies.protocol import Policy, divides_gpus
 from dlsched.policies.spelling import split, typed
 
-GROUP = "dlsched.policies"
-
 Fields = Mapping[str, dataclasses.Field[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One kind of policies."""
+
+    entry_points: str
+    parts: tuple[str, ...]
+    """Attributes that each of them has."""
+    example: str
+    """Where to read how one is written."""
+    summary: Callable[[type[Any]], str]
+    """One line about a policy."""
+
+
+def first_line(policy: type[Any]) -> str:
+    """The first line of its docstring."""
+    return (policy.__doc__ or "").strip().partition("\n")[0]
+
+
+def _node_summary(policy: type[Policy]) -> str:
+    divides = "CPU and shared GPUs" if divides_gpus(policy) else "CPU alone"
+    return f"{first_line(policy)} [{divides}]"
+
+
+NODE = Group(
+    entry_points="dlsched.policies",
+    parts=("Parameters", "Memory", "reserves", "decide"),
+    example="examples/my_policy.py",
+    summary=_node_summary,
+)
+"""What divides the resources of one node."""
 
 _GONE = {
     "dlsched.division": ("Claim", "claim", "fair_shares", "water_fill as pour"),
@@ -35,12 +67,18 @@ _GONE = {
 _RENAMED = {"Outlook": "Forecast", "OutlookKind": "ForecastKind", "pour": "water_fill"}
 
 
-def known() -> dict[str, str]:
-    """Every installed policy by name: the first line of its docstring, and what it divides."""
-    return {point.name: _summary(point) for point in sorted(_points(), key=lambda p: p.name)}
+def known(group: Group = NODE) -> dict[str, str]:
+    """Every installed policy by name, with one line about it."""
+    points = sorted(_points(group), key=lambda point: point.name)
+    return {point.name: _summary(point, group) for point in points}
 
 
 def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
+    """The policy of `spelled` that divides a node: `build` and `per_device`."""
+    return per_device(cast("Policy", build(spelled, options)))
+
+
+def build(spelled: str, options: Mapping[str, object] | None = None, group: Group = NODE) -> Any:
     """The policy of `spelled`, with its parameters and those of `options`.
 
     `spelled` is `NAME` or `NAME?key=value&key=value`; NAME may be `module:Class`. Options of
@@ -48,7 +86,7 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
     the known names or parameters, or gives the right type.
     """
     name, written = split(spelled)
-    cls = _find(name)
+    cls = _find(name, group)
     fields = _fields(cls)
     given: dict[str, object] = dict(options or {})
     for key in written:
@@ -56,8 +94,8 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
             raise PolicyError(f"policy {name}: no parameter {key!r}; {_parameters_text(fields)}")
         if key in given:
             raise PolicyError(f"policy {name}: {key} is given twice")
-    for key in unused_options(spelled, given):
-        _check_elsewhere(name, fields, key, given.pop(key))
+    for key in unused_options(spelled, given, group):
+        _check_elsewhere(name, fields, key, given.pop(key), group)
     _check_types(name, fields, given)
     for key, text in written.items():
         try:
@@ -65,22 +103,24 @@ def load(spelled: str, options: Mapping[str, object] | None = None) -> Policy:
         except ValueError as error:
             raise PolicyError(f"policy {name}: {key} is {text!r}, {error}") from error
     try:
-        return per_device(cls(cls.Parameters(**given)))
+        return cls(cls.Parameters(**given))
     except ValueError as error:
         raise PolicyError(f"policy {name}: {error}") from error
 
 
-def unused_options(spelled: str, options: Mapping[str, object]) -> tuple[str, ...]:
-    fields = _fields(_find(split(spelled)[0]))
+def unused_options(
+    spelled: str, options: Mapping[str, object], group: Group = NODE
+) -> tuple[str, ...]:
+    fields = _fields(_find(split(spelled)[0], group))
     return tuple(key for key in options if key not in fields)
 
 
-def _check_elsewhere(name: str, fields: Fields, key: str, value: object) -> None:
+def _check_elsewhere(name: str, fields: Fields, key: str, value: object, group: Group) -> None:
     """Raise PolicyError unless the option fits a parameter of some installed policy."""
     problems: list[PolicyError] = []
-    for point in _points():
+    for point in _points(group):
         try:
-            other = _find(point.name)
+            other = _find(point.name, group)
         except PolicyError:
             continue
         if key in (theirs := _fields(other)):
@@ -107,7 +147,7 @@ def _check_types(name: str, fields: Fields, options: Mapping[str, object]) -> No
             raise PolicyError(f"policy {name}: {key} is {value!r}, must be {expected.__name__}")
 
 
-def _fields(policy: type[Policy]) -> Fields:
+def _fields(policy: type[Any]) -> Fields:
     return {field.name: field for field in dataclasses.fields(policy.Parameters)}
 
 
@@ -115,8 +155,8 @@ def _parameters_text(fields: Mapping[str, object]) -> str:
     return f"it has {', '.join(fields)}" if fields else "it has none"
 
 
-def _find(name: str) -> type[Policy]:
-    point = next((p for p in _points() if p.name == name), None)
+def _find(name: str, group: Group) -> type[Any]:
+    point = next((p for p in _points(group) if p.name == name), None)
     try:
         if point is not None:
             found = point.load()
@@ -124,27 +164,23 @@ def _find(name: str) -> type[Policy]:
             module, _, attribute = name.partition(":")
             found = getattr(importlib.import_module(module), attribute)
         else:
-            names = ", ".join(sorted(p.name for p in _points()))
+            names = ", ".join(sorted(p.name for p in _points(group)))
             raise PolicyError(f"no policy {name!r}; known are {names}, or module:Class of your own")
     except (ImportError, AttributeError) as error:
         raise PolicyError(f"policy {name!r} cannot be loaded: {error}{_instead(error)}") from error
-    parts = ("Parameters", "Memory", "reserves", "decide")
-    missing = [part for part in parts if not hasattr(found, part)]
+    missing = [part for part in group.parts if not hasattr(found, part)]
     if missing:
-        raise PolicyError(f"policy {name!r} has no {', '.join(missing)}; see examples/my_policy.py")
-    return cast("type[Policy]", found)
+        raise PolicyError(f"policy {name!r} has no {', '.join(missing)}; see {group.example}")
+    return cast("type[Any]", found)
 
 
-def _points() -> tuple[EntryPoint, ...]:
-    return tuple(entry_points(group=GROUP))
+def _points(group: Group) -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=group.entry_points))
 
 
-def _summary(point: EntryPoint) -> str:
+def _summary(point: EntryPoint, group: Group) -> str:
     try:
-        policy = point.load()
-        divides = "CPU and shared GPUs" if divides_gpus(policy) else "CPU alone"
-        summary = (policy.__doc__ or "").strip().partition("\n")[0]
-        return f"{summary} [{divides}]"
+        return group.summary(point.load())
     except (ImportError, AttributeError) as error:
         return f"cannot be loaded: {error}{_instead(error)}"
 

@@ -24,7 +24,7 @@ from dlsched.simulation.node.workloads import SimulatedJob, Trace
 from dlsched.simulation.scoring import PLAIN, RunResult, job_result
 from dlsched.store.memory import memory_size_check
 
-_LEAST_GAP_S = 0.02
+LEAST_GAP_S = 0.02
 """Minimum time between two cycles, as in the daemon."""
 
 
@@ -71,7 +71,7 @@ def simulate(
             break
         due_s = min(began_s + trace.cycle_s, trace.duration_s, inbox.next_change_s(began_s))
         woken_s = runtime.pass_until(due_s)
-        clock.sleep_until(min(trace.duration_s, max(woken_s, began_s + _LEAST_GAP_S)))
+        clock.sleep_until(min(trace.duration_s, max(woken_s, began_s + LEAST_GAP_S)))
     ended_s = clock.now_s()
     jobs = tuple(job_result(job, runtime.loads[job.name], trace.duration_s) for job in trace.jobs)
     return RunResult(policy.name, seed, ended_s, cycles, updates, jobs, tuple(alarms))

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 
-from dlsched.policies.registry import known
+from dlsched.cluster.core.registry import CLUSTER
+from dlsched.policies.registry import NODE, known
 from tests.cli.conftest import Program
 
 
 def test_each_has_its_first_line(program: Program) -> None:
-    lines = program("policies").stdout.splitlines()
-    assert [line.split(maxsplit=1) for line in lines] == [list(one) for one in known().items()]
+    node, cluster = program("policies").stdout.split("\n\n")
+    several, *rest = cluster.splitlines()
+    assert several == "These need several hosts: they place and move jobs between them."
+    for lines, group in ((node.splitlines(), NODE), (rest, CLUSTER)):
+        assert [line.split(maxsplit=1) for line in lines] == [
+            list(one) for one in known(group).items()
+        ]
 
 
 def test_what_it_divides_is_told(program: Program) -> None:
-    lines = dict(line.split(maxsplit=1) for line in program("policies").stdout.splitlines())
+    node = program("policies").stdout.partition("\n\n")[0]
+    lines = dict(line.split(maxsplit=1) for line in node.splitlines())
     assert lines["fair"].endswith(" [CPU and shared GPUs]")
     assert lines["none"].endswith(" [CPU alone]")
 
@@ -30,10 +37,10 @@ def test_verbose_tells_parameters_with_defaults_and_words(program: Program) -> N
 
 
 def test_every_parameter_of_every_policy_is_explained(program: Program) -> None:
-    found = json.loads(program("policies", "--verbose", "-o", "json").stdout)["policies"]
+    found = json.loads(program("policies", "--verbose", "-o", "json").stdout)
     bare = [
         f"{name}.{one['name']}"
-        for name, policy in found.items()
+        for name, policy in [*found["policies"].items(), *found["cluster_policies"].items()]
         for one in policy["parameters"]
         if not one["help"]
     ]

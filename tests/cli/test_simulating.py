@@ -123,3 +123,57 @@ def test_without_matplotlib_one_line_tells_how_to_have_it(
     result = program("simulate", THREE, "-p", "fair", "--plot", str(tmp_path / "day.png"))
     assert (result.exit_code, result.stdout) == (1, "")
     assert "pip install 'dlsched[plot]'" in result.stderr
+
+
+SERVICES = str(EXAMPLES / "inference-10-over.yaml")
+CLUSTER = str(EXAMPLES / "cluster-3-jobs.yaml")
+
+
+def test_a_cluster_has_a_line_a_policy_beside_the_first(program: Program) -> None:
+    result = program(
+        "simulate", CLUSTER, "--cluster", "spread", "--compare", "spread+none", "-p", "fair"
+    )
+    assert result.exit_code == 0
+    head, first, second = result.stdout.splitlines()
+    assert head.split()[:3] == ["policies", "mean", "s"]
+    assert first.split()[0] == "spread+none" and second.split()[0] == "spread+fair"
+
+
+def test_a_cluster_without_moves_is_what_its_moves_are_measured_by(program: Program) -> None:
+    result = program(
+        "simulate", CLUSTER, "--cluster", "spread", "-p", "none", "--no-moves", "-o", "json"
+    )
+    found = json.loads(result.stdout)
+    assert [row["contender"] for row in found["rows"]] == ["spread+none, no moves", "spread+none"]
+    assert [run["nodes"]["second"] for run in found["runs"]] == ["right", "right"]
+    assert found["rows"][1]["mean_ratio"] == 1.0
+
+
+def test_a_trace_of_one_node_runs_on_as_many_as_are_asked_for(program: Program) -> None:
+    result = program(
+        "simulate", THREE, "--cluster", "spread", "--nodes", "3", "-p", "none", "-o", "json"
+    )
+    (run,) = json.loads(result.stdout)["runs"]
+    assert sorted(run["nodes"].values()) == ["node-01", "node-02", "node-03"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((THREE, "--cluster", "spread"), "--nodes: the trace has one node"),
+        ((CLUSTER, "--cluster", "spread", "--nodes", "3"), "--nodes: the trace has 2 nodes"),
+        ((CLUSTER, "-p", "none"), "--cluster: the trace has several nodes"),
+        ((THREE, "-p", "none", "--nodes", "2"), "--nodes: needs --cluster"),
+        ((THREE, "-p", "none", "--no-moves"), "--no-moves: needs --cluster"),
+        ((THREE,), "Missing option --policy"),
+        ((SERVICES, "--cluster", "spread", "--nodes", "2"), "TRACE: it has no training"),
+        ((CLUSTER, "--cluster", "spred"), "no policy 'spred'; known are"),
+        ((CLUSTER, "--cluster", "spread", "--plot", "day.png"), "--plot: is for one node"),
+    ],
+)
+def test_options_that_do_not_fit_are_told(
+    program: Program, arguments: tuple[str, ...], said: str
+) -> None:
+    result = program("simulate", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert said in result.stderr

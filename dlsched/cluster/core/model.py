@@ -165,6 +165,8 @@ class Move(NamedTuple):
 
     job: str
     target: str
+    undo: bool = False
+    """Whether it goes back to where its last move took it from, as it is slower here."""
 
 
 ClusterMemory = object

@@ -122,6 +122,24 @@ class SimulatedRuntime:
         """Whether some container still has work to do."""
         return any(one.state is not ContainerState.EXITED for one in self._containers.values())
 
+    def present(self) -> dict[str, bool]:
+        """Every job that has a container, and whether its process runs."""
+        running = ContainerState.RUNNING
+        return {
+            name: one.state is running and not one.begun for name, one in self._containers.items()
+        }
+
+    def carry(self, job: str, load: Computation) -> None:
+        """Let the job go on with this computation, which comes from elsewhere."""
+        assert job not in self._containers, f"{job} has a container"
+        self.loads[job] = load
+
+    def power_off(self) -> None:
+        """End all containers at once, as when the host fails."""
+        for container in self._containers.values():
+            self._halt(container)
+        self._containers.clear()
+
     # ------------------------------------------------------------------ containers
 
     def _start(self, action: Start, container: _Container | None) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import random
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ class Training:
         self.completed_s: float | None = None
         self._chance = chance
         self._steps = 0.0
+        self._carried = 0
+        """The step of the checkpoint that it came with."""
         self._evaluated = 0
         self._lines: list[Report] = []
         self._metric = target.metric if isinstance(target, AccuracyTarget) else "loss"
@@ -79,6 +82,22 @@ class Training:
         """Go back to the last checkpoint."""
         every = self.load.checkpoint_every
         kept = 0 if every is None else int(self._steps) // every * every
+        self._go_back(max(kept, self._carried))
+
+    @property
+    def step(self) -> int:
+        """Its last complete step."""
+        return int(self._steps)
+
+    def carried(self, step: int, load: TrainingLoad) -> Training:
+        """The same training on another node, from a checkpoint of that step on."""
+        there = copy.deepcopy(self)
+        there.load = load
+        there._carried = step
+        there._go_back(step)
+        return there
+
+    def _go_back(self, kept: int) -> None:
         self._steps = float(kept)
         self._evaluated = kept // self.load.evaluate_every * self.load.evaluate_every
         self._lines.clear()

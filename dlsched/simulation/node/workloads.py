@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from dlsched.model.facts import NodeFact
@@ -98,6 +98,15 @@ class HostLoad:
 
 
 @dataclass(frozen=True, slots=True)
+class SavedState:
+    """What a move to another node carries."""
+
+    size_bytes: int = 50 << 20
+    save_s: float = 2.0
+    """Time from the request of a checkpoint until it is saved."""
+
+
+@dataclass(frozen=True, slots=True)
 class SimulatedJob:
     """One job of a trace: its file, when the file comes and goes, and what it computes."""
 
@@ -112,6 +121,7 @@ class SimulatedJob:
     """Work of its process, on one thread, before its first request or step."""
     faults: tuple[Fault, ...] = ()
     shifts: tuple[Shift, ...] = ()
+    checkpoint: SavedState = field(default_factory=SavedState)
 
     @property
     def name(self) -> str:
@@ -119,8 +129,22 @@ class SimulatedJob:
 
 
 @dataclass(frozen=True, slots=True)
+class TraceNode:
+    """One node of a cluster."""
+
+    name: str
+    node: NodeFact
+    speed: float = 1.0
+    """Work done per core-second."""
+    host: tuple[HostLoad, ...] = ()
+    joins_s: float = 0.0
+    leaves_s: float | None = None
+    """When it is drained; None: it stays to the end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
-    """Some time of work on one node, jobs sorted by name."""
+    """Some time of work on one node or on a cluster, jobs sorted by name."""
 
     node: NodeFact
     jobs: tuple[SimulatedJob, ...]
@@ -135,3 +159,7 @@ class Trace:
     full_speed: float = 1.0
     """Speed of a played service while all cores are busy, relative to idle ones beside it: hardware
     threads and memory are shared, clocks are lower."""
+    nodes: tuple[TraceNode, ...] = ()
+    """The cluster's nodes, sorted by name; none: the trace is of one node."""
+    network_bytes_per_s: int = 100 << 20
+    """Rate at which a checkpoint goes from node to node."""

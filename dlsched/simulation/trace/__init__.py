@@ -1,4 +1,4 @@
-"""Traces: a stretch of work on one node as YAML, strictly read, written, generated, recorded.
+"""Traces: a stretch of work on one node or several, as YAML: read, written, generated, recorded.
 
 This package only holds the format; `run` simulates.
 
@@ -70,6 +70,19 @@ exponential that stands still `at` a step, `for` so many), `drop` (levels off un
 rate drops `at` a step), `restart` (thrown back `every` so many steps); and `points`, a measured
 one: `{family: points, points: [[50, 0.34], [100, 0.41]]}`, steps and values, linear in between, the
 outermost values held. All times count from the trace's beginning.
+
+A trace of a cluster has `nodes` in place of `node` and `host`::
+
+    nodes:
+      - {name: large, cores: 8, memory: 64GiB, speed: 1.2}   # work done per core-second
+      - {name: small, cores: 4, joins: 5m, leaves: 40m}      # from then on it is drained
+      - {name: shared, cores: 8, host: [{at: 5m, for: 1h, cores: 6}]}
+    network: 100MiB                  # bytes a second of a checkpoint from node to node
+
+and its jobs may have two more keys::
+
+    image: vae                       # jobs of one image have about the same work
+    checkpoint: {size: 50MiB, save: 2s}      # what a move carries, and how long it takes to save
 """
 
 from dlsched.simulation.node.workloads import Trace

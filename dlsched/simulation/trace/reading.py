@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from pydantic import TypeAdapter
@@ -19,15 +19,19 @@ from dlsched.simulation.node.workloads import (
     Fault,
     HostLoad,
     Load,
+    SavedState,
     ServiceLoad,
     Shift,
     SimulatedJob,
     Trace,
+    TraceNode,
     TrainingLoad,
 )
 from dlsched.simulation.trace.schema import (
+    ClusterNodeKeys,
     CurveKeys,
     HeavyKeys,
+    HostKeys,
     LoopKeys,
     TraceJobKeys,
     TraceKeys,
@@ -53,16 +57,34 @@ def parse_trace(text: str, file: str) -> Trace:
     problems = tuple(_crossing(source, keys))
     if problems:
         raise TraceError(problems)
+    nodes = tuple(sorted((_node(one) for one in keys.nodes), key=lambda one: one.name))
     return Trace(
-        node=NodeFact(keys.node.cores, keys.node.memory),
-        full_speed=keys.node.full_speed,
+        node=NodeFact(keys.node.cores, keys.node.memory) if keys.node else nodes[0].node,
+        full_speed=keys.node.full_speed if keys.node else 1.0,
+        nodes=nodes,
+        network_bytes_per_s=keys.network,
         jobs=tuple(sorted((_job(one) for one in keys.jobs), key=lambda job: job.name)),
         duration_s=keys.duration,
         cycle_s=keys.cycle,
         window_s=keys.window,
-        host=tuple(HostLoad(one.at, one.for_s, one.cores, one.shares) for one in keys.host),
+        host=_host(keys.host),
         name=keys.name,
     )
+
+
+def _node(keys: ClusterNodeKeys) -> TraceNode:
+    return TraceNode(
+        keys.name,
+        NodeFact(keys.cores, keys.memory),
+        keys.speed,
+        _host(keys.host),
+        joins_s=keys.joins,
+        leaves_s=keys.leaves,
+    )
+
+
+def _host(loads: Iterable[HostKeys]) -> tuple[HostLoad, ...]:
+    return tuple(HostLoad(one.at, one.for_s, one.cores, one.shares) for one in loads)
 
 
 def _crossing(source: Document, keys: TraceKeys) -> Iterator[Problem]:
@@ -85,10 +107,10 @@ def _crossing(source: Document, keys: TraceKeys) -> Iterator[Problem]:
 
 
 def _job(keys: TraceJobKeys) -> SimulatedJob:
-    restart = restart_of(keys.restart)
+    restart, saved = restart_of(keys.restart), keys.checkpoint
     spec = JobSpec(
         name=keys.name,
-        container=ContainerSpec(image="simulated", restart=restart, memory_bytes=keys.memory),
+        container=ContainerSpec(image=keys.image, restart=restart, memory_bytes=keys.memory),
         bounds=bounds_of(keys.cpus),
         weight=keys.weight,
         target=target_of(keys.target),
@@ -104,6 +126,7 @@ def _job(keys: TraceJobKeys) -> SimulatedJob:
         start_up_work_core_s=keys.start_up_work,
         faults=tuple(Fault(one.kind, one.at, one.for_s, one.factor or 1.0) for one in keys.faults),
         shifts=tuple(Shift(one.at, one.work, one.arrivals) for one in keys.shifts),
+        checkpoint=SavedState(saved.size_bytes, saved.save) if saved else SavedState(),
     )
 
 

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from dlsched.config.fields import Keys, Reader, choice, kind, number, seconds, size, text, whole
 from dlsched.config.job_schema import CpusKeys, TargetKeys
-from dlsched.config.job_values import RestartPolicy
+from dlsched.config.job_values import Image, RestartPolicy
 from dlsched.model.spec import NAME
 
 Moment = Annotated[float, seconds(0.0)]
@@ -60,6 +60,33 @@ Point = Annotated[
     tuple[int, float],
     Reader(_point, {"type": "array", "prefixItems": [_POINT_STEP.schema, _POINT_VALUE.schema]}),
 ]
+
+
+class ClusterNodeKeys(Keys):
+    """One node of a cluster."""
+
+    name: Annotated[str, text(NAME, f"a name: {NAME}")]
+    cores: Annotated[float, number(0.01, 4096)]
+    memory: Annotated[int, size(1 << 20)] = 64 << 30
+    speed: Annotated[float, number(0.01, 100)] = Field(
+        1.0, description="Work done per core-second."
+    )
+    host: tuple[HostKeys, ...] = ()
+    joins: Moment = 0.0
+    leaves: Moment | None = Field(None, description="From then on it is drained.")
+
+    @model_validator(mode="after")
+    def _is_there(self) -> ClusterNodeKeys:
+        if self.leaves is not None and self.leaves <= self.joins:
+            raise ValueError(f"leaves at {self.leaves:g} s, but joins at {self.joins:g} s")
+        return self
+
+
+class CheckpointKeys(Keys):
+    """What a move to another node carries, and how long a job takes to save it."""
+
+    size_bytes: Annotated[int, size(0)] = Field(50 << 20, alias="size")
+    save: Moment = 2.0
 
 
 class CurveKeys(Keys):
@@ -252,6 +279,8 @@ class TraceJobKeys(Keys):
     weight: Annotated[float, number(0, 1000, above=True)] = 1.0
     cpus: CpusKeys | None = None
     memory: Annotated[int, size(1 << 20)] | None = None
+    image: Image = "simulated"
+    checkpoint: CheckpointKeys | None = None
     restart: RestartPolicy = "no"
     target: TargetKeys | None = None
     service: ServiceKeys | None = None
@@ -302,12 +331,27 @@ class TraceKeys(Keys):
 
     trace: Annotated[int, whole(1, 1)] = Field(description="Version of this format: 1.")
     name: Annotated[str, text(NAME, f"a name: {NAME}")] = "trace"
-    node: NodeKeys
+    node: NodeKeys | None = None
+    nodes: tuple[ClusterNodeKeys, ...] = ()
+    network: Annotated[int, size(1)] = Field(
+        100 << 20, description="Bytes a second of a checkpoint from node to node."
+    )
     duration: Annotated[float, seconds(1.0, DAY_MAX_S)]
     cycle: Annotated[float, seconds(0.1, 3600.0)] = 1.0
     window: Annotated[float, seconds(1.0, 3600.0)] = 30.0
     host: tuple[HostKeys, ...] = ()
     jobs: tuple[TraceJobKeys, ...]
+
+    @model_validator(mode="after")
+    def _has_a_node(self) -> TraceKeys:
+        if (self.node is None) == (not self.nodes):
+            raise ValueError("needs either node or nodes")
+        if self.nodes and self.host:
+            raise ValueError("host is a key of each of its nodes")
+        names = [one.name for one in self.nodes]
+        if len(set(names)) < len(names):
+            raise ValueError("two of its nodes have the same name")
+        return self
 
     @model_validator(mode="after")
     def _can_be_played(self) -> TraceKeys:
@@ -319,7 +363,8 @@ class TraceKeys(Keys):
 
 
 _INNER: dict[str, type[Keys]] = {
-    "node": NodeKeys, "host": HostKeys, "jobs": TraceJobKeys, "cpus": CpusKeys,
+    "node": NodeKeys, "nodes": ClusterNodeKeys, "checkpoint": CheckpointKeys,
+    "host": HostKeys, "jobs": TraceJobKeys, "cpus": CpusKeys,
     "target": TargetKeys, "service": ServiceKeys, "loop": LoopKeys,
     "burst": BurstKeys, "wave": WaveKeys, "heavy": HeavyKeys, "training": TrainingKeys,
     "curve": CurveKeys, "faults": FaultKeys, "shifts": ShiftKeys,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import yaml
@@ -10,35 +10,27 @@ import yaml
 from dlsched.model.spec import Bounds, LatencyTarget, Target
 from dlsched.simulation.node.curves import Curve, Measured
 from dlsched.simulation.node.loops import Loop
-from dlsched.simulation.node.workloads import Fault, Load, ServiceLoad, SimulatedJob, Trace
+from dlsched.simulation.node.workloads import (
+    Fault,
+    HostLoad,
+    Load,
+    ServiceLoad,
+    SimulatedJob,
+    Trace,
+)
 
 
 def render_trace(trace: Trace) -> str:
     whole = {
         "trace": 1,
         "name": trace.name,
-        "node": _but(
-            {
-                "cores": trace.node.cores,
-                "memory": _bytes(trace.node.memory_bytes),
-                "full_speed": trace.full_speed,
-            },
-            full_speed=1.0,
-        ),
+        **_where(trace),
         "duration": _seconds(trace.duration_s),
         "cycle": _seconds(trace.cycle_s),
         "window": _seconds(trace.window_s),
     }
     if trace.host:
-        whole["host"] = [
-            {
-                "at": _seconds(one.at_s),
-                "for": _seconds(one.for_s),
-                "cores": one.cores,
-                "shares": one.cpu_shares,
-            }
-            for one in trace.host
-        ]
+        whole["host"] = _host_keys(trace.host)
     whole["jobs"] = [_job_keys(job) for job in trace.jobs]
     return yaml.dump(
         whole,
@@ -48,6 +40,46 @@ def render_trace(trace: Trace) -> str:
         width=100,
         allow_unicode=False,
     )
+
+
+def _where(trace: Trace) -> dict[str, Any]:
+    """The keys of its node, or of its nodes."""
+    if not trace.nodes:
+        keys = {
+            "cores": trace.node.cores,
+            "memory": _bytes(trace.node.memory_bytes),
+            "full_speed": trace.full_speed,
+        }
+        return {"node": _but(keys, full_speed=1.0)}
+    nodes = [
+        _but(
+            {
+                "name": one.name,
+                "cores": one.node.cores,
+                "memory": _bytes(one.node.memory_bytes),
+                "speed": one.speed,
+                "host": _host_keys(one.host),
+                "joins": _seconds(one.joins_s),
+                "leaves": None if one.leaves_s is None else _seconds(one.leaves_s),
+            },
+            speed=1.0,
+            joins="0s",
+        )
+        for one in trace.nodes
+    ]
+    return {"nodes": nodes, "network": _bytes(trace.network_bytes_per_s)}
+
+
+def _host_keys(host: Iterable[HostLoad]) -> list[dict[str, Any]]:
+    return [
+        {
+            "at": _seconds(one.at_s),
+            "for": _seconds(one.for_s),
+            "cores": one.cores,
+            "shares": one.cpu_shares,
+        }
+        for one in host
+    ]
 
 
 class _Plain(yaml.SafeDumper):
@@ -99,6 +131,15 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
             "weight": spec.weight,
             "cpus": cpus,
             "memory": None if memory_bytes is None else _bytes(memory_bytes),
+            "image": spec.container.image,
+            "checkpoint": _but(
+                {
+                    "size": _bytes(job.checkpoint.size_bytes),
+                    "save": _seconds(job.checkpoint.save_s),
+                },
+                size=_bytes(50 << 20),
+                save=_seconds(2.0),
+            ),
             "restart": restart.name + retries,
             "target": _target_keys(spec.target),
             **_load_keys(job.load),
@@ -112,6 +153,8 @@ def _job_keys(job: SimulatedJob) -> dict[str, Any]:
         start_up="1s",
         start_up_work=0.0,
         weight=1.0,
+        image="simulated",
+        checkpoint={},
         restart="no",
     )
 

@@ -254,3 +254,55 @@ def test_a_trace_without_jobs_is_none() -> None:
     assert problems("trace: 1\nnode: {cores: 2}\nduration: 1m\njobs: []\n") == [
         "day.yaml:4:7: jobs: is empty: a trace has at least one job"
     ]
+
+
+NODES = """
+trace: 1
+%s
+duration: 10m
+jobs:
+  - name: lone
+    training:
+      {steps: 10, work: 1, evaluate_every: 1,
+       curve: {family: exponential, start: 0, end: 1, scale: 5}}
+"""
+
+
+def test_a_cluster_has_nodes_with_host_speed_and_times() -> None:
+    nodes = """
+nodes:
+  - {name: small, cores: 4, joins: 5m, leaves: 8m}
+  - {name: large, cores: 8, speed: 1.2, host: [{at: 1m, for: 2m, cores: 6}]}
+network: 10MiB"""
+    trace = parse_trace(NODES % nodes, "cluster")
+    large, small = trace.nodes
+    assert (large.name, large.node.cores, large.speed) == ("large", 8.0, 1.2)
+    assert large.host == (HostLoad(60.0, 120.0, 6.0, 1024),)
+    assert (small.joins_s, small.leaves_s) == (300.0, 480.0)
+    assert trace.network_bytes_per_s == 10 << 20
+    assert parse_trace(render_trace(trace), "again") == trace
+
+
+@pytest.mark.parametrize(
+    ("nodes", "said"),
+    [
+        ("cycle: 1s", "needs either node or nodes"),
+        ("node: {cores: 1}\nnodes: [{name: one, cores: 1}]", "needs either node or nodes"),
+        (
+            "nodes: [{name: one, cores: 1}, {name: one, cores: 2}]",
+            "two of its nodes have the same name",
+        ),
+        (
+            "nodes: [{name: one, cores: 1}]\nhost: [{at: 0s, for: 1s, cores: 1}]",
+            "host is a key of each of its nodes",
+        ),
+        (
+            "nodes: [{name: one, cores: 1, joins: 5m, leaves: 4m}]",
+            "leaves at 240 s, but joins at 300 s",
+        ),
+        ("nodes: [{name: one, cores: 1, speed: 0}]", "speed: 0 is out of bounds"),
+    ],
+)
+def test_nodes_that_cannot_be_are_refused(nodes: str, said: str) -> None:
+    with pytest.raises(TraceError, match=said):
+        parse_trace(NODES % nodes, "cluster")

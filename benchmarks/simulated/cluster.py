@@ -1,0 +1,112 @@
+"""Fifty trainings on four nodes: policies of the cluster beside Swarm's spread with plain Docker.
+
+Worlds are those of `cluster_worlds`. Ratios are to `spread+none` under the same seed; the rows
+"moves alone" compare a policy with itself without moves, so placement and nodes are the same.
+`ENDS` is `adaptive` on the nodes with weight on the end of a training alone, as completions are
+what counts here; with its own weights it delivers first tiers sooner, and trainings end later.
+
+    python -m benchmarks run cluster                      writes benchmarks/results/cluster.json
+    python -m benchmarks run cluster --worlds equal --seeds 2     parts of it are only printed
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+
+from rich.console import Console
+
+from benchmarks.publish import results
+from benchmarks.simulated.cluster_worlds import WORLDS, world
+from dlsched.simulation.cluster.scoring import ClusterScore, Contender, compare_clusters, score
+
+NAME = "cluster"
+SEEDS = 12
+
+ENDS = "adaptive?deliver_weight=0.01&finish_weight=0.01"
+PLACEBO = "benchmarks.simulated.cluster_placebo:PlaceboPolicy"
+PLAIN = Contender("spread", "none")
+CONTENDERS = (
+    PLAIN,
+    Contender("specon", "none"),
+    Contender("adaptive", "none"),
+    Contender("spread", "adaptive"),
+    Contender("spread", ENDS),
+    Contender("specon", ENDS),
+    Contender("least-work", ENDS),
+    Contender("adaptive", ENDS, moves=False),
+    Contender("adaptive", ENDS),
+    Contender("adaptive", "adaptive", moves=False),
+    Contender("adaptive", "adaptive"),
+    Contender("adaptive?bold=true", ENDS),
+    Contender(PLACEBO, ENDS),
+)
+
+STILL = {"specon": "spread", "adaptive?bold=true": "adaptive", PLACEBO: "adaptive"}
+"""The policy that places jobs as this one does; where it is the same, without its moves."""
+
+
+def rows(
+    worlds: Sequence[str], seeds: Sequence[int], chosen: Sequence[Contender]
+) -> Iterator[ClusterScore]:
+    """Every contender in every world under every seed; those that move also beside themselves
+    without moves."""
+    for name in worlds:
+        for seed in seeds:
+            trace = world(name, seed)
+            scores, runs = compare_clusters(trace, chosen, (seed,))
+            yield from scores
+            by_contender = dict(zip(chosen, runs, strict=True))
+            for one, run in by_contender.items():
+                cluster = STILL.get(one.cluster, one.cluster)
+                moves = cluster == "spread"  # it has none
+                still = by_contender.get(Contender(cluster, one.policy, moves=moves))
+                if one.moves and still is not None and still is not run:
+                    yield score(trace.name, f"moves alone: {one.name}", run, still)
+
+
+def cells(scores: Sequence[ClusterScore]) -> dict[tuple[str, str], list[ClusterScore]]:
+    found: dict[tuple[str, str], list[ClusterScore]] = {}
+    for one in scores:
+        found.setdefault((one.scenario, one.contender), []).append(one)
+    return found
+
+
+def line(own: Sequence[ClusterScore]) -> str:
+    """The means over the seeds, with the worst seed's mean and the worst job of all."""
+
+    def mean(part: str) -> float:
+        return statistics.fmean(getattr(one, part) for one in own)
+
+    worst = max(own, key=lambda one: one.worst_ratio)
+    return (
+        f"mean {mean('mean_ratio'):.3f} ({mean('mean_s'):.0f} s, worst seed "
+        f"{max(one.mean_ratio for one in own):.3f})  median {mean('median_s'):.0f} s  "
+        f"p95 {mean('p95_s'):.0f} s  makespan {mean('makespan_ratio'):.3f} "
+        f"({mean('makespan_s'):.0f} s)  moves {mean('moves'):.1f}, failed "
+        f"{mean('failed_moves'):.1f}  slower {mean('slower'):.1f}  worst {worst.worst_ratio:.2f} "
+        f"({worst.worst}, seed {worst.seed})"
+    )
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run and print; write the result file when everything was run."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--worlds", default=",".join(WORLDS))
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--only", default="", help="contenders whose name contains this, and plain")
+    parser.add_argument("--save", action="store_true")
+    chosen = parser.parse_args(arguments)
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+    contenders = [one for one in CONTENDERS if one == PLAIN or chosen.only in one.name]
+    found = list(rows(chosen.worlds.split(","), seeds, contenders))
+    show = Console(soft_wrap=True, highlight=False)
+    for (scenario, contender), own in cells(found).items():
+        show.print(f"{scenario}  {contender}\n    {line(own)}", markup=False)
+    whole = chosen.worlds == ",".join(WORLDS) and not chosen.only
+    if chosen.save or (whole and chosen.seeds == SEEDS):
+        results.save(NAME, results.host_facts("none"), seeds, [asdict(one) for one in found])
+    return 0

@@ -1,0 +1,74 @@
+"""The placebo of cluster policies: as many moves as guards allow, to nodes by chance. What does not
+beat it gains nothing by its choice of moves.
+
+Named `benchmarks.simulated.cluster_placebo:PlaceboPolicy?seed=1`.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dlsched.cluster.core.benefit import Forecasts
+from dlsched.cluster.core.least_added import LeastAdded
+from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
+from dlsched.cluster.core.occupancy import Occupancy
+from dlsched.cluster.core.policies.common import decision
+from dlsched.cluster.core.policies.spread import fewest_jobs
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceboParameters:
+    """What is drawn, and how often."""
+
+    seed: int = 0
+    """Of the hashes that choose."""
+    spread: bool = False
+    """Whether jobs start as under `spread`. Without, as under `adaptive`."""
+    moves_per_round: float = 0.1
+    """Chance that a round moves a job."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.moves_per_round <= 1:
+            raise ValueError(f"moves_per_round is {self.moves_per_round}, must be 0 to 1")
+
+
+class PlaceboPolicy:
+    """Any movable job, to any node with room; what is chosen depends on seed, round and names."""
+
+    Parameters: ClassVar[type[PlaceboParameters]] = PlaceboParameters
+
+    def __init__(self, parameters: PlaceboParameters) -> None:
+        self.parameters = parameters
+
+    def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
+        occupancy = Occupancy(snapshot)
+        if self.parameters.spread:
+            found = decision(occupancy, fewest_jobs)
+        else:
+            chooser = LeastAdded(Forecasts(occupancy), pull_s=30.0)
+            found = decision(occupancy, chooser.choose)
+        if found.moves or self._drawn(snapshot, "round") >= self.parameters.moves_per_round:
+            return found
+        jobs = sorted(snapshot.jobs, key=lambda job: self._drawn(snapshot, job.name))
+        for job in jobs:
+            if job.unmovable is not None or job.name in occupancy.transits:
+                continue
+            nodes = sorted(occupancy.nodes, key=lambda name: self._drawn(snapshot, job.name, name))
+            for name in nodes:
+                if name != job.node and occupancy.lacks(job, name) is None:
+                    return ClusterDecision(
+                        found.place,
+                        (Move(job.name, name),),
+                        {**found.why, job.name: "a placebo: moved by chance"},
+                        found.memory,
+                        found.next_s,
+                    )
+        return found
+
+    def _drawn(self, snapshot: ClusterSnapshot, *names: str) -> float:
+        """A number from 0 to below 1, the same for the same seed, round and names."""
+        text = "/".join((str(self.parameters.seed), str(snapshot.round), *names))
+        return zlib.crc32(text.encode()) / math.ldexp(1, 32)

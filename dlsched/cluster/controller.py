@@ -1,0 +1,239 @@
+"""The controller of a cluster: observe, update, decide, write records, order, report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from dlsched.cluster.agents import Agents
+from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
+from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
+from dlsched.cluster.core.model import ClusterSnapshot, NodeState
+from dlsched.cluster.core.records import Order, Record, RecordState, end_job, place_job
+from dlsched.cluster.core.transit import (
+    PATIENCE,
+    Acts,
+    Held,
+    Patience,
+    begin_move,
+    next_acts,
+)
+from dlsched.cluster.store import ClusterStore, Member, StaleRecord, Stored, StoreError
+
+LEASE_S = 120.0
+"""An agent without contact ends arrivals that were not confirmed after 90 s; with a margin, as both
+count from the last answer."""
+REST_S = 600.0
+"""A job rests after a move that failed, and so do both nodes for it."""
+KEPT_S = 86_400.0
+"""How long the record of a job that is gone stays, as its epochs must not be used again."""
+PREPARE_S = 30.0
+"""How long a target may take to keep room, before the move is dropped."""
+PAUSE_S = 10.0
+"""Between rounds in which nothing is under way."""
+LEAST_S = 0.1
+BUSY_S = 1.0
+"""Between rounds while a job starts or moves."""
+
+
+class DesiredJobs(Protocol):
+    """Where the jobs come from: the managers' watch folder, or a trace."""
+
+    def scan(self, now_s: float) -> Mapping[str, DesiredJob]: ...
+
+
+class Clock(Protocol):
+    def now_s(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPorts:
+    """Everything outside the round that it reads or acts on."""
+
+    store: ClusterStore
+    agents: Agents
+    desired: DesiredJobs
+    clock: Clock
+
+
+@dataclass(slots=True)
+class RoundReport:
+    """What one round read and did."""
+
+    snapshot: ClusterSnapshot | None = None
+    """None: the store did not answer, or another controller leads."""
+    answer: ClusterAnswer = field(default_factory=ClusterAnswer)
+    written: list[Record] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    """Moves that were given up, by job, and why."""
+    alarms: list[str] = field(default_factory=list)
+    next_s: float = PAUSE_S
+
+
+class ClusterController:
+    """Runs rounds. It touches no container, and everything that it knows can be lost."""
+
+    def __init__(
+        self,
+        name: str,
+        ports: ClusterPorts,
+        ledger: ClusterLedger,
+        decider: ClusterDecider,
+        patience: Patience = PATIENCE,
+        publish: Callable[[RoundReport], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self._store, self._agents, self._desired = ports.store, ports.agents, ports.desired
+        self._clock = ports.clock
+        self._ledger = ledger
+        self._decider = decider
+        self._patience = patience
+        self._publish = publish
+        self._moves: dict[str, tuple[str, float]] = {}
+        """Moves whose target is being prepared: target, and since when."""
+
+    def round(self) -> RoundReport:
+        report = RoundReport()
+        now_s = self._clock.now_s()
+        try:
+            if self._store.leader() == self.name:
+                self._lead(now_s, report)
+            else:
+                self._moves.clear()
+        except StoreError as error:
+            report.alarms.append(f"the store: {error}")
+        self._publish(report)
+        return report
+
+    def _lead(self, now_s: float, report: RoundReport) -> None:
+        members, stored = self._store.nodes(), dict(self._store.records())
+        facts = self._observe(now_s, members, stored)
+        report.snapshot = snapshot = self._ledger.update(facts, self._moves)
+        report.answer = answer = self._decider.ask(snapshot)
+        self._decided(answer, facts, stored, report)
+        self._go_on(members, facts, stored, report)
+        rest_s = BUSY_S if self._is_busy(stored) else PAUSE_S
+        report.next_s = min(rest_s, max(self._decider.due_in_s(now_s), LEAST_S))
+
+    # ------------------------------------------------------------------ observe
+
+    def _observe(
+        self, now_s: float, members: Mapping[str, Member], stored: Mapping[str, Stored]
+    ) -> ClusterFacts:
+        records = {job: one.record for job, one in stored.items()}
+        states = {
+            name: NodeState.DRAINING if one.draining else NodeState.READY
+            for name, one in members.items()
+        }
+        placed: dict[str, dict[str, int]] = {}
+        for record in records.values():
+            if record.state is RecordState.PLACED:
+                placed.setdefault(record.on, {})[record.job] = record.epoch
+        reports = {}
+        for node in members:
+            answer = self._agents.report(node, placed.get(node, {}))
+            if answer is not None:
+                reports[node] = answer
+        return ClusterFacts(now_s, states, records, reports, self._desired.scan(now_s))
+
+    # ------------------------------------------------------------------ act
+
+    def _decided(
+        self,
+        answer: ClusterAnswer,
+        facts: ClusterFacts,
+        stored: dict[str, Stored],
+        report: RoundReport,
+    ) -> None:
+        """Write what was decided. The orders follow from the records."""
+        if answer.failure:
+            report.alarms.append(f"policy {self._decider.name}: {answer.failure}")
+        for job, node in answer.approved.place.items():
+            digest = facts.desired[job].spec.digest
+            before = stored[job].record if job in stored else None
+            self._write(place_job(job, node, digest, before), stored, report)
+        for move in answer.approved.moves:
+            self._moves.setdefault(move.job, (move.target, facts.now_s))
+
+    def _go_on(
+        self,
+        members: Mapping[str, Member],
+        facts: ClusterFacts,
+        stored: dict[str, Stored],
+        report: RoundReport,
+    ) -> None:
+        """Bring every job one step on: write its record until only orders are left, send them."""
+        gone = {
+            name
+            for name, one in members.items()
+            if not one.up and self._ledger.unanswered_s(name, facts.now_s) > LEASE_S
+        }
+        held_by = facts.held()
+        nowhere = Held(facts.reports.keys(), {})
+        for job in sorted(stored):
+            held = held_by.get(job, nowhere)
+            acts = self._acts(stored[job].record, held, facts, gone)
+            while (write := acts.write) is not None:
+                if acts.failed:
+                    report.failed[job] = acts.failed
+                    self._ledger.rest(job, facts.now_s + REST_S)
+                written = self._write(write, stored, report)
+                acts = next_acts(write, held, 0.0, gone, self._patience) if written else Acts()
+            for order in acts.orders:
+                report.orders.append(order)
+                self._agents.send(order)
+            if not acts.orders and self._is_forgotten(job, facts):
+                self._store.remove(job, stored.pop(job).version)
+
+    def _acts(self, record: Record, held: Held, facts: ClusterFacts, gone: set[str]) -> Acts:
+        job, now_s = record.job, facts.now_s
+        desired = facts.desired.get(job)
+        runs = record.state is not RecordState.ENDED
+        if desired is None and (runs or record.exit_code is not None):
+            self._moves.pop(job, None)
+            return Acts(end_job(record, "it is no longer desired"))
+        if desired is not None and runs and desired.spec.digest != record.digest:
+            self._moves.pop(job, None)
+            return Acts(end_job(record, "its file has changed"))
+        acts = next_acts(record, held, self._ledger.waited_s(job, now_s), gone, self._patience)
+        if job not in self._moves:
+            return acts
+        target, since_s = self._moves[job]
+        if record.state is not RecordState.PLACED or acts.write or now_s - since_s > PREPARE_S:
+            del self._moves[job]
+            return acts
+        begun = begin_move(record, target, held)
+        return Acts(begun.write, (*acts.orders, *begun.orders))
+
+    def _is_forgotten(self, job: str, facts: ClusterFacts) -> bool:
+        """Whether its record can go: it has not been desired for so long that no order from then
+        can still arrive."""
+        record = facts.records.get(job)
+        return (
+            record is not None
+            and record.state is RecordState.ENDED
+            and job not in facts.desired
+            and self._ledger.waited_s(job, facts.now_s) > KEPT_S
+        )
+
+    def _write(self, record: Record, stored: dict[str, Stored], report: RoundReport) -> bool:
+        """Whether the record is committed; another controller may have been faster."""
+        before = stored.get(record.job)
+        try:
+            version = self._store.put(record, before.version if before else None)
+        except StaleRecord as error:
+            report.alarms.append(f"the store: {error}")
+            return False
+        stored[record.job] = Stored(record, version)
+        report.written.append(record)
+        return True
+
+    def _is_busy(self, stored: Mapping[str, Stored]) -> bool:
+        """Whether some job starts, moves or is yet to be cleared away."""
+        return bool(self._moves) or any(
+            one.record.state not in (RecordState.PLACED, RecordState.ENDED)
+            for one in stored.values()
+        )

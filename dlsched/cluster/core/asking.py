@@ -1,0 +1,82 @@
+"""Asks a cluster policy, and places jobs by `spread` where it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from dlsched.cluster.core.model import (
+    ClusterDecision,
+    ClusterMemory,
+    ClusterPolicy,
+    ClusterSnapshot,
+    Move,
+)
+from dlsched.cluster.core.policies.spread import SpreadParameters, SpreadPolicy
+from dlsched.model.errors import PolicyError
+from dlsched.model.units import shown
+
+ALARM_FAILURES = 3
+"""After so many failures in a row an operator should know."""
+
+NEXT_MIN_S, NEXT_MAX_S = 0.1, 3600.0
+
+_FALLBACK = SpreadPolicy(SpreadParameters())
+
+
+class Asked(NamedTuple):
+    """What a policy answered, or `spread` in its place."""
+
+    decision: ClusterDecision
+    """Its memory is the policy's own, as it was before if it failed."""
+    failure: str | None = None
+    failures: int = 0
+    """In a row, with this one."""
+
+    @property
+    def alarm(self) -> bool:
+        return self.failures >= ALARM_FAILURES
+
+
+def ask(
+    policy: ClusterPolicy,
+    snapshot: ClusterSnapshot,
+    memory: ClusterMemory | None = None,
+    failures: int = 0,
+) -> Asked:
+    """The policy's decision. If it raises or answers nonsense, jobs are placed by `spread`, none
+    moves but off draining nodes, and the policy is asked again next time. Never raises for a policy
+    that does."""
+    try:
+        decision = policy.decide(snapshot, memory)
+        refuse_nonsense(decision)
+    except Exception as error:  # noqa: BLE001  a policy is arbitrary code
+        failure = f"the cluster policy failed: {type(error).__name__}: {error}"
+        instead = _FALLBACK.decide(snapshot, None)
+        why = {name: f"{text} ({failure})" for name, text in instead.why.items()}
+        decision = ClusterDecision(instead.place, instead.moves, why, memory, instead.next_s)
+        return Asked(decision, failure, failures + 1)
+    return Asked(decision)
+
+
+def refuse_nonsense(decision: object) -> None:
+    """Raise PolicyError unless it is a decision with values of the right types. Whether its nodes
+    and jobs exist is for the guards."""
+    if not isinstance(decision, ClusterDecision):
+        raise PolicyError(f"its answer is {shown(repr(decision))}, must be a ClusterDecision")
+    for name, texts in (("place", decision.place), ("why", decision.why)):
+        if not isinstance(texts, Mapping) or not all(
+            isinstance(key, str) and isinstance(value, str) for key, value in texts.items()
+        ):
+            raise PolicyError(f"{name} must be a mapping of texts by job")
+    for move in decision.moves:
+        if not (isinstance(move, Move) and isinstance(move.job, str)) or not isinstance(
+            move.target, str
+        ):
+            raise PolicyError(f"{shown(repr(move))} is no Move")
+    moved = [move.job for move in decision.moves]
+    if len(set(moved)) < len(moved):
+        raise PolicyError("a job moves twice")
+    next_s: object = decision.next_s
+    if not isinstance(next_s, int | float) or not NEXT_MIN_S <= next_s <= NEXT_MAX_S:
+        raise PolicyError(f"next_s is {next_s}, must be {NEXT_MIN_S} to {NEXT_MAX_S:.0f}")

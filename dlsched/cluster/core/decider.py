@@ -1,0 +1,55 @@
+"""Asks a cluster policy when it is due, applies the guards, and keeps the memory of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dlsched.cluster.core.asking import ask
+from dlsched.cluster.core.guards import Approved, GuardMemory, guard
+from dlsched.cluster.core.model import ClusterMemory, ClusterPolicy, ClusterSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAnswer:
+    """What is to be done, after the guards."""
+
+    approved: Approved = field(default_factory=Approved)
+    why: dict[str, str] = field(default_factory=dict)
+    asked: bool = False
+    failure: str | None = None
+    alarm: bool = False
+
+
+class ClusterDecider:
+    """One policy with its memory. `ask` may be called in every round and never raises."""
+
+    def __init__(self, name: str, policy: ClusterPolicy) -> None:
+        self.name = name
+        self._policy = policy
+        self._memory: ClusterMemory | None = None
+        self._guards = GuardMemory()
+        self._failures = 0
+        self._ask_at_s = 0.0
+        self._known: object = None
+
+    def due_in_s(self, now_s: float) -> float:
+        """Seconds until the policy is asked again."""
+        return self._ask_at_s - now_s
+
+    def ask(self, snapshot: ClusterSnapshot) -> ClusterAnswer:
+        """The approved decision. An arrival, an exit or a changed node makes the policy due."""
+        present = (
+            tuple(job.name for job in (*snapshot.jobs, *snapshot.queue)),
+            tuple((node.name, node.state) for node in snapshot.nodes),
+        )
+        if snapshot.now_s < self._ask_at_s and present == self._known:
+            return ClusterAnswer()
+        self._known = present
+        decision, failure, self._failures = asked = ask(
+            self._policy, snapshot, self._memory, self._failures
+        )
+        self._memory = decision.memory
+        self._ask_at_s = snapshot.now_s + decision.next_s
+        approved = guard(snapshot, decision, self._guards)
+        self._guards = approved.memory
+        return ClusterAnswer(approved, dict(decision.why), True, failure, asked.alarm)

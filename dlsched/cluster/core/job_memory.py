@@ -1,0 +1,164 @@
+"""One job of the cluster over its rounds: what its records and reports have said so far."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dlsched.cluster.core.model import ClusterJob, Evaluation, Left
+from dlsched.cluster.core.records import Record, RecordState
+from dlsched.cluster.core.reports import REPORTS_MIN, JobReport
+from dlsched.model.spec import JobSpec
+
+_PRIOR_LOW, _PRIOR_HIGH = 0.5, 2.0
+"""80 % interval of the work of a job that has not reported, as factors of the mean of jobs like
+it."""
+_LEAST = 0.1
+"""Least work that is left of a job of which only this is known, as a factor of the same mean."""
+
+
+_MOVED_SPREAD = 0.2
+"""Half-width of the interval of a job that has not reported since its last move."""
+_NONE = JobReport("", unmovable="it has not reported yet")
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredJob:
+    """A job that the cluster should run."""
+
+    spec: JobSpec
+    arrived_s: float = 0.0
+
+
+@dataclass(slots=True)
+class JobMemory:
+    """All of it can be lost: a new controller learns it again. Work is that on a node of speed
+    1."""
+
+    image: str = ""
+    record: Record | None = None
+    since_s: float = 0.0
+    """When this controller first read the present record."""
+    began_s: float = 0.0
+    """When its last move began."""
+    pause_s: float = 0.0
+    placed_at_s: float = 0.0
+    rests_until_s: float = 0.0
+    report: JobReport | None = None
+    left: Left | None = None
+    """By reports from its present node; None: by none yet."""
+    speed: float = 1.0
+    """Of its present node, when it last reported."""
+    before_core_s: float = 0.0
+    """CPU time on earlier nodes."""
+    last_evaluated_s: float = -math.inf
+    evaluations: tuple[Evaluation, ...] = ()
+    """Those since the last round."""
+    most_cores: float = 0.0
+    work_core_s: float | None = None
+    """All of its work, as far as it is known."""
+
+    @property
+    def done_core_s(self) -> float:
+        here = self.report.used_core_s * self.speed if self.report else 0.0
+        return self.before_core_s + here
+
+    def remember(self, record: Record, now_s: float) -> None:
+        """Take its present record into account."""
+        before = self.record
+        if record == before:
+            return
+        self.record, self.since_s = record, now_s
+        if before is None or record.state is RecordState.LEAVING:
+            self.began_s = now_s
+        if record.state is RecordState.ENDED:
+            if record.exit_code == 0 and self.report is not None:
+                self.work_core_s = self.done_core_s
+        elif before is None or before.on != record.on:
+            self.placed_at_s = now_s
+            self.before_core_s = self.done_core_s
+            self.report, self.left, self.evaluations = None, None, ()
+
+    def measure(self, report: JobReport, speed: float) -> None:
+        """Take a report of its owner into account."""
+        self.evaluations = tuple(
+            one for one in report.evaluations if one.at_s > self.last_evaluated_s
+        )
+        if self.evaluations:
+            self.last_evaluated_s = self.evaluations[-1].at_s
+        self.report, self.pause_s, self.speed = report, report.pause_s, speed
+        # What was measured on earlier nodes is better than the first reports on this one.
+        counts = report.reports >= REPORTS_MIN or not self.before_core_s
+        if report.left is not None and (counts or self.work_core_s is None):
+            self.left = Left(*[one * speed for one in report.left])
+            self.work_core_s = self.done_core_s + self.left.mid_core_s
+        self.most_cores = max(self.most_cores, report.granted_cores)
+
+    def view(self, desired: DesiredJob, record: Record | None, prior: Prior) -> ClusterJob:
+        """The job as policies get it; without a record it is queued."""
+        spec, report = desired.spec, self.report
+        most = spec.bounds.ceiling_cores
+        done_core_s = 0.0 if record is None else self.done_core_s
+        job = ClusterJob(
+            name=spec.name,
+            owner="" if spec.owner is None else str(spec.owner),
+            image=spec.container.image,
+            arrived_s=desired.arrived_s,
+            weight=spec.weight,
+            floor_cores=spec.bounds.floor_cores,
+            memory_bytes=spec.container.memory_bytes,
+            gpus=spec.container.gpus,
+            parallel_cores=max(self.most_cores, 1.0) if most is None else most,
+            left=self._rest(prior) if record else prior.left(spec.container.image, 0.0),
+            has_target=spec.target is not None,
+        )
+        if record is None:
+            return job
+        report = report or _NONE
+        return replace(
+            job,
+            node=record.on,
+            done_core_s=done_core_s,
+            moves=record.moves,
+            placed_at_s=self.placed_at_s,
+            rests_until_s=self.rests_until_s,
+            granted_cores=report.granted_cores,
+            evaluations=self.evaluations,
+            reports=report.reports,
+            steps_per_core_s=report.steps_per_core_s,
+            unmovable=report.unmovable,
+            pause_s=report.pause_s,
+        )
+
+    def _rest(self, prior: Prior) -> Left | None:
+        """Work until its end, by the best that is known."""
+        if self.left is not None:
+            return self.left
+        if self.work_core_s is None:
+            return prior.left(self.image, self.done_core_s)
+        mid = max(self.work_core_s - self.done_core_s, 0.0)
+        return Left(mid * (1.0 - _MOVED_SPREAD), mid, mid * (1.0 + _MOVED_SPREAD))
+
+
+class Prior:
+    """What is known of the work of a job that has not reported: the mean of those of its image, or
+    of all where there is none."""
+
+    def __init__(self, memories: Iterable[JobMemory] = ()) -> None:
+        works: dict[str, list[float]] = {}
+        for one in memories:
+            if one.work_core_s is not None:
+                works.setdefault(one.image, []).append(one.work_core_s)
+        self._means = {image: statistics.fmean(own) for image, own in works.items()}
+        known = [one for own in works.values() for one in own]
+        self._mean = statistics.fmean(known) if known else None
+
+    def left(self, image: str, done_core_s: float) -> Left | None:
+        """What is left of a job that has done so much; None: nothing is known of any."""
+        mid = self._means.get(image, self._mean)
+        if mid is None:
+            return None
+        low, high = _PRIOR_LOW * mid, _PRIOR_HIGH * mid
+        return Left(*[max(total - done_core_s, _LEAST * mid) for total in (low, mid, high)])

@@ -1,0 +1,163 @@
+"""What the controller keeps of nodes and jobs from round to round, and the snapshot that follows.
+
+Everything here can be lost: a new controller learns it again from reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from dlsched.cluster.core.job_memory import DesiredJob, JobMemory, Prior
+from dlsched.cluster.core.model import ClusterSnapshot, NodeState, NodeSummary, Transit
+from dlsched.cluster.core.records import Holding, Record, RecordState
+from dlsched.cluster.core.reports import NodeReport
+from dlsched.cluster.core.speeds import Pace, speeds
+from dlsched.cluster.core.transit import Held
+
+SILENT_S = 30.0
+"""A node whose last report is older counts as silent."""
+_PACES_MAX = 2000
+"""Paces that are remembered, the oldest job's first to go."""
+
+
+Prepared = Mapping[str, tuple[str, float]]
+"""Moves whose target keeps room, but that no record says yet: target and beginning, by job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What one round has read: the store's nodes and records, and the reports that came."""
+
+    now_s: float
+    nodes: Mapping[str, NodeState]
+    records: Mapping[str, Record]
+    reports: Mapping[str, NodeReport]
+    desired: Mapping[str, DesiredJob]
+
+    def held(self) -> dict[str, Held]:
+        """What the nodes hold, by job that has a record."""
+        found: dict[str, dict[str, Holding]] = {}
+        for node, report in self.reports.items():
+            for one in report.holdings:
+                found.setdefault(one.job, {})[node] = one
+        return {job: Held(self.reports.keys(), found.get(job, {})) for job in self.records}
+
+
+class ClusterLedger:
+    """Jobs by name, and the last report of each node."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, JobMemory] = {}
+        self._reports: dict[str, tuple[float, NodeReport]] = {}
+        self._paces: dict[tuple[str, str, str], Pace] = {}
+        """The last of each job on each node, also of jobs that ended."""
+        self._speeds: dict[str, float] = {}
+        self._round = 0
+        self._began_s: float | None = None
+
+    def update(
+        self, facts: ClusterFacts, moves: Mapping[str, tuple[str, float]]
+    ) -> ClusterSnapshot:
+        """The snapshot of this round. `moves`: target and beginning of those that are prepared."""
+        self._round += 1
+        self._began_s = facts.now_s if self._began_s is None else self._began_s
+        self._remember(facts)
+        self._measure(facts)
+        records, desired = facts.records, facts.desired
+        alive = [
+            name
+            for name in sorted(desired.keys() & records.keys())
+            if records[name].state is not RecordState.ENDED
+        ]
+        waiting = sorted(
+            (one.arrived_s, name)
+            for name, one in desired.items()
+            if (kept := records.get(name)) is None or kept.wants_place(one.spec.digest)
+        )
+        unknown, prior = JobMemory(), Prior(self.jobs.values())
+        return ClusterSnapshot(
+            round=self._round,
+            now_s=facts.now_s,
+            nodes=tuple(self._nodes(facts)),
+            jobs=tuple(self.jobs[name].view(desired[name], records[name], prior) for name in alive),
+            queue=tuple(unknown.view(desired[name], None, prior) for _, name in waiting),
+            moving=tuple(self._transits(facts, alive, moves)),
+        )
+
+    def waited_s(self, job: str, now_s: float) -> float:
+        """How long the job's record has been as it is, as far as this controller knows."""
+        memory = self.jobs.get(job)
+        return now_s - memory.since_s if memory else 0.0
+
+    def unanswered_s(self, node: str, now_s: float) -> float:
+        """Time since the node's last answer. If it gave this controller none, since that began, as
+        it may have answered an earlier one until then."""
+        last = self._reports.get(node)
+        since_s = self._began_s if last is None else last[0]
+        return now_s - (now_s if since_s is None else since_s)
+
+    def rest(self, job: str, until_s: float) -> None:
+        self.jobs.setdefault(job, JobMemory()).rests_until_s = until_s
+
+    def _remember(self, facts: ClusterFacts) -> None:
+        for name in self.jobs.keys() - facts.records.keys():
+            del self.jobs[name]
+        for name, record in facts.records.items():
+            memory = self.jobs.setdefault(name, JobMemory())
+            if name in facts.desired:
+                memory.image = facts.desired[name].spec.container.image
+            memory.remember(record, facts.now_s)
+
+    def _measure(self, facts: ClusterFacts) -> None:
+        for node, report in facts.reports.items():
+            self._reports[node] = (facts.now_s, report)
+            for one in report.jobs:
+                memory = self.jobs.get(one.name)
+                if memory is None or memory.record is None or memory.record.on != node:
+                    continue
+                memory.measure(one, self._speeds.get(node, 1.0))
+                if one.steps_per_core_s is not None:
+                    pace = Pace(memory.image, node, one.steps_per_core_s)
+                    self._paces[one.name, node, memory.image] = pace
+        while len(self._paces) > _PACES_MAX:
+            del self._paces[next(iter(self._paces))]
+        self._speeds = speeds(self._paces.values())
+
+    def _nodes(self, facts: ClusterFacts) -> list[NodeSummary]:
+        found = []
+        for node, state in sorted(facts.nodes.items()):
+            if node not in self._reports:
+                continue
+            at_s, report = self._reports[node]
+            age_s = facts.now_s - at_s + report.age_s
+            found.append(
+                NodeSummary(
+                    name=node,
+                    capacity_cores=report.capacity_cores,
+                    foreign_cores=report.foreign_cores,
+                    memory_free_bytes=report.memory_free_bytes,
+                    gpus_free=report.gpus_free,
+                    images=report.images,
+                    state=NodeState.SILENT if age_s > SILENT_S else state,
+                    sharing=report.sharing,
+                    age_s=age_s,
+                    speed=self._speeds.get(node, 1.0),
+                )
+            )
+        return found
+
+    def _transits(
+        self, facts: ClusterFacts, alive: Collection[str], moves: Prepared
+    ) -> list[Transit]:
+        found = []
+        for name in alive:
+            record, memory = facts.records[name], self.jobs[name]
+            began_s = memory.began_s
+            source, target = record.source or record.on, record.target or record.on
+            if record.state is RecordState.PLACED:
+                if name not in moves:
+                    continue
+                target, began_s = moves[name]
+            found.append(Transit(name, source, target, began_s, began_s + memory.pause_s))
+        return found

@@ -1,0 +1,161 @@
+"""First placement: the queue in order, each job on a node that a policy chooses among those with
+room."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dlsched.cluster.core.model import ClusterJob, NodeState
+from dlsched.cluster.core.occupancy import Occupancy, lacks, summary
+from dlsched.control.admission import rank_s
+from dlsched.model.units import render_seconds
+
+PLACED_PER_ROUND = 64
+"""Jobs of the queue that one round considers, so that a burst of arrivals does not make it slow;
+the next round takes those behind."""
+SOON_S = 1.0
+"""Until that next round."""
+
+Choice = Callable[[ClusterJob, Sequence[str], Occupancy], tuple[str, str]]
+"""Chooses one of the nodes that have room for the job (at least one, sorted), and says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placements:
+    """What becomes of the queue in this round."""
+
+    place: dict[str, str] = field(default_factory=dict)
+    """Node by job."""
+    why: dict[str, str] = field(default_factory=dict)
+    """Of jobs that were placed and of those that wait."""
+    more: bool = False
+    """Whether jobs were left for the next round."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The first job that has to wait for room, and the node on which it is to start."""
+
+    job: ClusterJob
+    node: str
+    starts_s: float
+
+
+def in_order(queue: Sequence[ClusterJob]) -> list[ClusterJob]:
+    """By arrival; a job of weight 2 as if it had come 10 minutes earlier (`rank_s`)."""
+    return sorted(queue, key=lambda job: (rank_s(job.weight, job.arrived_s), job.name))
+
+
+def place(occupancy: Occupancy, choose: Choice) -> Placements:
+    """The nodes of queued jobs, which are added to the occupancy.
+
+    The first job that fits nowhere now keeps its place: others go before it only where the forecast
+    of its start does not get later (EASY backfilling, Lifka 1995). A job that would not even fit on
+    an empty node keeps none.
+    """
+    found = Placements()
+    place, why = found.place, found.why
+    head: _Head | None = None
+    considered = 0
+    rooms = _Rooms(occupancy)
+    for job in in_order(occupancy.snapshot.queue):
+        never = rooms.never(job)
+        if never is not None:
+            why[job.name] = f"fits no node: {summary(never)}"
+            continue
+        considered += 1
+        if considered > PLACED_PER_ROUND:
+            why[job.name] = "waits for a later round: there are too many before it"
+            continue
+        reasons = rooms.reasons(job)
+        nodes = [name for name, reason in reasons.items() if reason is None]
+        if head and head.node in nodes and _delays(head, job, occupancy):
+            nodes.remove(head.node)
+            reasons = {**reasons, head.node: f"it would delay {head.job.name}"}
+        if nodes:
+            node, because = choose(job, nodes, occupancy)
+            place[job.name], why[job.name] = node, because
+            occupancy.add(job, node)
+            rooms.changed(node)
+            continue
+        why[job.name] = f"no room now: {summary(_given(reasons))}"
+        if head is None:
+            head = _head(job, occupancy)
+            if head:
+                why[job.name] += (
+                    f"; the first to start, on {head.node} in about {render_seconds(head.starts_s)}"
+                )
+    return Placements(place, why, considered > PLACED_PER_ROUND)
+
+
+def starts_s(
+    job: ClusterJob, node: str, occupancy: Occupancy, beside: Sequence[ClusterJob] = ()
+) -> float:
+    """Seconds until enough jobs on the node are done for this one to fit; infinite: never. `beside`
+    are jobs that are to start there now."""
+    there = [*occupancy.on[node], *beside]
+    loads = [occupancy.load(one, node) for one in there]
+    ends = sorted(zip(occupancy.ends(node, loads), range(len(there)), strict=True))
+    gone: list[ClusterJob] = []
+    for end_s, index in [(0.0, -1), *ends]:
+        if index >= 0:
+            gone.append(there[index])
+        if occupancy.lacks(job, node, gone, beside) is None:
+            return end_s
+    return math.inf
+
+
+class _Rooms:
+    """What keeps jobs from nodes, computed once for jobs that ask for the same."""
+
+    def __init__(self, occupancy: Occupancy) -> None:
+        self._occupancy = occupancy
+        self._nevers: dict[_Shape, dict[str, str] | None] = {}
+        self._reasons: dict[_Shape, dict[str, str | None]] = {}
+        self._examples: dict[_Shape, ClusterJob] = {}
+
+    def never(self, job: ClusterJob) -> dict[str, str] | None:
+        """Why the job would fit on none of the nodes if they were empty; None: it would on one."""
+        shape = _shape(job)
+        if shape not in self._nevers:
+            nodes = self._occupancy.nodes
+            found = _given({name: lacks(job, node) for name, node in nodes.items()})
+            self._nevers[shape] = found if len(found) == len(nodes) else None
+        return self._nevers[shape]
+
+    def reasons(self, job: ClusterJob) -> dict[str, str | None]:
+        """Why it does not fit, by node; None: it does."""
+        shape = _shape(job)
+        if shape not in self._reasons:
+            nodes = self._occupancy.nodes
+            self._reasons[shape] = {name: self._occupancy.lacks(job, name) for name in nodes}
+            self._examples[shape] = job
+        return self._reasons[shape]
+
+    def changed(self, node: str) -> None:
+        for shape, job in self._examples.items():
+            self._reasons[shape][node] = self._occupancy.lacks(job, node)
+
+
+_Shape = tuple[float, int | None, int, tuple[tuple[str, str], ...]]
+
+
+def _shape(job: ClusterJob) -> _Shape:
+    """All that decides whether it fits a node."""
+    return job.floor_cores, job.memory_bytes, job.gpus, tuple(job.requires.items())
+
+
+def _head(job: ClusterJob, occupancy: Occupancy) -> _Head | None:
+    ready = [name for name, one in occupancy.nodes.items() if one.state is NodeState.READY]
+    start_s, node = min((starts_s(job, name, occupancy), name) for name in ready)
+    return _Head(job, node, start_s) if start_s < math.inf else None
+
+
+def _delays(head: _Head, job: ClusterJob, occupancy: Occupancy) -> bool:
+    return starts_s(head.job, head.node, occupancy, (job,)) > head.starts_s + 1e-6
+
+
+def _given(reasons: Mapping[str, str | None]) -> dict[str, str]:
+    return {name: reason for name, reason in reasons.items() if reason is not None}

@@ -1,0 +1,242 @@
+"""The policy `adaptive`: starts jobs where they delay others least, and moves few."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from dlsched.cluster.core.benefit import (
+    END_WEIGHT,
+    Effect,
+    Forecasts,
+    effect,
+    measured_speed,
+    undo,
+)
+from dlsched.cluster.core.draining import moves_off
+from dlsched.cluster.core.least_added import LeastAdded
+from dlsched.cluster.core.model import (
+    ClusterDecision,
+    ClusterMemory,
+    ClusterSnapshot,
+    Move,
+    NodeState,
+)
+from dlsched.cluster.core.occupancy import Occupancy, known_left
+from dlsched.cluster.core.placing import SOON_S, place
+
+_PAIRED = 2
+"""Nodes that end last, and nodes that end first, between which moves are considered."""
+_SPEED_KEPT_S = 7200.0
+_JUDGED_WITHIN_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveParameters:
+    """What the policy weighs."""
+
+    moves: bool = True
+    """Whether jobs move. Without, only placements are decided and draining nodes emptied."""
+    bold: bool = False
+    """Whether a move only needs a gain. Without, neither the job itself nor, much, another one on
+    the target may end later: fewer moves, and few jobs that lose by them."""
+    end_weight: float = END_WEIGHT
+    """How many seconds of one job's completion a second of the cluster's last one counts as."""
+    least_pauses: float = 1.5
+    """Least gain of a move, in pauses of the job, as forecasts err."""
+    least_gain_s: float = 5.0
+    """Least gain of a move in seconds, beside that."""
+    pull_s: float = 30.0
+    """Seconds that a job waits on a node that lacks its image."""
+    round_s: float = 10.0
+    """Seconds between rounds."""
+
+    def __post_init__(self) -> None:
+        for name in ("end_weight", "least_pauses", "least_gain_s", "pull_s"):
+            value = getattr(self, name)
+            if not 0 <= value < math.inf:
+                raise ValueError(f"{name} is {value}, must be at least 0 and finite")
+        if not 1 <= self.round_s <= 3600:
+            raise ValueError(f"round_s is {self.round_s}, must be 1 to 3600")
+
+
+class Moved(NamedTuple):
+    """A move that was decided, until the job's speed on the target is judged."""
+
+    job: str
+    source: str
+    target: str
+    steps_per_core_s: float
+    """On the source."""
+
+
+class Speed(NamedTuple):
+    """A measured speed of an image on a node."""
+
+    image: str
+    node: str
+    speed: float
+    until_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveMemory:
+    """Moves to be judged, and speeds measured when moves were undone."""
+
+    moved: tuple[Moved, ...] = ()
+    speeds: tuple[Speed, ...] = ()
+
+
+class AdaptivePolicy:
+    """Jobs start where they delay completions least; few move, and only where the forecast gains.
+
+    Ours. A new job goes to the node on which the forecast sum of weighted completions grows least.
+    Of the two nodes that end last and the two that end first, the best move is taken if, with low,
+    likely and high work left of the job, it gains more than 1.5 pauses and 5 s, the job itself ends
+    no later, and no job on the target ends later than 1.1 times as late and 10 s. A gain is how
+    much earlier jobs complete by weight, and three times how much earlier the cluster's last one
+    does. A job that turns out much slower on its new node, per core-second, goes back once, if it
+    ends earlier so.
+
+    Completions are those of the fluid forecast. Where nothing is known of a job's work, it is
+    placed as if it had the others' mean, and does not move.
+    """
+
+    Parameters: ClassVar[type[AdaptiveParameters]] = AdaptiveParameters
+
+    def __init__(self, parameters: AdaptiveParameters) -> None:
+        self.parameters = parameters
+
+    def decide(self, snapshot: ClusterSnapshot, memory: ClusterMemory | None) -> ClusterDecision:
+        rule = self.parameters
+        before = memory if isinstance(memory, AdaptiveMemory) else AdaptiveMemory()
+        speeds = [one for one in before.speeds if one.until_s > snapshot.now_s]
+        occupancy = Occupancy(snapshot, {(one.image, one.node): one.speed for one in speeds})
+        forecasts = Forecasts(occupancy)
+        chooser = LeastAdded(forecasts, rule.pull_s)
+
+        draining = moves_off(occupancy, chooser.choose)
+        moves, why = list(draining.moves), dict(draining.why)
+        moved = {one.job: one for one in before.moved if _to_judge(one, occupancy)}
+        for move, text, speed in _undone(moved, occupancy) if rule.moves else ():
+            moves.append(move)
+            why[move.job] = text
+            speeds.append(speed)
+            job = occupancy.jobs[move.job]
+            occupancy.add(job, move.target, job.pause_s)
+            forecasts.refresh(move.target)
+        found = place(occupancy, chooser.choose)
+        why |= found.why
+        if rule.moves and not moves:
+            for node in set(found.place.values()):
+                forecasts.refresh(node)
+            chosen, texts = self._best_moves(forecasts)
+            moves += chosen
+            why |= texts
+            for move in chosen:
+                job = occupancy.jobs[move.job]
+                if job.node is not None and job.steps_per_core_s is not None:
+                    moved[job.name] = Moved(job.name, job.node, move.target, job.steps_per_core_s)
+        return ClusterDecision(
+            place=found.place,
+            moves=tuple(moves),
+            why=why,
+            memory=AdaptiveMemory(tuple(moved.values()), tuple(speeds)),
+            next_s=SOON_S if found.more else rule.round_s,
+        )
+
+    def _best_moves(self, forecasts: Forecasts) -> tuple[list[Move], dict[str, str]]:
+        """The moves that gain enough, the best first; guards take one. And the reasons, also of
+        the best move of each job that gains too little."""
+        best: dict[str, Effect] = {}
+        for one in _considered(forecasts, self.parameters.end_weight):
+            if one.job not in best or best[one.job].gain_s < one.gain_s:
+                best[one.job] = one
+        ranked = sorted(best.values(), key=lambda one: (-one.gain_s, one.job))
+        moves: list[Move] = []
+        why: dict[str, str] = {}
+        for index, one in enumerate(ranked):
+            problem = self._lacks(one, forecasts)
+            if problem is not None:
+                why[one.job] = f"stays: to {one.target} it {problem}"
+                continue
+            moves.append(Move(one.job, one.target))
+            why[one.job] = (
+                f"{one.source}>{one.target}: gains {one.gain_s:.0f} s; ends in "
+                f"{one.own_after_s:.0f} s instead of {one.own_before_s:.0f} s, the cluster in "
+                f"{one.end_after_s:.0f} s instead of {one.end_before_s:.0f} s"
+            )
+            if index + 1 < len(ranked):
+                other = ranked[index + 1]
+                why[one.job] += f"; next {other.job} to {other.target}: {other.gain_s:.0f} s"
+        return moves, why
+
+    def _lacks(self, likely: Effect, forecasts: Forecasts) -> str | None:
+        """What the move lacks with the likely, the least or the most work left; None: nothing."""
+        rule = self.parameters
+        job = forecasts.occupancy.jobs[likely.job]
+        least_s = rule.least_pauses * job.pause_s + rule.least_gain_s
+        if problem := likely.lacks(least_s, rule.bold):
+            return problem
+        left = forecasts.occupancy.left[job.name]
+        for amount, core_s in (("little", left.low_core_s), ("much", left.high_core_s)):
+            found = effect(forecasts, job, likely.source, likely.target, core_s, rule.end_weight)
+            if problem := found.lacks(least_s, rule.bold):
+                return f"{problem}, if as {amount} is left of it as may be"
+        return None
+
+
+def _considered(forecasts: Forecasts, end_weight: float) -> list[Effect]:
+    """The effects of all moves between the nodes that end last and those that end first."""
+    occupancy = forecasts.occupancy
+    now_s = occupancy.snapshot.now_s
+    leaving = {one.source for one in occupancy.transits.values()}
+    arriving = {one.target for one in occupancy.transits.values()}
+    ready = [name for name, one in occupancy.nodes.items() if one.state is NodeState.READY]
+    ready.sort(key=lambda name: (forecasts.last(name), name))
+    sources = [name for name in ready if name not in leaving][-_PAIRED:]
+    targets = [name for name in ready if name not in arriving]
+    found: list[Effect] = []
+    for source in sources:
+        for job in occupancy.on[source]:
+            fixed = job.unmovable is not None or known_left(job) is None
+            if fixed or job.name in occupancy.transits or job.name not in occupancy.jobs:
+                continue
+            if now_s < job.rests_until_s:
+                continue
+            fits = (
+                name for name in targets if name != source and occupancy.lacks(job, name) is None
+            )
+            for target, _ in zip(fits, range(_PAIRED), strict=False):
+                left_core_s = occupancy.left[job.name].mid_core_s
+                found.append(effect(forecasts, job, source, target, left_core_s, end_weight))
+    return found
+
+
+def _to_judge(moved: Moved, occupancy: Occupancy) -> bool:
+    """Whether the job is still where the move was to begin or to end, and not there for long."""
+    job = occupancy.jobs.get(moved.job)
+    if job is None or job.node == moved.source or moved.job in occupancy.transits:
+        return job is not None
+    return job.node == moved.target and (
+        occupancy.snapshot.now_s - job.placed_at_s < _JUDGED_WITHIN_S
+    )
+
+
+def _undone(moved: dict[str, Moved], occupancy: Occupancy) -> list[tuple[Move, str, Speed]]:
+    """Moves back, and what was measured; such moves are judged no more."""
+    found = []
+    for one in list(moved.values()):
+        job = occupancy.jobs[one.job]
+        if job.node != one.target or one.job in occupancy.transits:
+            continue
+        reason = undo(occupancy, job, one.source, one.steps_per_core_s)
+        if reason is None or occupancy.lacks(job, one.source) is not None:
+            continue
+        speed = measured_speed(job, one.steps_per_core_s, occupancy.nodes[one.source].speed)
+        until_s = occupancy.snapshot.now_s + _SPEED_KEPT_S
+        kept = Speed(job.image, one.target, speed or 1.0, until_s)
+        found.append((Move(one.job, one.source, undo=True), reason, kept))
+        del moved[one.job]
+    return found

@@ -1,0 +1,141 @@
+"""Who owns a job: the durable record of each job, what agents hold of it, and orders to agents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class RecordState(StrEnum):
+    """The state of a job in the cluster's store. `transit` has the table of transitions."""
+
+    PLACED = "placed"
+    LEAVING = "leaving"
+    """Its owner is asked to save it and to set it aside for `target`."""
+    MOVING = "moving"
+    """It now belongs to `on`, which gets its checkpoint from `source`."""
+    UNDOING = "undoing"
+    """The move failed: `on` has to end it before it returns to `source`."""
+    RETURNING = "returning"
+    """It belongs to its source again."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A checkpoint that a node keeps: its step, the digest of its bytes, their number."""
+
+    step: int
+    sha256: str = ""
+    size_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One job's record. Only compare-and-swap changes it, and always before the act itself."""
+
+    job: str
+    state: RecordState
+    on: str
+    """The node that owns it."""
+    epoch: int = 1
+    """Higher at each change of owner, never used again."""
+    digest: str = ""
+    """Of the specification that it runs by."""
+    first: int = 1
+    """The epoch of its placement, in which it starts without a checkpoint."""
+    target: str | None = None
+    source: str | None = None
+    saved: Saved | None = None
+    """What the move carries."""
+    moves: int = 0
+    """Moves that were completed."""
+    exit_code: int | None = None
+    """Of a job that ended by itself; None: it did not, so it can be placed again."""
+    why: str = ""
+
+    def wants_place(self, digest: str) -> bool:
+        """Whether a desired job with this record and that digest waits for a node."""
+        ended = self.state is RecordState.ENDED
+        return ended and (self.exit_code is None or digest != self.digest)
+
+
+def end_job(record: Record, why: str) -> Record:
+    """The record of a job that is no longer desired; it wins over any move. Its epoch stays known,
+    so that late orders cannot start it again."""
+    return Record(
+        record.job,
+        RecordState.ENDED,
+        record.on,
+        record.epoch,
+        record.digest,
+        first=record.first,
+        moves=record.moves,
+        why=why,
+    )
+
+
+def place_job(job: str, node: str, digest: str, before: Record | None = None) -> Record:
+    """The first record of a job, or the next one if it was there before."""
+    epoch = 1 if before is None else before.epoch + 1
+    return Record(job, RecordState.PLACED, node, epoch, digest, first=epoch)
+
+
+class Phase(StrEnum):
+    """What a node's agent has done with a job, by its durable file."""
+
+    PREPARED = "prepared"
+    """Room is kept for it."""
+    ARRIVING = "arriving"
+    RUNNING = "running"
+    """Its container is there, or about to start."""
+    SAVING = "saving"
+    """Asked to leave: it saves a checkpoint and ends."""
+    REFUSED = "refused"
+    """It did not save in time, so it runs on."""
+    AWAY = "away"
+    """Its container has ended and is set aside."""
+    FAILED = "failed"
+    """It could not be started from its checkpoint."""
+    FENCED = "fenced"
+    """Removed: no order up to this epoch is followed any more."""
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """One job on one node, as its agent reports it."""
+
+    job: str
+    epoch: int
+    phase: Phase
+    step: int | None = None
+    """The last step reported since its container started here."""
+    saved: Saved | None = None
+    exit_code: int | None = None
+    why: str = ""
+
+
+class Verb(StrEnum):
+    PREPARE = "prepare"
+    """Keep room for a job."""
+    ARRIVE = "arrive"
+    """Own the job from this epoch on: fetch its checkpoint if it has a source, start it."""
+    LEAVE = "leave"
+    """Let it save a checkpoint, end its container, set it aside."""
+    GIVE_BACK = "give_back"
+    """Start the container that was set aside, or stop leaving."""
+    CLEAR = "clear"
+    """Remove it, and follow no order up to this epoch any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Something that an agent is to do. The same order twice does nothing the second time."""
+
+    verb: Verb
+    node: str
+    job: str
+    epoch: int
+    source: str | None = None
+    saved: Saved | None = None

@@ -1,0 +1,242 @@
+"""Moves between nodes: from a job's record and what agents hold of it to the next acts.
+
+The table below is the whole rule. It has no memory but `waited_s`: the next controller reaches the
+same acts from the store and the agents alone. A write comes before its acts. The phase on the left
+is the present owner's; `-` stands for none or a lower epoch.
+
+    record             agents                        -> write                 orders
+    -----------------  ----------------------------     --------------------  ----------------
+    placed on A e      A -, never started               -                     arrive A e
+                       A saving or away e               -                     give_back A e
+                       A ended e                        ended                 -
+                       another node has less than e     -                     clear it
+    leaving A to B e   A running e, B prepared e        -                     leave A e
+                       A away e, B prepared e           moving on B, e + 1    -
+                       A ended e                        placed on A e         -
+                       A refused e, B not prepared      placed on A e         -
+                       A silent                         -                     -
+    moving on B e      B - or prepared                  -                     arrive B e from A
+                       B running e, step >= saved       placed on B e         -
+                       B ended e, exit code 0           placed on B e         -
+                       B failed or ended e, or away     undoing               -
+                       B silent or slow for too long    undoing               -
+    undoing on B e     B fenced at e, or gone           returning on A, e + 1 -
+                       B any other                      -                     clear B e
+    returning on A e   A less than e                    -                     give_back A e
+                       A running or ended e             placed on A e         -
+    ended e            a node has it                    -                     clear it
+
+A node is gone when a person declared it off, or when it is down and its lease has run out, so that
+its agent has ended every arrival that was not confirmed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from dlsched.cluster.core.records import Holding, Order, Phase, Record, RecordState, Verb
+
+
+class Held(NamedTuple):
+    """What the nodes hold of one job."""
+
+    answered: Collection[str]
+    """All nodes that answered. The others are silent."""
+    holdings: Mapping[str, Holding]
+    """By node that holds something of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long a step of a move may take."""
+
+    arrival_s: float = 180.0
+    """From the record until its container runs on the target."""
+    report_s: float = 900.0
+    """From the record until the first report from there: evaluations may be rare."""
+
+
+PATIENCE = Patience()
+
+
+@dataclass(frozen=True, slots=True)
+class Acts:
+    """What to do next: a record to write, after which the table is asked again; or orders."""
+
+    write: Record | None = None
+    orders: tuple[Order, ...] = ()
+    failed: str = ""
+    """Why the move under way is given up."""
+
+
+def begin_move(record: Record, target: str, held: Held) -> Acts:
+    """The first acts of a move: room on the target, then the record."""
+    if _is(held.holdings.get(target), record.epoch, Phase.PREPARED):
+        return Acts(replace(record, state=RecordState.LEAVING, target=target))
+    return Acts(orders=(Order(Verb.PREPARE, target, record.job, record.epoch),))
+
+
+def next_acts(
+    record: Record,
+    held: Held,
+    waited_s: float = 0.0,
+    gone: Collection[str] = (),
+    patience: Patience = PATIENCE,
+) -> Acts:
+    """The row of the table. `waited_s`: how long the record has been as it is."""
+    return _ROWS[record.state](_Case(record, held, waited_s, gone, patience))
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    record: Record
+    held: Held
+    waited_s: float
+    gone: Collection[str]
+    patience: Patience
+
+    @property
+    def owner(self) -> Holding | None:
+        return self.held.holdings.get(self.record.on)
+
+    @property
+    def answers(self) -> bool:
+        """Whether the owner has answered."""
+        return self.record.on in self.held.answered
+
+    def order(self, verb: Verb, node: str | None, epoch: int | None = None) -> Order:
+        record = self.record
+        assert node is not None
+        return Order(verb, node, record.job, record.epoch if epoch is None else epoch)
+
+
+def _placed(case: _Case) -> Acts:
+    record, own = case.record, case.owner
+    orders = _clear_others(case, {record.on})
+    if _is(own, record.epoch, Phase.ENDED):
+        assert own is not None
+        state = RecordState.ENDED
+        return Acts(replace(record, state=state, exit_code=own.exit_code, why=own.why))
+    if _is(own, record.epoch, Phase.SAVING, Phase.AWAY):
+        orders = (*orders, case.order(Verb.GIVE_BACK, record.on))
+    elif case.answers and _before(own, record.epoch) and record.epoch == record.first:
+        orders = (*orders, case.order(Verb.ARRIVE, record.on))
+    return Acts(orders=orders)
+
+
+def _leaving(case: _Case) -> Acts:
+    record, own = case.record, case.owner
+    if own is None:
+        return Acts()
+    stays = replace(record, state=RecordState.PLACED, target=None)
+    if _is(own, record.epoch, Phase.ENDED):
+        return Acts(stays)
+    if _is(own, record.epoch, Phase.REFUSED):
+        return Acts(stays, failed=own.why or "it did not save a checkpoint in time")
+    assert record.target is not None
+    if not _is(case.held.holdings.get(record.target), record.epoch, Phase.PREPARED):
+        return Acts(stays, failed=f"{record.target} no longer keeps room")
+    if _is(own, record.epoch, Phase.AWAY):
+        return Acts(
+            replace(
+                record,
+                state=RecordState.MOVING,
+                on=record.target,
+                epoch=record.epoch + 1,
+                source=record.on,
+                target=None,
+                saved=own.saved,
+            )
+        )
+    orders = (case.order(Verb.LEAVE, record.on),) if own.phase is Phase.RUNNING else ()
+    return Acts(orders=orders)
+
+
+def _moving(case: _Case) -> Acts:
+    record, own = case.record, case.owner
+    epoch, saved = record.epoch, record.saved
+    arrived = replace(
+        record, state=RecordState.PLACED, source=None, saved=None, moves=record.moves + 1
+    )
+    undone = replace(record, state=RecordState.UNDOING)
+    if not case.answers:
+        late = case.waited_s > case.patience.arrival_s
+        return Acts(undone, failed=f"{record.on} is silent") if late else Acts()
+    if _before(own, epoch) or _is(own, epoch, Phase.PREPARED):
+        if case.waited_s > case.patience.arrival_s:
+            return Acts(undone, failed=f"{record.on} does not take it")
+        order = Order(Verb.ARRIVE, record.on, record.job, epoch, record.source, saved)
+        return Acts(orders=(order,))
+    assert own is not None
+    if _is(own, epoch, Phase.ENDED) and own.exit_code == 0:
+        return Acts(arrived)
+    if own.phase is Phase.RUNNING:
+        if own.step is not None and own.step >= (saved.step if saved else 0):
+            return Acts(arrived)
+        late = case.waited_s > case.patience.report_s
+    else:
+        late = own.phase is not Phase.ARRIVING or case.waited_s > case.patience.arrival_s
+    return Acts(undone, failed=own.why or f"{own.phase} on {record.on}") if late else Acts()
+
+
+def _undoing(case: _Case) -> Acts:
+    record, own = case.record, case.owner
+    fenced = own is not None and own.phase is Phase.FENCED and own.epoch >= record.epoch
+    if fenced or record.on in case.gone:
+        assert record.source is not None
+        return Acts(
+            replace(
+                record,
+                state=RecordState.RETURNING,
+                on=record.source,
+                source=record.on,
+                epoch=record.epoch + 1,
+            )
+        )
+    return Acts(orders=(case.order(Verb.CLEAR, record.on),))
+
+
+def _returning(case: _Case) -> Acts:
+    record, own = case.record, case.owner
+    if own is None:
+        return Acts()
+    if own.epoch < record.epoch:
+        return Acts(orders=(case.order(Verb.GIVE_BACK, record.on),))
+    return Acts(replace(record, state=RecordState.PLACED, source=None, saved=None))
+
+
+def _ended(case: _Case) -> Acts:
+    return Acts(orders=_clear_others(case, set()))
+
+
+_ROWS: dict[RecordState, Callable[[_Case], Acts]] = {
+    RecordState.PLACED: _placed,
+    RecordState.LEAVING: _leaving,
+    RecordState.MOVING: _moving,
+    RecordState.UNDOING: _undoing,
+    RecordState.RETURNING: _returning,
+    RecordState.ENDED: _ended,
+}
+
+
+def _clear_others(case: _Case, owners: Collection[str]) -> tuple[Order, ...]:
+    """Orders to remove what other nodes still hold of the job from earlier epochs."""
+    return tuple(
+        case.order(Verb.CLEAR, node, one.epoch)
+        for node, one in sorted(case.held.holdings.items())
+        if node not in owners
+        and one.phase is not Phase.FENCED
+        # Room that is kept for the next move has the present epoch, and lapses by itself.
+        and (one.epoch < case.record.epoch or not owners)
+    )
+
+
+def _is(own: Holding | None, epoch: int, *phases: Phase) -> bool:
+    return own is not None and own.epoch == epoch and own.phase in phases
+
+
+def _before(own: Holding | None, epoch: int) -> bool:
+    """Whether an agent that answered has not begun with this epoch."""
+    return own is None or own.epoch < epoch

@@ -1,0 +1,90 @@
+"""The port of the cluster's store, which decides whose a job is: few small records, each changed by
+compare-and-swap only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dlsched.cluster.core.records import Record
+
+
+class StoreError(Exception):
+    """The store did not answer: nothing is known about what was to be written."""
+
+
+class StaleRecord(StoreError):
+    """Another controller has changed this record meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A node that belongs to the cluster, as the store knows it."""
+
+    name: str
+    up: bool = True
+    draining: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    record: Record
+    version: int
+
+
+class ClusterStore(Protocol):
+    """Every method raises StoreError when there is no answer."""
+
+    def nodes(self) -> Mapping[str, Member]: ...
+
+    def leader(self) -> str:
+        """The controller that may act."""
+        ...
+
+    def records(self) -> Mapping[str, Stored]:
+        """All records by job."""
+        ...
+
+    def put(self, record: Record, version: int | None) -> int:
+        """Write it over that version, or as the first one (None); returns the new version. Raises
+        StaleRecord where the present version is another."""
+        ...
+
+    def remove(self, job: str, version: int) -> None:
+        """Remove that version. Raises StaleRecord where the present version is another."""
+        ...
+
+
+class MemoryStore:
+    """A store in memory, for simulations and tests."""
+
+    def __init__(self, members: Sequence[Member], leader: str = "") -> None:
+        self.members = {one.name: one for one in members}
+        self.leading = leader
+        self._records: dict[str, Stored] = {}
+        self._version = 0
+
+    def nodes(self) -> Mapping[str, Member]:
+        return dict(sorted(self.members.items()))
+
+    def leader(self) -> str:
+        return self.leading
+
+    def records(self) -> Mapping[str, Stored]:
+        return dict(self._records)
+
+    def put(self, record: Record, version: int | None) -> int:
+        self._check(record.job, version)
+        self._version += 1
+        self._records[record.job] = Stored(record, self._version)
+        return self._version
+
+    def remove(self, job: str, version: int) -> None:
+        self._check(job, version)
+        del self._records[job]
+
+    def _check(self, job: str, version: int | None) -> None:
+        present = self._records.get(job)
+        if (present.version if present else None) != version:
+            raise StaleRecord(f"{job}: version {version} is no longer the present one")

@@ -1,0 +1,1 @@
+"""A simulated cluster: nodes with their own controllers, agents that can fail, one store."""

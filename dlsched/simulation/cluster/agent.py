@@ -1,0 +1,208 @@
+"""A simulated agent: follows the cluster's orders on its node, and reports what came of them.
+
+Its holdings are its durable files, so they outlive its death. What it fetches comes from another
+agent's set-aside container after the time that the network takes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from dlsched.cluster.core.records import Order, Phase, Saved, Verb
+from dlsched.cluster.core.reports import NodeReport
+from dlsched.model.state import JobState
+from dlsched.simulation.cluster.held import RUNNING, HeldJob, Kept
+from dlsched.simulation.cluster.node import SimulatedNode
+from dlsched.simulation.cluster.reporting import ACK_S, report_of
+from dlsched.simulation.node.training import Training
+from dlsched.simulation.node.workloads import TrainingLoad
+
+LEASE_S = 90.0
+"""An arrival that was not confirmed ends after this time without contact."""
+RESERVED_S = 600.0
+"""How long room is kept."""
+
+Fetch = Callable[[str, str, int], Kept | None]
+"""Node, job, epoch: what that node keeps of the job; None: it does not answer, or has no such."""
+
+
+@dataclass(slots=True)
+class SimulatedAgent:
+    node: SimulatedNode
+    fetch: Fetch
+    network_bytes_per_s: float
+    refuses: frozenset[str] = frozenset()
+    """Jobs that never acknowledge a checkpoint."""
+    held: dict[str, HeldJob] = field(default_factory=dict)
+    _contact_s: float = 0.0
+
+    # ------------------------------------------------------------------ port
+
+    def follow(self, order: Order, now_s: float) -> None:
+        """Follow an order, once."""
+        own = self.held.get(order.job)
+        if own is not None and own.phase is Phase.FENCED and order.epoch <= own.epoch:
+            return
+        if own is not None and order.epoch < own.epoch:
+            return
+        _FOLLOW[order.verb](self, order, own, now_s)
+
+    def report(self, placed: Mapping[str, int], now_s: float) -> NodeReport:
+        """Its present report. `placed` confirms jobs that arrived, by their epoch."""
+        self._contact_s = now_s
+        for job, epoch in placed.items():
+            own = self.held.get(job)
+            if own is not None and own.epoch == epoch:
+                own.confirmed = True
+        return report_of(self.node, self.held, self.network_bytes_per_s, now_s)
+
+    # ------------------------------------------------------------------ its own steps
+
+    def step(self, now_s: float) -> None:
+        """Go on with what is under way, by the time and by the node's own view."""
+        present = self.node.runtime.present()
+        for job, own in sorted(self.held.items()):
+            if own.phase is Phase.PREPARED and now_s >= own.since_s + RESERVED_S:
+                del self.held[job]
+            elif own.phase is Phase.ARRIVING and now_s >= own.due_s:
+                self._arrive(job, own, now_s)
+            elif own.phase is Phase.SAVING and now_s >= own.due_s:
+                self._set_aside(job, own, now_s, present)
+            elif own.phase in RUNNING:
+                self._observe(job, own, now_s)
+
+    def next_s(self) -> float:
+        """When its next step is due; infinite if none is."""
+        return min((own.due_s for own in self.held.values()), default=math.inf)
+
+    def restart(self, now_s: float) -> None:
+        """Begin again from its files."""
+        self._contact_s = now_s
+        for own in self.held.values():
+            own.due_s = math.inf
+            if own.phase is Phase.ARRIVING:
+                own.phase = Phase.PREPARED
+            elif own.phase is Phase.SAVING and own.confirmed:
+                own.phase = Phase.RUNNING
+            elif own.phase in RUNNING and not own.confirmed:
+                self._lapse(own, now_s)
+        for job, own in self.held.items():
+            if own.phase is Phase.RUNNING and job not in self.node.assigned:
+                self.node.assign(self.node.jobs[job].spec)
+
+    def keeps(self, job: str, epoch: int) -> Kept | None:
+        """What it has set aside of a job."""
+        own = self.held.get(job)
+        return own.kept if own and own.phase is Phase.AWAY and own.epoch <= epoch else None
+
+    # ------------------------------------------------------------------ orders
+
+    def _prepare(self, order: Order, own: HeldJob | None, now_s: float) -> None:
+        if own is None or own.phase in (Phase.FENCED, Phase.PREPARED, Phase.FAILED):
+            self.held[order.job] = HeldJob(order.epoch, Phase.PREPARED, now_s)
+
+    def _take(self, order: Order, own: HeldJob | None, now_s: float) -> None:
+        if own is not None and own.epoch == order.epoch and own.phase is not Phase.PREPARED:
+            return
+        size_bytes = order.saved.size_bytes if order.saved else 0
+        self.held[order.job] = HeldJob(
+            order.epoch,
+            Phase.ARRIVING,
+            now_s,
+            due_s=now_s + size_bytes / self.network_bytes_per_s,
+            source=order.source,
+            saved=order.saved,
+            confirmed=order.source is None,
+        )
+
+    def _leave(self, order: Order, own: HeldJob | None, now_s: float) -> None:
+        if own is None or own.phase is not Phase.RUNNING or own.epoch != order.epoch:
+            return
+        training = self.node.loads[order.job]
+        if order.job in self.refuses or not isinstance(training, Training):
+            own.phase, own.why = Phase.REFUSED, "it acknowledged no checkpoint in time"
+            return
+        job = self.node.jobs[order.job]
+        own.phase, own.due_s = Phase.SAVING, now_s + job.checkpoint.save_s + ACK_S
+        digest = _digest(order.job, training.step)
+        own.saved = Saved(training.step, digest, job.checkpoint.size_bytes)
+
+    def _give_back(self, order: Order, own: HeldJob | None, now_s: float) -> None:
+        if own is None or own.phase not in (Phase.SAVING, Phase.AWAY, Phase.REFUSED):
+            return
+        if own.phase is Phase.AWAY:
+            assert own.kept is not None
+            self._start(order.job, own, own.kept)
+        own.epoch, own.phase, own.since_s = order.epoch, Phase.RUNNING, now_s
+        own.due_s, own.why, own.confirmed = math.inf, "", True
+
+    def _clear(self, order: Order, _own: HeldJob | None, now_s: float) -> None:
+        self.node.withdraw(order.job)
+        self.held[order.job] = HeldJob(order.epoch, Phase.FENCED, now_s)
+
+    # ------------------------------------------------------------------ steps
+
+    def _arrive(self, job: str, own: HeldJob, now_s: float) -> None:
+        own.due_s = math.inf
+        if own.source is None:
+            own.phase = Phase.RUNNING
+            self.node.assign(self.node.jobs[job].spec)
+            return
+        kept = self.fetch(own.source, job, own.epoch)
+        if kept is None or own.saved is None or kept.saved.sha256 != own.saved.sha256:
+            own.phase, own.why = Phase.FAILED, f"its checkpoint does not come from {own.source}"
+            return
+        own.phase, own.since_s = Phase.RUNNING, now_s
+        self._start(job, own, kept)
+
+    def _start(self, job: str, own: HeldJob, kept: Kept) -> None:
+        load = self.node.jobs[job].load
+        assert isinstance(load, TrainingLoad)
+        self.node.runtime.carry(job, kept.training.carried(kept.saved.step, load))
+        own.began_step, own.kept = kept.saved.step, None
+        self.node.assign(self.node.jobs[job].spec)
+
+    def _set_aside(self, job: str, own: HeldJob, now_s: float, present: Mapping[str, bool]) -> None:
+        """End the job's container, then keep what it has saved."""
+        if job in self.node.assigned:
+            view = self.node.view(job)
+            if view is not None and view.state is JobState.FINISHED:
+                own.phase, own.due_s = Phase.RUNNING, math.inf
+                return
+            self.node.withdraw(job)
+        if job in present:
+            return
+        training, load = self.node.loads[job], self.node.jobs[job].load
+        assert isinstance(training, Training) and isinstance(load, TrainingLoad)
+        assert own.saved is not None
+        own.kept = Kept(own.saved, training.carried(own.saved.step, load))
+        own.phase, own.since_s, own.due_s = Phase.AWAY, now_s, math.inf
+
+    def _observe(self, job: str, own: HeldJob, now_s: float) -> None:
+        view = self.node.view(job)
+        if view is not None and view.state in (JobState.FINISHED, JobState.FAILED):
+            own.phase, own.due_s = Phase.ENDED, math.inf
+            own.why = view.reason or ""
+            own.failed = view.state is JobState.FAILED
+        elif not own.confirmed and now_s - self._contact_s > LEASE_S:
+            self._lapse(own, now_s)
+
+    def _lapse(self, own: HeldJob, now_s: float) -> None:
+        """Set an arrival aside that was not confirmed, with what it came with."""
+        own.phase, own.due_s = Phase.SAVING, now_s
+
+
+_FOLLOW: dict[Verb, Callable[[SimulatedAgent, Order, HeldJob | None, float], None]] = {
+    Verb.PREPARE: SimulatedAgent._prepare,
+    Verb.ARRIVE: SimulatedAgent._take,
+    Verb.LEAVE: SimulatedAgent._leave,
+    Verb.GIVE_BACK: SimulatedAgent._give_back,
+    Verb.CLEAR: SimulatedAgent._clear,
+}
+
+
+def _digest(job: str, step: int) -> str:
+    return hashlib.sha256(f"{job}/{step}".encode()).hexdigest()

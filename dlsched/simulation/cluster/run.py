@@ -1,0 +1,213 @@
+"""Runs a trace on a simulated cluster, with the real controllers of cluster and nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlsched.cluster.controller import ClusterController, ClusterPorts, RoundReport
+from dlsched.cluster.core.decider import ClusterDecider
+from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.ledger import ClusterLedger
+from dlsched.cluster.core.records import RecordState
+from dlsched.cluster.core.registry import load as load_cluster_policy
+from dlsched.cluster.store import Member, MemoryStore
+from dlsched.simulation.clock import VirtualClock
+from dlsched.simulation.cluster.ablation import WithoutMoves
+from dlsched.simulation.cluster.invariants import Invariants
+from dlsched.simulation.cluster.network import NetworkOptions, SimulatedAgents
+from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
+from dlsched.simulation.scoring import JobResult, job_result
+
+LEAST_STEP_S = 0.001
+"""Between two moments that are looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterRun:
+    """One run: one cluster policy on all nodes, one seed."""
+
+    cluster: str
+    policy: str
+    seed: int
+    ended_s: float
+    rounds: int
+    moves: int
+    failed_moves: int
+    writes: int
+    jobs: tuple[JobResult, ...]
+    nodes: Mapping[str, str]
+    """The node on which each job ended, by job."""
+    alarms: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    policy: str = "none"
+    """Of each node."""
+    moves: bool = True
+    stay: frozenset[str] = frozenset()
+    """Jobs that are not moved, to see what their moves are good for."""
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    publish: Callable[[RoundReport], None] = lambda _: None
+
+
+def simulate_cluster(
+    trace: Trace,
+    cluster: str,
+    seed: int = 0,
+    options: ClusterOptions | None = None,
+    store: MemoryStore | None = None,
+) -> ClusterRun:
+    """Run the trace to its end; the same arguments give the same result. Raises BrokenInvariant."""
+    return SimulatedCluster(trace, cluster, seed, options or ClusterOptions(), store).run()
+
+
+def with_nodes(trace: Trace, count: int) -> Trace:
+    """The trace on so many nodes like its own."""
+    own = TraceNode("", trace.node, host=trace.host)
+    nodes = tuple(replace(own, name=f"node-{index + 1:02}") for index in range(count))
+    return replace(trace, nodes=nodes, host=())
+
+
+class SimulatedCluster:
+    """A cluster whose parts can be looked at, and whose controller can be started again."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        cluster: str,
+        seed: int,
+        options: ClusterOptions,
+        store: MemoryStore | None = None,
+    ) -> None:
+        self.trace, self.cluster, self.seed, self.options = trace, cluster, seed, options
+        self.clock = VirtualClock()
+        self.agents = SimulatedAgents(trace, options.policy, seed, options.network)
+        self.store = store or MemoryStore((), leader="manager")
+        self.inbox = _Arrivals(trace.jobs)
+        self.invariants = Invariants()
+        self.rounds = self.failed_moves = self.writes = 0
+        self._alarms: dict[str, None] = {}
+        self._round_s = 0.0
+        self._membership()
+        self.start_controller()
+
+    def start_controller(self) -> None:
+        """A controller that knows nothing yet."""
+        policy = load_cluster_policy(self.cluster)
+        if not self.options.moves or self.options.stay:
+            policy = WithoutMoves(policy, self.options.stay if self.options.moves else None)
+        self.controller = ClusterController(
+            "manager",
+            ClusterPorts(self.store, self.agents, self.inbox, self.clock),
+            ClusterLedger(),
+            ClusterDecider(self.cluster, policy),
+            publish=self.options.publish,
+        )
+        self._round_s = self.clock.now_s()
+
+    def run(self) -> ClusterRun:
+        trace, clock = self.trace, self.clock
+        while True:
+            now_s = clock.now_s()
+            if now_s >= self._round_s or self.inbox.changed(now_s):
+                self._membership()
+                self._count(self.controller.round())
+            self.agents.run_until(now_s)
+            self.check()
+            if now_s >= trace.duration_s or self.is_done():
+                return self.result()
+            until_s = min(
+                trace.duration_s, self._round_s, self.agents.next_s(), self.inbox.next_s(now_s)
+            )
+            until_s = max(until_s, now_s + LEAST_STEP_S)
+            self.agents.run_until(until_s)
+            clock.sleep_until(until_s)
+
+    def check(self) -> None:
+        records = {job: one.record for job, one in self.store.records().items()}
+        self.invariants.check(records, self.agents)
+
+    def is_done(self) -> bool:
+        records = self.store.records()
+        return self.inbox.next_s(self.clock.now_s()) == math.inf and all(
+            job in records and records[job].record.state is RecordState.ENDED
+            for job in self.inbox.scan(self.clock.now_s())
+        )
+
+    def result(self) -> ClusterRun:
+        records = self.store.records()
+        first = next(iter(self.agents.nodes))
+        on = {
+            job.name: records[job.name].record.on if job.name in records else first
+            for job in self.trace.jobs
+        }
+        return ClusterRun(
+            self.cluster,
+            self.options.policy,
+            self.seed,
+            self.clock.now_s(),
+            self.rounds,
+            sum(one.record.moves for one in records.values()),
+            self.failed_moves,
+            self.writes,
+            tuple(
+                job_result(job, self.agents.nodes[on[job.name]].loads[job.name], self._end_s)
+                for job in self.trace.jobs
+            ),
+            on,
+            tuple(self._alarms),
+        )
+
+    @property
+    def _end_s(self) -> float:
+        return self.trace.duration_s
+
+    def _count(self, report: RoundReport) -> None:
+        self.rounds += 1
+        self.writes += len(report.written)
+        self.failed_moves += len(report.failed)
+        self._alarms.update(dict.fromkeys(report.alarms))
+        self._round_s = self.clock.now_s() + report.next_s
+
+    def _membership(self) -> None:
+        """What the store knows of the nodes at this moment."""
+        now_s = self.clock.now_s()
+        self.store.members = {
+            one.name: Member(
+                one.name,
+                up=self.agents.is_up(one.name),
+                draining=one.leaves_s is not None and now_s >= one.leaves_s,
+            )
+            for one in self.trace.nodes
+            if now_s >= one.joins_s
+        }
+
+
+class _Arrivals:
+    """The trace's jobs as they come and go."""
+
+    def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
+        self._jobs = sorted(jobs, key=lambda job: (job.arrives_s, job.name))
+        self._changes_s = sorted(
+            {job.arrives_s for job in jobs}
+            | {job.leaves_s for job in jobs if job.leaves_s is not None}
+        )
+        self._scanned_s = -math.inf
+
+    def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
+        self._scanned_s = now_s
+        return {
+            job.name: DesiredJob(job.spec, job.arrives_s)
+            for job in self._jobs
+            if job.arrives_s <= now_s and (job.leaves_s is None or now_s < job.leaves_s)
+        }
+
+    def changed(self, now_s: float) -> bool:
+        """Whether a job came or went since the last scan."""
+        return any(self._scanned_s < at_s <= now_s for at_s in self._changes_s)
+
+    def next_s(self, now_s: float) -> float:
+        return next((at_s for at_s in self._changes_s if at_s > now_s), math.inf)

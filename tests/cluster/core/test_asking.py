@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from dlsched.cluster.core.asking import ask
+from dlsched.cluster.core.model import ClusterDecision, Move
+from tests.cluster.core.plant import job, node, snapshot
+
+SEEN = snapshot([node("a"), node("b")], [job("r", "a"), job("q")])
+
+
+class Odd:
+    """Answers what it was made with, or raises it."""
+
+    Parameters: ClassVar[type[Any]] = object
+
+    def __init__(self, parameters: Any) -> None:
+        self.answer = parameters
+
+    def decide(self, snapshot: object, memory: object) -> ClusterDecision:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("answer", "failure"),
+    [
+        (ZeroDivisionError("by 0"), "ZeroDivisionError: by 0"),
+        (None, "its answer is 'None', must be a ClusterDecision"),
+        (ClusterDecision(place={"q": 7}), "place must be a mapping of texts by job"),  # type: ignore[dict-item]
+        (ClusterDecision(why=[]), "why must be a mapping"),  # type: ignore[arg-type]
+        (ClusterDecision(moves=(("r", "b"),)), "is no Move"),  # type: ignore[arg-type]
+        (ClusterDecision(moves=(Move("r", "b"), Move("r", "a"))), "a job moves twice"),
+        (ClusterDecision(next_s=float("nan")), "next_s is nan, must be 0.1 to 3600"),
+    ],
+)
+def test_spread_places_where_a_policy_fails(answer: object, failure: str) -> None:
+    found = ask(Odd(answer), SEEN, "kept", failures=1)
+    assert found.failure is not None
+    assert failure in found.failure
+    assert dict(found.decision.place) == {"q": "b"}
+    assert found.failure in found.decision.why["q"]
+    assert found.decision.memory == "kept"
+    assert (found.failures, found.alarm) == (2, False)
+    assert ask(Odd(answer), SEEN, None, failures=2).alarm
+
+
+def test_a_sound_answer_ends_a_row_of_failures() -> None:
+    decision = ClusterDecision(place={"q": "a"}, memory="new")
+    assert ask(Odd(decision), SEEN, "old", failures=5) == (decision, None, 0)

@@ -1,0 +1,144 @@
+"""The snapshot that follows from records and reports, round by round."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
+from dlsched.cluster.core.model import ClusterSnapshot, Evaluation, Left, NodeState, Transit
+from dlsched.cluster.core.records import Record, RecordState, Saved
+from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.model.spec import ContainerSpec, JobSpec
+
+ON_A = Record("job", RecordState.PLACED, "a")
+MOVING = Record("job", RecordState.MOVING, "b", 2, source="a", saved=Saved(10))
+
+
+def desired(*names: str, image: str = "image") -> dict[str, DesiredJob]:
+    spec = JobSpec("", ContainerSpec(image))
+    return {
+        name: DesiredJob(replace(spec, name=name), float(index)) for index, name in enumerate(names)
+    }
+
+
+def update(
+    ledger: ClusterLedger,
+    now_s: float,
+    records: list[Record],
+    reports: dict[str, list[JobReport]],
+    jobs: dict[str, DesiredJob] | None = None,
+    moves: dict[str, tuple[str, float]] | None = None,
+) -> ClusterSnapshot:
+    facts = ClusterFacts(
+        now_s,
+        dict.fromkeys("abc", NodeState.READY),
+        {one.job: one for one in records},
+        {node: NodeReport(node, 8.0, jobs=tuple(those)) for node, those in reports.items()},
+        desired("job") if jobs is None else jobs,
+    )
+    return ledger.update(facts, moves or {})
+
+
+def report(**more: Any) -> JobReport:
+    return JobReport("job", **more)
+
+
+def test_a_job_without_a_record_waits_in_order_of_arrival() -> None:
+    found = update(ClusterLedger(), 0.0, [], {"a": []}, desired("zebra", "ant"))
+    assert [job.name for job in found.queue] == ["zebra", "ant"]
+    assert found.jobs == ()
+
+
+def test_a_node_is_silent_once_its_last_report_is_old() -> None:
+    ledger = ClusterLedger()
+    update(ledger, 0.0, [], {"a": [], "b": []})
+    found = update(ledger, 31.0, [], {"b": []})
+    assert {node.name: node.state for node in found.nodes} == {
+        "a": NodeState.SILENT,
+        "b": NodeState.READY,
+    }
+
+
+def test_a_node_that_never_answered_is_unanswered_since_the_controller_began() -> None:
+    """Its lease may have been renewed by an earlier controller until then."""
+    ledger = ClusterLedger()
+    assert ledger.unanswered_s("b", 50.0) == 0.0
+    update(ledger, 100.0, [], {"a": []})
+    update(ledger, 110.0, [], {"a": []})
+    assert (ledger.unanswered_s("a", 130.0), ledger.unanswered_s("b", 130.0)) == (20.0, 30.0)
+
+
+def test_only_the_owner_s_report_of_a_job_counts() -> None:
+    found = update(
+        ClusterLedger(), 0.0, [ON_A],
+        {"a": [report(used_core_s=5.0)], "b": [report(used_core_s=9.0)]},
+    )  # fmt: skip
+    assert found.jobs[0].done_core_s == 5.0
+
+
+def test_what_a_job_has_done_is_the_sum_over_its_nodes() -> None:
+    ledger = ClusterLedger()
+    update(ledger, 0.0, [ON_A], {"a": [report(used_core_s=50.0)]})
+    found = update(ledger, 10.0, [MOVING], {"a": [], "b": []})
+    assert (found.jobs[0].done_core_s, found.jobs[0].node, found.jobs[0].reports) == (50.0, "b", 0)
+    found = update(ledger, 20.0, [MOVING], {"b": [report(used_core_s=7.0)]})
+    assert found.jobs[0].done_core_s == 57.0
+
+
+def test_after_a_move_what_was_measured_before_is_better_than_the_first_reports() -> None:
+    ledger = ClusterLedger()
+    update(ledger, 0.0, [ON_A], {"a": [report(used_core_s=50.0, left=Left(90.0, 100.0, 110.0))]})
+    assert update(ledger, 10.0, [MOVING], {"b": []}).jobs[0].left == (80.0, 100.0, 120.0)
+    wild = report(used_core_s=10.0, left=Left(0.0, 900.0, 1800.0), reports=2)
+    found = update(ledger, 20.0, [MOVING], {"b": [wild]})
+    assert found.jobs[0].left == pytest.approx((72.0, 90.0, 108.0))
+    sound = Left(80.0, 85.0, 90.0)
+    sure = report(used_core_s=15.0, left=sound, reports=3)
+    assert update(ledger, 30.0, [MOVING], {"b": [sure]}).jobs[0].left == sound
+
+
+def test_evaluations_are_those_since_the_last_round() -> None:
+    ledger = ClusterLedger()
+    one, two, three = (Evaluation(at_s, 0.5) for at_s in (1.0, 2.0, 3.0))
+    first = update(ledger, 2.0, [ON_A], {"a": [report(evaluations=(one, two))]})
+    second = update(ledger, 4.0, [ON_A], {"a": [report(evaluations=(one, two, three))]})
+    assert first.jobs[0].evaluations == (one, two)
+    assert second.jobs[0].evaluations == (three,)
+
+
+def test_a_job_that_has_not_reported_is_like_others_of_its_image() -> None:
+    ledger = ClusterLedger()
+    left = Left(90.0, 100.0, 110.0)
+    found = update(
+        ledger, 0.0, [ON_A], {"a": [report(used_core_s=20.0, left=left)]}, desired("job", "new")
+    )
+    assert found.jobs[0].left == left
+    assert found.queue[0].left == pytest.approx((60.0, 120.0, 240.0))
+
+
+def test_the_work_of_ended_jobs_is_remembered_while_their_record_is_there() -> None:
+    ledger = ClusterLedger()
+    ended = replace(ON_A, state=RecordState.ENDED, exit_code=0)
+    update(ledger, 0.0, [ON_A], {"a": [report(used_core_s=80.0)]}, desired("job", "new"))
+    found = update(ledger, 10.0, [ended], {"a": []}, desired("job", "new"))
+    assert found.jobs == () and found.queue[0].left == pytest.approx((40.0, 80.0, 160.0))
+    assert update(ledger, 20.0, [], {"a": []}, desired("new")).queue[0].left is None
+    assert ledger.jobs == {}
+
+
+def test_moves_are_under_way_from_their_preparation_to_their_end() -> None:
+    ledger = ClusterLedger()
+    there = {"a": [report(pause_s=8.0)], "b": []}
+    update(ledger, 0.0, [ON_A], there)
+    prepared = update(ledger, 5.0, [ON_A], there, moves={"job": ("b", 5.0)})
+    assert prepared.moving == (Transit("job", "a", "b", 5.0, 13.0),)
+    leaving = replace(ON_A, state=RecordState.LEAVING, target="b")
+    under_way = (Transit("job", "a", "b", 6.0, 14.0),)
+    assert update(ledger, 6.0, [leaving], there).moving == under_way
+    assert update(ledger, 9.0, [MOVING], {"a": [], "b": []}).moving == under_way
+    arrived = Record("job", RecordState.PLACED, "b", 2, moves=1)
+    assert update(ledger, 12.0, [arrived], {"b": [report()]}).moving == ()

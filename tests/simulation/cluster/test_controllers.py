@@ -1,0 +1,115 @@
+"""A controller that dies changes no outcome: the next one goes on from the store alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from dlsched.cluster.core.records import Record, RecordState
+from dlsched.cluster.store import MemoryStore, StoreError
+from dlsched.simulation.cluster.run import ClusterOptions, ClusterRun, SimulatedCluster
+from tests.simulation.cluster.test_moves import SCRIPTED, completion_s, went_well
+from tests.simulation.cluster.test_thin import three_jobs
+
+WRITES = 9
+"""Of a run with one move: three placements, two to commit the move, one of its end, three exits."""
+
+
+class ControllerDied(Exception):
+    pass
+
+
+class DeadlyStore(MemoryStore):
+    """A store whose writer dies at one of its writes."""
+
+    def __init__(self, at_write: int, *, committed: bool) -> None:
+        super().__init__((), leader="manager")
+        self._left = at_write
+        self._committed = committed
+
+    def put(self, record: Record, version: int | None) -> int:
+        self._left -= 1
+        if self._left == 0 and not self._committed:
+            raise ControllerDied
+        found = super().put(record, version)
+        if self._left == 0:
+            raise ControllerDied
+        return found
+
+
+def survive(cluster: SimulatedCluster) -> ClusterRun:
+    while True:
+        try:
+            return cluster.run()
+        except ControllerDied:
+            cluster.start_controller()
+
+
+def test_a_run_has_that_many_writes() -> None:
+    assert SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions()).run().writes == WRITES
+
+
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("at_write", range(1, WRITES + 1))
+def test_the_next_controller_goes_on(at_write: int, committed: bool) -> None:
+    undisturbed = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions())
+    expected = undisturbed.run()
+    store = DeadlyStore(at_write, committed=committed)
+    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
+    run = survive(cluster)
+    assert went_well(run)
+    assert run.nodes == expected.nodes
+    assert run.moves == expected.moves
+    for job in ("first", "second", "third"):
+        assert completion_s(run, job) == pytest.approx(completion_s(expected, job), abs=3.0)
+        assert store.records()[job].record == undisturbed.store.records()[job].record
+
+
+def test_a_controller_that_does_not_lead_writes_and_orders_nothing() -> None:
+    store = MemoryStore((), leader="another")
+    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
+    report = cluster.controller.round()
+    assert (report.snapshot, report.written, report.orders) == (None, [], [])
+
+
+class AwayStore(MemoryStore):
+    """A store that does not answer for a while."""
+
+    def __init__(self) -> None:
+        super().__init__((), leader="manager")
+        self.away = 0
+
+    def put(self, record: Record, version: int | None) -> int:
+        if record.state is RecordState.MOVING and self.away < 5:
+            self.away += 1
+            raise StoreError("no quorum")
+        return super().put(record, version)
+
+
+def test_without_the_store_nothing_goes_on_and_then_everything() -> None:
+    store = AwayStore()
+    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
+    run = cluster.run()
+    assert store.away == 5
+    assert (went_well(run), run.moves) == (True, 1)
+    assert "the store: no quorum" in run.alarms
+
+
+def test_of_two_controllers_one_wins_each_record() -> None:
+    """Both take themselves for the leader, as during an election."""
+    store = MemoryStore((), leader="manager")
+    cluster = SimulatedCluster(three_jobs(), SCRIPTED, 1, ClusterOptions(), store)
+    first = cluster.controller
+    cluster.start_controller()
+    second = cluster.controller
+    turns = iter(range(10**9))
+
+    class Both:
+        """Asks one after the other; the second reads before the first writes."""
+
+        def round(self):  # type: ignore[no-untyped-def]
+            return (first if next(turns) % 2 else second).round()
+
+    cluster.controller = Both()  # type: ignore[assignment]
+    run = cluster.run()
+    assert went_well(run)
+    assert run.nodes["first"] == "right"
