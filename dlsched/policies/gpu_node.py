@@ -133,7 +133,7 @@ class PerDevice:
             gpus=decided.gpus if decided is not None else {},
             weights=_of_present(cores.weights, snapshot),
             outlooks=_outlooks(snapshot, cores, parts),
-            expected_s=_expected_s(snapshot, decided),
+            expected_s=_expected_s(snapshot, decided, limits),
         )
 
     def _ask(
@@ -182,11 +182,20 @@ def _outlooks(
     return {**by_cores, **by_gpu}
 
 
-def _expected_s(snapshot: Snapshot, cores: Decision | None) -> dict[str, float]:
-    """The expected latencies by cores, of jobs whose latency depends on no share of a GPU."""
-    expected = {} if cores is None else cores.expected_s
-    with_share = {job.name for job in snapshot.jobs if shares_gpus(job)}
-    return {name: one_s for name, one_s in expected.items() if name not in with_share}
+def _expected_s(
+    snapshot: Snapshot, cores: Decision | None, limits: Mapping[str, Limits]
+) -> dict[str, float]:
+    """The expected latencies by cores, of jobs whose latency depends on no share of a GPU, and
+    whose ceiling is not that of a CPU trial."""
+    if cores is None:
+        return {}
+    others = {job.name for job in snapshot.jobs if shares_gpus(job)}
+    others |= {
+        name
+        for name, own in cores.limits.items()
+        if name in limits and limits[name].cpu_cores != own.cpu_cores
+    }
+    return {name: one_s for name, one_s in cores.expected_s.items() if name not in others}
 
 
 def _gpu_nodes(snapshot: Snapshot) -> dict[str, Snapshot]:

@@ -321,6 +321,20 @@ def test_a_policy_that_heeds_no_ceiling_is_held_to_it_all_the_same() -> None:
     assert decision.limits == {"a": Limits(0.525, None), "b": Limits(None, None)}
 
 
+def test_no_latency_is_expected_under_a_ceiling_that_a_trial_has_cut() -> None:
+    def decided(snapshot: Snapshot) -> Decision:
+        whole = {job.name: Limits() for job in snapshot.running}
+        return Decision(whole, expected_s=dict.fromkeys(whole, 0.04))
+
+    alone = sharer("a", None)
+    alone = replace(alone, spec=replace(alone.spec, bounds=Bounds()))
+    held = replace(HELD, share=None)
+    seen = node(alone, view("b"), wakes=("b: arrived",))
+    decision = PerDevice(Scripted(decided)).decide(seen, remembered(held))
+    assert decision.limits["a"].cpu_cores == pytest.approx(0.525)
+    assert decision.expected_s == {"b": 0.04}
+
+
 def test_a_ceiling_that_changed_asks_at_once() -> None:
     policy = Scripted(even)
     over = replace(HELD, until_s=50.0, tried=Phase.FEWER)

@@ -30,7 +30,7 @@ class Sharing(StrEnum):
     FAIR = "fair"
     """By weight, as under plain Docker."""
     SHORTEST = "shortest"
-    """The job with the least work left first, longest jobs that would end last before it."""
+    """The job with the least work left first; before it those so long that they would end last."""
 
 
 class Growth(StrEnum):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dlsched.estimate.tuning import FINE, FULL_RATIO, LITTLE, MARGIN, MOSTLY, ROOM_RATIO
 from dlsched.model.spec import AccuracyTarget, LatencyTarget
 from dlsched.model.state import JobView, Snapshot
+from dlsched.model.units import same_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,9 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
 
     While the host has idle CPU it is the node's capacity, regained step by step after a shortage.
     On a full host it is the jobs' present use plus a tenth: CPU that becomes free is only noticed
-    when it is tried. CPU that the system itself uses is left out. Uses that cannot be read count 0.
+    when it is tried. It is their present use alone where most of it is that of services under
+    ceilings, as these try all the time. CPU that the system itself uses is left out. Uses that
+    cannot be read count 0.
     """
     node = snapshot.node
     used_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in snapshot.jobs)
@@ -33,7 +36,6 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     cores = node.capacity_cores
     if busy_cores > full_cores:
         system_cores = min(foreign_cores, LITTLE * node.cores)
-        # Closed loops under ceilings would use more at once, if they could have it.
         limited_cores = math.fsum(
             job.usage.cpu_cores or 0.0 for job in snapshot.running if _limited(job)
         )
@@ -63,7 +65,6 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
 
 def _limited(job: JobView) -> bool:
     """Whether it is a service under a ceiling that is not its own."""
-    ceiling, own = job.actual.cpu_cores, job.spec.bounds.ceiling_cores
-    if ceiling is None or not isinstance(job.spec.target, LatencyTarget):
-        return False
-    return own is None or ceiling < own
+    ceiling = job.actual.cpu_cores
+    serves = isinstance(job.spec.target, LatencyTarget)
+    return serves and ceiling is not None and not same_cores(ceiling, job.spec.bounds.ceiling_cores)

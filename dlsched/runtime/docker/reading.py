@@ -69,7 +69,7 @@ def open_sources(
 
     def follow(from_start: bool) -> LogStream:
         # After a lost connection it may run again already: that output is another reader's.
-        if not from_start and _described(container, outside).pid != pid:
+        if not from_start and _pid(outside.inspect(container)) != pid:
             raise Unanswered("this start has ended")
         return outside.follow(container, news_from_s if from_start else None)
 
@@ -119,14 +119,11 @@ def printed_from_s(described: Inspected) -> float | None:
     return max(started_at_s - LOGGED_WITHIN_S, (ended_at_s + started_at_s) / 2)
 
 
-def _described(name: str, outside: Outside) -> Inspected:
-    """That container as it is now; raises Unanswered."""
+def _pid(body: Body) -> int:
+    """The container's process; 0: none. Raises Unanswered where the body is malformed."""
     try:
-        return inspected(outside.inspect(name))
-    except EngineRefused as error:
-        why = "there is no such container" if error.status == 404 else str(error)
-        raise Unanswered(why) from error
-    except (DlschedError, ValueError) as error:
+        return inspected(body).pid
+    except ValueError as error:
         raise Unanswered(str(error)) from error
 
 
@@ -170,7 +167,13 @@ class _Proxy:
         if self._found is not None and now_s - self._found[0] < PROXY_KEPT_S:
             return self._found[1]
         self._found = None
-        found = _described(self._name, self._outside)
+        try:
+            found = inspected(self._outside.inspect(self._name))
+        except EngineRefused as error:
+            why = "there is no such container" if error.status == 404 else str(error)
+            raise Unanswered(why) from error
+        except (DlschedError, ValueError) as error:
+            raise Unanswered(str(error)) from error
         self._found = now_s, found
         return found
 

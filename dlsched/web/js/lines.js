@@ -28,7 +28,7 @@ export function ratioLines(app, series) {
   const names = app.ranked.filter((name) => series.jobs.get(name)?.ratio.some((one) => one !== null));
   const many = names.length > EACH_MAX;
   const pinned = names.filter((name) => app.pins.has(name)).slice(0, EACH_MAX);
-  const worst = () => chosen("worst", names.filter((name) => !pinned.includes(name)), WORST);
+  const worst = () => chosen("worst", names.filter((name) => !app.pins.has(name)), WORST);
   const lines = (many ? [...pinned, ...worst()] : names).toSorted();
   if (many && names.includes(app.selected) && !lines.includes(app.selected)) lines.push(app.selected);
   setText($("ratio-note"), many ? `median and middle 80 % of ${names.length}, the ${WORST} worst${pinned.length ? `, ${pinned.length} pinned` : ""}` : "1 = target, shaded: within 10 %");

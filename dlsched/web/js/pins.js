@@ -14,16 +14,19 @@ function read() {
 }
 
 export class Pins {
-  constructor() { this.names = read() ?? new Set(); }
+  constructor() {
+    this.names = read() ?? new Set();
+    this.keeps = true;
+  }
 
   has(name) { return this.names.has(name); }
 
   toggle(name) {
-    this.names = read() ?? this.names; // another page may have pinned some
+    if (this.keeps) this.names = read() ?? this.names; // another page may have pinned some
     if (!this.names.delete(name)) this.names.add(name);
     try {
       localStorage.setItem(KEY, JSON.stringify([...this.names].slice(-MAX)));
-    } catch { /* a browser that keeps nothing: until the page is closed */ }
+    } catch { this.keeps = false; } // full, or refused: until the page is closed
   }
 
   // The same names, pinned ones first.

@@ -24,7 +24,8 @@ export class Table {
     this.body.addEventListener("click", (event) => {
       const row = event.target.closest("tr");
       if (!row) return;
-      if (event.target.closest(".pin")) app.pin(row.dataset.job);
+      const pin = event.target.closest(".pin");
+      if (pin) { app.pin(row.dataset.job); pin.blur(); } // so that Enter asks why
       else app.select(row.dataset.job, true);
     });
     // Rows out of sight are brought up to date when they come into sight.

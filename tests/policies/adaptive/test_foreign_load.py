@@ -1,23 +1,27 @@
-"""Closed loops beside processes outside that come and go: nobody is worse off, changes are rare."""
+"""Closed loops beside processes outside that come and go, and beside a job with a `cpus.min`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import fmean
 
 import pytest
 
 from benchmarks.judge.satisfaction import MET, Watch, judge
 from benchmarks.simulated.adaptive_inference import SCENARIOS, trace_of
+from benchmarks.simulated.harm_worlds import training
 from dlsched.control.decider import NamedPolicy
 from dlsched.model.actions import Resize
 from dlsched.model.cycle import CycleReport
+from dlsched.model.spec import Bounds
 from dlsched.policies.registry import load
 from dlsched.simulation.node.workloads import HostLoad, Trace
 from dlsched.simulation.run import simulate
 from dlsched.simulation.scoring import PLAIN
 
 FEASIBLE = next(one for one in SCENARIOS if one.name == "feasible")
-JOBS, SEED, BEGINS_S, JUDGED_FROM_S = 8, 45, 20, 60.0
+JOBS, SEED, BEGINS_S, JUDGED_FROM_S = 8, 49, 20, 60.0
+PROMISED_SEED, PROMISED_CORES = 2, 1.6
 SHARES = 1024 * JOBS
 
 
@@ -34,8 +38,26 @@ def test_services_meet_more_than_under_plain_docker(
     plain_jobs, _ = _played(trace, PLAIN)
     met_jobs, updates_per_min = _played(trace, "adaptive")
     assert met_jobs > plain_jobs
-    # Ceilings and weights of all eight at each coming and going would be 160 a minute at most.
+    # Every 12 s, changes of all eight when the load comes and when it goes would be 80 a minute.
     assert updates_per_min < 40.0
+
+
+def test_a_job_beside_them_gets_the_cores_that_it_was_promised() -> None:
+    trace = trace_of(
+        replace(FEASIBLE, recipe=replace(FEASIBLE.recipe, demand=0.95)), JOBS, PROMISED_SEED
+    )
+    batch = training(1)
+    batch = replace(batch, spec=replace(batch.spec, bounds=Bounds(PROMISED_CORES)))
+    trace = replace(trace, jobs=(*trace.jobs, batch))
+    used_cores = []
+
+    def publish(report: CycleReport) -> None:
+        if report.snapshot.now_s >= JUDGED_FROM_S:
+            job = next(one for one in report.snapshot.jobs if one.name == batch.name)
+            used_cores.append(job.usage.cpu_cores or 0.0)
+
+    simulate(trace, NamedPolicy("adaptive", load("adaptive")), PROMISED_SEED, publish=publish)
+    assert fmean(used_cores) > 0.98 * PROMISED_CORES
 
 
 def _played(trace: Trace, policy: str) -> tuple[float, float]:

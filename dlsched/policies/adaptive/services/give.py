@@ -99,7 +99,8 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
 
     Where weights divide, only closed loops of one client have ceilings: any other service may be an
     open loop, whose queue grows without bound below its mean need. Where the services fit the node,
-    closed loops too have ceilings only while other jobs want the CPU that they would take.
+    closed loops too have ceilings only while other jobs want the CPU that they would take, and for
+    a window after that.
     """
     views, memory, free, wanted_cores = given.views, given.memory, given.free, given.wanted_cores
     fits = free and not triage.short and _fit(triage.met, views, given.whole_cores)
@@ -111,6 +112,11 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
     # Without a ceiling, closed loops of one client use all CPU that they can get.
     taken = not fits or not _fit(loops, views, given.capacity_cores / CLEARLY, others)
     placing.taken = taken
+    # Weights guarantee no `cpus.min`, and compare no containers under different parents.
+    promised = any(
+        job.spec.bounds.promised for job in given.snapshot.running if job.name not in views
+    )
+    siblings = len({job.adopted for job in views.values()}) == 1
     more = 1.0
     if not band and not triage.short and triage.met:
         more += max(triage.left_cores - wanted_cores, 0.0) / max(best, 1e-9)
@@ -133,10 +139,10 @@ def give_met(placing: Placing, given: Division, triage: Triage) -> None:
         if not free or (loop and (taken or lasts)):
             # Dead band: each change costs an engine call, and the model is not exact either.
             near = LITTLE
-            if free:
+            if free and not promised:
                 # Under contention the weights divide, so no ceiling follows the capacity down.
                 limit = one.best.ceiling_cores
-                if actual is not None and not triage.short and not wanted_cores:
+                if actual is not None and siblings and not triage.short and not wanted_cores:
                     limit = max(limit, actual)
             else:
                 limit = one.least.ceiling_cores
