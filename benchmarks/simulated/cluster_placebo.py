@@ -15,7 +15,7 @@ from dlsched.cluster.core.benefit import Forecasts
 from dlsched.cluster.core.least_added import LeastAdded
 from dlsched.cluster.core.model import ClusterDecision, ClusterMemory, ClusterSnapshot, Move
 from dlsched.cluster.core.occupancy import Occupancy
-from dlsched.cluster.core.policies.common import decision
+from dlsched.cluster.core.policies.placement_only import decision
 from dlsched.cluster.core.policies.spread import fewest_jobs
 
 

@@ -28,7 +28,7 @@ DURATION_S = 14_400.0
 WORLDS = ("equal", "two-half", "loses", "heavy", "slow")
 """Equal nodes; two of four of half the size; one that loses three quarters of its CPU to others at
 300 s; equal nodes, and lengths with a heavy tail; two of four that do half the work in a
-core-second, which no policy is told."""
+core-second, which no policy knows."""
 
 _LOSS = HostLoad(300.0, DURATION_S, 0.75 * CORES, 262_144)
 _SPREAD, _HEAVY_SPREAD = 0.4, 0.9

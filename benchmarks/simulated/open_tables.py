@@ -92,8 +92,8 @@ def headlines_of(found: Sequence[Measured]) -> list[str]:
             6.0,
         ),
         *_most(
-            "Nobody is worse off than under plain Docker (where the services fit the node in every "
-            "second: slower by 10 % + 2 ms near a target; elsewhere: a target is missed, "
+            "No service is worse off than under plain Docker (where the services fit the node in "
+            "every second: slower by 10 % + 2 ms near a target; elsewhere: a target is missed, "
             "and no other service gained one)",
             ours,
             lambda row: float(row.worse_jobs),

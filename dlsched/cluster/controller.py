@@ -8,6 +8,7 @@ from typing import Protocol
 
 from dlsched.cluster.agents import Agents
 from dlsched.cluster.core.decider import ClusterAnswer, ClusterDecider
+from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, NodeState
@@ -25,8 +26,6 @@ from dlsched.cluster.store import ClusterStore, Member, StaleRecord, Stored, Sto
 LEASE_S = 120.0
 """An agent without contact ends arrivals that were not confirmed after 90 s; with a margin, as both
 count from the last answer."""
-REST_S = 600.0
-"""A job rests after a move that failed, and so do both nodes for it."""
 KEPT_S = 86_400.0
 """How long the record of a job that is gone stays, as its epochs must not be used again."""
 PREPARE_S = 30.0

@@ -44,18 +44,8 @@ def simulate(
     clock = VirtualClock()
     runtime = SimulatedRuntime(trace, seed)
     inbox = TraceInbox(trace.jobs)
-    controller = Controller(
-        Ports(runtime, clock, inbox, EndedInMemory(), publish),
-        Ledger(
-            LedgerOptions(
-                max_jobs=max(1, len(trace.jobs)),
-                window_s=trace.window_s,
-                idle_class=trace.idle_class,
-            )
-        ),
-        Decider(policy, check_memory=memory_size_check),
-        guards or GuardOptions(),
-    )
+    ports = Ports(runtime, clock, inbox, EndedInMemory(), publish)
+    controller = controller_of(trace, ports, policy, guards)
     cycles = updates = 0
     alarms: dict[str, None] = {}
     while True:
@@ -77,6 +67,17 @@ def simulate(
     return RunResult(policy.name, seed, ended_s, cycles, updates, jobs, tuple(alarms))
 
 
+def controller_of(
+    trace: Trace, ports: Ports, policy: NamedPolicy, guards: GuardOptions | None = None
+) -> Controller:
+    """The daemon's own controller, for the jobs of the trace on one node."""
+    options = LedgerOptions(
+        max_jobs=max(1, len(trace.jobs)), window_s=trace.window_s, idle_class=trace.idle_class
+    )
+    decider = Decider(policy, check_memory=memory_size_check)
+    return Controller(ports, Ledger(options), decider, guards or GuardOptions())
+
+
 def compare(trace: Trace, policies: Sequence[str], seeds: Iterable[int]) -> tuple[RunResult, ...]:
     """A run of each policy under each seed, plain Docker first. Raises PolicyError before the first
     run when a policy cannot be loaded."""
@@ -92,15 +93,19 @@ def compare(trace: Trace, policies: Sequence[str], seeds: Iterable[int]) -> tupl
 # ---------------------------------------------------------------------- job files and records
 
 
+def changes_s(jobs: Iterable[SimulatedJob]) -> list[float]:
+    """The times at which files come or go, sorted."""
+    return sorted(
+        {at_s for job in jobs for at_s in (job.arrives_s, job.leaves_s) if at_s is not None}
+    )
+
+
 class TraceInbox:
     """The trace's job files, which come and go."""
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
         self._jobs = jobs
-        self._changes_s = sorted(
-            {job.arrives_s for job in jobs}
-            | {job.leaves_s for job in jobs if job.leaves_s is not None}
-        )
+        self._changes_s = changes_s(jobs)
         self._next = 0
         self._desired = Desired()
 
@@ -112,7 +117,7 @@ class TraceInbox:
             there = [
                 job
                 for job in sorted(self._jobs, key=lambda job: (job.arrives_s, job.name))
-                if job.arrives_s <= now_s and (job.leaves_s is None or now_s < job.leaves_s)
+                if job.is_there(now_s)
             ]
             self._desired = Desired({job.name: job.spec for job in there})
         return self._desired

@@ -44,8 +44,7 @@ def moves_off(occupancy: Occupancy, choose: Choice) -> Evacuation:
             }
             nodes = sorted(name for name, reason in reasons.items() if reason is None)
             if not nodes:
-                found = {name: reason for name, reason in reasons.items() if reason is not None}
-                why[job.name] = f"{node.name} drains, and no node has room: {summary(found)}"
+                why[job.name] = f"{node.name} drains, and no node has room: {summary(reasons)}"
                 continue
             target, because = choose(job, nodes, occupancy)
             moves.append(Move(job.name, target))

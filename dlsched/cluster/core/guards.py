@@ -157,16 +157,8 @@ def _too_soon(occupancy: Occupancy, move: Move, passed: list[Passed]) -> str | N
     if source.state is NodeState.DRAINING:
         return None
     last = own[-1] if own else None
-    if (
-        move.undo
-        and last
-        and (last.source, last.target, last.undo)
-        == (
-            move.target,
-            source.name,
-            False,
-        )
-    ):
+    undoes = (move.target, source.name, False)
+    if move.undo and last and (last.source, last.target, last.undo) == undoes:
         return None
     if last:
         rest_s = REST_AFTER_UNDO_S if last.undo else MOVED_AGAIN_S

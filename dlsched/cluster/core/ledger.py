@@ -56,10 +56,8 @@ class ClusterLedger:
         self._round = 0
         self._began_s: float | None = None
 
-    def update(
-        self, facts: ClusterFacts, moves: Mapping[str, tuple[str, float]]
-    ) -> ClusterSnapshot:
-        """The snapshot of this round. `moves`: target and beginning of those that are prepared."""
+    def update(self, facts: ClusterFacts, moves: Prepared) -> ClusterSnapshot:
+        """The snapshot of this round."""
         self._round += 1
         self._began_s = facts.now_s if self._began_s is None else self._began_s
         self._remember(facts)

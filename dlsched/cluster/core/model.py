@@ -185,7 +185,7 @@ class ClusterDecision:
     """A reason by job."""
     memory: ClusterMemory | None = None
     next_s: float = 10.0
-    """Seconds until the next round; an arrival, an exit or a changed node asks at once."""
+    """Seconds until the next round; an arrival, an exit or a changed node asks immediately."""
 
 
 class ClusterPolicy(Protocol):

@@ -158,8 +158,9 @@ def known_left(job: ClusterJob) -> Left | None:
     return left
 
 
-def summary(reasons: dict[str, str], shown_reasons: int = 3) -> str:
-    """What keeps a job from all these nodes, the most frequent reason first."""
+def summary(by_node: Mapping[str, str | None], shown_reasons: int = 3) -> str:
+    """What keeps a job from these nodes (None: nothing), the most frequent reason first."""
+    reasons = {name: reason for name, reason in by_node.items() if reason is not None}
     if not reasons:
         return "there are no nodes"
     found = Counter(reasons.values()).most_common()

@@ -4,7 +4,7 @@ room."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from dlsched.cluster.core.model import ClusterJob, NodeState
@@ -80,7 +80,7 @@ def place(occupancy: Occupancy, choose: Choice) -> Placements:
             occupancy.add(job, node)
             rooms.changed(node)
             continue
-        why[job.name] = f"no room now: {summary(_given(reasons))}"
+        why[job.name] = f"no room now: {summary(reasons)}"
         if head is None:
             head = _head(job, occupancy)
             if head:
@@ -112,17 +112,17 @@ class _Rooms:
 
     def __init__(self, occupancy: Occupancy) -> None:
         self._occupancy = occupancy
-        self._nevers: dict[_Shape, dict[str, str] | None] = {}
+        self._nevers: dict[_Shape, dict[str, str | None] | None] = {}
         self._reasons: dict[_Shape, dict[str, str | None]] = {}
         self._examples: dict[_Shape, ClusterJob] = {}
 
-    def never(self, job: ClusterJob) -> dict[str, str] | None:
+    def never(self, job: ClusterJob) -> dict[str, str | None] | None:
         """Why the job would fit on none of the nodes if they were empty; None: it would on one."""
         shape = _shape(job)
         if shape not in self._nevers:
             nodes = self._occupancy.nodes
-            found = _given({name: lacks(job, node) for name, node in nodes.items()})
-            self._nevers[shape] = found if len(found) == len(nodes) else None
+            found = {name: lacks(job, node) for name, node in nodes.items()}
+            self._nevers[shape] = None if None in found.values() else found
         return self._nevers[shape]
 
     def reasons(self, job: ClusterJob) -> dict[str, str | None]:
@@ -155,7 +155,3 @@ def _head(job: ClusterJob, occupancy: Occupancy) -> _Head | None:
 
 def _delays(head: _Head, job: ClusterJob, occupancy: Occupancy) -> bool:
     return starts_s(head.job, head.node, occupancy, (job,)) > head.starts_s + 1e-6
-
-
-def _given(reasons: Mapping[str, str | None]) -> dict[str, str]:
-    return {name: reason for name, reason in reasons.items() if reason is not None}

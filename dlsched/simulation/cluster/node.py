@@ -6,12 +6,8 @@ import math
 from dataclasses import replace
 
 from dlsched.cluster.core.model import Sharing
-from dlsched.control.controller import Controller
-from dlsched.control.decider import Decider, NamedPolicy
-from dlsched.control.guards import GuardOptions
+from dlsched.control.decider import NamedPolicy
 from dlsched.control.ledger.desired import Desired
-from dlsched.control.ledger.ledger import Ledger
-from dlsched.control.ledger.options import LedgerOptions
 from dlsched.control.ports import Ports
 from dlsched.model.cycle import CycleReport
 from dlsched.model.spec import JobSpec
@@ -21,8 +17,7 @@ from dlsched.simulation.clock import VirtualClock
 from dlsched.simulation.node import SimulatedRuntime
 from dlsched.simulation.node.starting import Computation
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
-from dlsched.simulation.run import LEAST_GAP_S, EndedInMemory
-from dlsched.store.memory import memory_size_check
+from dlsched.simulation.run import LEAST_GAP_S, EndedInMemory, controller_of
 
 _IN_PARALLEL = ("none", "fair")
 """Policies that share a node by weight. The others put the job first that has least left."""
@@ -55,22 +50,9 @@ class SimulatedNode:
 
     def restart(self) -> None:
         """Start its agent again: what only its memory held is lost."""
-        trace = self._trace
-        self._controller = Controller(
-            Ports(self.runtime, self._clock, self._assigned, self._records),
-            Ledger(
-                LedgerOptions(
-                    max_jobs=max(1, len(trace.jobs)),
-                    window_s=trace.window_s,
-                    idle_class=trace.idle_class,
-                )
-            ),
-            Decider(
-                NamedPolicy(self._policy, load_policy(self._policy)),
-                check_memory=memory_size_check,
-            ),
-            GuardOptions(),
-        )
+        ports = Ports(self.runtime, self._clock, self._assigned, self._records)
+        policy = NamedPolicy(self._policy, load_policy(self._policy))
+        self._controller = controller_of(self._trace, ports, policy)
         self._due_s = self._clock.now_s()
 
     def run_until(self, until_s: float, *, agent_runs: bool = True) -> None:

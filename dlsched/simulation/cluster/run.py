@@ -18,6 +18,7 @@ from dlsched.simulation.cluster.ablation import WithoutMoves
 from dlsched.simulation.cluster.invariants import Invariants
 from dlsched.simulation.cluster.network import NetworkOptions, SimulatedAgents
 from dlsched.simulation.node.workloads import SimulatedJob, Trace, TraceNode
+from dlsched.simulation.run import changes_s
 from dlsched.simulation.scoring import JobResult, job_result
 
 LEAST_STEP_S = 0.001
@@ -191,10 +192,7 @@ class _Arrivals:
 
     def __init__(self, jobs: Sequence[SimulatedJob]) -> None:
         self._jobs = sorted(jobs, key=lambda job: (job.arrives_s, job.name))
-        self._changes_s = sorted(
-            {job.arrives_s for job in jobs}
-            | {job.leaves_s for job in jobs if job.leaves_s is not None}
-        )
+        self._changes_s = changes_s(jobs)
         self._scanned_s = -math.inf
 
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
@@ -202,7 +200,7 @@ class _Arrivals:
         return {
             job.name: DesiredJob(job.spec, job.arrives_s)
             for job in self._jobs
-            if job.arrives_s <= now_s and (job.leaves_s is None or now_s < job.leaves_s)
+            if job.is_there(now_s)
         }
 
     def changed(self, now_s: float) -> bool:

@@ -135,7 +135,7 @@ class SimulatedRuntime:
         self.loads[job] = load
 
     def power_off(self) -> None:
-        """End all containers at once, as when the host fails."""
+        """End all containers immediately, as when the host fails."""
         for container in self._containers.values():
             self._halt(container)
         self._containers.clear()

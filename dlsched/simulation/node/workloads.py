@@ -127,6 +127,10 @@ class SimulatedJob:
     def name(self) -> str:
         return self.spec.name
 
+    def is_there(self, now_s: float) -> bool:
+        """Whether its file is in the folder."""
+        return self.arrives_s <= now_s and (self.leaves_s is None or now_s < self.leaves_s)
+
 
 @dataclass(frozen=True, slots=True)
 class TraceNode:

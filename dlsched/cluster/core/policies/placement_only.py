@@ -1,4 +1,4 @@
-"""What every cluster policy does alike: it places queued jobs, and empties nodes that drain."""
+"""The decision of a policy that only places queued jobs, and empties nodes that drain."""
 
 from __future__ import annotations
 
