@@ -36,10 +36,11 @@ def believed(snapshot: Snapshot, before_cores: float | None) -> Capacity:
     cores = node.capacity_cores
     if busy_cores > full_cores:
         system_cores = min(foreign_cores, LITTLE * node.cores)
-        limited_cores = math.fsum(
-            job.usage.cpu_cores or 0.0 for job in snapshot.running if _limited(job)
-        )
-        tried = limited_cores > MOSTLY * used_cores and foreign_cores > system_cores
+        limited = [job for job in snapshot.running if _limited(job)]
+        limited_cores = math.fsum(job.usage.cpu_cores or 0.0 for job in limited)
+        # Leaving a single one out would give its cores to processes outside alone.
+        several = len(limited) > 1 and foreign_cores > system_cores
+        tried = several and limited_cores > MOSTLY * used_cores
         grows = 1.0 if tried else MARGIN
         cores = min(cores, grows * used_cores, node.cores - system_cores)
     elif before_cores is not None:

@@ -39,6 +39,8 @@ def test_of_a_full_host_services_under_ceilings_have_had_what_they_can_have() ->
     loops = [plant.job(name, cores=0.55, used=0.5) for name in "ab"]
     full = snapshot(*loops, foreign=1.0)
     assert believed(full, 1.1).cores == pytest.approx(1.0)
+    alone = snapshot(plant.job("a", cores=0.55, used=0.5), foreign=1.5)
+    assert believed(alone, 0.6).cores == pytest.approx(0.55)
     # Without ceilings, with ceilings of their own, or on a host that jobs fill, more may be had.
     own = [replace(one, spec=replace(one.spec, bounds=Bounds(0.01, 0.55))) for one in loops]
     for seen in (snapshot(job("a", 0.5), job("b", 0.5), foreign=1.0), snapshot(*own, foreign=1.0)):
