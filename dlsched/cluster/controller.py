@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from dlsched.cluster.agents import Agents
@@ -181,9 +181,10 @@ class ClusterController:
                     self._ledger.rest(job, facts.now_s + REST_S)
                 written = self._write(write, stored, report)
                 acts = next_acts(write, held, 0.0, gone, self._patience) if written else Acts()
+            desired = facts.desired.get(job)
             for order in acts.orders:
                 report.orders.append(order)
-                self._agents.send(order)
+                self._agents.send(replace(order, text=desired.text if desired else ""))
             if not acts.orders and self._is_forgotten(job, facts):
                 self._store.remove(job, stored.pop(job).version)
 

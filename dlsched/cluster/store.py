@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from dlsched.cluster.core.records import Record
+from dlsched.cluster.core.records import Record, Submission
 
 
 class StoreError(Exception):
@@ -23,8 +23,13 @@ class Member:
     """A node that belongs to the cluster, as the store knows it."""
 
     name: str
+    """Unique, and the name in the node's certificate."""
     up: bool = True
     draining: bool = False
+    host: str = ""
+    """The host's name, for people; need not be unique."""
+    address: str = ""
+    """IP address at which its agent listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,19 @@ class ClusterStore(Protocol):
         """Remove that version. Raises StaleRecord where the present version is another."""
         ...
 
+    def submissions(self) -> Mapping[str, Submission]:
+        """All submissions by job."""
+        ...
+
+    def submit(self, submission: Submission) -> None:
+        """Submit a job, or replace a submission of the same manager. Raises StaleRecord where
+        another manager has submitted a job of that name."""
+        ...
+
+    def withdraw(self, job: str, by: str) -> None:
+        """Remove that manager's submission, if there is one."""
+        ...
+
 
 class MemoryStore:
     """A store in memory, for simulations and tests."""
@@ -64,6 +82,7 @@ class MemoryStore:
         self.leading = leader
         self._records: dict[str, Stored] = {}
         self._version = 0
+        self._submissions: dict[str, Submission] = {}
 
     def nodes(self) -> Mapping[str, Member]:
         return dict(sorted(self.members.items()))
@@ -83,6 +102,19 @@ class MemoryStore:
     def remove(self, job: str, version: int) -> None:
         self._check(job, version)
         del self._records[job]
+
+    def submissions(self) -> Mapping[str, Submission]:
+        return dict(self._submissions)
+
+    def submit(self, submission: Submission) -> None:
+        before = self._submissions.get(submission.job)
+        if before is not None and before.by != submission.by:
+            raise StaleRecord(f"{submission.job}: {before.by} has a job of that name")
+        self._submissions[submission.job] = submission
+
+    def withdraw(self, job: str, by: str) -> None:
+        if job in self._submissions and self._submissions[job].by == by:
+            del self._submissions[job]
 
     def _check(self, job: str, version: int | None) -> None:
         present = self._records.get(job)

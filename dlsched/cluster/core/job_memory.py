@@ -30,6 +30,8 @@ class DesiredJob:
 
     spec: JobSpec
     arrived_s: float = 0.0
+    text: str = ""
+    """The job file, for the nodes' agents; empty in simulations."""
 
 
 @dataclass(slots=True)

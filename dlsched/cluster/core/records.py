@@ -31,6 +31,21 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
+class Submission:
+    """A job that the cluster should run. Only the manager that submitted it withdraws it."""
+
+    job: str
+    text: str
+    """The job file."""
+    by: str
+    """The manager whose watch folder has the file."""
+    name: str = ""
+    """The file's name there, for messages."""
+    owner: int | None = None
+    """uid of the file's owner on that manager."""
+
+
+@dataclass(frozen=True, slots=True)
 class Record:
     """One job's record. Only compare-and-swap changes it, and always before the act itself."""
 
@@ -138,4 +153,9 @@ class Order:
     job: str
     epoch: int
     source: str | None = None
+    """With ARRIVE: the node that keeps its checkpoint."""
     saved: Saved | None = None
+    target: str | None = None
+    """With LEAVE: the one node that may fetch the checkpoint."""
+    text: str = ""
+    """With PREPARE and ARRIVE: the job file."""

@@ -150,8 +150,9 @@ def _leaving(case: _Case) -> Acts:
                 saved=own.saved,
             )
         )
-    orders = (case.order(Verb.LEAVE, record.on),) if own.phase is Phase.RUNNING else ()
-    return Acts(orders=orders)
+    if own.phase is not Phase.RUNNING:
+        return Acts()
+    return Acts(orders=(replace(case.order(Verb.LEAVE, record.on), target=record.target),))
 
 
 def _moving(case: _Case) -> Acts:

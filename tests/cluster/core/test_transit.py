@@ -86,7 +86,7 @@ ROWS: list[tuple[str, Record, Told, Record | None, list[Order]]] = [
     ),
     (
         "ask it to leave", LEAVING, {"a": has(Phase.RUNNING, 7), "b": PREPARED}, None,
-        [order(Verb.LEAVE, "a", 7)],
+        [replace(order(Verb.LEAVE, "a", 7), target="b")],
     ),
     ("it saves", LEAVING, {"a": has(Phase.SAVING, 7), "b": PREPARED}, None, []),
     ("commit", LEAVING, {"a": AWAY, "b": PREPARED}, MOVING, []),

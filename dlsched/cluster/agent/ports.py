@@ -1,0 +1,81 @@
+"""The ports of a node's part in the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from dlsched.cluster.core.records import Order
+from dlsched.cluster.core.reports import NodeReport
+from dlsched.model.errors import DlschedError
+from dlsched.model.leaving import Leaving
+from dlsched.model.spec import Checkpoint
+
+
+class NodeJobs(Protocol):
+    """What becomes of the node's own containers; only for the loop's thread. Nothing blocks."""
+
+    def keep_away(self, jobs: Mapping[str, Path]) -> None:
+        """Before the first cycle: jobs whose containers stay set aside, with their archives."""
+        ...
+
+    def leave(self, job: str, checkpoint: Checkpoint, archive: Path, most_bytes: int) -> None:
+        """Let a running job save a checkpoint, end it, set its container aside, pack what is below
+        `checkpoint.path` into that file. A second call changes nothing."""
+        ...
+
+    def leaving(self, job: str) -> Leaving | None:
+        """How far that is; None: it does not leave."""
+        ...
+
+    def give_back(self, job: str) -> None:
+        """Start the container that is set aside under its own name, or end the attempt to leave."""
+        ...
+
+    def clear(self, job: str) -> None:
+        """Remove the container that is set aside, and its archive."""
+        ...
+
+    def bring(self, job: str, epoch: int, archive: Path) -> None:
+        """The job's next new container gets a volume of its own at its checkpoint's mount, for this
+        epoch, filled from that archive before it starts."""
+        ...
+
+
+class OrderRefused(DlschedError):
+    """This order is not followed: a lower epoch, or a job file with problems."""
+
+    def __init__(self, text: str, status: int = 409, epoch: int = 0) -> None:
+        """`status`: 409, it is overtaken by `epoch`; 422: problems of the job file."""
+        super().__init__(text)
+        self.status, self.epoch = status, epoch
+
+
+class NodeAgent(Protocol):
+    """What the agent's HTTPS server calls, from its own thread. Nothing blocks."""
+
+    def report(self, placed: Mapping[str, int], nodes: frozenset[str]) -> NodeReport:
+        """The node's present report, and the sign that a manager is there. `placed` confirms which
+        jobs are the node's own, by epoch; `nodes` are the cluster's present members."""
+        ...
+
+    def follow(self, order: Order) -> None:
+        """Take an order; what comes of it shows in later reports. Raises OrderRefused."""
+        ...
+
+    def checkpoint(self, job: str, epoch: int, peer: str) -> Path | None:
+        """The archive that it keeps for that node; None: none, or not for that node."""
+        ...
+
+
+class Checkpoints(Protocol):
+    """Fetches archives from other nodes' agents."""
+
+    def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
+        """Begin to fetch into a file that must not exist; again: changes nothing."""
+        ...
+
+    def fetched(self, job: str, epoch: int) -> str | None:
+        """None: under way; else the empty text, or why it failed, and then there is no file."""
+        ...
