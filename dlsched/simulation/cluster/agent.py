@@ -11,19 +11,15 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from dlsched.cluster.core.following import LEASE_S, RESERVED_S, RUNNING, next_phase
 from dlsched.cluster.core.records import Order, Phase, Saved, Verb
 from dlsched.cluster.core.reports import NodeReport
 from dlsched.model.state import JobState
-from dlsched.simulation.cluster.held import RUNNING, HeldJob, Kept
+from dlsched.simulation.cluster.held import HeldJob, Kept
 from dlsched.simulation.cluster.node import SimulatedNode
 from dlsched.simulation.cluster.reporting import ACK_S, report_of
 from dlsched.simulation.node.training import Training
 from dlsched.simulation.node.workloads import TrainingLoad
-
-LEASE_S = 90.0
-"""An arrival that was not confirmed ends after this time without contact."""
-RESERVED_S = 600.0
-"""How long room is kept."""
 
 Fetch = Callable[[str, str, int], Kept | None]
 """Node, job, epoch: what that node keeps of the job; None: it does not answer, or has no such."""
@@ -44,11 +40,8 @@ class SimulatedAgent:
     def follow(self, order: Order, now_s: float) -> None:
         """Follow an order, once."""
         own = self.held.get(order.job)
-        if own is not None and own.phase is Phase.FENCED and order.epoch <= own.epoch:
-            return
-        if own is not None and order.epoch < own.epoch:
-            return
-        _FOLLOW[order.verb](self, order, own, now_s)
+        if next_phase(None if own is None else (own.epoch, own.phase), order) is not None:
+            _FOLLOW[order.verb](self, order, own, now_s)
 
     def report(self, placed: Mapping[str, int], now_s: float) -> NodeReport:
         """Its present report. `placed` confirms jobs that arrived, by their epoch."""
@@ -100,13 +93,10 @@ class SimulatedAgent:
 
     # ------------------------------------------------------------------ orders
 
-    def _prepare(self, order: Order, own: HeldJob | None, now_s: float) -> None:
-        if own is None or own.phase in (Phase.FENCED, Phase.PREPARED, Phase.FAILED):
-            self.held[order.job] = HeldJob(order.epoch, Phase.PREPARED, now_s)
+    def _prepare(self, order: Order, _own: HeldJob | None, now_s: float) -> None:
+        self.held[order.job] = HeldJob(order.epoch, Phase.PREPARED, now_s)
 
-    def _take(self, order: Order, own: HeldJob | None, now_s: float) -> None:
-        if own is not None and own.epoch == order.epoch and own.phase is not Phase.PREPARED:
-            return
+    def _take(self, order: Order, _own: HeldJob | None, now_s: float) -> None:
         size_bytes = order.saved.size_bytes if order.saved else 0
         self.held[order.job] = HeldJob(
             order.epoch,
@@ -119,8 +109,7 @@ class SimulatedAgent:
         )
 
     def _leave(self, order: Order, own: HeldJob | None, now_s: float) -> None:
-        if own is None or own.phase is not Phase.RUNNING or own.epoch != order.epoch:
-            return
+        assert own is not None
         training = self.node.loads[order.job]
         if order.job in self.refuses or not isinstance(training, Training):
             own.phase, own.why = Phase.REFUSED, "it acknowledged no checkpoint in time"
@@ -131,8 +120,7 @@ class SimulatedAgent:
         own.saved = Saved(training.step, digest, job.checkpoint.size_bytes)
 
     def _give_back(self, order: Order, own: HeldJob | None, now_s: float) -> None:
-        if own is None or own.phase not in (Phase.SAVING, Phase.AWAY, Phase.REFUSED):
-            return
+        assert own is not None
         if own.phase is Phase.AWAY:
             assert own.kept is not None
             self._start(order.job, own, own.kept)

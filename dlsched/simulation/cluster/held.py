@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from dlsched.cluster.core.records import Phase, Saved
 from dlsched.simulation.node.training import Training
 
-RUNNING = (Phase.RUNNING, Phase.SAVING, Phase.REFUSED)
-"""Phases in which its container runs."""
-OCCUPIES = (*RUNNING, Phase.PREPARED, Phase.ARRIVING)
-
 
 @dataclass(frozen=True, slots=True)
 class Kept:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from dlsched.cluster.core.following import OCCUPIES, RUNNING
 from dlsched.cluster.core.records import Holding, Phase
 from dlsched.cluster.core.reports import JobReport, NodeReport, job_report
 from dlsched.model.state import JobState
-from dlsched.simulation.cluster.held import OCCUPIES, RUNNING, HeldJob
+from dlsched.simulation.cluster.held import HeldJob
 from dlsched.simulation.cluster.node import SimulatedNode
 from dlsched.simulation.node.workloads import TrainingLoad
 

@@ -1,0 +1,70 @@
+"""How a node's agent follows orders: from what it holds of a job and an order to the next phase.
+
+An order comes late, twice, or from a controller that no longer leads. Its epoch decides.
+
+    order       what is held of the job                     next phase
+    ----------  ------------------------------------------  ----------
+    any         a higher epoch                              refused
+    any         fenced at this epoch or a higher one        none: it is done
+    prepare     nothing, prepared, failed or fenced         prepared
+    arrive      nothing, a lower epoch, prepared            arriving
+    leave       running, this epoch                         saving
+    give_back   saving, refused or away, this epoch or less running
+    clear       anything, or nothing                        fenced
+    any         any other                                   none
+
+`none` changes nothing: the order was followed before, or what is under way shows in a report.
+"""
+
+from __future__ import annotations
+
+from dlsched.cluster.core.records import Order, Phase, Verb
+
+LEASE_S = 90.0
+"""An arrival that was not confirmed ends after this time without contact."""
+RESERVED_S = 600.0
+"""How long room is kept."""
+REFUSED_S = 60.0
+"""How long a refusal to leave is reported, until the job can be asked again."""
+
+RUNNING = (Phase.RUNNING, Phase.SAVING, Phase.REFUSED)
+"""Phases in which its container runs."""
+OCCUPIES = (*RUNNING, Phase.PREPARED, Phase.ARRIVING)
+"""Phases in which it needs room."""
+
+
+def is_overtaken(epoch: int, order: Order) -> bool:
+    """Whether the order is refused, as a later one was followed. `epoch`: of what is held."""
+    return order.epoch < epoch
+
+
+def next_phase(held: tuple[int, Phase] | None, order: Order) -> Phase | None:
+    """The phase by this order; None: nothing changes. `held`: epoch and phase of the job."""
+    if held is None:
+        return _FIRST.get(order.verb)
+    epoch, phase = held
+    if is_overtaken(epoch, order) or (phase is Phase.FENCED and order.epoch <= epoch):
+        return None
+    match order.verb:
+        case Verb.PREPARE:
+            free = phase in (Phase.PREPARED, Phase.FAILED, Phase.FENCED)
+            return Phase.PREPARED if free else None
+        case Verb.ARRIVE:
+            follows = order.epoch > epoch or phase is Phase.PREPARED
+            return Phase.ARRIVING if follows else None
+        case Verb.LEAVE:
+            leaves = order.epoch == epoch and phase is Phase.RUNNING
+            return Phase.SAVING if leaves else None
+        case Verb.GIVE_BACK:
+            returns = phase in (Phase.SAVING, Phase.REFUSED, Phase.AWAY)
+            return Phase.RUNNING if returns else None
+        case Verb.CLEAR:
+            return Phase.FENCED
+
+
+_FIRST = {
+    Verb.PREPARE: Phase.PREPARED,
+    Verb.ARRIVE: Phase.ARRIVING,
+    Verb.CLEAR: Phase.FENCED,
+}
+"""Where nothing is held of the job."""
