@@ -1,0 +1,398 @@
+"""The agent's part in a cluster: it follows orders, a step a cycle, and reports what came of them.
+
+It changes no owner. Every change is written to the job's durable file first, so that an agent that
+was killed goes on from there, and an order of an earlier epoch is refused.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from dlsched.cluster.agent.assignments import Assignment, archive_path, assignment_records
+from dlsched.cluster.agent.ports import Checkpoints, NodeJobs, OrderRefused
+from dlsched.cluster.agent.reporting import NodeFacts, node_report
+from dlsched.cluster.core.following import (
+    LEASE_S,
+    REFUSED_S,
+    RESERVED_S,
+    RUNNING,
+    is_overtaken,
+    next_phase,
+)
+from dlsched.cluster.core.records import Order, Phase, Saved, Verb
+from dlsched.cluster.core.reports import NodeReport
+from dlsched.config.job import parse_spec
+from dlsched.control.ledger.desired import Desired
+from dlsched.control.ports import Clock, DesiredSource
+from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.cycle import CycleReport, RejectedFile
+from dlsched.model.errors import SpecError
+from dlsched.model.facts import ContainerFact
+from dlsched.model.leaving import LeavingPhase
+from dlsched.model.spec import JobSpec
+from dlsched.model.state import JobState, JobView
+
+KEPT_S = 90_000.0
+"""How long the epoch of a removed job is known: an hour longer than the controller's record."""
+GRANTED_S = 600.0
+"""How long a checkpoint may be fetched, from when its job was away."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOptions:
+    node: str
+    """The node's name in the cluster."""
+    state_dir: Path
+    checkpoint_max_bytes: int
+
+
+@dataclass(slots=True)
+class _Course:
+    """What of a job is known only while this agent runs."""
+
+    since_s: float
+    """When its phase began, or this agent."""
+    digest: Future[str] | None = None
+    """Of the archive that has come."""
+    spec: JobSpec | None = None
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What the node's last cycle showed."""
+
+    report: CycleReport | None = None
+    views: Mapping[str, JobView] = field(default_factory=dict)
+
+
+class ClusterAgent:
+    """A source of desired jobs beside the watch folder, and the port NodeAgent.
+
+    `scan` and `step` are for the loop's thread, `report`, `follow` and `checkpoint` for others.
+    """
+
+    def __init__(
+        self,
+        options: AgentOptions,
+        inner: DesiredSource,
+        node: NodeJobs,
+        checkpoints: Checkpoints,
+        clock: Clock,
+        digest_of: Callable[[Path], Future[str]],
+        facts: NodeFacts,
+    ) -> None:
+        """`inner` is the node's own source of jobs; `digest_of` begins to compute a file's sha256.
+        Raises OSError."""
+        self._options, self._inner, self._node = options, inner, node
+        self._checkpoints, self._clock, self._digest_of = checkpoints, clock, digest_of
+        self._facts = facts
+        self._held = assignment_records(options.state_dir)
+        for direction in ("incoming", "outgoing"):
+            archive_path(options.state_dir, direction, "x", 0).parent.mkdir(
+                mode=0o700, parents=True, exist_ok=True
+            )
+        self._orders: queue.SimpleQueue[Order] = queue.SimpleQueue()
+        self._contact_s = now_s = clock.now_s()
+        self._confirmed: Mapping[str, int] = {}
+        self._courses = {job: _Course(now_s) for job in self._held.all()}
+        self._locals: frozenset[str] = frozenset()
+        self._members: frozenset[str] = frozenset()
+        self._seen = _Seen()
+        self._unwritten: str | None = None
+        self._last = NodeReport(options.node, 0.0)
+        self._last_s = now_s
+        self._resume()
+
+    # ------------------------------------------------------------------ for the server's thread
+
+    def report(self, placed: Mapping[str, int], nodes: frozenset[str]) -> NodeReport:
+        """The report of the last cycle. `placed` confirms jobs by epoch."""
+        now_s = self._clock.now_s()
+        self._contact_s, self._confirmed, self._members = now_s, dict(placed), nodes
+        return replace(self._last, age_s=max(now_s - self._last_s, 0.0))
+
+    def follow(self, order: Order) -> None:
+        """Take an order for the next cycle. Raises OrderRefused."""
+        own = self._held.of(order.job)
+        if own is not None and is_overtaken(own.epoch, order):
+            raise OrderRefused(f"{order.job}: epoch {own.epoch} was followed", epoch=own.epoch)
+        if order.verb in (Verb.PREPARE, Verb.ARRIVE):
+            if order.job in self._locals:
+                text = f"{order.job}: {self._options.node} has a job of its own of that name"
+                raise OrderRefused(text, 422)
+            self._parsed(order.job, order.text)
+        self._orders.put(order)
+        self._clock.wake()
+
+    def checkpoint(self, job: str, epoch: int, peer: str) -> Path | None:
+        """The archive of a job that is away, for the one node that it moves to."""
+        own, course = self._held.of(job), self._courses.get(job)
+        if own is None or course is None or own.phase is not Phase.AWAY:
+            return None
+        granted = peer == own.target and peer in self._members and epoch == own.epoch + 1
+        if not granted or self._clock.now_s() - course.since_s > GRANTED_S:
+            return None
+        return self._archive("outgoing", own)
+
+    # ------------------------------------------------------------------ for the loop's thread
+
+    def scan(self, now_s: float) -> Desired:
+        """The node's own jobs and those that the cluster has given it."""
+        while not self._orders.empty():
+            self._take(self._orders.get(), now_s)
+        desired = self._inner.scan(now_s)
+        self._locals = frozenset({*desired.specs, *desired.claimed} - self._courses.keys())
+        return self._merged(desired)
+
+    def step(self, report: CycleReport) -> None:
+        """Go on with every job, by what this cycle showed."""
+        now_s = self._clock.now_s()
+        self._seen = _Seen(report, {one.name: one for one in report.snapshot.jobs})
+        for own in list(self._held.all().values()):
+            course = self._courses[own.job]
+            if own.phase is Phase.FENCED:
+                self._fenced(own, course, now_s)
+            elif own.phase is Phase.PREPARED and now_s > course.since_s + RESERVED_S:
+                self._forget(own)
+            elif own.phase is Phase.ARRIVING:
+                self._arriving(own, course, now_s)
+            elif own.phase in RUNNING:
+                self._running(own, course, now_s)
+        self._last = node_report(
+            self._options.node, report, self._held.all(), self._facts, self._parsed_or_none, now_s
+        )
+        self._last_s = now_s
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Broken files, and a disk that takes no more of them."""
+        unwritten = self._unwritten
+        key = AlarmKey.RECORD_NOT_WRITTEN
+        more = () if unwritten is None else (Alarm("cluster", key, unwritten),)
+        return (*self._held.alarms, *more)
+
+    # ------------------------------------------------------------------ orders
+
+    def _take(self, order: Order, now_s: float) -> None:
+        own = self._held.of(order.job)
+        phase = next_phase(None if own is None else (own.epoch, own.phase), order)
+        if phase is None or not self._write(_followed(own, order, phase), now_s):
+            return
+        left = own is not None and self._node.leaving(order.job) is not None
+        if left and order.verb is Verb.GIVE_BACK:
+            self._node.give_back(order.job)
+        if left and order.verb is Verb.CLEAR:
+            self._node.clear(order.job)
+
+    def _resume(self) -> None:
+        """Tell the runtime, before its first cycle, what an earlier agent has written."""
+        held = self._held.all().values()
+        self._node.keep_away(
+            {
+                own.job: self._archive("outgoing", own)
+                for own in held
+                if own.phase in (Phase.AWAY, Phase.FENCED)
+            }
+        )
+        for own in held:
+            incoming = self._archive("incoming", own)
+            if own.phase is Phase.FENCED:
+                self._node.clear(own.job)
+            elif own.phase in RUNNING and own.source is not None:
+                self._node.bring(own.job, own.epoch, incoming)
+            elif own.phase is Phase.ARRIVING:
+                incoming.unlink(missing_ok=True)  # perhaps not whole
+
+    # ------------------------------------------------------------------ steps
+
+    def _fenced(self, own: Assignment, course: _Course, now_s: float) -> None:
+        self._archive("incoming", own).unlink(missing_ok=True)
+        if now_s > course.since_s + KEPT_S:
+            self._forget(own)
+
+    def _arriving(self, own: Assignment, course: _Course, now_s: float) -> None:
+        if own.source is None or own.saved is None:
+            self._write(replace(own, phase=Phase.RUNNING), now_s)
+            return
+        archive, most_bytes = self._archive("incoming", own), self._options.checkpoint_max_bytes
+        if course.digest is None:
+            self._checkpoints.begin(own.source, own.job, own.epoch, archive, most_bytes)
+            problem = self._checkpoints.fetched(own.job, own.epoch)
+            if problem:
+                self._fail(own, f"its checkpoint does not come: {problem}", now_s)
+            elif problem is not None:
+                course.digest = self._digest_of(archive)
+        elif course.digest.done():
+            problem = _differs(course.digest, archive, own.saved)
+            course.digest = None
+            if problem is not None:
+                archive.unlink(missing_ok=True)
+                self._fail(own, problem, now_s)
+            elif self._write(replace(own, phase=Phase.RUNNING), now_s):
+                self._node.bring(own.job, own.epoch, archive)
+
+    def _running(self, own: Assignment, course: _Course, now_s: float) -> None:
+        view = self._seen.views.get(own.job)
+        if self._confirmed.get(own.job) == own.epoch and not own.confirmed:
+            own = replace(own, confirmed=True)
+            self._write(own, now_s, begins=False)
+        if view is not None and view.state in (JobState.FINISHED, JobState.FAILED):
+            code = 0 if view.state is JobState.FINISHED else 1
+            why = view.reason or ""
+            self._write(replace(own, phase=Phase.ENDED, exit_code=code, why=why), now_s)
+        elif not own.confirmed and now_s - self._contact_s > LEASE_S:
+            self._fail(own, f"no manager has confirmed its arrival for {LEASE_S:.0f} s", now_s)
+        elif own.phase is Phase.SAVING:
+            self._saving(own, view, now_s)
+        elif own.phase is Phase.REFUSED and now_s > course.since_s + REFUSED_S:
+            self._write(replace(own, phase=Phase.RUNNING, why=""), now_s)
+
+    def _saving(self, own: Assignment, view: JobView | None, now_s: float) -> None:
+        leaving = self._node.leaving(own.job)
+        spec = self._parsed_or_none(own)
+        if leaving is None:
+            runs = view is not None and view.runs
+            if spec is None or spec.checkpoint is None or not runs:
+                why = "it declares no checkpoint" if runs else "it does not run"
+                self._write(replace(own, phase=Phase.REFUSED, why=why), now_s)
+                return
+            archive = self._archive("outgoing", own)
+            self._node.leave(own.job, spec.checkpoint, archive, self._options.checkpoint_max_bytes)
+        elif leaving.phase is LeavingPhase.REFUSED:
+            self._write(replace(own, phase=Phase.REFUSED, why=leaving.why), now_s)
+            self._node.give_back(own.job)
+        elif leaving.phase is LeavingPhase.AWAY:
+            saved = Saved(leaving.step or 0, leaving.sha256, leaving.size_bytes)
+            self._write(replace(own, phase=Phase.AWAY, saved=saved), now_s)
+
+    def _fail(self, own: Assignment, why: str, now_s: float) -> None:
+        self._write(replace(own, phase=Phase.FAILED, why=why), now_s)
+
+    # ------------------------------------------------------------------ desired jobs
+
+    def _merged(self, desired: Desired) -> Desired:
+        specs: dict[str, JobSpec] = {}
+        for own in self._held.all().values():
+            if own.phase in RUNNING and (spec := self._parsed_or_none(own)) is not None:
+                specs[own.job] = spec
+        twice = [
+            RejectedFile(
+                desired.sources.get(job, job),
+                job,
+                (f"{job}: the cluster has given this node a job of that name",),
+            )
+            for job in sorted(specs.keys() & desired.specs.keys())
+        ]
+        return replace(
+            desired,
+            specs={**desired.specs, **specs},
+            sources={**desired.sources, **{job: self._source(job) for job in specs}},
+            rejected=(*desired.rejected, *twice),
+            spares=lambda fact: self._spared(fact, desired),
+            claimed=(*desired.claimed, *specs),
+            alarms=(*desired.alarms, *self.alarms()),
+        )
+
+    def _spared(self, fact: ContainerFact, desired: Desired) -> str | None:
+        """Why a container of a job that is not desired is left alone; None: it is removed."""
+        if fact.source != self._source(fact.job):
+            return desired.spares(fact)
+        own = self._held.of(fact.job)
+        if own is None:
+            return f"its file {fact.source} is lost, and no controller has given it away"
+        if own.phase in RUNNING:
+            return f"its file {fact.source} cannot be read"
+        return None
+
+    def _source(self, job: str) -> str:
+        return str(self._held.path(job))
+
+    def _parsed(self, job: str, text: str) -> JobSpec:
+        """The job's spec. Raises OrderRefused with the problems, a line each."""
+        try:
+            spec = parse_spec(text, f"{job}.yaml")
+        except SpecError as error:
+            lines = "\n".join(str(problem) for problem in error.problems)
+            raise OrderRefused(lines, 422) from None
+        if spec.name != job:
+            raise OrderRefused(f"the job file of {job} is one of {spec.name}", 422)
+        return replace(spec, owner=0)  # only an operator writes to a manager's folder
+
+    def _parsed_or_none(self, own: Assignment) -> JobSpec | None:
+        """The spec, parsed once; None: this version of dlsched cannot read the file any more."""
+        course = self._courses[own.job]
+        if course.spec is None:
+            try:
+                course.spec = self._parsed(own.job, own.text)
+            except OrderRefused:
+                return None
+        return course.spec
+
+    # ------------------------------------------------------------------ files
+
+    def _write(self, own: Assignment, now_s: float, *, begins: bool = True) -> bool:
+        """Whether the file was written; else nothing has changed, and the next cycle tries again.
+
+        `begins`: a new phase begins with it."""
+        try:
+            self._held.secure(own)
+        except OSError as error:
+            self._unwritten = f"{own.job}: an order is not followed: {error}"
+            return False
+        self._unwritten = None
+        course = self._courses.setdefault(own.job, _Course(now_s))
+        if begins:
+            course.since_s, course.spec = now_s, None
+        return True
+
+    def _forget(self, own: Assignment) -> None:
+        try:
+            self._held.lift(own.job)
+        except OSError as error:
+            self._unwritten = f"{own.job}: its file cannot be removed: {error}"
+            return
+        del self._courses[own.job]
+
+    def _archive(self, direction: str, own: Assignment) -> Path:
+        return archive_path(self._options.state_dir, direction, own.job, own.epoch)
+
+
+def _followed(own: Assignment | None, order: Order, phase: Phase) -> Assignment:
+    """What is written before an order is followed."""
+    match order.verb:
+        case Verb.PREPARE:
+            return Assignment(order.job, order.epoch, phase, order.text)
+        case Verb.ARRIVE:
+            return Assignment(
+                order.job,
+                order.epoch,
+                phase,
+                order.text,
+                source=order.source,
+                saved=order.saved,
+                confirmed=order.source is None,
+            )
+        case Verb.CLEAR:
+            return Assignment(order.job, order.epoch, phase)
+        case Verb.LEAVE:
+            assert own is not None
+            return replace(own, phase=phase, target=order.target, why="")
+        case Verb.GIVE_BACK:
+            assert own is not None
+            return replace(own, epoch=order.epoch, phase=phase, target=None, confirmed=True, why="")
+
+
+def _differs(digest: Future[str], archive: Path, saved: Saved) -> str | None:
+    """Why what came differs from the one that the source has; None: it does not."""
+    try:
+        size_bytes, found = archive.stat().st_size, digest.result()
+    except OSError as error:
+        return f"its checkpoint cannot be read: {error.strerror or error}"
+    if size_bytes != saved.size_bytes:
+        return f"its checkpoint has {size_bytes} bytes instead of {saved.size_bytes}"
+    if found != saved.sha256:
+        return f"its checkpoint has digest {found[:12]} instead of {saved.sha256[:12]}"
+    return None

@@ -1,0 +1,116 @@
+"""What a node reports to the cluster: the files of its jobs, and its own view of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from dlsched.cluster.agent.assignments import Assignment
+from dlsched.cluster.core.carried import unmovable_across
+from dlsched.cluster.core.following import OCCUPIES, RUNNING
+from dlsched.cluster.core.model import Sharing
+from dlsched.cluster.core.records import Holding, Phase
+from dlsched.cluster.core.reports import JobReport, NodeReport, job_report
+from dlsched.model.cycle import CycleReport
+from dlsched.model.spec import JobSpec
+from dlsched.model.state import JobState, JobView
+
+PAUSE_S = 15.0
+"""How long a move stops a job whose checkpoint is small: two rounds of the controller, the end of a
+container, the start of the next and the import of a framework there."""
+CARRIED_BYTES_PER_S = 50e6
+"""Half of what a network of 1 Gbit/s carries: packed, fetched and unpacked one after another."""
+
+_IN_PARALLEL = ("none", "fair")
+"""Policies of a node that finish no job before another."""
+
+SpecOf = Callable[[Assignment], JobSpec | None]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What is asked of the node beside its cycles."""
+
+    policy: Callable[[], str]
+    images: Callable[[], frozenset[str]] = frozenset
+
+
+def node_report(
+    node: str,
+    cycle: CycleReport,
+    held: Mapping[str, Assignment],
+    facts: NodeFacts,
+    spec_of: SpecOf,
+    now_s: float,
+) -> NodeReport:
+    """The report after that cycle."""
+    snapshot = cycle.snapshot
+    views = {one.name: one for one in snapshot.jobs}
+    jobs = {
+        job: report
+        for job, own in sorted(held.items())
+        if own.phase in RUNNING
+        and (view := views.get(job)) is not None
+        and (report := _job(view, own, snapshot.now_s, now_s)) is not None
+    }
+    kept = [spec_of(own) for own in held.values() if own.phase in OCCUPIES]
+    local_bytes = math.fsum(
+        one.spec.container.memory_bytes or 0
+        for one in snapshot.jobs
+        if one.name not in held and one.state.holds
+    )
+    kept_bytes = math.fsum(spec.container.memory_bytes or 0 for spec in kept if spec is not None)
+    taken_gpus = {gpu for one in snapshot.jobs for gpu in one.gpus}
+    policy = facts.policy().partition("?")[0]
+    return NodeReport(
+        node=node,
+        capacity_cores=snapshot.node.capacity_cores,
+        foreign_cores=_foreign_cores(cycle, held),
+        memory_free_bytes=max(int(snapshot.node.memory_bytes - local_bytes - kept_bytes), 0),
+        gpus_free=sum(
+            not gpu.reserved and not gpu.foreign_processes and gpu.uuid not in taken_gpus
+            for gpu in snapshot.node.gpus
+        ),
+        images=facts.images(),
+        sharing=Sharing.FAIR if policy in _IN_PARALLEL else Sharing.SHORTEST,
+        holdings=tuple(
+            _holding(own, jobs.get(job), views.get(job)) for job, own in sorted(held.items())
+        ),
+        jobs=tuple(jobs.values()),
+    )
+
+
+def _foreign_cores(cycle: CycleReport, held: Mapping[str, Assignment]) -> float:
+    """CPU of all that the cluster has not placed: of other processes and of the node's own jobs."""
+    own = math.fsum(
+        one.usage.window_cores or one.usage.cpu_cores or 0.0
+        for one in cycle.snapshot.jobs
+        if one.name not in held
+    )
+    return (cycle.snapshot.node.foreign_cores or 0.0) + own
+
+
+def _holding(own: Assignment, report: JobReport | None, view: JobView | None) -> Holding:
+    step = report.step if report is not None and _has_reported(view) else None
+    shown = own.saved if own.phase is Phase.AWAY else None
+    return Holding(own.job, own.epoch, own.phase, step, shown, own.exit_code, own.why)
+
+
+def _has_reported(view: JobView | None) -> bool:
+    """Whether its last sample is from its present container."""
+    if view is None or view.started_at_s is None or not view.progress.samples:
+        return False
+    return view.progress.samples[-1].received_s >= view.started_at_s
+
+
+def _job(view: JobView, own: Assignment, as_of_s: float, now_s: float) -> JobReport | None:
+    if view.state is not JobState.RUNNING:
+        return None
+    came = own.saved if own.source is not None else None
+    size_bytes = 0 if own.saved is None else own.saved.size_bytes
+    return replace(
+        job_report(view, as_of_s, now_s, 0 if came is None else came.step),
+        unmovable=unmovable_across(view.spec),
+        pause_s=PAUSE_S + size_bytes / CARRIED_BYTES_PER_S,
+    )
