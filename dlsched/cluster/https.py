@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import ssl
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
@@ -187,8 +188,8 @@ def reason(error: BaseException) -> str:
         return f"its certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
         return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
     return str(error) or type(error).__name__
 
 
