@@ -78,6 +78,11 @@ class RoundReport:
 
     snapshot: ClusterSnapshot | None = None
     """None: the store did not answer, or another controller leads."""
+    members: Mapping[str, Member] = field(default_factory=dict)
+    facts: ClusterFacts | None = None
+    """What the snapshot was made of."""
+    records: Mapping[str, Record] = field(default_factory=dict)
+    """As they are after the round."""
     answer: ClusterAnswer = field(default_factory=ClusterAnswer)
     written: list[Record] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
@@ -124,11 +129,13 @@ class ClusterController:
 
     def _lead(self, now_s: float, report: RoundReport) -> None:
         members, stored = self._store.nodes(), dict(self._store.records())
-        facts = self._observe(now_s, members, stored)
+        report.members = members
+        report.facts = facts = self._observe(now_s, members, stored)
         report.snapshot = snapshot = self._ledger.update(facts, self._moves)
         report.answer = answer = self._decider.ask(snapshot)
         self._decided(answer, facts, stored, report)
         self._go_on(members, facts, stored, report)
+        report.records = {job: one.record for job, one in stored.items()}
         rest_s = BUSY_S if self._is_busy(stored) else PAUSE_S
         report.next_s = min(rest_s, max(self._decider.due_in_s(now_s), LEAST_S))
 
