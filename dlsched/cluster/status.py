@@ -1,4 +1,4 @@
-"""What a manager's controller tells people: one snapshot after each round, as JSON in a file.
+"""What a manager's controller reports to people: one snapshot after each round, as JSON in a file.
 
 Standard dataclasses, read strictly by `dlsched.api.reading`. None: unknown, or there is none.
 """
@@ -101,7 +101,7 @@ class ClusterStatus:
     policy: str
     written_at: str
     observed_at: str
-    """When nodes and jobs were as told here; empty: never, as another manager leads."""
+    """When nodes and jobs were as they are here; empty: never, as another manager leads."""
     nodes: tuple[NodeRow, ...]
     jobs: tuple[JobRow, ...]
     queue: tuple[QueueRow, ...]

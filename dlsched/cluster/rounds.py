@@ -20,7 +20,7 @@ EVENTS_MAX = 10
 """Of each job."""
 
 
-class Telling:
+class RoundLog:
     """What the rounds so far came to. All of it can be lost."""
 
     def __init__(self) -> None:
