@@ -97,8 +97,8 @@ uninstall: python  ## give limits back, then remove it (PURGE=1: settings and st
 	@$(INSTALL) uninstall $(if $(PURGE),--purge) $(if $(FORCE),--force)
 
 clean:  ## remove all that was made here, and what crashed runs have left
-	@if [ -d .build/engine ]; then $(MAKE) --no-print-directory environment \
-		&& $(PYTHON) -m tools.engine clear; fi
+	@if [ -d .build/engine ] || [ -d .build/engines ]; then $(MAKE) --no-print-directory environment \
+		&& $(PYTHON) -m tools.engine clear && $(PYTHON) -m tools.engines clear; fi
 	rm -rf .build .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,6 +58,17 @@ class Engine:
     """Ends a private engine as its service manager would, and starts it again."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrivateEngine(Engine):
+    """An engine that was started here."""
+
+    cgroup_parent: str
+    restart: Callable[[], None]
+    kill: Callable[[], None]
+    """Ends its dockerd by SIGKILL, if it runs; `restart` starts it again."""
+    data_root: Path
+
+
 class NoEngine(SetupError):
     """No engine answers, and none can be started; the text says what to do about it."""
 
@@ -94,8 +105,11 @@ def accounting_mounts() -> list[Path]:
     return version_1 or [mount for mount in mounts if (mount / "cpu.stat").exists()]
 
 
-def start_dockerd(dockerd: str, slot: Slot, run_folder: Path) -> subprocess.Popen[bytes]:
-    """Start the slot's dockerd, detached from the terminal, and do not wait for it."""
+def start_dockerd(
+    dockerd: str, slot: Slot, run_folder: Path, enter: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
+    """Start the slot's dockerd, detached from the terminal, and do not wait for it. `enter`: the
+    command that runs another one in the namespaces that it is to be in."""
     # The machine's own /etc/docker/daemon.json is about the machine's own engine.
     settings = run_folder / "daemon.json"
     settings.write_text("{}", encoding="ascii")
@@ -117,7 +131,7 @@ def start_dockerd(dockerd: str, slot: Slot, run_folder: Path) -> subprocess.Pope
     groups = [str(mount / f"{slot.cgroup_parent}{DAEMONS_SUFFIX}") for mount in accounting_mounts()]
     with slot.log.open("wb") as log:
         return subprocess.Popen(
-            [*isolate, *groups, "--", *arguments],
+            [*enter, *isolate, *groups, "--", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -197,14 +211,16 @@ def uninterrupted() -> Iterator[None]:
 
 
 @contextmanager
-def private_engine(engines: Path) -> Iterator[Engine]:
-    """A private engine in the first free slot under `engines`, after clearing dead callers' slots.
-    Raises NoEngine."""
+def private_engine(engines: Path, enter: Sequence[str] = ()) -> Iterator[PrivateEngine]:
+    """A private engine in the first free slot under `engines`, after clearing dead callers' slots,
+    in the namespaces that `enter` enters. Raises NoEngine."""
     dockerd = require_dockerd()
     clear_crashed(engines)
     with free_slot(engines) as slot:
         run_folder = make_run_folder()
         slot.remember(run_folder)
+        # The swarm of an earlier run; its other members are gone.
+        shutil.rmtree(slot.data_root / "swarm", ignore_errors=True)
         host = f"unix://{run_folder}/engine.sock"
         process: subprocess.Popen[bytes] | None = None
 
@@ -213,16 +229,27 @@ def private_engine(engines: Path) -> Iterator[Engine]:
             assert process is not None
             process.terminate()
             process.wait(END_WITHIN_S)
-            process = start_dockerd(dockerd, slot, run_folder)
+            process = start_dockerd(dockerd, slot, run_folder, enter)
             wait_until_ready(process, host, slot)
+
+        def kill() -> None:
+            assert process is not None
+            process.kill()  # without effect on one that has ended
+            process.wait(END_WITHIN_S)
 
         try:
             with step("starting a private Docker Engine"):
-                process = start_dockerd(dockerd, slot, run_folder)
+                process = start_dockerd(dockerd, slot, run_folder, enter)
                 wait_until_ready(process, host, slot)
                 # A crashed run's containers come back with their data-root.
                 empty(host)
-            yield Engine(host, f"/{slot.cgroup_parent}", restart)
+            yield PrivateEngine(
+                host=host,
+                cgroup_parent=f"/{slot.cgroup_parent}",
+                restart=restart,
+                kill=kill,
+                data_root=slot.data_root,
+            )
         finally:
             with uninterrupted(), step("stopping the private Docker Engine"):
                 stop(slot, run_folder)

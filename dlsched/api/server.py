@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 import h11
 import uvicorn
@@ -43,23 +43,38 @@ _UCRED = struct.Struct("iII")
 """pid, uid and gid of a unix socket's peer, from the kernel."""
 
 
+class CountedCaller(Protocol):
+    """The caller of a connection."""
+
+    @property
+    def address(self) -> str:
+        """Connections with the same one are counted together."""
+        ...
+
+
 class HttpProtocol(H11Protocol):
     """HTTP that identifies the caller, and closes idle or surplus connections."""
 
-    def __init__(self, caller: Callable[[socket.socket], Caller], *args: Any, **more: Any) -> None:
-        """`caller` identifies the caller of a connection."""
+    def __init__(
+        self,
+        caller: Callable[[asyncio.Transport], CountedCaller],
+        connections_max: int,
+        *args: Any,
+        **more: Any,
+    ) -> None:
+        """`caller` identifies the caller of a connection; the limit is of each address."""
         super().__init__(*args, **more)
-        self._caller = caller
+        self._caller, self._connections_max = caller, connections_max
         self._patience: asyncio.TimerHandle | None = None
         self._unsent_bytes = math.inf
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        caller = self._caller(transport.get_extra_info("socket"))
+        caller = self._caller(transport)
         self.app_state = {"caller": caller, "abort": transport.abort}
         # Counted by address, so that many callers at one do not close another.
         beside = [cast(HttpProtocol, one).app_state["caller"].address for one in self.connections]
-        if beside.count(caller.address) > CONNECTIONS_MAX:
+        if beside.count(caller.address) > self._connections_max:
             transport.abort()
         else:
             self._be_patient()
@@ -110,12 +125,17 @@ class HttpProtocol(H11Protocol):
             self._unsent_bytes = unsent
 
 
-def configured(app: ASGIApp, caller: Callable[[socket.socket], Caller]) -> uvicorn.Config:
-    """A server of that application; `caller` identifies the caller of a connection."""
+def configured(
+    app: ASGIApp,
+    caller: Callable[[asyncio.Transport], CountedCaller],
+    connections_max: int = CONNECTIONS_MAX,
+) -> uvicorn.Config:
+    """A server of that application; `caller` identifies the caller of a connection, and the limit
+    is of each address."""
     return uvicorn.Config(
         app,
         loop="asyncio",
-        http=cast("type[asyncio.Protocol]", partial(HttpProtocol, caller)),
+        http=cast("type[asyncio.Protocol]", partial(HttpProtocol, caller, connections_max)),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -240,7 +260,8 @@ class ApiServer:
             counts[address] = counts.get(address, 0) + 1
         return counts
 
-    def _caller(self, connection: socket.socket) -> Caller:
+    def _caller(self, transport: asyncio.Transport) -> Caller:
+        connection: socket.socket = transport.get_extra_info("socket")
         address = connection.getsockname()
         if not isinstance(address, str):
             return Caller(render_address(*address[:2]), self._elsewhere)

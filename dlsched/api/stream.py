@@ -229,6 +229,21 @@ class Stream:
         return self._status[1]
 
 
+def in_time(send: Send, within_s: float, abort: Callable[[], None]) -> Send:
+    """A `send` that aborts the connection of a caller who takes nothing for so long, in a response
+    whose disconnect cancels it."""
+
+    async def send_in_time(message: Message) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                await send(message)
+        except TimeoutError:
+            abort()
+            await asyncio.get_running_loop().create_future()
+
+    return send_in_time
+
+
 class StreamResponse(StreamingResponse):
     """A response that counts as a follower, and drops one who does not keep up."""
 
@@ -246,18 +261,9 @@ class StreamResponse(StreamingResponse):
         self._stream, self._address, self._abort = stream, address, abort
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            try:
-                async with asyncio.timeout(self._stream.slow_s):
-                    await send(message)
-            except TimeoutError:
-                self._abort()
-                # The disconnect cancels this.
-                await asyncio.get_running_loop().create_future()
-
         self._stream.followers[self._address] += 1
         try:
-            await super().__call__(scope, receive, send_in_time)
+            await super().__call__(scope, receive, in_time(send, self._stream.slow_s, self._abort))
         finally:
             self._stream.followers[self._address] -= 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -12,7 +12,14 @@ from dlsched.cluster.core.guards import REST_S
 from dlsched.cluster.core.job_memory import DesiredJob
 from dlsched.cluster.core.ledger import ClusterFacts, ClusterLedger
 from dlsched.cluster.core.model import ClusterSnapshot, NodeState
-from dlsched.cluster.core.records import Order, Record, RecordState, end_job, place_job
+from dlsched.cluster.core.records import (
+    Order,
+    Record,
+    RecordState,
+    Verb,
+    end_job,
+    place_job,
+)
 from dlsched.cluster.core.transit import (
     PATIENCE,
     Acts,
@@ -36,11 +43,19 @@ LEAST_S = 0.1
 BUSY_S = 1.0
 """Between rounds while a job starts or moves."""
 
+_WITH_FILE = (Verb.PREPARE, Verb.ARRIVE)
+"""Orders that need the job's file."""
+
 
 class DesiredJobs(Protocol):
     """Where the jobs come from: the managers' watch folder, or a trace."""
 
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]: ...
+
+    def unread(self) -> Collection[str]:
+        """Jobs that are desired, by the last scan, but whose file cannot be read: what runs of them
+        goes on."""
+        ...
 
 
 class Clock(Protocol):
@@ -63,6 +78,11 @@ class RoundReport:
 
     snapshot: ClusterSnapshot | None = None
     """None: the store did not answer, or another controller leads."""
+    members: Mapping[str, Member] = field(default_factory=dict)
+    facts: ClusterFacts | None = None
+    """What the snapshot was made of."""
+    records: Mapping[str, Record] = field(default_factory=dict)
+    """As they are after the round."""
     answer: ClusterAnswer = field(default_factory=ClusterAnswer)
     written: list[Record] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
@@ -109,11 +129,13 @@ class ClusterController:
 
     def _lead(self, now_s: float, report: RoundReport) -> None:
         members, stored = self._store.nodes(), dict(self._store.records())
-        facts = self._observe(now_s, members, stored)
+        report.members = members
+        report.facts = facts = self._observe(now_s, members, stored)
         report.snapshot = snapshot = self._ledger.update(facts, self._moves)
         report.answer = answer = self._decider.ask(snapshot)
         self._decided(answer, facts, stored, report)
         self._go_on(members, facts, stored, report)
+        report.records = {job: one.record for job, one in stored.items()}
         rest_s = BUSY_S if self._is_busy(stored) else PAUSE_S
         report.next_s = min(rest_s, max(self._decider.due_in_s(now_s), LEAST_S))
 
@@ -136,7 +158,10 @@ class ClusterController:
             answer = self._agents.report(node, placed.get(node, {}))
             if answer is not None:
                 reports[node] = answer
-        return ClusterFacts(now_s, states, records, reports, self._desired.scan(now_s))
+        desired = self._desired.scan(now_s)
+        return ClusterFacts(
+            now_s, states, records, reports, desired, frozenset(self._desired.unread())
+        )
 
     # ------------------------------------------------------------------ act
 
@@ -183,6 +208,8 @@ class ClusterController:
                 acts = next_acts(write, held, 0.0, gone, self._patience) if written else Acts()
             desired = facts.desired.get(job)
             for order in acts.orders:
+                if desired is None and job in facts.unread and order.verb in _WITH_FILE:
+                    continue
                 report.orders.append(order)
                 self._agents.send(replace(order, text=desired.text if desired else ""))
             if not acts.orders and self._is_forgotten(job, facts):
@@ -192,7 +219,7 @@ class ClusterController:
         job, now_s = record.job, facts.now_s
         desired = facts.desired.get(job)
         runs = record.state is not RecordState.ENDED
-        if desired is None and (runs or record.exit_code is not None):
+        if facts.is_gone(job) and (runs or record.exit_code is not None):
             self._moves.pop(job, None)
             return Acts(end_job(record, "it is no longer desired"))
         if desired is not None and runs and desired.spec.digest != record.digest:
@@ -215,7 +242,7 @@ class ClusterController:
         return (
             record is not None
             and record.state is RecordState.ENDED
-            and job not in facts.desired
+            and facts.is_gone(job)
             and self._ledger.waited_s(job, facts.now_s) > KEPT_S
         )
 

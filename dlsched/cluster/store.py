@@ -4,7 +4,7 @@ compare-and-swap only."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from dlsched.cluster.core.records import Record, Submission
@@ -42,6 +42,14 @@ class ClusterStore(Protocol):
     """Every method raises StoreError when there is no answer."""
 
     def nodes(self) -> Mapping[str, Member]: ...
+
+    def drain(self, node: str) -> None:
+        """Let the node's jobs move away, and no other come. It may be drained already."""
+        ...
+
+    def undrain(self, node: str) -> None:
+        """Let the node take jobs again."""
+        ...
 
     def leader(self) -> str:
         """The controller that may act."""
@@ -87,6 +95,12 @@ class MemoryStore:
     def nodes(self) -> Mapping[str, Member]:
         return dict(sorted(self.members.items()))
 
+    def drain(self, node: str) -> None:
+        self._member(node, draining=True)
+
+    def undrain(self, node: str) -> None:
+        self._member(node, draining=False)
+
     def leader(self) -> str:
         return self.leading
 
@@ -115,6 +129,11 @@ class MemoryStore:
     def withdraw(self, job: str, by: str) -> None:
         if job in self._submissions and self._submissions[job].by == by:
             del self._submissions[job]
+
+    def _member(self, node: str, *, draining: bool) -> None:
+        if node not in self.members:
+            raise StoreError(f"{node}: no node of the cluster")
+        self.members[node] = replace(self.members[node], draining=draining)
 
     def _check(self, job: str, version: int | None) -> None:
         present = self._records.get(job)

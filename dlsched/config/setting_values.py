@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,6 +51,46 @@ def listen_address(value: object) -> tuple[str, int]:
             "the API answers on this host alone"
         )
     return found[1].strip("[]"), int(found[2])
+
+
+def cluster_address(value: object) -> tuple[str, int]:
+    """Address and port at which other nodes reach this one."""
+    written = as_text(value)
+    found = re.fullmatch(r"([0-9.]+|\[[0-9a-fA-F:.]+\]):([1-9][0-9]{0,4})", written, re.ASCII)
+    if found is not None and int(found[2]) <= PORT_MAX:
+        host = found[1].strip("[]")
+        try:
+            if ip_address(host).version == (6 if found[1].startswith("[") else 4):
+                return host, int(found[2])
+        except ValueError:
+            pass
+    raise ValueError(
+        f"{shown(written)} is not ADDRESS:PORT, such as 0.0.0.0:7373 or [::]:7373, with a port up "
+        f"to {PORT_MAX}"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFiles:
+    """A node's own certificate, its key, and the authority that all nodes trust."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
+_TLS_KEYS = ("ca", "cert", "key")
+_KEYS = "ca, cert and key"
+
+
+def tls_files(value: object) -> TlsFiles:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{kind(value)} stands where a mapping with {_KEYS} is meant")
+    if unknown := sorted(str(key) for key in value.keys() - set(_TLS_KEYS)):
+        raise ValueError(f"{shown(unknown[0])} is none of its keys, which are {_KEYS}")
+    if missing := [key for key in _TLS_KEYS if value.get(key) is None]:
+        raise ValueError(f"{missing[0]} is missing: it needs {_KEYS}")
+    return TlsFiles(*(_folder(value[key]) for key in _TLS_KEYS))
 
 
 def _options(value: object) -> Mapping[str, Any]:

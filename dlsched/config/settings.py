@@ -20,10 +20,13 @@ from dlsched.config.setting_values import (
     PolicyChoice,
     PolicyOptions,
     TenantName,
+    TlsFiles,
     Uuid,
     capacity_value,
+    cluster_address,
     listen_address,
     reserve_value,
+    tls_files,
 )
 from dlsched.config.settings_file import PRESETS_DIR, RUN_DIR, settings_document
 from dlsched.config.users import EVERYONE, Rules, is_under, uid_of
@@ -127,6 +130,29 @@ class DeliverHook:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Several hosts: whether this node belongs to them, and what its manager does."""
+
+    __pydantic_config__ = _STRICT
+    enabled: Annotated[bool, flag()] = False
+    """Whether this node's agent takes jobs of the cluster."""
+    listen: Annotated[tuple[str, int], Reader(cluster_address, {"type": "string"})] = (
+        "0.0.0.0",
+        7373,
+    )
+    """Where it listens; every node's agent has the same port."""
+    tls: Annotated[TlsFiles, Reader(tls_files, {"type": "object"})] | None = None
+    """None: the node's certificate in its swarm."""
+    checkpoint_max_bytes: Annotated[int, size(1 << 20), Field(alias="checkpoint_max")] = 64 << 30
+    """The largest checkpoint that this node fetches."""
+    watch: Folder = Path("/etc/dlsched/cluster.d")
+    """A manager's folder of job files that it submits to the cluster."""
+    policy: PolicyChoice = "adaptive"
+    """The policy that places and moves jobs."""
+    policy_options: PolicyOptions = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Log:
     """Level and format of the log on stderr."""
 
@@ -182,6 +208,7 @@ class Settings:
     gpus: Gpus = Gpus()
     journal: JournalSettings = JournalSettings()
     log: Log = Log()
+    cluster: ClusterSettings = field(default_factory=ClusterSettings)
     tenants: Mapping[TenantName, Rules] = field(default_factory=dict)
     """Limits of users' own job files, by user or `everyone`; a user without rules may have no job
     files. They do not apply to the operator's files."""
@@ -199,6 +226,8 @@ _LISTED: tuple[Place, ...] = (
     ("shadow_options",),
     ("deliver_hook", "command"),
     ("gpus", "reserved"),
+    ("cluster", "tls"),
+    ("cluster", "policy_options"),
     ("tenants",),
 )
 """Settings that hold a mapping or list: read as YAML also from the environment."""
@@ -299,6 +328,7 @@ def kept_out(settings: Settings) -> tuple[str, ...]:
         settings.run_dir,
         settings.watch,
         settings.presets,
+        settings.cluster.watch,
         Path("/etc/dlsched"),
     )
     host = settings.engine.host or os.environ.get("DOCKER_HOST", "")

@@ -30,6 +30,7 @@ _AT_START = (
     "watch",
     "engine",
     "journal",
+    "cluster",
     "group_weight",
     "status_group",
     "control_group",

@@ -41,6 +41,7 @@ class World:
         self.store = MemoryStore([Member("a"), Member("b")], leader="me")
         self.now = 0.0
         self.jobs: dict[str, DesiredJob] = {}
+        self.unreadable: set[str] = set()
         self.holdings: dict[str, list[Holding]] = {"a": [], "b": []}
         self.left = Left(400.0, 500.0, 600.0)
         self.orders: list[Order] = []
@@ -68,6 +69,9 @@ class World:
 
     def scan(self, now_s: float) -> Mapping[str, DesiredJob]:
         return self.jobs
+
+    def unread(self) -> set[str]:
+        return self.unreadable
 
     def now_s(self) -> float:
         return self.now
@@ -197,3 +201,35 @@ def test_a_policy_that_fails_stops_no_record_from_going_on() -> None:
     world.want("job")
     assert world.round() == [(Verb.ARRIVE, "a")]
     assert world.last.alarms == ["policy test: the cluster policy failed: ValueError: no idea"]
+
+
+def test_a_job_whose_file_cannot_be_read_is_not_ended() -> None:
+    world = World()
+    running(world)
+    world.jobs, world.unreadable = {}, {"job"}
+    assert world.round() == []
+    assert world.records["job"].state is RecordState.PLACED
+    world.unreadable = set()
+    world.round()
+    assert world.records["job"].state is RecordState.ENDED
+
+
+def test_no_order_is_sent_without_the_file_that_it_needs() -> None:
+    world = World()
+    world.want("job")
+    assert world.round() == [(Verb.ARRIVE, "a")]
+    world.jobs, world.unreadable = {}, {"job"}
+    assert world.round() == []
+    world.want("job")
+    assert world.round() == [(Verb.ARRIVE, "a")]
+
+
+def test_the_record_of_an_unread_job_is_not_forgotten() -> None:
+    world = World()
+    running(world)
+    world.holdings["a"] = [Holding("job", 1, Phase.ENDED, exit_code=0)]
+    world.round()
+    world.jobs, world.unreadable = {}, {"job"}
+    world.round(KEPT_S + 1)
+    world.round()
+    assert world.records["job"].exit_code == 0

@@ -1,54 +1,25 @@
-"""Compare-and-swap: of two writers exactly one wins."""
+"""The store in memory keeps what every store promises."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from dlsched.cluster.core.records import Record, RecordState, Submission
-from dlsched.cluster.store import MemoryStore, StaleRecord
-
-RECORD = Record("job", RecordState.PLACED, "a")
+from dlsched.cluster.store import Member, MemoryStore, StoreError
+from tests.cluster.store_contract import StoreContract, Stores
 
 
-def test_of_two_first_writers_one_wins() -> None:
-    store = MemoryStore(())
-    store.put(RECORD, None)
-    with pytest.raises(StaleRecord):
-        store.put(Record("job", RecordState.PLACED, "b"), None)
-    assert store.records()["job"].record.on == "a"
+class TestMemory(StoreContract):
+    @pytest.fixture
+    def stores(self) -> Stores:
+        store = MemoryStore(())
+        return store, store
 
-
-def test_a_stale_version_is_refused() -> None:
-    store = MemoryStore(())
-    first = store.put(RECORD, None)
-    second = store.put(Record("job", RecordState.PLACED, "b"), first)
-    assert second != first
-    for change in (lambda: store.put(RECORD, first), lambda: store.remove("job", first)):
-        with pytest.raises(StaleRecord):
-            change()
-    store.remove("job", second)
-    assert store.records() == {}
-
-
-def test_a_version_is_never_used_again() -> None:
-    store = MemoryStore(())
-    first = store.put(RECORD, None)
-    store.remove("job", first)
-    store.put(RECORD, None)
-    with pytest.raises(StaleRecord):
-        store.put(RECORD, first)
-
-
-def test_only_who_submitted_a_job_changes_or_withdraws_it() -> None:
-    store = MemoryStore(())
-    submission = Submission("resnet", "name: resnet\n", by="gpu-1")
-    store.submit(submission)
-    store.submit(replace(submission, text="name: resnet\nweight: 2\n"))
-    with pytest.raises(StaleRecord, match="gpu-1 has a job of that name"):
-        store.submit(replace(submission, by="gpu-2"))
-    store.withdraw("resnet", by="gpu-2")
-    assert store.submissions()["resnet"].text == "name: resnet\nweight: 2\n"
-    store.withdraw("resnet", by="gpu-1")
-    assert store.submissions() == {}
+    def test_a_node_is_drained_and_back(self) -> None:
+        store = MemoryStore([Member("a")])
+        store.drain("a")
+        store.drain("a")
+        assert store.nodes()["a"].draining
+        store.undrain("a")
+        assert not store.nodes()["a"].draining
+        with pytest.raises(StoreError, match="b: no node of the cluster"):
+            store.drain("b")

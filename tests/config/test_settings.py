@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dlsched.config import settings_file
+from dlsched.config.setting_values import TlsFiles
 from dlsched.config.settings import (
+    ClusterSettings,
     DeliverHook,
     EngineSettings,
     Gpus,
@@ -112,6 +114,15 @@ def test_flag_before_environment_before_file_before_default(tmp_path: Path) -> N
         ("control_group", "null", "control_group", None),
         ("listen", "127.0.0.1:8123", "listen", ("127.0.0.1", 8123)),
         ("listen", "[::1]:65535", "listen", ("::1", 65535)),
+        ("cluster.enabled", "true", "cluster", ClusterSettings(enabled=True)),
+        ("cluster.listen", "[::]:1", "cluster", ClusterSettings(listen=("::", 1))),
+        ("cluster.tls", "{ca: /a, cert: /b, key: /c}", "cluster",
+         ClusterSettings(tls=TlsFiles(Path("/a"), Path("/b"), Path("/c")))),
+        ("cluster.tls", "null", "cluster", ClusterSettings()),
+        ("cluster.checkpoint_max", "1GiB", "cluster",
+         ClusterSettings(checkpoint_max_bytes=1 << 30)),
+        ("cluster.policy_options", "{alpha: 1}", "cluster",
+         ClusterSettings(policy_options={"alpha": 1})),
     ],
 )  # fmt: skip
 def test_the_environment_reads_every_kind(
@@ -145,6 +156,16 @@ def test_options_come_typed_or_as_text(tmp_path: Path, monkeypatch: pytest.Monke
         ("listen: localhost:80", "1:9: listen: 'localhost:80' is not 127.0.0.1:PORT"),
         ("listen: 127.0.0.1:65536", "1:9: listen: '127.0.0.1:65536' is not 127.0.0.1:PORT"),
         ("listen: 127.0.0.1:0", "1:9: listen: '127.0.0.1:0' is not 127.0.0.1:PORT"),
+        ("cluster: {listen: example:80}", "1:19: cluster.listen: 'example:80' is not ADDRESS:PORT"),
+        ("cluster: {listen: 10.0.0.256:80}", "1:19: cluster.listen: '10.0.0.256:80' is not ADD"),
+        ("cluster: {listen: '[1.2.3.4]:80'}", "1:19: cluster.listen: '[1.2.3.4]:80' is not ADD"),
+        ("cluster: {listen: 10.0.0.1:65536}", "1:19: cluster.listen: '10.0.0.1:65536' is not A"),
+        ("cluster: {tls: /a}", "1:16: cluster.tls: '/a' stands where a mapping with ca, cert an"),
+        ("cluster: {tls: {ca: /a, cert: /b}}", "1:16: cluster.tls: key is missing: it needs ca,"),
+        ("cluster: {tls: {cacert: /a}}", "1:16: cluster.tls: 'cacert' is none of its keys"),
+        ("cluster: {tls: {ca: a, cert: /b, key: /c}}", "1:16: cluster.tls: 'a' is not an abso"),
+        ("cluster: {enable: true}", "1:11: cluster.enable: unknown key; did you mean"),
+        ("cluster: {checkpoint_max: 1}", "1:27: cluster.checkpoint_max: "),
         ("capacity: all", "1:11: capacity: 'all' is not threads, cores or a number of cores"),
         ("dead_band: 0.7", "1:12: dead_band: 0.7 is out of bounds: 0 to 0.5"),
         ("engine: {host: x}", "1:16: engine.host: 'x' is not an address"),

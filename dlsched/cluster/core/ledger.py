@@ -34,6 +34,12 @@ class ClusterFacts:
     records: Mapping[str, Record]
     reports: Mapping[str, NodeReport]
     desired: Mapping[str, DesiredJob]
+    unread: frozenset[str] = frozenset()
+    """Jobs that are desired, too, but nothing else is known of them."""
+
+    def is_gone(self, job: str) -> bool:
+        """Whether the job is no longer desired."""
+        return job not in self.desired and job not in self.unread
 
     def held(self) -> dict[str, Held]:
         """What the nodes hold, by job that has a record."""

@@ -184,6 +184,20 @@ class Engine:
             return response, client._stream_raw_result(response, FOLLOW_BYTES, False)  # type: ignore[attr-defined]
         return response, client._multiplexed_response_stream_helper(response)  # type: ignore[attr-defined]
 
+    def exchange(
+        self,
+        method: str,
+        path: str,
+        asked: Mapping[str, str] | None = None,
+        body: Body | None = None,
+    ) -> Any:
+        """The JSON answer to a call that has no method here; None: an empty answer."""
+        with self._calling() as client:
+            url, limit = self._url(client, path), self._timeout_s
+            response = client.request(method, url, params=asked, json=body, timeout=limit)
+            client._raise_for_status(response)  # type: ignore[attr-defined]
+            return response.json() if response.content else None
+
     def close(self) -> None:
         """Drop the idle connections; the next call makes new ones."""
         client, self._client = self._client, None

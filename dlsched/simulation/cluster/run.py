@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from dlsched.cluster.controller import ClusterController, ClusterPorts, RoundReport
@@ -202,6 +202,9 @@ class _Arrivals:
             for job in self._jobs
             if job.is_there(now_s)
         }
+
+    def unread(self) -> Collection[str]:
+        return ()
 
     def changed(self, now_s: float) -> bool:
         """Whether a job came or went since the last scan."""

@@ -1,0 +1,178 @@
+"""Fetches checkpoints from other nodes' agents, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from http import HTTPStatus
+from pathlib import Path
+
+from dlsched.cluster.certificates import Certificates
+from dlsched.cluster.https import (
+    PORT,
+    Answer,
+    Destination,
+    HttpsClient,
+    LoopThread,
+    NotAnswered,
+    refusal,
+)
+from dlsched.cluster.wire import LINE_CHARACTERS
+from dlsched.model.units import plain_text, render_bytes, render_seconds
+from dlsched.store.atomic import sync_folder
+
+log = logging.getLogger(__name__)
+
+SILENT_S = 10.0
+"""Longest silence of the other node, also before its answer begins."""
+KNOWN_WITHIN_S = 30.0
+"""After a start of the agent, the next report request has the addresses of the members."""
+SLOWEST_BYTES_PER_S = 64 << 10
+"""A source that sends a little now and then would otherwise never end."""
+GRACE_S = 60.0
+"""Time beyond that of the slowest rate."""
+MARGIN = 1.2
+"""Free space that the disk must have, in sizes of the archive."""
+_POLL_S = 0.2
+_ERROR_BYTES = 64 << 10
+
+
+class HttpsCheckpoints:
+    """The port Checkpoints."""
+
+    def __init__(
+        self,
+        certificates: Certificates,
+        address: Callable[[str], str],
+        port: int = PORT,
+        free_bytes: Callable[[Path], int] | None = None,
+    ) -> None:
+        """`address`: the IP address of a node, empty while it is not known; from any thread.
+        `free_bytes`: of the disk of a folder."""
+        self._client = HttpsClient(certificates)
+        self._address, self._port = address, port
+        self._free_bytes = free_bytes or _free_bytes
+        self._thread = LoopThread("cluster-fetching")
+        self._lock = threading.Lock()
+        # The last fetch of each job: its epoch, itself, and what came of it.
+        self._epochs: dict[str, int] = {}
+        self._fetches: dict[str, Future[None]] = {}
+        self._results: dict[str, str] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End all that is under way; what is not whole leaves no file."""
+        self._thread.stop()
+
+    def begin(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
+        """Begin to fetch into a file that must not exist; again: changes nothing. A lower epoch
+        of the job is given up."""
+        with self._lock:
+            if self._epochs.get(job, 0) >= epoch:
+                return
+            if job in self._fetches:
+                self._fetches[job].cancel()
+            self._epochs[job] = epoch
+            self._results.pop(job, None)
+            work = self._fetch(source, job, epoch, to, most_bytes)
+            self._fetches[job] = self._thread.begin(work)
+
+    def fetched(self, job: str, epoch: int) -> str | None:
+        """None: under way; else the empty text, or why it failed, and then there is no file."""
+        with self._lock:
+            if self._epochs.get(job) != epoch:
+                return f"epoch {epoch} of {job} is not being fetched"
+            return self._results.get(job)
+
+    async def _fetch(self, source: str, job: str, epoch: int, to: Path, most_bytes: int) -> None:
+        result = "it was given up"
+        try:
+            destination = await self._find(source)
+            target = f"/v1/cluster/jobs/{job}/checkpoint?epoch={epoch}"
+            async with (
+                asyncio.timeout(SILENT_S) as silence,
+                self._client.ask(destination, "GET", target) as answer,
+            ):
+                size_bytes = await self._size(answer, to, most_bytes)
+                await _write(answer, size_bytes, to, silence)
+            result = ""
+        except NotAnswered as error:
+            result = f"{source}: {error}"
+        except TimeoutError:
+            least = f"{render_bytes(SLOWEST_BYTES_PER_S)}/s"
+            result = f"{source}: silent for {render_seconds(SILENT_S)}, or slower than {least}"
+        except OSError as error:
+            result = f"{to}: {error.strerror or error}"
+        except Exception as error:  # other fetches go on
+            log.exception("fetching the checkpoint of %s failed", job)
+            result = f"{source}: {type(error).__name__}"
+        finally:
+            with self._lock:
+                if self._epochs.get(job) == epoch:
+                    self._results[job] = plain_text(result[:LINE_CHARACTERS])
+
+    async def _find(self, source: str) -> Destination:
+        """Raises NotAnswered."""
+        clock = asyncio.get_running_loop().time
+        until_s = clock() + KNOWN_WITHIN_S
+        while not (address := self._address(source)):
+            if clock() > until_s:
+                raise NotAnswered("no manager has said at which address it is")
+            await asyncio.sleep(_POLL_S)
+        return Destination(source, address, self._port)
+
+    async def _size(self, answer: Answer, to: Path, most_bytes: int) -> int:
+        """How long the archive is. Raises NotAnswered where it cannot be taken, OSError."""
+        if answer.status != HTTPStatus.OK:
+            raise NotAnswered(refusal(answer.status, await answer.body(_ERROR_BYTES)))
+        size_bytes = answer.size_bytes
+        if size_bytes is None:
+            raise NotAnswered("the answer does not say how long the checkpoint is")
+        if size_bytes > most_bytes:
+            most = render_bytes(most_bytes)
+            raise NotAnswered(f"the checkpoint has {render_bytes(size_bytes)}, at most {most} fit")
+        free_bytes, needed_bytes = self._free_bytes(to.parent), int(size_bytes * MARGIN)
+        if free_bytes < needed_bytes:
+            needed, free = render_bytes(needed_bytes), render_bytes(free_bytes)
+            raise OSError(errno.ENOSPC, f"{needed} of free space are needed, there are {free}")
+        if to.exists():
+            raise FileExistsError(errno.EEXIST, "there is a file of that name")
+        return size_bytes
+
+
+async def _write(answer: Answer, size_bytes: int, to: Path, silence: asyncio.Timeout) -> None:
+    """Write it durably; a cut one leaves no file. Raises OSError and what reading raises."""
+    unfinished = to.with_name(f".{to.name}.tmp")
+    unfinished.unlink(missing_ok=True)  # of a killed run
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(unfinished, flags, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            async with asyncio.timeout(GRACE_S + size_bytes / SLOWEST_BYTES_PER_S):
+                async for block in answer.blocks():
+                    stream.write(block)
+                    silence.reschedule(asyncio.get_running_loop().time() + SILENT_S)
+            silence.reschedule(None)
+            stream.flush()
+            await asyncio.to_thread(os.fsync, descriptor)
+        # Unlike a rename it replaces nothing.
+        to.hardlink_to(unfinished)
+    finally:
+        unfinished.unlink(missing_ok=True)
+    try:
+        sync_folder(to.parent)
+    except OSError:
+        to.unlink(missing_ok=True)
+        raise
+
+
+def _free_bytes(folder: Path) -> int:
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize

@@ -1,0 +1,346 @@
+"""The agent's HTTPS server: a manager asks for reports and gives orders, and the one node that a
+job moves to fetches its checkpoint.
+
+Each caller shows a certificate of the cluster's own authority, as `certificates` has it: its O is
+the cluster, its CN the node, and OU=swarm-manager makes a manager. That holds for certificates of
+an operator's own authority too: those of managers need that OU.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+import socket
+import stat
+import threading
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, cast
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from dlsched.api import server as api_server
+from dlsched.api.sockets import open_tcp
+from dlsched.api.stream import in_time
+from dlsched.cluster.agent.ports import NodeAgent, OrderRefused
+from dlsched.cluster.agent.tls import Door, TlsFront
+from dlsched.cluster.certificates import Certificates, Peer, peer
+from dlsched.cluster.core.records import Order, Verb
+from dlsched.cluster.https import OwnIdentity
+from dlsched.cluster.wire import (
+    LINE_CHARACTERS,
+    ORDER_BYTES,
+    WHOLE_MAX,
+    WireError,
+    read_order,
+    read_request,
+    report_bytes,
+)
+from dlsched.model.errors import DlschedError
+from dlsched.model.spec import NAME
+from dlsched.model.units import plain_text, render_bytes, shown
+
+log = logging.getLogger(__name__)
+
+PEER_CONNECTIONS_MAX = 32
+"""Of one node, at the same time."""
+PROBLEMS_MAX = 50
+"""Lines of a job file's problems in one answer."""
+_BLOCK_BYTES = 256 << 10
+_CHECKPOINT = re.compile(rf"/v1/cluster/jobs/({NAME})/checkpoint")
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCaller:
+    """The node that asks, as its certificate names it."""
+
+    peer: Peer
+
+    @property
+    def address(self) -> str:
+        """Its connections are counted by its name, from wherever they come."""
+        return self.peer.name
+
+
+class AgentServer:
+    """Answers on one address, in a thread of its own."""
+
+    def __init__(
+        self,
+        agent: NodeAgent,
+        certificates: Certificates,
+        listen: tuple[str, int],
+        now_s: Callable[[], float],
+    ) -> None:
+        """`now_s`: the clock of the agent's reports."""
+        own = OwnIdentity(certificates)
+        self._routes = _Routes(agent, own, now_s)
+        self._listen = listen
+        self._config = api_server.configured(self._routes.app(own), _caller, PEER_CONNECTIONS_MAX)
+        http = cast("Callable[..., asyncio.Protocol]", self._config.http)
+        front = partial(TlsFront, Door(certificates), http)
+        self._config.http = cast("type[asyncio.Protocol]", front)
+        self._server = _Server(self._config)
+        self._sockets: list[socket.socket] = []
+        self.problem: str | None = None
+        """Why it does not answer, in one line; None: it answers."""
+        self._thread = threading.Thread(target=self._serve, name="cluster-agent", daemon=True)
+
+    def start(self) -> None:
+        """Start answering. Raises SocketUnusable."""
+        self._sockets = [open_tcp(*self._listen)]
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(timeout=5.0)
+        for one in self._sockets:
+            one.close()
+
+    def address(self, node: str) -> str:
+        """The IP address of a member, by the last request for a report; empty: not known."""
+        return self._routes.nodes.get(node, "")
+
+    def _serve(self) -> None:
+        try:
+            asyncio.run(self._server.serve(sockets=self._sockets))
+        except Exception:  # jobs go on without the cluster
+            log.exception("the cluster's server has ended: managers get no answer until a restart")
+            self.problem = "the cluster's server has ended: a restart brings it back"
+
+
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Closing TLS in order would wait for each caller."""
+        for one in list(self.server_state.connections):
+            one.transport.abort()
+        await super().shutdown(sockets)
+
+
+class _Gate:
+    """ASGI middleware: managers of the own cluster may everything; other nodes of it may only ask
+    for a checkpoint, which the agent grants or not."""
+
+    def __init__(self, app: ASGIApp, own: OwnIdentity) -> None:
+        self._app, self._own = app, own
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        try:
+            refused = self._refused(scope)
+        except DlschedError as error:  # such as: its own certificate has expired
+            await _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))(scope, receive, send)
+            return
+        if refused is None:
+            await self._app(scope, receive, send)
+        else:
+            await _error(HTTPStatus.FORBIDDEN, refused)(scope, receive, send)
+
+    def _refused(self, scope: Scope) -> str | None:
+        caller, own = scope["state"]["caller"].peer, self._own.peer()
+        if caller.organisation != own.organisation:
+            return f"{caller.name} is not of this cluster, {own.organisation}"
+        if caller.is_manager:
+            return None
+        if scope["method"] == "GET" and _CHECKPOINT.fullmatch(scope["path"]):
+            return None
+        return f"{caller.name} is no manager: it may only ask for a checkpoint"
+
+
+class _Routes:
+    def __init__(self, agent: NodeAgent, own: OwnIdentity, now_s: Callable[[], float]) -> None:
+        self._agent, self._own, self._now_s = agent, own, now_s
+        self.nodes: dict[str, str] = {}
+        """The members that the last request for a report named, and their addresses. Replaced as a
+        whole, so that any thread may read it."""
+
+    def app(self, own: OwnIdentity) -> Starlette:
+        """Every error is `{"error": "one line"}`, with `epoch` or `problems` for an order."""
+        app = Starlette(
+            middleware=[Middleware(_Gate, own=own)],
+            routes=[
+                Route("/v1/cluster/report", self.report, methods=["POST"]),
+                Route("/v1/cluster/jobs/{job}/checkpoint", self.checkpoint, methods=["GET"]),
+                Route("/v1/cluster/jobs/{job}/{verb}", self.order, methods=["POST"]),
+            ],
+            exception_handlers={
+                HTTPException: _refuse,
+                ClientDisconnect: _no_answer,
+                DlschedError: _not_now,
+                Exception: _fail,
+            },
+        )
+        app.router.redirect_slashes = False
+        return app
+
+    async def report(self, request: Request) -> Response:
+        try:
+            asked = read_request(await _body(request))
+        except WireError as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, f"the request: {error}") from None
+        self.nodes = dict(asked.nodes)
+        report = self._agent.report(asked.placed, frozenset(asked.nodes))
+        return Response(report_bytes(report, self._now_s()), media_type="application/json")
+
+    async def order(self, request: Request) -> Response:
+        try:
+            order = read_order(await _body(request))
+        except WireError as error:
+            raise HTTPException(HTTPStatus.BAD_REQUEST, f"the order: {error}") from None
+        self._check(order, request)
+        try:
+            self._agent.follow(order)
+        except OrderRefused as error:
+            return _refused_order(error)
+        return JSONResponse({}, HTTPStatus.ACCEPTED)
+
+    async def checkpoint(self, request: Request) -> Response:
+        job, name = request.path_params["job"], _peer(request).name
+        epoch = _epoch(request.query_params.get("epoch", ""))
+        if name not in self.nodes:
+            detail = f"{name} is not among the cluster's present members"
+            raise HTTPException(HTTPStatus.FORBIDDEN, detail)
+        path = None
+        if re.fullmatch(NAME, job):
+            path = self._agent.checkpoint(job, epoch, name)
+        if path is None:
+            detail = f"no checkpoint of {shown(job)}, epoch {epoch}, is kept for {name} here"
+            raise HTTPException(HTTPStatus.NOT_FOUND, detail)
+        return ArchiveResponse(_opened(path), request.state.abort)
+
+    def _check(self, order: Order, request: Request) -> None:
+        """Raises HTTPException where path and body differ, or it is another node's order."""
+        verb, job = request.path_params["verb"], request.path_params["job"]
+        if verb not in tuple(Verb):
+            raise HTTPException(HTTPStatus.NOT_FOUND, f"{shown(verb)} is no order")
+        own = self._own.peer().name
+        if (order.verb, order.job) != (verb, job):
+            detail = f"the order is {order.verb} {order.job}, not {shown(verb)} {shown(job)}"
+        elif order.node != own:
+            detail = f"the order is for node {order.node}; this one is {own}"
+        else:
+            return
+        raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
+
+
+class ArchiveResponse(StreamingResponse):
+    """A file in blocks, never whole in memory. A caller who takes nothing is cut off, and so is one
+    whose file became shorter: it must not take part of it for the whole."""
+
+    def __init__(self, descriptor: int, abort: Callable[[], None]) -> None:
+        """Takes over the descriptor, at the file's begin."""
+        self._descriptor, self._abort = descriptor, abort
+        self._size_bytes = os.fstat(descriptor).st_size
+        super().__init__(
+            self._blocks(),
+            headers={"Content-Length": str(self._size_bytes), "Cache-Control": "no-store"},
+            media_type="application/x-tar",
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(
+                scope, receive, in_time(send, api_server.ASK_WITHIN_S, self._abort)
+            )
+        finally:
+            os.close(self._descriptor)
+
+    async def _blocks(self) -> AsyncIterator[bytes]:
+        left = self._size_bytes
+        while left:
+            block = await run_in_threadpool(os.read, self._descriptor, min(left, _BLOCK_BYTES))
+            if not block:
+                self._abort()
+                await asyncio.get_running_loop().create_future()  # the disconnect cancels this
+            left -= len(block)
+            yield block
+
+
+def _caller(transport: asyncio.Transport) -> PeerCaller:
+    return PeerCaller(peer(transport.get_extra_info("ssl_object")))
+
+
+def _peer(request: Request) -> Peer:
+    caller: PeerCaller = request.state.caller
+    return caller.peer
+
+
+async def _body(request: Request) -> bytes:
+    """The whole body, if it is small and comes soon. Raises HTTPException, ClientDisconnect."""
+    body = bytearray()
+    try:
+        async with asyncio.timeout(api_server.ASK_WITHIN_S):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > ORDER_BYTES:
+                    detail = f"the body has more than {render_bytes(ORDER_BYTES)}"
+                    raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    except TimeoutError:
+        raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, "the body did not come in time") from None
+    return bytes(body)
+
+
+def _epoch(text: str) -> int:
+    # Digits only: int() would also accept signs, spaces and underscores.
+    if text.isascii() and text.isdigit() and len(text) < 17 and 1 <= int(text) <= WHOLE_MAX:
+        return int(text)
+    detail = f"epoch is {shown(text)}, must be a whole number from 1 to {WHOLE_MAX}"
+    raise HTTPException(HTTPStatus.BAD_REQUEST, detail)
+
+
+def _opened(path: Path) -> int:
+    """A descriptor of that file. Raises HTTPException."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        detail = f"the checkpoint cannot be read: {error.strerror}"
+        raise HTTPException(HTTPStatus.NOT_FOUND, detail) from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise HTTPException(HTTPStatus.NOT_FOUND, "the checkpoint is no file")
+    return descriptor
+
+
+def _refused_order(error: OrderRefused) -> Response:
+    lines = [plain_text(line[:LINE_CHARACTERS]) for line in str(error).splitlines()] or ["refused"]
+    more: dict[str, Any] = {"epoch": error.epoch}
+    if error.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+        more = {"problems": lines[:PROBLEMS_MAX]}
+    return JSONResponse({"error": lines[0], **more}, error.status)
+
+
+def _error(status: int, line: str) -> Response:
+    # The connection ends with each error: half of a body may still come.
+    return JSONResponse({"error": plain_text(line)}, status, {"Connection": "close"})
+
+
+async def _refuse(_request: Request, error: Exception) -> Response:
+    refused = cast(HTTPException, error)
+    return _error(refused.status_code, refused.detail)
+
+
+async def _no_answer(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=HTTPStatus.NO_CONTENT)
+
+
+async def _not_now(_request: Request, error: Exception) -> Response:
+    return _error(HTTPStatus.SERVICE_UNAVAILABLE, str(error))
+
+
+async def _fail(_request: Request, error: Exception) -> Response:
+    line = f"the agent failed to answer: {type(error).__name__}"
+    return _error(HTTPStatus.INTERNAL_SERVER_ERROR, line)

@@ -1,0 +1,215 @@
+"""HTTPS requests to other nodes' agents: one connection each, so that every request uses the
+certificates as they are then."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+
+from dlsched.cluster.certificates import CertificateError, Certificates, Peer, peer
+from dlsched.model.errors import DlschedError
+from dlsched.model.units import plain_text, render_address
+
+PORT = 7373
+"""Where agents listen, if nothing else is configured."""
+_HEAD_BYTES = 16 << 10
+"""Limit of an answer's status line and headers."""
+_BLOCK_BYTES = 256 << 10
+_LINE_CHARACTERS = 300
+
+
+class NotAnswered(DlschedError):
+    """No whole answer came from a node, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A node's agent."""
+
+    node: str
+    """Which its certificate must name."""
+    address: str
+    port: int
+
+
+class OwnIdentity:
+    """Whom the own certificate names; for one thread."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self._certificates = certificates
+        self._kept: tuple[ssl.SSLContext, Peer] | None = None
+
+    def peer(self) -> Peer:
+        """As the present files say. Raises CertificateError."""
+        context = self._certificates.client_context()
+        if self._kept is None or self._kept[0] is not context:
+            self._kept = (context, self._certificates.own())
+        return self._kept[1]
+
+
+class Answer:
+    """The head of an answer, and its body as it comes."""
+
+    def __init__(self, to: Destination, http: h11.Connection, reader: asyncio.StreamReader) -> None:
+        self._to, self._http, self._reader = to, http, reader
+        self.status = 0
+        self.size_bytes: int | None = None
+        """Of the body; None: the answer does not say."""
+
+    async def begin(self) -> None:
+        """Wait for the head. Raises NotAnswered."""
+        event = await self._next()
+        if not isinstance(event, h11.Response):
+            raise NotAnswered("the answer is not one of an agent")
+        self.status = event.status_code
+        lengths = [value for name, value in event.headers if name == b"content-length"]
+        # h11 has checked that it is one whole number.
+        self.size_bytes = int(lengths[0]) if lengths else None
+
+    async def blocks(self) -> AsyncIterator[bytes]:
+        """The body to its end. Raises NotAnswered, also where it is cut off."""
+        while isinstance(event := await self._next(), h11.Data):
+            yield bytes(event.data)
+
+    async def body(self, most_bytes: int) -> bytes:
+        """The whole body. Raises NotAnswered, also for one that is longer."""
+        body = bytearray()
+        async for block in self.blocks():
+            body += block
+            if len(body) > most_bytes:
+                raise NotAnswered(f"the answer has more than {most_bytes} bytes")
+        return bytes(body)
+
+    async def _next(self) -> Any:
+        with _answering(self._to):
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                self._http.receive_data(await self._reader.read(_BLOCK_BYTES))
+            return event
+
+
+class HttpsClient:
+    """Asks agents, with the certificate of this node; for one thread."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self._certificates = certificates
+        self._own = OwnIdentity(certificates)
+
+    @asynccontextmanager
+    async def ask(
+        self, to: Destination, method: str, target: str, body: bytes = b""
+    ) -> AsyncIterator[Answer]:
+        """The answer of that node, and of no other. Raises NotAnswered. Waits without limit: the
+        caller sets a timeout."""
+        with _answering(to):
+            cluster = self._own.peer().organisation
+            reader, writer = await asyncio.open_connection(
+                to.address,
+                to.port,
+                ssl=self._certificates.client_context(),
+                server_hostname=to.node,
+                limit=_BLOCK_BYTES,
+            )
+        try:
+            with _answering(to):
+                _check(peer(writer.get_extra_info("ssl_object")), to, cluster)
+                http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES)
+                writer.write(_request(http, to, method, target, body))
+            answer = Answer(to, http, reader)
+            await answer.begin()
+            yield answer
+        finally:
+            writer.transport.abort()
+
+
+class LoopThread:
+    """A thread with an event loop."""
+
+    def __init__(self, name: str) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def begin(self, work: Coroutine[Any, Any, None]) -> Future[None]:
+        """Begin it there, from any thread."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def stop(self) -> None:
+        """Cancel all that is under way there, and end the thread."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(timeout=5.0)
+        elif not self.loop.is_closed():
+            self.loop.close()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+            runner.get_loop().run_forever()
+
+
+@contextmanager
+def _answering(to: Destination) -> Iterator[None]:
+    """Raises NotAnswered for all that can go wrong with a connection."""
+    try:
+        yield
+    except h11.ProtocolError as error:
+        raise NotAnswered(_line(f"the answer is broken: {error}")) from error
+    except (OSError, ValueError, CertificateError) as error:
+        where = render_address(to.address, to.port)
+        raise NotAnswered(_line(f"{where}: {reason(error)}")) from error
+
+
+def refusal(status: int, body: bytes) -> str:
+    """What an agent says in an error: its line, and the epoch or the first problem."""
+    try:
+        said: Any = json.loads(body)
+        line = said["problems"][0] if said.get("problems") else said["error"]
+        epoch = said.get("epoch")
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return f"status {status}, without a reason"
+    known = f" (it knows epoch {epoch})" if type(epoch) is int and 0 < epoch < 1 << 54 else ""
+    return f"refused ({status}): {_line(str(line))}{known}"
+
+
+def reason(error: BaseException) -> str:
+    """What went wrong with a connection, without the addresses and source lines of libraries."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
+    if isinstance(error, OSError) and error.errno is not None:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
+
+
+def _check(found: Peer, to: Destination, cluster: str) -> None:
+    """Raises CertificateError unless that node of this cluster answered."""
+    if found.name != to.node:
+        raise CertificateError(f"node {found.name} answers there, not {to.node}")
+    if found.organisation != cluster:
+        raise CertificateError(f"{to.node} is of another cluster: {found.organisation}")
+
+
+def _request(http: h11.Connection, to: Destination, method: str, target: str, body: bytes) -> bytes:
+    headers = [("Host", to.node), ("Connection", "close")]
+    if body:
+        headers += [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+    sent = http.send(h11.Request(method=method, target=target, headers=headers)) or b""
+    if body:
+        sent += http.send(h11.Data(body)) or b""
+    return sent + (http.send(h11.EndOfMessage()) or b"")
+
+
+def _line(text: str) -> str:
+    return plain_text(text[:_LINE_CHARACTERS])

@@ -1,0 +1,304 @@
+"""The nodes' agents over HTTPS. A thread asks them, so that no node delays a round of the
+controller, or another node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from http import HTTPStatus
+
+from dlsched.cluster.certificates import Certificates
+from dlsched.cluster.core.model import Evaluation
+from dlsched.cluster.core.records import Order
+from dlsched.cluster.core.reports import NodeReport
+from dlsched.cluster.https import (
+    PORT,
+    Destination,
+    HttpsClient,
+    LoopThread,
+    NotAnswered,
+    refusal,
+)
+from dlsched.cluster.store import Member
+from dlsched.cluster.wire import (
+    LINE_CHARACTERS,
+    REPORT_BYTES,
+    ReportRequest,
+    WireError,
+    order_bytes,
+    read_report,
+    request_bytes,
+)
+from dlsched.model.units import plain_text
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 2.0
+"""Timeout of a whole request, with its connection and its answer."""
+RECENT_S = 10.0
+"""An older answer is none."""
+ASK_AGAIN_S = 3.0
+"""A node is asked when a round wants its report, and again after this time, as rounds in which
+nothing is under way are further apart than an answer is recent."""
+WANTED_S = 30.0
+"""Without a round for so long no node is asked, as a request is the sign that a controller is
+there."""
+PROBLEM_S = 60.0
+"""The controller repeats an order that matters, so an older problem is gone."""
+_ERROR_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    report: NodeReport
+    asked_s: float
+
+
+class HttpsAgents:
+    """The port Agents. `members` says where the nodes are; others have no answer."""
+
+    def __init__(
+        self,
+        certificates: Certificates,
+        port: int = PORT,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`now_s`: the controller's clock."""
+        self._client = HttpsClient(certificates)
+        self._port, self._now_s = port, now_s
+        self._thread = LoopThread("cluster-agents")
+        self._lock = threading.Lock()
+        self._nodes: dict[str, _Node] = {}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._thread.stop()
+
+    def members(self, members: Mapping[str, Member]) -> None:
+        """Ask these nodes from now on, at these addresses. Each one learns of all of them."""
+        addresses = {name: one.address for name, one in sorted(members.items())}
+        with self._lock:
+            for name in self._nodes.keys() - addresses.keys():
+                self._nodes.pop(name).end()
+            for name, address in addresses.items():
+                if not address:
+                    continue
+                if name not in self._nodes:
+                    self._nodes[name] = _Node(name, self._client, self._thread, self._now_s)
+                self._nodes[name].found(Destination(name, address, self._port), addresses)
+
+    def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
+        """The node's last report, if it is recent; it is asked for the next one now."""
+        with self._lock:
+            known = self._nodes.get(node)
+        return None if known is None else known.report(placed)
+
+    def send(self, order: Order) -> None:
+        """Send it in the background, after those to the same node that still wait."""
+        with self._lock:
+            known = self._nodes.get(order.node)
+        if known is not None:
+            known.send(order)
+
+    def problems(self) -> Mapping[str, str]:
+        """What is wrong, in one line by node: it does not answer, or refuses an order."""
+        with self._lock:
+            nodes = dict(self._nodes)
+        found = {name: one.problem() for name, one in nodes.items()}
+        return {name: line for name, line in found.items() if line}
+
+
+class _Node:
+    """One node: its last answer, and the orders that wait. One task asks, another one sends."""
+
+    def __init__(
+        self, name: str, client: HttpsClient, thread: LoopThread, now_s: Callable[[], float]
+    ) -> None:
+        self._name, self._client, self._now_s = name, client, now_s
+        self._loop = thread.loop
+        self._destination: Destination | None = None
+        self._request = ReportRequest({}, {})
+        self._answered: _Answered | None = None
+        self._wanted_s = now_s()
+        self._clock_offset_s: float | None = None
+        """Of the controller's clock from the node's."""
+        self._no_report = ""
+        self._refused: dict[str, tuple[float, str]] = {}
+        """Problems of orders, by job."""
+        self._orders: dict[tuple[str, str], Order] = {}
+        """By job and verb: the controller repeats them, and only the last one counts."""
+        self._lock = threading.Lock()
+        self._wants_report, self._has_orders = asyncio.Event(), asyncio.Event()
+        self._tasks: list[Future[None]] = [
+            thread.begin(self._ask()),
+            thread.begin(self._deliver()),
+        ]
+
+    # ------------------------------------------------------------------ from any thread
+
+    def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+    def found(self, destination: Destination, nodes: Mapping[str, str]) -> None:
+        with self._lock:
+            self._destination = destination
+            self._request = replace(self._request, nodes=nodes)
+
+    def report(self, placed: Mapping[str, int]) -> NodeReport | None:
+        now_s = self._now_s()
+        with self._lock:
+            self._request = replace(self._request, placed=dict(placed))
+            self._wanted_s, answered = now_s, self._answered
+        self._wake(self._wants_report)
+        # Counted from the request: the report is not older than that.
+        age_s = 0.0 if answered is None else now_s - answered.asked_s
+        if answered is None or age_s > RECENT_S:
+            return None
+        return replace(answered.report, age_s=answered.report.age_s + age_s)
+
+    def send(self, order: Order) -> None:
+        with self._lock:
+            self._orders[order.job, order.verb] = order
+        self._wake(self._has_orders)
+
+    def problem(self) -> str:
+        now_s = self._now_s()
+        with self._lock:
+            lines = [line for at_s, line in self._refused.values() if now_s - at_s < PROBLEM_S]
+            lines = [self._no_report, *lines] if self._no_report else lines
+        if not lines:
+            return ""
+        return lines[0] if len(lines) == 1 else f"{lines[0]} (and {len(lines) - 1} more)"
+
+    def _wake(self, event: asyncio.Event) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(event.set)
+
+    # ------------------------------------------------------------------ in the thread
+
+    async def _ask(self) -> None:
+        while True:
+            await _wait(self._wants_report, ASK_AGAIN_S)
+            now_s = self._now_s()
+            with self._lock:
+                to, request = self._destination, self._request
+                is_wanted = now_s - self._wanted_s <= WANTED_S
+            if to is None or not is_wanted:
+                continue
+            problem = ""
+            with self._lock:
+                answered = self._answered
+            try:
+                answered = await self._asked(to, request, now_s)
+            except WireError as error:
+                # Nor is an earlier report believed of an agent that is broken, or lies.
+                answered, problem = None, str(error)
+            except (NotAnswered, TimeoutError) as error:
+                problem = str(error) or f"no answer within {ANSWER_S:g} s"
+            except Exception as error:  # the other nodes' reports go on
+                log.exception("asking %s for its report failed", self._name)
+                answered, problem = None, type(error).__name__
+            with self._lock:
+                self._no_report = f"no report: {problem}" if problem else ""
+                self._answered = answered
+
+    async def _asked(self, to: Destination, request: ReportRequest, now_s: float) -> _Answered:
+        """Raises WireError, NotAnswered or TimeoutError."""
+        status, body = await self._exchange(to, "report", request_bytes(request), REPORT_BYTES)
+        if status != HTTPStatus.OK:
+            raise NotAnswered(refusal(status, body))
+        try:
+            report, node_s = read_report(body)
+        except WireError as error:
+            raise WireError(f"it is refused: {error}") from None
+        if report.node != self._name:
+            raise WireError(f"it is refused: it is the report of {report.node}")
+        return _Answered(self._on_own_clock(report, node_s), now_s)
+
+    async def _deliver(self) -> None:
+        while True:
+            await self._has_orders.wait()
+            self._has_orders.clear()
+            while (order := self._next_order()) is not None:
+                await self._send(order)
+
+    def _next_order(self) -> Order | None:
+        with self._lock:
+            return self._orders.pop(next(iter(self._orders))) if self._orders else None
+
+    async def _send(self, order: Order) -> None:
+        with self._lock:
+            to = self._destination
+        if to is None:
+            return
+        try:
+            target = f"jobs/{order.job}/{order.verb}"
+            status, body = await self._exchange(to, target, order_bytes(order), _ERROR_BYTES)
+            problem = "" if status == HTTPStatus.ACCEPTED else refusal(status, body)
+        except WireError as error:
+            problem = f"the order {order.verb}: {error}"
+        except (NotAnswered, TimeoutError):
+            # Its report says why. Those that wait would wait as long again, and the controller
+            # repeats them.
+            with self._lock:
+                self._orders.clear()
+            return
+        except Exception as error:  # the next order may go
+            log.exception("sending %s an order failed", self._name)
+            problem = type(error).__name__
+        now_s = self._now_s()
+        with self._lock:
+            self._refused.pop(order.job, None)
+            old = [job for job, (at_s, _) in self._refused.items() if now_s - at_s >= PROBLEM_S]
+            for job in old:
+                del self._refused[job]
+            if problem:
+                line = f"{order.job}: {plain_text(problem[:LINE_CHARACTERS])}"
+                self._refused[order.job] = (now_s, line)
+
+    async def _exchange(
+        self, to: Destination, path: str, body: bytes, most_bytes: int
+    ) -> tuple[int, bytes]:
+        async with (
+            asyncio.timeout(ANSWER_S),
+            self._client.ask(to, "POST", f"/v1/cluster/{path}", body) as answer,
+        ):
+            return answer.status, await answer.body(most_bytes)
+
+    def _on_own_clock(self, report: NodeReport, node_s: float) -> NodeReport:
+        """The report with times on the controller's clock. The distance of the clocks is kept, so
+        that the same evaluation has the same time in each report; it is known within the time that
+        an answer takes, and changes when the node starts again."""
+        offset_s = self._now_s() - node_s
+        if self._clock_offset_s is None or abs(offset_s - self._clock_offset_s) > ANSWER_S:
+            self._clock_offset_s = offset_s
+        shift_s = self._clock_offset_s
+        return replace(
+            report,
+            jobs=tuple(
+                replace(
+                    job,
+                    evaluations=tuple(
+                        Evaluation(one.at_s + shift_s, one.value) for one in job.evaluations
+                    ),
+                )
+                for job in report.jobs
+            ),
+        )
+
+
+async def _wait(event: asyncio.Event, timeout_s: float) -> None:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        pass
+    event.clear()

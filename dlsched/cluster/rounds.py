@@ -1,0 +1,220 @@
+"""From rounds of the controller to what people read: log lines, events of jobs, the snapshot."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+
+from dlsched.api.status import target_of
+from dlsched.cluster.controller import RoundReport
+from dlsched.cluster.core.job_memory import DesiredJob
+from dlsched.cluster.core.ledger import ClusterFacts
+from dlsched.cluster.core.model import ClusterJob, ClusterSnapshot
+from dlsched.cluster.core.occupancy import Occupancy, known_left
+from dlsched.cluster.core.records import Phase, Record, RecordState
+from dlsched.cluster.status import EventRow, JobRow, NodeRow, QueueRow
+from dlsched.cluster.store import Member
+from dlsched.model.units import render_bytes
+
+EVENTS_MAX = 10
+"""Of each job."""
+
+
+class RoundLog:
+    """What the rounds so far came to. All of it can be lost."""
+
+    def __init__(self) -> None:
+        self._records: Mapping[str, Record] = {}
+        self._events: dict[str, deque[EventRow]] = {}
+        self._since_s: dict[str, float] = {}
+        self._reasons: dict[str, str] = {}
+        """By job, of the last time that the policy was asked."""
+
+    def take(self, report: RoundReport, wall_time: str) -> list[str]:
+        """Take a round into account; returns what happened in it, a line each."""
+        if report.facts is None:
+            return []
+        if report.answer.asked:
+            self._reasons = {**report.answer.why, **report.answer.approved.refused}
+        lines = []
+        before = dict(report.facts.records)
+        for record in report.written:
+            failure = report.failed.get(record.job, "")
+            text = happened(record, before.get(record.job), failure, report.members)
+            before[record.job] = record
+            lines.append(f"{record.job}: {text}")
+            events = self._events.setdefault(record.job, deque(maxlen=EVENTS_MAX))
+            events.append(EventRow(wall_time, text))
+        self._age(report.records, report.facts.now_s)
+        return lines
+
+    def _age(self, records: Mapping[str, Record], now_s: float) -> None:
+        for job in (self._events.keys() | self._since_s.keys()) - records.keys():
+            self._events.pop(job, None)
+            self._since_s.pop(job, None)
+        for job, record in records.items():
+            if self._records.get(job) != record:
+                self._since_s[job] = now_s
+        self._records = records
+
+    # ------------------------------------------------------------------ rows
+
+    def jobs(self, report: RoundReport) -> tuple[JobRow, ...]:
+        """Those that have a node, or ended by themselves and are still desired."""
+        facts, snapshot = report.facts, report.snapshot
+        if facts is None or snapshot is None:
+            return ()
+        views = {job.name: job for job in snapshot.jobs}
+        targets = {one.job: one.target for one in snapshot.moving}
+        return tuple(
+            self._job(record, facts, views.get(name), targets.get(name))
+            for name, record in sorted(report.records.items())
+            if not facts.is_gone(name)
+            and (record.state is not RecordState.ENDED or record.exit_code is not None)
+        )
+
+    def _job(
+        self, record: Record, facts: ClusterFacts, view: ClusterJob | None, target: str | None
+    ) -> JobRow:
+        name, desired = record.job, facts.desired.get(record.job)
+        left = known_left(view) if view else None
+        since_s = self._since_s.get(name, facts.now_s)
+        unread = "" if desired else "its submission cannot be read: it stays as it is"
+        return JobRow(
+            name=name,
+            node=record.source or record.on,
+            target=(record.on if record.source else target),
+            state=job_state(record, facts),
+            epoch=record.epoch,
+            since_s=max(facts.now_s - since_s, 0.0),
+            moves=record.moves,
+            goal=_goal(desired),
+            measured=view.evaluations[-1].value if view and view.evaluations else None,
+            granted_cores=view.granted_cores if view else None,
+            left_core_s=left.mid_core_s if left else None,
+            unmovable=(view.unmovable or "") if view else "",
+            why=unread or self._reasons.get(name, "") or record.why,
+            events=tuple(self._events.get(name, ())),
+        )
+
+    def queue(self, report: RoundReport) -> tuple[QueueRow, ...]:
+        snapshot = report.snapshot
+        if snapshot is None:
+            return ()
+        return tuple(
+            QueueRow(
+                one.name,
+                max(snapshot.now_s - one.arrived_s, 0.0),
+                self._reasons.get(one.name, "no node has been asked yet"),
+            )
+            for one in snapshot.queue
+            if one.name not in report.answer.approved.place
+        )
+
+
+def nodes(report: RoundReport, problems: Mapping[str, str]) -> tuple[NodeRow, ...]:
+    """All members, also those that have never answered."""
+    if report.snapshot is None:
+        return ()
+    occupancy = Occupancy(report.snapshot)
+    return tuple(
+        _node(member, report.snapshot, occupancy, problems.get(name, ""))
+        for name, member in report.members.items()
+    )
+
+
+def _node(member: Member, snapshot: ClusterSnapshot, occupancy: Occupancy, problem: str) -> NodeRow:
+    name = member.name
+    state = "drain" if member.draining else "silent"
+    here = [job for job in snapshot.jobs if job.node == name]
+    known = occupancy.nodes.get(name)
+    used = ends = None
+    if known is not None:
+        state = known.state.value
+        used = known.foreign_cores + sum(job.granted_cores for job in here)
+        ends = max(occupancy.ends(name, occupancy.loads(name)), default=None)
+    return NodeRow(
+        name=name,
+        host=member.host,
+        address=member.address,
+        state=state if member.up else "down",
+        jobs=len(here),
+        used_cores=used,
+        capacity_cores=known.capacity_cores if known else None,
+        ends_in_s=ends,
+        report_age_s=known.age_s if known else None,
+        problem=problem,
+    )
+
+
+def job_state(record: Record, facts: ClusterFacts) -> str:
+    """The state of a job in one word, from its record and what its node holds."""
+    if record.state is RecordState.ENDED:
+        return "finished" if record.exit_code == 0 else "failed"
+    if record.state is not RecordState.PLACED:
+        return record.state.value
+    report = facts.reports.get(record.on)
+    if report is None:
+        return "unknown"
+    held = {one.job: one for one in report.holdings if one.epoch == record.epoch}
+    own = held.get(record.job)
+    if own is None or own.phase is Phase.ARRIVING:
+        return "starting"
+    return "running" if own.phase is Phase.REFUSED else own.phase.value
+
+
+def happened(
+    record: Record, before: Record | None, failure: str, members: Mapping[str, Member]
+) -> str:
+    """What a new record says, in plain words."""
+
+    def at(node: str | None) -> str:
+        return place(node, members)
+
+    state = record.state
+    was = None if before is None else before.state
+    if state is RecordState.LEAVING:
+        return f"leaves {at(record.on)} for {at(record.target)}"
+    if state is RecordState.MOVING:
+        saved = record.saved
+        what = f"step {saved.step}, {render_bytes(saved.size_bytes)}" if saved else "nothing saved"
+        return f"{at(record.on)} goes on with it from {at(record.source)} ({what})"
+    if state is RecordState.UNDOING:
+        return f"the move to {at(record.on)} is given up: {failure or 'it failed'}"
+    if state is RecordState.RETURNING:
+        return f"returns to {at(record.on)}"
+    if state is RecordState.ENDED:
+        if record.exit_code is None:
+            return f"ends on {at(record.on)}: {record.why or 'it is no longer desired'}"
+        why = f": {record.why}" if record.why else ""
+        return f"ended on {at(record.on)} with exit code {record.exit_code}{why}"
+    if was is RecordState.MOVING:
+        return f"has moved to {at(record.on)}"
+    if was is RecordState.RETURNING:
+        return f"runs on {at(record.on)} again"
+    if was is RecordState.LEAVING:
+        return f"stays on {at(record.on)}: {failure or 'it has ended'}"
+    return f"placed on {at(record.on)}"
+
+
+def place(node: str | None, members: Mapping[str, Member]) -> str:
+    """A node as people know it: by its host's name, where only one node has that."""
+    member = members.get(node or "")
+    if member is None or not member.host:
+        return node or "?"
+    same = sum(one.host == member.host for one in members.values())
+    return member.host if same == 1 else f"{member.host} ({member.name})"
+
+
+def changes(before: Mapping[str, str], rows: tuple[NodeRow, ...]) -> Iterator[str]:
+    """Nodes whose state is another than before."""
+    for row in rows:
+        if before.get(row.name) != row.state:
+            was = f", was {before[row.name]}" if row.name in before else ""
+            why = f": {row.problem}" if row.problem else ""
+            yield f"node {row.host or row.name}: {row.state}{was}{why}"
+
+
+def _goal(desired: DesiredJob | None) -> str:
+    target = target_of(desired.spec.target) if desired else None
+    return target.text if target else ""

@@ -1,0 +1,1 @@
+"""Docker Swarm as the cluster's store and identity; its services are not used."""

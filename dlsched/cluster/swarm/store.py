@@ -1,0 +1,249 @@
+"""The cluster's store in a swarm: one config object for each record and each submission.
+
+Swarm changes labels of a config by compare-and-swap, takes each name once, and keeps all of it on
+a majority of the managers. What a person has edited so that it cannot be read stays as it is, is
+reported, and its job is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from dlsched.cluster.core.records import Record, Submission
+from dlsched.cluster.store import Member, StaleRecord, Stored, StoreError
+from dlsched.cluster.swarm.calls import Config, Node, SwarmCalls
+from dlsched.cluster.swarm.labels import (
+    PREFIX,
+    Names,
+    is_removed,
+    others_labels,
+    read_record,
+    read_submission,
+    record_labels,
+    removed_labels,
+    submission_labels,
+)
+
+DRAIN = f"{PREFIX}drain"
+"""The label of a node from which jobs move away. `docker node update --availability drain` has the
+same effect on jobs, and takes services of Swarm away, too."""
+
+
+class NotStorable(StoreError):
+    """This can never be stored, such as a job file that is too long."""
+
+
+_Kind = TypeVar("_Kind", Record, Submission)
+
+
+@dataclass(slots=True)
+class _Read:
+    """What the configs say, by job."""
+
+    records: dict[str, Stored] = field(default_factory=dict)
+    submissions: dict[str, Submission] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+class SwarmStore:
+    """A ClusterStore over one manager's engine. May be used from any thread."""
+
+    def __init__(self, calls: SwarmCalls, instance: str) -> None:
+        self._calls = calls
+        self._instance = instance
+        self._names = Names(instance)
+        self._problems: Mapping[str, str] = {}
+
+    def own_id(self) -> str:
+        """The name of the manager itself, which `leader` names while it leads."""
+        return self._calls.own_id()
+
+    def leader(self) -> str:
+        for node in self._calls.nodes():
+            if node.leads:
+                return node.id
+        raise StoreError("no manager of the swarm leads")
+
+    def problems(self) -> Mapping[str, str]:
+        """What cannot be read, in one line, by job; of the last reading. These jobs are in neither
+        `records` nor `submissions`."""
+        return self._problems
+
+    # ------------------------------------------------------------------ nodes
+
+    def nodes(self) -> Mapping[str, Member]:
+        return {
+            node.id: Member(
+                node.id,
+                up=node.is_ready,
+                draining=node.availability == "drain" or DRAIN in node.labels,
+                host=node.host,
+                address=node.address,
+            )
+            for node in sorted(self._calls.nodes(), key=lambda one: one.id)
+        }
+
+    def drain(self, node: str) -> None:
+        """Let the node's jobs move away. Raises StaleRecord where something else has changed the
+        node meanwhile."""
+        found = self._node(node)
+        if DRAIN not in found.labels:
+            self._calls.relabel_node(found, {**found.labels, DRAIN: "true"})
+
+    def undrain(self, node: str) -> None:
+        """Let the node take jobs again. Raises StoreError where Swarm itself drains it."""
+        found = self._node(node)
+        if DRAIN in found.labels:
+            kept = {key: value for key, value in found.labels.items() if key != DRAIN}
+            self._calls.relabel_node(found, kept)
+        if found.availability == "drain":
+            raise StoreError(
+                f"{node}: drained by Swarm: docker node update --availability active {node}"
+            )
+
+    def _node(self, name: str) -> Node:
+        for node in self._calls.nodes():
+            if node.id == name:
+                return node
+        raise StoreError(f"{name}: no node of the swarm")
+
+    # ------------------------------------------------------------------ records
+
+    def records(self) -> Mapping[str, Stored]:
+        return self._read().records
+
+    def put(self, record: Record, version: int | None) -> int:
+        job, name = record.job, self._names.record(record.job)
+        labels = record_labels(record, self._instance)
+        try:
+            read_record(labels, self._instance)
+        except ValueError as error:
+            raise NotStorable(f"{job}: {error}") from error
+        if version is None:
+            self._create(job, name, labels)
+        else:
+            before = self._present(job, version)
+            self._calls.relabel(before, {**others_labels(before.labels), **labels})
+        return self._written(job, name, labels)
+
+    def remove(self, job: str, version: int) -> None:
+        """A config is removed whatever its version, so it is marked first, by its version."""
+        before = self._present(job, version)
+        self._calls.relabel(before, removed_labels(job, self._instance))
+        self._calls.remove(before)
+
+    def _create(self, job: str, name: str, labels: Mapping[str, str]) -> None:
+        try:
+            self._calls.create(name, labels)
+        except StaleRecord as error:
+            before = self._calls.config(name)
+            if before is None or not self._is_removed(before):
+                raise StaleRecord(f"{job}: there is a record of it: {error}") from error
+            # Its remover did not come to the end.
+            self._calls.remove(before)
+            self._calls.create(name, labels)
+
+    def _present(self, job: str, version: int) -> Config:
+        """The job's config, which must have this version. Raises StaleRecord."""
+        found = self._calls.config(self._names.record(job))
+        if found is None or found.version != version:
+            raise StaleRecord(f"{job}: version {version} is no longer the present one")
+        self._record(found)
+        return found
+
+    def _written(self, job: str, name: str, labels: Mapping[str, str]) -> int:
+        """The version of what was just written: the engine's answer does not say it."""
+        found = self._calls.config(name)
+        if found is None or any(found.labels.get(key) != labels[key] for key in labels):
+            raise StaleRecord(f"{job}: changed right after it was written")
+        return found.version
+
+    # ------------------------------------------------------------------ submissions
+
+    def submissions(self) -> Mapping[str, Submission]:
+        return self._read().submissions
+
+    def submit(self, submission: Submission) -> None:
+        """Raises NotStorable for a job file that is too long."""
+        job, name = submission.job, self._names.submission(submission.job)
+        try:
+            labels = submission_labels(submission, self._instance)
+            wanted = read_submission(labels, self._instance)
+        except ValueError as error:
+            raise NotStorable(f"{job}: {error}") from error
+        found = self._calls.config(name)
+        if found is None:
+            self._calls.create(name, labels)
+            return
+        before = self._submission(found)
+        if before.by != submission.by:
+            raise StaleRecord(f"{job}: {before.by} has a job of that name")
+        if before != wanted:
+            # Labels, not data: a config with other data is another one, and in the moment between
+            # the two the job would not be desired.
+            self._calls.relabel(found, {**others_labels(found.labels), **labels})
+
+    def withdraw(self, job: str, by: str) -> None:
+        found = self._calls.config(self._names.submission(job))
+        if found is not None and self._submission(found).by == by:
+            self._calls.remove(found)
+
+    # ------------------------------------------------------------------ reading
+
+    def _read(self) -> _Read:
+        """Everything at once: a job of which one half cannot be read is left out whole, lest it
+        count as no longer desired, or as not yet placed."""
+        read, names = _Read(), self._names
+        unread = set()
+        for config in self._calls.configs(names.prefix):
+            try:
+                if config.name.startswith(names.submissions):
+                    submission = self._submission(config)
+                    read.submissions[submission.job] = submission
+                elif config.name.startswith(names.records) and not self._is_removed(config):
+                    record = self._record(config)
+                    read.records[record.job] = Stored(record, config.version)
+            except StaleRecord as problem:
+                job, part = config.labels.get(f"{PREFIX}job", ""), _end_of(config.name, names)
+                read.problems[job if names.part(job) == part else part] = str(problem)
+                unread.add(part)
+        for jobs in (read.records, read.submissions):
+            for job in [job for job in jobs if names.part(job) in unread]:
+                del jobs[job]
+        self._problems = read.problems
+        return read
+
+    def _is_removed(self, config: Config) -> bool:
+        return is_removed(config.labels, self._instance)
+
+    def _record(self, config: Config) -> Record:
+        """Raises StaleRecord for one that cannot be read."""
+        return self._checked(config, read_record, self._names.record)
+
+    def _submission(self, config: Config) -> Submission:
+        """Raises StaleRecord for one that cannot be read."""
+        return self._checked(config, read_submission, self._names.submission)
+
+    def _checked(
+        self,
+        config: Config,
+        read: Callable[[Mapping[str, str], str], _Kind],
+        name_of: Callable[[str], str],
+    ) -> _Kind:
+        try:
+            found = read(config.labels, self._instance)
+        except ValueError as error:
+            raise StaleRecord(f"config {config.name} is left as it is: {error}") from error
+        if config.name != name_of(found.job):
+            line = f"config {config.name} is left as it is: label {PREFIX}job is another's"
+            raise StaleRecord(line)
+        return found
+
+
+def _end_of(name: str, names: Names) -> str:
+    for start in (names.records, names.submissions):
+        if name.startswith(start):
+            return name.removeprefix(start)
+    return name

@@ -1,0 +1,405 @@
+"""What the controller and the agents send each other: strict JSON, and its conversion from and to
+the core's values.
+
+What comes from another host is hostile: unknown keys, numbers that are not finite, and whatever is
+out of bounds refuse the whole message, in one line. What a node reports stems from its containers
+in part, so the sender keeps it within the same bounds: no job can have its node's report refused.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal, TypeVar
+
+from pydantic import AfterValidator, ConfigDict, Field, TypeAdapter, ValidationError
+
+from dlsched.cluster.core.model import EVALUATIONS_MAX, Evaluation, Left, Sharing
+from dlsched.cluster.core.records import Holding, Order, Phase, Saved, Verb
+from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.model.errors import DlschedError
+from dlsched.model.spec import NAME
+from dlsched.model.units import CORES_MAX, plain_text, render_bytes, shown
+
+VERSION: Final = 1
+
+ORDER_BYTES = 256 << 10
+"""Limit of an order, and of a report's request."""
+REPORT_BYTES = 8 << 20
+"""Limit of a report: 1,000 jobs with all their evaluations have half of it."""
+
+JOBS_MAX = 4096
+IMAGES_MAX = 4096
+NODES_MAX = 2048
+IMAGE_CHARACTERS = 512
+LINE_CHARACTERS = 500
+WHOLE_MAX = 1 << 53
+"""Of steps, epochs, bytes and counts: larger ones have no exact number in JSON."""
+AMOUNT_MAX = 1e15
+"""Of seconds, core-seconds and rates."""
+VALUE_MAX = 1e100
+"""Of a metric, with either sign."""
+NODE = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,62}[A-Za-z0-9])?"
+"""A node's name: what a certificate's CN can hold."""
+
+
+class WireError(DlschedError):
+    """A message is refused, in one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportRequest:
+    """What an agent is asked for its report with."""
+
+    placed: Mapping[str, int]
+    """Jobs that are the node's own, by epoch."""
+    nodes: Mapping[str, str]
+    """The cluster's present members and their IP addresses; an empty one is not known."""
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one line of printable characters")
+    return text
+
+
+def _ip_address(text: str) -> str:
+    if text:
+        ipaddress.ip_address(text)
+    return text
+
+
+_STRICT = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+_Job = Annotated[str, Field(pattern=f"^(?:{NAME})$")]
+_Node = Annotated[str, Field(pattern=f"^(?:{NODE})$")]
+_Line = Annotated[str, Field(max_length=LINE_CHARACTERS), AfterValidator(_printable)]
+_Image = Annotated[str, Field(max_length=IMAGE_CHARACTERS), AfterValidator(_printable)]
+_Address = Annotated[str, Field(max_length=64), AfterValidator(_ip_address)]
+_Epoch = Annotated[int, Field(ge=1, le=WHOLE_MAX)]
+_Whole = Annotated[int, Field(ge=0, le=WHOLE_MAX)]
+_ExitCode = Annotated[int, Field(ge=-WHOLE_MAX, le=WHOLE_MAX)]
+_Cores = Annotated[float, Field(ge=0.0, le=CORES_MAX)]
+_Amount = Annotated[float, Field(ge=0.0, le=AMOUNT_MAX)]
+_Value = Annotated[float, Field(ge=-VALUE_MAX, le=VALUE_MAX)]
+_Sha256 = Annotated[str, Field(pattern="^(?:[0-9a-f]{64})?$")]
+
+
+@dataclass(frozen=True, slots=True)
+class _WireSaved:
+    __pydantic_config__ = _STRICT
+    step: _Whole
+    sha256: _Sha256 = ""
+    size_bytes: _Whole = 0
+
+    @classmethod
+    def of(cls, saved: Saved | None) -> _WireSaved | None:
+        if saved is None or _whole(saved.step) is None:
+            return None
+        return cls(saved.step, saved.sha256, saved.size_bytes)
+
+    def core(self) -> Saved:
+        return Saved(self.step, self.sha256, self.size_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class _WireHolding:
+    __pydantic_config__ = _STRICT
+    job: _Job
+    epoch: _Epoch
+    phase: Phase
+    step: _Whole | None = None
+    saved: _WireSaved | None = None
+    exit_code: _ExitCode | None = None
+    why: _Line = ""
+
+    @classmethod
+    def of(cls, one: Holding) -> _WireHolding:
+        return cls(
+            one.job,
+            one.epoch,
+            one.phase,
+            _whole(one.step),
+            _WireSaved.of(one.saved),
+            one.exit_code,
+            _line(one.why),
+        )
+
+    def core(self) -> Holding:
+        saved = None if self.saved is None else self.saved.core()
+        return Holding(self.job, self.epoch, self.phase, self.step, saved, self.exit_code, self.why)
+
+
+@dataclass(frozen=True, slots=True)
+class _WireJob:
+    __pydantic_config__ = _STRICT
+    name: _Job
+    granted_cores: _Cores = 0.0
+    used_core_s: _Amount = 0.0
+    step: _Whole | None = None
+    reports: _Whole = 0
+    left: tuple[_Amount, _Amount, _Amount] | None = None
+    steps_per_core_s: _Amount | None = None
+    evaluations: Annotated[
+        tuple[tuple[_Amount, _Value], ...], Field(max_length=EVALUATIONS_MAX)
+    ] = ()
+    unmovable: _Line | None = None
+    pause_s: _Amount = 0.0
+
+    @classmethod
+    def of(cls, one: JobReport) -> _WireJob:
+        left = one.left
+        if left is not None and not _is_interval(left):
+            left = None
+        return cls(
+            one.name,
+            _amount(one.granted_cores, CORES_MAX),
+            _amount(one.used_core_s),
+            _whole(one.step),
+            _whole(one.reports) or 0,
+            left,
+            _known_amount(one.steps_per_core_s),
+            tuple(
+                (at_s, value)
+                for at_s, value in one.evaluations[-EVALUATIONS_MAX:]
+                if _is_within(at_s, 0.0, AMOUNT_MAX) and _is_within(value, -VALUE_MAX, VALUE_MAX)
+            ),
+            None if one.unmovable is None else _line(one.unmovable),
+            _amount(one.pause_s),
+        )
+
+    def core(self) -> JobReport:
+        left = None if self.left is None else Left(*self.left)
+        if left is not None and not _is_interval(left):
+            raise WireError(f"the work left of {self.name} is not in ascending order")
+        return JobReport(
+            self.name,
+            self.granted_cores,
+            self.used_core_s,
+            self.step,
+            self.reports,
+            left,
+            self.steps_per_core_s,
+            tuple(Evaluation(*one) for one in self.evaluations),
+            self.unmovable,
+            self.pause_s,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _WireReport:
+    __pydantic_config__ = _STRICT
+    v: Literal[1]
+    now_s: _Amount
+    node: _Node
+    capacity_cores: _Cores
+    foreign_cores: _Cores = 0.0
+    memory_free_bytes: _Whole | None = None
+    gpus_free: _Whole = 0
+    images: Annotated[tuple[_Image, ...], Field(max_length=IMAGES_MAX)] = ()
+    sharing: Sharing = Sharing.SHORTEST
+    age_s: _Amount = 0.0
+    holdings: Annotated[tuple[_WireHolding, ...], Field(max_length=JOBS_MAX)] = ()
+    jobs: Annotated[tuple[_WireJob, ...], Field(max_length=JOBS_MAX)] = ()
+
+    @classmethod
+    def of(cls, one: NodeReport, now_s: float) -> _WireReport:
+        images = sorted(name for name in one.images if _is_image(name))
+        return cls(
+            VERSION,
+            _amount(now_s),
+            one.node,
+            _amount(one.capacity_cores, CORES_MAX),
+            _amount(one.foreign_cores, CORES_MAX),
+            _whole(one.memory_free_bytes),
+            _whole(one.gpus_free) or 0,
+            tuple(images[:IMAGES_MAX]),
+            one.sharing,
+            _amount(one.age_s),
+            tuple(map(_WireHolding.of, one.holdings[:JOBS_MAX])),
+            tuple(map(_WireJob.of, one.jobs[:JOBS_MAX])),
+        )
+
+    def core(self) -> NodeReport:
+        _check_once("holdings", (one.job for one in self.holdings))
+        _check_once("jobs", (one.name for one in self.jobs))
+        return NodeReport(
+            self.node,
+            self.capacity_cores,
+            self.foreign_cores,
+            self.memory_free_bytes,
+            self.gpus_free,
+            frozenset(self.images),
+            self.sharing,
+            self.age_s,
+            tuple(one.core() for one in self.holdings),
+            tuple(one.core() for one in self.jobs),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _WireRequest:
+    __pydantic_config__ = _STRICT
+    v: Literal[1]
+    placed: Annotated[dict[_Job, _Epoch], Field(max_length=JOBS_MAX)]
+    nodes: Annotated[dict[_Node, _Address], Field(max_length=NODES_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class _WireOrder:
+    __pydantic_config__ = _STRICT
+    v: Literal[1]
+    verb: Verb
+    node: _Node
+    job: _Job
+    epoch: _Epoch
+    source: _Node | None = None
+    saved: _WireSaved | None = None
+    target: _Node | None = None
+    text: str = ""
+
+
+_REPORT = TypeAdapter(_WireReport)
+_REQUEST = TypeAdapter(_WireRequest)
+_ORDER = TypeAdapter(_WireOrder)
+
+
+def report_bytes(report: NodeReport, now_s: float) -> bytes:
+    """The report as JSON. What is out of bounds is left out, or set to the bound; `now_s` is the
+    node's clock, by which its evaluations have their times. Raises WireError if it is too long."""
+    return _written(_REPORT, _WireReport.of(report, now_s), REPORT_BYTES)
+
+
+def read_report(body: bytes) -> tuple[NodeReport, float]:
+    """The report, and the node's clock when it was written. Raises WireError."""
+    found = _read(_REPORT, body, REPORT_BYTES)
+    return found.core(), found.now_s
+
+
+def request_bytes(request: ReportRequest) -> bytes:
+    """The request as JSON. Raises WireError if it is too long."""
+    made = _WireRequest(VERSION, dict(request.placed), dict(request.nodes))
+    return _written(_REQUEST, made, ORDER_BYTES)
+
+
+def read_request(body: bytes) -> ReportRequest:
+    """The request. Raises WireError."""
+    found = _read(_REQUEST, body, ORDER_BYTES)
+    return ReportRequest(found.placed, found.nodes)
+
+
+def order_bytes(order: Order) -> bytes:
+    """The order as JSON. Raises WireError if it is too long."""
+    made = _WireOrder(
+        VERSION,
+        order.verb,
+        order.node,
+        order.job,
+        order.epoch,
+        order.source,
+        _WireSaved.of(order.saved),
+        order.target,
+        order.text,
+    )
+    return _written(_ORDER, made, ORDER_BYTES)
+
+
+def read_order(body: bytes) -> Order:
+    """The order. Raises WireError."""
+    found = _read(_ORDER, body, ORDER_BYTES)
+    saved = None if found.saved is None else found.saved.core()
+    return Order(
+        found.verb,
+        found.node,
+        found.job,
+        found.epoch,
+        found.source,
+        saved,
+        found.target,
+        found.text,
+    )
+
+
+_Wire = TypeVar("_Wire")
+
+
+def _written(adapter: TypeAdapter[_Wire], value: _Wire, most_bytes: int) -> bytes:
+    try:
+        body = adapter.dump_json(value, exclude_defaults=True)
+    except ValueError as error:  # such as half a pair of surrogates
+        raise WireError(f"it cannot be written: {_short(str(error))}") from error
+    _check_size(len(body), most_bytes)
+    return body
+
+
+def _read(adapter: TypeAdapter[_Wire], body: bytes, most_bytes: int) -> _Wire:
+    _check_size(len(body), most_bytes)
+    try:
+        return adapter.validate_json(body)
+    except ValidationError as error:
+        raise WireError(_first(error)) from None
+
+
+def _check_size(size_bytes: int, most_bytes: int) -> None:
+    if size_bytes > most_bytes:
+        raise WireError(f"it has {size_bytes} bytes, must have at most {render_bytes(most_bytes)}")
+
+
+def _first(error: ValidationError) -> str:
+    """One of the problems, in one line: another version explains all others."""
+    problems = error.errors(include_url=False, include_context=False)
+    versions = [one for one in problems if one["loc"] == ("v",)]
+    if versions:
+        return f"v is {_version(versions[0]['input'])}, must be {VERSION}: another version speaks"
+    one, more = problems[0], len(problems) - 1
+    place = _short(".".join(map(str, one["loc"])))
+    rest = f" (and {more} more)" if more else ""
+    return f"{place + ': ' if place else ''}{_short(one['msg'])}{rest}"
+
+
+def _version(value: object) -> str:
+    is_plain = isinstance(value, str) or (type(value) is int and abs(value) < WHOLE_MAX)
+    return shown(value) if is_plain else "no version"
+
+
+def _short(text: str) -> str:
+    return plain_text(text[:120])
+
+
+def _check_once(what: str, names: Iterable[str]) -> None:
+    known = set()
+    for name in names:
+        if name in known:
+            raise WireError(f"{what}: {name} is there twice")
+        known.add(name)
+
+
+def _is_within(number: float, low: float, high: float) -> bool:
+    return math.isfinite(number) and low <= number <= high
+
+
+def _amount(number: float, most: float = AMOUNT_MAX) -> float:
+    return min(max(float(number), 0.0), most) if not math.isnan(number) else 0.0
+
+
+def _known_amount(number: float | None) -> float | None:
+    return number if number is not None and _is_within(number, 0.0, AMOUNT_MAX) else None
+
+
+def _is_interval(left: Left) -> bool:
+    in_order = left.low_core_s <= left.mid_core_s <= left.high_core_s
+    return in_order and all(_is_within(one, 0.0, AMOUNT_MAX) for one in left)
+
+
+def _whole(number: int | None) -> int | None:
+    return number if number is not None and 0 <= number <= WHOLE_MAX else None
+
+
+def _line(text: str) -> str:
+    return plain_text(text[:LINE_CHARACTERS])
+
+
+def _is_image(name: str) -> bool:
+    return len(name) <= IMAGE_CHARACTERS and name.isprintable()

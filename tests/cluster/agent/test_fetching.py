@@ -1,0 +1,410 @@
+"""Fetching a checkpoint over real TLS: it is whole, or there is no file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from dlsched.cluster.agent import fetching
+from dlsched.cluster.agent.fetching import HttpsCheckpoints
+from dlsched.cluster.agent.server import AgentServer
+from dlsched.cluster.certificates import MANAGER, Certificates
+from tests.cluster.agent.serving import FakeAgent, asked, free_port, named, serving, until
+from tests.cluster.authority import Authority
+
+pytestmark = pytest.mark.process
+
+MOST = 64 << 20
+ARCHIVE = bytes(range(256)) * 4096 * 2
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority")).make()
+
+
+@pytest.fixture(scope="module")
+def source(authority: Authority) -> Certificates:
+    return authority.node("node-1")
+
+
+@pytest.fixture(scope="module")
+def target(authority: Authority) -> Certificates:
+    return authority.node("node-2")
+
+
+@pytest.fixture(scope="module")
+def manager(authority: Authority) -> Certificates:
+    return authority.node("boss", MANAGER)
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> FakeAgent:
+    kept = tmp_path / "outgoing.tar"
+    kept.write_bytes(ARCHIVE)
+    return FakeAgent(archives={("train", 8, "node-2"): kept})
+
+
+@pytest.fixture
+def server(
+    agent: FakeAgent, source: Certificates, manager: Certificates, port: int
+) -> Iterator[AgentServer]:
+    with serving(agent, source, port) as made:
+        asked(manager, port, "POST /v1/cluster/report", named("node-1", "node-2"))
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "incoming"
+    made.mkdir()
+    return made
+
+
+@contextlib.contextmanager
+def fetcher(
+    certificates: Certificates,
+    port: int,
+    address: Callable[[str], str] = lambda _node: "127.0.0.1",
+    free_bytes: Callable[[Path], int] | None = None,
+) -> Iterator[HttpsCheckpoints]:
+    made = HttpsCheckpoints(certificates, address, port, free_bytes)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def checkpoints(target: Certificates, port: int) -> Iterator[HttpsCheckpoints]:
+    with fetcher(target, port) as made:
+        yield made
+
+
+def result(checkpoints: HttpsCheckpoints, job: str = "train", epoch: int = 8) -> str:
+    until(lambda: checkpoints.fetched(job, epoch) is not None)
+    found = checkpoints.fetched(job, epoch)
+    assert found is not None
+    assert found.isprintable()
+    return found
+
+
+def test_an_archive_is_fetched_whole(
+    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
+) -> None:
+    to = folder / "train-e8.tar"
+    checkpoints.begin("node-1", "train", 8, to, MOST)
+    checkpoints.begin("node-1", "train", 8, to, MOST)
+    assert result(checkpoints) == ""
+    assert to.read_bytes() == ARCHIVE
+    assert stat.S_IMODE(to.stat().st_mode) == 0o600
+    assert to.stat().st_nlink == 1
+    assert [one.name for one in folder.iterdir()] == ["train-e8.tar"]
+    # Again: changes nothing, and does not fail because of its own file.
+    checkpoints.begin("node-1", "train", 8, to, MOST)
+    assert checkpoints.fetched("train", 8) == ""
+    assert checkpoints.fetched("train", 9) == "epoch 9 of train is not being fetched"
+
+
+@pytest.mark.parametrize("in_the_way", ["file", "link"])
+def test_what_is_there_is_never_replaced(
+    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path, in_the_way: str
+) -> None:
+    to, other = folder / "train-e8.tar", folder / "other"
+    other.write_text("kept")
+    to.symlink_to(other) if in_the_way == "link" else to.write_text("kept")
+    checkpoints.begin("node-1", "train", 8, to, MOST)
+    assert result(checkpoints) == f"{to}: there is a file of that name"
+    assert to.read_text() == "kept"
+
+
+def test_the_rest_of_a_killed_run_is_in_nobodys_way_and_is_not_followed(
+    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
+) -> None:
+    victim = folder / "victim"
+    victim.write_text("kept")
+    (folder / ".train-e8.tar.tmp").symlink_to(victim)
+    checkpoints.begin("node-1", "train", 8, folder / "train-e8.tar", MOST)
+    assert result(checkpoints) == ""
+    assert victim.read_text() == "kept"
+
+
+def test_the_source_refuses_what_it_does_not_grant(
+    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
+) -> None:
+    checkpoints.begin("node-1", "train", 9, folder / "x", MOST)
+    line = "node-1: refused (404): no checkpoint of 'train', epoch 9, is kept for node-2 here"
+    assert result(checkpoints, epoch=9) == line
+    assert list(folder.iterdir()) == []
+
+
+def test_one_that_is_too_long_is_not_begun(
+    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
+) -> None:
+    checkpoints.begin("node-1", "train", 8, folder / "x", len(ARCHIVE) - 1)
+    assert result(checkpoints) == "node-1: the checkpoint has 2 MiB, at most 2 MiB fit"
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("free_bytes", "fits"), [(1.19, False), (1.21, True)])
+def test_the_disk_must_have_a_fifth_more(
+    server: AgentServer,
+    target: Certificates,
+    port: int,
+    folder: Path,
+    free_bytes: float,
+    fits: bool,
+) -> None:
+    free = int(free_bytes * len(ARCHIVE))
+    with fetcher(target, port, free_bytes=lambda _folder: free) as checkpoints:
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        line = f"{folder}/x: 2.4 MiB of free space are needed, there are 2.38 MiB"
+        assert result(checkpoints) == ("" if fits else line)
+    assert bool(list(folder.iterdir())) is fits
+
+
+def test_the_real_disk_is_asked(folder: Path) -> None:
+    assert 0 < fetching._free_bytes(folder) < 1 << 60
+
+
+@contextlib.contextmanager
+def stage(
+    port: int, own: Certificates, answer: Callable[[socket.socket], object]
+) -> Iterator[threading.Thread]:
+    """A source that answers one request in that way."""
+
+    def serve(listening: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            plain = listening.accept()[0]
+            with own.server_context().wrap_socket(plain, server_side=True) as tls:
+                tls.settimeout(20.0)
+                tls.recv(1 << 16)
+                answer(tls)
+
+    with socket.create_server(("127.0.0.1", port)) as listening:
+        listening.settimeout(10.0)
+        thread = threading.Thread(target=serve, args=(listening,))
+        thread.start()
+        try:
+            yield thread
+        finally:
+            thread.join(30.0)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (HEAD + b"x" * 999, "the answer is broken: "),
+        (HEAD, "the answer is broken: "),
+        (b"", "the answer is broken: "),
+        (b"HTTP/1.1 200 OK\r\n\r\nabc", "the answer does not say how long"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+            "the answer does not say how long",
+        ),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "the answer is broken: "),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999\r\n\r\n",
+            "the checkpoint has 90949 TiB, at most",
+        ),
+        (
+            b"HTTP/1.1 302 Found\r\nLocation: https://127.0.0.1/x\r\nContent-Length: 0\r\n\r\n",
+            "status 302, without a reason",
+        ),
+    ],
+)
+def test_what_is_cut_or_no_archive_leaves_no_file(
+    source: Certificates,
+    checkpoints: HttpsCheckpoints,
+    port: int,
+    folder: Path,
+    answer: bytes,
+    line: str,
+) -> None:
+    with stage(port, source, lambda tls: tls.sendall(answer)):
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        assert result(checkpoints).startswith(f"node-1: {line}")
+    assert list(folder.iterdir()) == []
+
+
+def test_what_follows_the_whole_archive_is_not_read(
+    source: Certificates, checkpoints: HttpsCheckpoints, port: int, folder: Path
+) -> None:
+    with stage(port, source, lambda tls: tls.sendall(HEAD + b"x" * 1001)):
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        assert result(checkpoints) == ""
+    assert (folder / "x").read_bytes() == b"x" * 1000
+
+
+@pytest.mark.parametrize("sends", [b"", HEAD[:20], HEAD, HEAD + b"x" * 500])
+def test_a_silent_source_is_given_up(
+    source: Certificates,
+    checkpoints: HttpsCheckpoints,
+    port: int,
+    folder: Path,
+    sends: bytes,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetching, "SILENT_S", 0.4)
+
+    def answer(tls: socket.socket) -> None:
+        if sends:
+            tls.sendall(sends)
+        tls.recv(1)  # until it hangs up
+
+    with stage(port, source, answer):
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        assert result(checkpoints) == "node-1: silent for 400 ms, or slower than 64 KiB/s"
+    assert list(folder.iterdir()) == []
+
+
+def drip(tls: socket.socket) -> None:
+    tls.sendall(HEAD)
+    for _ in range(1000):
+        tls.sendall(b"x")
+        time.sleep(0.02)
+
+
+def test_a_source_that_is_slow_but_never_silent_is_given_up(
+    source: Certificates,
+    checkpoints: HttpsCheckpoints,
+    port: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetching, "GRACE_S", 0.5)
+    with stage(port, source, drip):
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        assert result(checkpoints).endswith("slower than 64 KiB/s")
+    assert list(folder.iterdir()) == []
+
+
+def test_a_slow_source_is_waited_for(
+    source: Certificates,
+    checkpoints: HttpsCheckpoints,
+    port: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fetching, "SILENT_S", 0.5)
+
+    def answer(tls: socket.socket) -> None:
+        tls.sendall(HEAD)
+        for _ in range(10):
+            time.sleep(0.1)
+            tls.sendall(b"x" * 100)
+
+    with stage(port, source, answer):
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        assert result(checkpoints) == ""
+    assert (folder / "x").read_bytes() == b"x" * 1000
+
+
+def test_another_node_at_the_address_is_refused(
+    server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path
+) -> None:
+    checkpoints.begin("node-3", "train", 8, folder / "x", MOST)
+    assert "its certificate is refused: Hostname mismatch" in result(checkpoints)
+    assert list(folder.iterdir()) == []
+
+
+def test_it_waits_until_the_address_is_known(
+    server: AgentServer,
+    target: Certificates,
+    port: int,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known: dict[str, str] = {}
+    with fetcher(target, port, lambda node: known.get(node, "")) as checkpoints:
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        time.sleep(0.3)
+        assert checkpoints.fetched("train", 8) is None
+        known["node-1"] = "127.0.0.1"
+        assert result(checkpoints) == ""
+        monkeypatch.setattr(fetching, "KNOWN_WITHIN_S", 0.1)
+        checkpoints.begin("node-9", "other", 8, folder / "y", MOST)
+        line = "node-9: no manager has said at which address it is"
+        assert result(checkpoints, "other") == line
+
+
+def test_a_later_epoch_ends_the_earlier_fetch(
+    server: AgentServer,
+    agent: FakeAgent,
+    target: Certificates,
+    port: int,
+    folder: Path,
+) -> None:
+    agent.archives["train", 10, "node-2"] = agent.archives["train", 8, "node-2"]
+    with fetcher(target, port, lambda node: "127.0.0.1" if node == "node-1" else "") as one:
+        one.begin("unknown", "train", 8, folder / "e8", MOST)
+        one.begin("node-1", "train", 10, folder / "e10", MOST)
+        assert result(one, epoch=10) == ""
+        one.begin("node-1", "train", 8, folder / "e8", MOST)
+        assert one.fetched("train", 8) == "epoch 8 of train is not being fetched"
+        assert one.fetched("train", 10) == ""
+    assert [path.name for path in folder.iterdir()] == ["e10"]
+
+
+def test_a_stop_leaves_no_part_of_a_file(
+    source: Certificates, target: Certificates, port: int, folder: Path
+) -> None:
+    with stage(port, source, drip), fetcher(target, port) as checkpoints:
+        checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+        until(lambda: list(folder.iterdir()))
+    assert list(folder.iterdir()) == []
+
+
+def test_a_disk_that_refuses_is_one_line(
+    server: AgentServer,
+    checkpoints: HttpsCheckpoints,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(_descriptor: int) -> None:
+        raise OSError(5, os.strerror(5))
+
+    monkeypatch.setattr(fetching.os, "fsync", fails)
+    checkpoints.begin("node-1", "train", 8, folder / "x", MOST)
+    assert result(checkpoints) == f"{folder}/x: Input/output error"
+    assert list(folder.iterdir()) == []
+    checkpoints.begin("node-1", "other", 8, folder / "no" / "x", MOST)
+    assert "refused (404)" in result(checkpoints, "other")
+
+
+def test_a_large_archive_is_never_whole_in_memory(
+    server: AgentServer,
+    agent: FakeAgent,
+    checkpoints: HttpsCheckpoints,
+    folder: Path,
+) -> None:
+    with agent.archives["train", 8, "node-2"].open("wb") as stream:
+        stream.truncate(512 << 20)
+    before = peak_bytes()
+    checkpoints.begin("node-1", "train", 8, folder / "x", 1 << 30)
+    assert result(checkpoints) == ""
+    assert (folder / "x").stat().st_size == 512 << 20
+    assert peak_bytes() - before < 128 << 20
+
+
+def peak_bytes() -> int:
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    (line,) = [one for one in status.splitlines() if one.startswith("VmHWM:")]
+    return int(line.split()[1]) << 10

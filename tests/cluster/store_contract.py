@@ -1,0 +1,112 @@
+"""What every store of a cluster promises: the one in memory, in a played and in a real swarm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from threading import Barrier, Thread
+
+import pytest
+
+from dlsched.cluster.core.records import Record, RecordState, Saved, Submission
+from dlsched.cluster.store import ClusterStore, StaleRecord
+
+DIGEST = "0123456789abcdef" * 4
+RECORD = Record("resnet", RecordState.PLACED, "node-a", digest=DIGEST)
+SUBMISSION = Submission("resnet", "name: resnet\n", by="node-a", name="resnet.yaml", owner=1000)
+Stores = tuple[ClusterStore, ClusterStore]
+"""The same store, as two managers see it."""
+
+
+class StoreContract:
+    """Cases for a fixture `stores`."""
+
+    def test_of_two_first_writers_one_wins(self, stores: Stores) -> None:
+        one, two = stores
+        one.put(RECORD, None)
+        with pytest.raises(StaleRecord, match="resnet"):
+            two.put(replace(RECORD, on="node-b"), None)
+        assert two.records()["resnet"].record == RECORD
+
+    def test_a_stale_version_is_refused(self, stores: Stores) -> None:
+        one, two = stores
+        first = one.put(RECORD, None)
+        later = replace(RECORD, on="node-b")
+        second = two.put(later, first)
+        assert second != first
+        for change in (lambda: one.put(RECORD, first), lambda: one.remove("resnet", first)):
+            with pytest.raises(StaleRecord, match="resnet"):
+                change()
+        assert one.records()["resnet"].record == later
+        assert one.records()["resnet"].version == second
+        one.remove("resnet", second)
+        assert two.records() == {}
+        with pytest.raises(StaleRecord, match="resnet"):
+            two.put(RECORD, second)
+
+    def test_a_version_is_never_used_again(self, stores: Stores) -> None:
+        one, two = stores
+        first = one.put(RECORD, None)
+        two.remove("resnet", first)
+        one.put(RECORD, None)
+        with pytest.raises(StaleRecord):
+            two.put(RECORD, first)
+
+    def test_every_kind_of_record_is_read_as_it_was_written(self, stores: Stores) -> None:
+        one, two = stores
+        saved = Saved(1200, DIGEST, 50_000_000)
+        records = [
+            RECORD,
+            replace(RECORD, job="to", state=RecordState.LEAVING, target="node-b"),
+            replace(
+                RECORD, job="x" * 63, state=RecordState.MOVING, source="node-b", epoch=3, first=2,
+                saved=saved, moves=7,
+            ),
+            replace(RECORD, job="back-", state=RecordState.RETURNING, source="node-b"),
+            replace(RECORD, job="end", state=RecordState.ENDED, exit_code=-9, why="killed: 'oom'"),
+        ]  # fmt: skip
+        for record in records:
+            one.put(record, None)
+        assert {job: each.record for job, each in two.records().items()} == {
+            record.job: record for record in records
+        }
+
+    def test_races_have_exactly_one_winner(self, stores: Stores) -> None:
+        version = stores[0].put(RECORD, None)
+        for epoch in range(2, 12):
+            came: list[str] = []
+            start = Barrier(len(stores))
+
+            def write(index: int, epoch: int = epoch, came: list[str] = came) -> None:
+                start.wait(10.0)  # noqa: B023
+                record = replace(RECORD, epoch=epoch, on=f"node-{index}")
+                try:
+                    stores[index].put(record, version)  # noqa: B023
+                    came.append(record.on)
+                except StaleRecord:
+                    came.append("stale")
+
+            writers = [Thread(target=write, args=(index,)) for index in range(len(stores))]
+            for writer in writers:
+                writer.start()
+            for writer in writers:
+                writer.join()
+            present = stores[1].records()["resnet"]
+            assert sorted(came) == sorted([present.record.on, "stale"])
+            assert present.record.epoch == epoch
+            version = present.version
+
+    def test_only_who_submitted_a_job_changes_or_withdraws_it(self, stores: Stores) -> None:
+        one, two = stores
+        one.submit(SUBMISSION)
+        assert two.submissions() == {"resnet": SUBMISSION}
+        changed = replace(SUBMISSION, text="name: resnet\nweight: 2\n", owner=None)
+        one.submit(changed)
+        with pytest.raises(StaleRecord, match="node-a has a job of that name"):
+            two.submit(replace(SUBMISSION, by="node-b"))
+        two.withdraw("resnet", by="node-b")
+        assert two.submissions() == {"resnet": changed}
+        one.withdraw("resnet", by="node-a")
+        one.withdraw("resnet", by="node-a")
+        assert two.submissions() == {}
+        two.submit(replace(SUBMISSION, by="node-b"))
+        assert one.submissions()["resnet"].by == "node-b"

@@ -1,0 +1,397 @@
+"""Records as configs of a played swarm: what is refused, left alone, and reported."""
+
+from __future__ import annotations
+
+import base64
+import random
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from dlsched.cluster.store import Member, StaleRecord, StoreError
+from dlsched.cluster.swarm.calls import SwarmCalls
+from dlsched.cluster.swarm.store import NotStorable, SwarmStore
+from dlsched.model.errors import EngineUnavailable
+from dlsched.runtime.docker.engine import EngineRefused
+from tests.cluster.store_contract import RECORD, SUBMISSION, StoreContract, Stores
+from tests.cluster.swarm.played import PlayedSwarm
+
+RECORD_NAME = "dlsched.lab.job.resnet"
+SUBMISSION_NAME = "dlsched.lab.submitted.resnet"
+
+
+@pytest.fixture
+def swarm() -> PlayedSwarm:
+    return PlayedSwarm()
+
+
+@pytest.fixture
+def store(swarm: PlayedSwarm) -> SwarmStore:
+    return store_of(swarm)
+
+
+def store_of(swarm: PlayedSwarm, instance: str = "lab") -> SwarmStore:
+    return SwarmStore(SwarmCalls(swarm), instance)
+
+
+class TestPlayed(StoreContract):
+    @pytest.fixture
+    def stores(self, swarm: PlayedSwarm) -> Stores:
+        return store_of(swarm), store_of(swarm)
+
+
+# ---------------------------------------------------------------------- names
+
+
+@pytest.mark.parametrize(
+    "job", ["resnet", "a" * 63, "ends-", "dots.and_more-1", "two..dots", "sha256-resnet", "x."]
+)
+@pytest.mark.parametrize("instance", ["lab", "i" * 63, "a.job", "a-"])
+def test_every_name_has_a_config(swarm: PlayedSwarm, instance: str, job: str) -> None:
+    store = store_of(swarm, instance)
+    store.put(replace(RECORD, job=job), None)
+    store.submit(replace(SUBMISSION, job=job))
+    assert set(store.records()) == set(store.submissions()) == {job}
+
+
+def test_instances_have_nothing_to_do_with_each_other(swarm: PlayedSwarm) -> None:
+    one, two, three = (store_of(swarm, name) for name in ("a", "a.job", "b"))
+    one.put(replace(RECORD, job="job.x"), None)
+    two.put(replace(RECORD, job="xy"), None)
+    assert (set(one.records()), set(two.records()), set(three.records())) == (
+        {"job.x"},
+        {"xy"},
+        set(),
+    )
+    assert {**one.problems(), **two.problems(), **three.problems()} == {}
+
+
+def test_what_is_not_ours_is_not_asked_for(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    SwarmCalls(swarm).create("their.secrets", {"a": "b"})
+    SwarmCalls(swarm).create("dlsched.lab.other", {"a": "b"})
+    assert (store.records(), store.problems()) == ({}, {})
+
+
+# ---------------------------------------------------------------------- what a person has edited
+
+EDITS = [
+    ("state", None, "label dlsched.state is missing"),
+    ("state", "flying", "label dlsched.state: 'flying' is no state"),
+    ("state", "leaving", "label dlsched.target is missing, as it is leaving"),
+    ("state", "moving", "label dlsched.source is missing, as it is moving"),
+    ("target", "node-b", "label dlsched.target does not belong there, as it is placed"),
+    ("epoch", "0", "label dlsched.epoch: '0' is not 1 to 9007199254740992"),
+    ("epoch", "1e3", "label dlsched.epoch: '1e3' is not 1 to 9007199254740992"),
+    ("epoch", "9" * 5000, "is not 1 to 9007199254740992"),
+    ("first", "2", "label dlsched.first: '2' is not 1 to 1"),
+    ("moves", "-1", "label dlsched.moves: '-1' is not 0 to"),
+    ("exit_code", "", "label dlsched.exit_code: '' is not"),
+    ("on", "", "label dlsched.on: '' is not valid"),
+    ("on", "no\nde", r"label dlsched.on: 'no\nde' is not valid"),
+    ("digest", "abc", "label dlsched.digest: 'abc' is not valid"),
+    ("saved.step", "5", "label dlsched.saved.sha256 is missing"),
+    ("v", "2", "label dlsched.v is '2': this dlsched reads format 1"),
+    ("v", None, "label dlsched.v is missing"),
+    ("instance", "lab2", "label dlsched.instance is not 'lab'"),
+    ("pinned", "yes", "label 'dlsched.pinned' is not known"),
+    ("job", "bert", "label dlsched.job is another's"),
+    ("job", "../bert", "label dlsched.job: '../bert' is not valid"),
+]
+
+
+@pytest.mark.parametrize(("label", "value", "line"), EDITS)
+def test_an_edited_record_is_left_as_it_is(
+    swarm: PlayedSwarm, store: SwarmStore, label: str, value: str | None, line: str
+) -> None:
+    version = store.put(RECORD, None)
+    store.put(replace(RECORD, job="bert"), None)
+    store.submit(SUBMISSION)
+    store.submit(replace(SUBMISSION, job="bert"))
+    swarm.edited(RECORD_NAME, {f"dlsched.{label}": value})
+    before = repr(swarm.configs)
+    assert set(store.records()) == set(store.submissions()) == {"bert"}
+    problem = store.problems()["resnet"]
+    assert line in problem
+    assert f"config {RECORD_NAME} is left as it is" in problem
+    assert "\n" not in problem
+    present = swarm.exchange("GET", f"/configs/{RECORD_NAME}")["Version"]["Index"]
+    for known in (None, version, present):
+        with pytest.raises(StaleRecord, match="resnet"):
+            store.put(RECORD, known)
+    with pytest.raises(StaleRecord, match="is left as it is"):
+        store.remove("resnet", present)
+    assert repr(swarm.configs) == before
+
+
+SUBMISSION_EDITS = [
+    ("text", None, "label dlsched.text is missing"),
+    ("text", "name: resnet", "label dlsched.text is not a compressed job file"),
+    ("text", base64.b64encode(zlib.compress(b"\xff")).decode(), "not a compressed job file"),
+    ("text", base64.b64encode(zlib.compress(b"a: b")[:-3]).decode(), "not a whole job file"),
+    ("text", base64.b64encode(zlib.compress(bytes(2**24))).decode(), "not a whole job file"),
+    ("by", "", "label dlsched.by: '' is not valid"),
+    ("owner", "root", "label dlsched.owner: 'root' is not 0 to 4294967296"),
+    ("v", "2", "label dlsched.v is '2'"),
+]
+
+
+@pytest.mark.parametrize("job", ["resnet", "r" * 60])
+@pytest.mark.parametrize(("label", "value", "line"), SUBMISSION_EDITS)
+def test_a_job_with_an_edited_submission_is_not_taken_for_one_no_longer_desired(
+    swarm: PlayedSwarm, store: SwarmStore, job: str, label: str, value: str | None, line: str
+) -> None:
+    store.put(replace(RECORD, job=job), None)
+    store.submit(replace(SUBMISSION, job=job))
+    (name,) = [one for one in names_in(swarm) if ".submitted." in one]
+    swarm.edited(name, {f"dlsched.{label}": value})
+    before = repr(swarm.configs)
+    assert (store.records(), store.submissions()) == ({}, {})
+    assert line in store.problems()[job]
+    for change in (
+        lambda: store.submit(replace(SUBMISSION, job=job, text="name: other\n")),
+        lambda: store.withdraw(job, SUBMISSION.by),
+    ):
+        with pytest.raises(StaleRecord, match="is left as it is"):
+            change()
+    assert repr(swarm.configs) == before
+
+
+def names_in(swarm: PlayedSwarm) -> list[str]:
+    return [str(one["Spec"]["Name"]) for one in swarm.configs.values()]
+
+
+def test_a_job_whose_name_cannot_be_read_is_left_out_whole(
+    swarm: PlayedSwarm, store: SwarmStore
+) -> None:
+    job = "r" * 60
+    store.put(replace(RECORD, job=job), None)
+    store.submit(replace(SUBMISSION, job=job))
+    (name,) = [one for one in names_in(swarm) if ".submitted." in one]
+    swarm.edited(name, {"dlsched.job": None})
+    assert (store.records(), store.submissions()) == ({}, {})
+    (part,) = store.problems()
+    assert part == name.rpartition(".")[2]
+
+
+def test_a_mended_record_is_read_again(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    version = store.put(RECORD, None)
+    swarm.edited(RECORD_NAME, {"dlsched.epoch": "one"})
+    assert store.records() == {}
+    swarm.edited(RECORD_NAME, {"dlsched.epoch": "1"})
+    kept = store.records()["resnet"]
+    assert (kept.record, store.problems()) == (RECORD, {})
+    with pytest.raises(StaleRecord):
+        store.put(RECORD, version)
+    store.put(replace(RECORD, epoch=2), kept.version)
+
+
+def test_labels_of_others_stay(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    store.put(RECORD, None)
+    swarm.edited(RECORD_NAME, {"team": "vision"})
+    store.put(replace(RECORD, epoch=2), store.records()["resnet"].version)
+    assert swarm.labels(RECORD_NAME)["team"] == "vision"
+    assert swarm.labels(RECORD_NAME)["dlsched.epoch"] == "2"
+
+
+# ---------------------------------------------------------------------- writing
+
+
+def test_a_remover_that_died_halfway_blocks_nobody(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    version = store.put(RECORD, None)
+    swarm.fail_at["DELETE"] = EngineUnavailable("no answer")
+    with pytest.raises(StoreError):
+        store.remove("resnet", version)
+    swarm.fail_at.clear()
+    assert (store.records(), store.problems()) == ({}, {})
+    again = store.put(replace(RECORD, on="node-b"), None)
+    assert store.records()["resnet"].version == again
+    assert names_in(swarm) == [RECORD_NAME]
+
+
+def test_a_writer_that_is_overtaken_at_once_does_not_get_the_others_version(
+    swarm: PlayedSwarm, store: SwarmStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    version = store.put(RECORD, None)
+    relabel = SwarmCalls.relabel
+
+    def overtaken(calls: SwarmCalls, *given: object) -> None:
+        relabel(calls, *given)  # type: ignore[arg-type]
+        swarm.edited(RECORD_NAME, {"dlsched.epoch": "9"})
+
+    monkeypatch.setattr(SwarmCalls, "relabel", overtaken)
+    with pytest.raises(StaleRecord, match="resnet: changed right after"):
+        store.put(replace(RECORD, epoch=2), version)
+
+
+def test_a_replaced_submission_is_never_absent(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    store.submit(SUBMISSION)
+    swarm.calls.clear()
+    store.submit(replace(SUBMISSION, text="name: resnet\nweight: 2\n"))
+    assert not any(call.startswith("DELETE") for call in swarm.calls)
+    swarm.calls.clear()
+    store.submit(replace(SUBMISSION, text="name: resnet\nweight: 2\n"))
+    assert swarm.calls == [f"GET /configs/{SUBMISSION_NAME}"]
+
+
+def test_a_job_file_that_is_too_long_is_refused_in_one_line(
+    swarm: PlayedSwarm, store: SwarmStore
+) -> None:
+    letters = "".join(random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=40_000))
+    with pytest.raises(NotStorable, match=r"resnet: .* when compressed; at most 16384") as refused:
+        store.submit(replace(SUBMISSION, text=letters))
+    assert "\n" not in str(refused.value)
+    with pytest.raises(NotStorable, match="more than 256 KiB"):
+        store.submit(replace(SUBMISSION, text=" " * 300_000))
+    assert swarm.configs == {}
+    store.submit(replace(SUBMISSION, text=" " * 200_000))
+    assert len(store.submissions()["resnet"].text) == 200_000
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"epoch": 0}, {"on": ""}, {"digest": "abc"}, {"target": "node-b"}, {"job": "X"}]
+)
+def test_a_record_that_could_not_be_read_is_not_written(
+    swarm: PlayedSwarm, store: SwarmStore, wrong: dict[str, object]
+) -> None:
+    with pytest.raises(NotStorable):
+        store.put(replace(RECORD, **wrong), None)  # type: ignore[arg-type]
+    assert swarm.configs == {}
+
+
+def test_what_a_container_said_is_one_short_line(store: SwarmStore) -> None:
+    store.put(replace(RECORD, why="a\nb\x1b[2J " + "c" * 5000), None)
+    why = store.records()["resnet"].record.why
+    assert why.startswith("a b [2J c")
+    assert len(why) == 300
+
+
+# ---------------------------------------------------------------------- no answer
+
+
+def calls(store: SwarmStore) -> list[Callable[[], object]]:
+    """Every method."""
+    return [
+        store.own_id,
+        store.leader,
+        store.nodes,
+        store.records,
+        store.submissions,
+        lambda: store.put(RECORD, None),
+        lambda: store.put(RECORD, 1),
+        lambda: store.remove("resnet", 1),
+        lambda: store.submit(SUBMISSION),
+        lambda: store.withdraw("resnet", "node-a"),
+        lambda: store.drain("node1"),
+        lambda: store.undrain("node1"),
+    ]
+
+
+@pytest.mark.parametrize("index", range(12))
+@pytest.mark.parametrize(
+    "error",
+    [
+        EngineUnavailable("no answer from the Docker Engine: timed out"),
+        EngineRefused(500, "rpc error: code = DeadlineExceeded desc = context deadline exceeded"),
+    ],
+)
+def test_no_answer_is_a_store_error(
+    swarm: PlayedSwarm, store: SwarmStore, index: int, error: Exception
+) -> None:
+    for method in ("GET", "POST", "DELETE"):
+        swarm.fail_at[method] = error
+    with pytest.raises(StoreError) as failed:
+        calls(store)[index]()
+    assert not isinstance(failed.value, StaleRecord)
+    assert "\n" not in str(failed.value)
+    assert "rpc error" not in str(failed.value)
+
+
+@pytest.mark.parametrize("answer", [None, [], "text", [{"ID": "x"}], {"Swarm": {}}])
+def test_an_answer_that_is_no_swarms_is_a_store_error(answer: object) -> None:
+    class Odd:
+        def exchange(self, *given: object) -> object:
+            return answer
+
+    store = SwarmStore(SwarmCalls(Odd()), "lab")
+    reading = [store.own_id, lambda: store.put(RECORD, 1), *([store.nodes] if answer else [])]
+    for call in reading:
+        with pytest.raises(StoreError, match="an answer of the engine that is no Swarm's"):
+            call()
+
+
+# ---------------------------------------------------------------------- nodes
+
+
+def test_nodes_as_the_swarm_knows_them(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    leads = {"Leader": True, "Addr": "10.0.0.1:2377"}
+    swarm.add_node("node1", ManagerStatus=leads, Status={"State": "ready", "Addr": "0.0.0.0"})
+    swarm.add_node("node2", Status={"State": "down", "Addr": "fd00::2"})
+    swarm.add_node(
+        "node3",
+        ManagerStatus={"Addr": "[fd00::3]:2377"},
+        Spec={"Availability": "drain"},
+        Description={"Hostname": "a\x1b[2Jb" + "c" * 300},
+    )
+    swarm.add_node("node4", Status={"State": "unknown"}, Description=None)
+    assert store.nodes() == {
+        "node1": Member("node1", True, False, "host-of-node1", "10.0.0.1"),
+        "node2": Member("node2", False, False, "host-of-node2", "fd00::2"),
+        "node3": Member("node3", True, True, ("a [2Jb" + "c" * 300)[:253], "fd00::3"),
+        "node4": Member("node4", False, False, "", ""),
+    }
+    assert store.leader() == "node1"
+
+
+def test_no_leader_and_no_manager_are_store_errors(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    swarm.add_node("node1", ManagerStatus={"Leader": False, "Addr": "10.0.0.1:2377"})
+    with pytest.raises(StoreError, match="no manager of the swarm leads"):
+        store.leader()
+    assert store.own_id() == "node1"
+    for change in ({"ControlAvailable": False}, {"LocalNodeState": "inactive"}):
+        swarm.info = {**swarm.info, **change}
+        with pytest.raises(StoreError, match="not a manager of a swarm"):
+            store.own_id()
+
+
+def test_a_node_is_drained_and_back(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    swarm.add_node("node1")
+    swarm.nodes["node1"]["Spec"]["Labels"]["rack"] = "7"
+    store.drain("node1")
+    store.drain("node1")
+    assert store.nodes()["node1"].draining
+    assert swarm.nodes["node1"]["Spec"]["Labels"] == {"rack": "7", "dlsched.drain": "true"}
+    assert swarm.nodes["node1"]["Spec"]["Availability"] == "active"
+    store.undrain("node1")
+    store.undrain("node1")
+    assert not store.nodes()["node1"].draining
+    assert swarm.nodes["node1"]["Spec"]["Labels"] == {"rack": "7"}
+    assert [call for call in swarm.calls if call.startswith("POST")] == [
+        "POST /nodes/node1/update"
+    ] * 2
+
+
+def test_what_swarm_drains_stays_drained_and_is_said(swarm: PlayedSwarm, store: SwarmStore) -> None:
+    swarm.add_node("node1", Spec={"Availability": "drain", "Labels": {"dlsched.drain": "true"}})
+    with pytest.raises(StoreError, match="docker node update --availability active node1"):
+        store.undrain("node1")
+    assert swarm.nodes["node1"]["Spec"]["Labels"] == {}
+
+
+def test_a_node_that_changed_meanwhile_is_not_overwritten(
+    swarm: PlayedSwarm, store: SwarmStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    swarm.add_node("node1")
+    read = SwarmCalls.nodes
+
+    def then_changed(calls: SwarmCalls) -> object:
+        found = read(calls)
+        swarm.nodes["node1"]["Version"]["Index"] += 1
+        return found
+
+    monkeypatch.setattr(SwarmCalls, "nodes", then_changed)
+    with pytest.raises(StaleRecord, match="node1: update out of sequence"):
+        store.drain("node1")
+    with pytest.raises(StoreError, match="node9: no node of the swarm"):
+        store.drain("node9")

@@ -1,0 +1,259 @@
+"""The store and the certificates on real engines: three managers and a worker of one swarm."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlsched.cluster.certificates import CertificateError, Peer, peer
+from dlsched.cluster.store import StaleRecord, StoreError
+from dlsched.cluster.swarm.calls import SwarmCalls
+from dlsched.cluster.swarm.identity import swarm_certificates
+from dlsched.cluster.swarm.store import SwarmStore
+from dlsched.runtime.docker.engine import Engine
+from tests.cluster.handshake import meet
+from tests.cluster.store_contract import RECORD, SUBMISSION, StoreContract, Stores
+from tests.tools.live import needs_dockerd
+from tools.engines import EngineNode, EngineNodes, swarm
+
+pytestmark = [pytest.mark.slow, pytest.mark.engine, needs_dockerd]
+
+TIMEOUT_S = 3.0
+WITHIN_S = 40.0
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineNodes]:
+    with swarm(4, 3, tmp_path_factory.mktemp("engines")) as engines:
+        yield engines
+
+
+@pytest.fixture
+def instance() -> str:
+    return f"test-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def store_on(instance: str) -> Iterator[Callable[[EngineNode], SwarmStore]]:
+    """Makes a store over a node's engine."""
+    opened: list[Engine] = []
+
+    def make(node: EngineNode) -> SwarmStore:
+        opened.append(Engine(node.host, TIMEOUT_S))
+        return SwarmStore(SwarmCalls(opened[-1]), instance)
+
+    yield make
+    for engine in opened:
+        engine.close()
+
+
+Make = Callable[[EngineNode], SwarmStore]
+
+
+class TestReal(StoreContract):
+    @pytest.fixture
+    def stores(self, engines: EngineNodes, store_on: Make) -> Stores:
+        """Over the leader, and over a manager that asks it."""
+        return store_on(engines.nodes[0]), store_on(engines.nodes[1])
+
+
+def until(holds: Callable[[], bool], what: str) -> None:
+    """Wait for something that fails meanwhile."""
+    deadline_s = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline_s:
+        with suppress(StoreError):
+            if holds():
+                return
+        time.sleep(0.1)
+    pytest.fail(f"not within {WITHIN_S:.0f} s: {what}")
+
+
+def leading(engines: EngineNodes, store: SwarmStore) -> tuple[EngineNode, list[EngineNode]]:
+    """The manager that leads, and the other managers."""
+    leader = store.leader()
+    managers = [node for node in engines.nodes if node.is_manager]
+    (one,) = [node for node in managers if node.node_id == leader]
+    return one, [node for node in managers if node is not one]
+
+
+def test_nodes_and_the_leader_are_named_as_in_their_certificates(
+    engines: EngineNodes, store_on: Make
+) -> None:
+    store = store_on(engines.nodes[1])
+    assert store.own_id() == engines.nodes[1].node_id
+    assert store.leader() in {node.node_id for node in engines.nodes if node.is_manager}
+    members = store.nodes()
+    assert {name: (one.host, one.address) for name, one in members.items()} == {
+        node.node_id: (node.name, node.address) for node in engines.nodes
+    }
+    assert all(one.up and not one.draining for one in members.values())
+    certificates = [swarm_certificates(node.engine.data_root) for node in engines.nodes]
+    names = [each.own() for each in certificates]
+    cluster = names[0].organisation
+    assert names == [Peer(node.node_id, cluster, node.is_manager) for node in engines.nodes]
+    for one, at_one in zip(engines.nodes, certificates, strict=True):
+        for other, at_other in zip(engines.nodes, certificates, strict=True):
+            served, calling = meet(at_one.server_context(), at_other.client_context(), one.node_id)
+            assert peer(served) == Peer(other.node_id, cluster, other.is_manager)
+            assert peer(calling) == Peer(one.node_id, cluster, one.is_manager)
+
+
+def test_a_worker_has_no_store(engines: EngineNodes, store_on: Make) -> None:
+    worker = store_on(engines.nodes[3])
+    for call in (worker.own_id, worker.nodes, worker.records, worker.leader):
+        with pytest.raises(StoreError, match="manager") as failed:
+            call()
+        assert "\n" not in str(failed.value)
+
+
+def test_a_node_is_drained_and_back(engines: EngineNodes, store_on: Make) -> None:
+    one, two = store_on(engines.nodes[0]), store_on(engines.nodes[1])
+    node = engines.nodes[3].node_id
+    one.drain(node)
+    assert [name for name, member in two.nodes().items() if member.draining] == [node]
+    two.undrain(node)
+    assert not any(member.draining for member in one.nodes().values())
+
+
+def edit(node: EngineNode, name: str, changes: dict[str, str]) -> None:
+    """Change labels of a config as a person would, with a client of its own."""
+    with closing(Engine(node.host, TIMEOUT_S)) as engine:
+        found = engine.exchange("GET", f"/configs/{name}")
+        spec = found["Spec"]
+        spec["Labels"] |= changes
+        asked = {"version": str(found["Version"]["Index"])}
+        engine.exchange("POST", f"/configs/{found['ID']}/update", asked, spec)
+
+
+def test_an_edited_record_is_left_alone(
+    engines: EngineNodes, store_on: Make, instance: str
+) -> None:
+    store = store_on(engines.nodes[0])
+    version = store.put(RECORD, None)
+    store.submit(SUBMISSION)
+    name = f"dlsched.{instance}.job.resnet"
+    edit(engines.nodes[1], name, {"dlsched.epoch": "seven"})
+    assert (store.records(), store.submissions()) == ({}, {})
+    assert "label dlsched.epoch: 'seven' is not" in store.problems()["resnet"]
+    for known in (None, version):
+        with pytest.raises(StaleRecord):
+            store.put(replace(RECORD, epoch=2), known)
+    edit(engines.nodes[1], name, {"dlsched.epoch": "1"})
+    assert store.records()["resnet"].record == RECORD
+
+
+def test_records_survive_the_death_of_the_leading_manager(
+    engines: EngineNodes, store_on: Make
+) -> None:
+    leader, others = leading(engines, store_on(engines.nodes[0]))
+    store = store_on(others[0])
+    version = store.put(RECORD, None)
+    store.submit(SUBMISSION)
+    leader.engine.kill()
+    until(lambda: store.leader() != leader.node_id, "another manager leads")
+    kept = store.records()["resnet"]
+    assert (kept.record, kept.version) == (RECORD, version)
+    assert store.submissions() == {"resnet": SUBMISSION}
+    until(lambda: not store.nodes()[leader.node_id].up, "the dead manager is down")
+    second = store.put(replace(RECORD, epoch=2), version)
+    leader.engine.restart()
+    back = store_on(leader)
+    until(lambda: back.records()["resnet"].version == second, "the restarted one has the records")
+    with pytest.raises(StaleRecord):
+        back.put(RECORD, version)
+    until(lambda: all(one.up for one in store.nodes().values()), "all nodes are up again")
+
+
+def test_a_manager_that_is_cut_off_changes_nothing(engines: EngineNodes, store_on: Make) -> None:
+    leader, others = leading(engines, store_on(engines.nodes[0]))
+    cut_off, store = store_on(leader), store_on(others[0])
+    version = store.put(RECORD, None)
+    engines.cut(leader)
+    try:
+        # It still takes itself for the leader, but commits nothing.
+        for write in (
+            lambda: cut_off.put(replace(RECORD, on="cut-off"), version),
+            lambda: cut_off.put(replace(RECORD, job="bert", on="cut-off"), None),
+            lambda: cut_off.submit(SUBMISSION),
+            lambda: cut_off.remove("resnet", version),
+        ):
+            with pytest.raises(StoreError) as failed:
+                write()
+            assert not isinstance(failed.value, StaleRecord)
+            assert "\n" not in str(failed.value)
+        until(lambda: store.leader() != leader.node_id, "another manager leads")
+        with pytest.raises(StoreError):
+            cut_off.leader()
+        second = store.put(replace(RECORD, on="majority"), version)
+    finally:
+        engines.mend(leader)
+    until(lambda: cut_off.leader() != leader.node_id, "the cut-off one is back")
+    until(lambda: cut_off.records()["resnet"].version == second, "it has the others' record")
+    assert {job: one.record.on for job, one in cut_off.records().items()} == {"resnet": "majority"}
+    assert cut_off.submissions() == {}
+    until(lambda: all(one.up for one in store.nodes().values()), "all nodes are up again")
+
+
+def change_swarm(node: EngineNode, change: Callable[[dict[str, Any]], None]) -> None:
+    with closing(Engine(node.host, 10.0)) as engine:
+        found = engine.exchange("GET", "/swarm")
+        change(found["Spec"])
+        asked = {"version": str(found["Version"]["Index"])}
+        engine.exchange("POST", "/swarm/update", asked, found["Spec"])
+
+
+def test_a_rotated_authority_is_followed_by_running_servers(engines: EngineNodes) -> None:
+    one, worker = engines.nodes[0], engines.nodes[3]
+    at_manager = swarm_certificates(one.engine.data_root)
+    at_worker = swarm_certificates(worker.engine.data_root)
+    former = at_manager.client_context()
+    server = at_worker.server_context()
+    authority = worker.engine.data_root / "swarm" / "certificates" / "swarm-root-ca.crt"
+    before = authority.read_bytes()
+
+    def rotate(spec: dict[str, Any]) -> None:
+        spec["CAConfig"]["ForceRotate"] = spec["CAConfig"].get("ForceRotate", 0) + 1
+
+    change_swarm(one, rotate)
+    refused = 0
+    deadline_s = time.monotonic() + WITHIN_S
+    while authority.read_bytes() == before or b"END" not in authority.read_bytes():
+        assert time.monotonic() < deadline_s
+        try:
+            meet(server, at_manager.client_context(), worker.node_id)
+        except OSError:
+            refused += 1
+        time.sleep(0.05)
+    meet(server, at_manager.client_context(), worker.node_id)
+    assert at_manager.client_context() is not former
+
+
+def test_a_locked_key_is_refused_in_one_line(engines: EngineNodes) -> None:
+    one = engines.nodes[0]
+    files = swarm_certificates(one.engine.data_root)
+    key = one.engine.data_root / "swarm" / "certificates" / "swarm-node.key"
+
+    def lock(locked: bool) -> None:
+        def change(spec: dict[str, Any]) -> None:
+            spec["EncryptionConfig"]["AutoLockManagers"] = locked
+
+        change_swarm(one, change)
+        deadline_s = time.monotonic() + WITHIN_S
+        while ("ENCRYPTED" in key.read_text(encoding="ascii")) is not locked:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+
+    lock(True)
+    try:
+        with pytest.raises(CertificateError, match=r"autolock.*cluster\.tls") as refused:
+            files.client_context()
+        assert "\n" not in str(refused.value)
+    finally:
+        lock(False)
+    assert files.own().name == one.node_id

@@ -1,0 +1,398 @@
+"""Reports and orders over real TLS: what a node that hangs, lies or is another one changes."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlsched.cluster import https_agents
+from dlsched.cluster.agent.ports import OrderRefused
+from dlsched.cluster.certificates import MANAGER, Certificates
+from dlsched.cluster.core.model import Evaluation
+from dlsched.cluster.core.records import Order, Verb
+from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.https_agents import ANSWER_S, RECENT_S, WANTED_S, HttpsAgents
+from dlsched.cluster.store import Member
+from tests.cluster.agent.serving import NODE_S, FakeAgent, free_port, serving, until
+from tests.cluster.authority import Authority
+
+pytestmark = pytest.mark.process
+
+ADDRESSES = {"node-1": "127.0.0.1", "node-2": "127.0.0.2"}
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority")).make()
+
+
+@pytest.fixture(scope="module")
+def own(authority: Authority) -> Mapping[str, Certificates]:
+    return {name: authority.node(name) for name in ADDRESSES}
+
+
+@pytest.fixture(scope="module")
+def manager(authority: Authority) -> Certificates:
+    return authority.node("boss", MANAGER)
+
+
+@pytest.fixture
+def port() -> int:
+    return free_port()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.s = 50.0
+
+    def now_s(self) -> float:
+        return self.s
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def members(**other: str) -> dict[str, Member]:
+    addresses = {**ADDRESSES, **{name.replace("_", "-"): at for name, at in other.items()}}
+    return {name: Member(name, address=address) for name, address in addresses.items()}
+
+
+@contextlib.contextmanager
+def asking(
+    certificates: Certificates, port: int, now_s: Callable[[], float] = time.monotonic
+) -> Iterator[HttpsAgents]:
+    agents = HttpsAgents(certificates, port, now_s)
+    agents.start()
+    agents.members(members())
+    try:
+        yield agents
+    finally:
+        agents.stop()
+
+
+def problem(agents: HttpsAgents, node: str = "node-1") -> str:
+    until(lambda: node in agents.problems())
+    return agents.problems()[node]
+
+
+def test_a_report_comes_with_its_age_and_the_request_names_all_members(
+    own: Mapping[str, Certificates], manager: Certificates, port: int, clock: Clock
+) -> None:
+    one = FakeAgent(report_as=NodeReport("node-1", 8.0, age_s=1.0))
+    with serving(one, own["node-1"], port), asking(manager, port, clock.now_s) as agents:
+        until(lambda: agents.report("node-1", {"train": 7}) is not None)
+        until(lambda: {"train": 7} in one.placed)
+        assert one.nodes == set(ADDRESSES)
+    # Nothing is asked any more, so the clock can be moved.
+    clock.s += 4.0
+    assert agents.report("node-1", {}) == NodeReport("node-1", 8.0, age_s=5.0)
+    clock.s += RECENT_S - 4.0
+    assert agents.report("node-1", {}) is not None
+    clock.s += 0.1
+    assert agents.report("node-1", {}) is None
+    assert agents.report("node-9", {}) is None
+
+
+def test_a_node_that_hangs_delays_no_other_and_no_caller(
+    own: Mapping[str, Certificates], manager: Certificates, port: int
+) -> None:
+    released = threading.Event()
+    hangs, well = FakeAgent(wait=lambda: released.wait(60.0)), FakeAgent("node-2")
+    with (
+        serving(hangs, own["node-1"], port),
+        serving(well, own["node-2"], port, "127.0.0.2"),
+        asking(manager, port) as agents,
+    ):
+        slowest_s = 0.0
+        began_s = time.monotonic()
+        while "node-1" not in agents.problems():
+            for node in ADDRESSES:
+                asked_s = time.monotonic()
+                agents.report(node, {})
+                slowest_s = max(slowest_s, time.monotonic() - asked_s)
+            agents.send(Order(Verb.LEAVE, "node-1", "train", 7))
+            time.sleep(0.05)
+            assert time.monotonic() - began_s < 30.0
+        assert agents.report("node-2", {}) is not None
+        assert len(well.placed) > 5, "it was asked all the while"
+        assert slowest_s < ANSWER_S / 4
+        assert agents.problems()["node-1"].startswith("no report: no answer within 2 s")
+        released.set()
+        until(lambda: agents.report("node-1", {}) is not None)
+        until(lambda: not agents.problems() or time.sleep(0.1))
+
+
+def test_a_report_that_lies_makes_the_node_silent(
+    own: Mapping[str, Certificates], manager: Certificates, port: int
+) -> None:
+    agent = FakeAgent()
+    with serving(agent, own["node-1"], port), asking(manager, port) as agents:
+        until(lambda: agents.report("node-1", {}) is not None)
+        agent.report_as = NodeReport("node-2", 8.0)
+        until(lambda: agents.report("node-1", {}) is None)
+        line = "no report: it is refused: it is the report of node-2"
+        assert problem(agents) == line
+        job = JobReport("train")
+        agent.report_as = NodeReport("node-1", 8.0, jobs=(job, job))
+        until(lambda: agents.report("node-1", {}) or problem(agents) != line)
+        assert problem(agents) == "no report: it is refused: jobs: train is there twice"
+
+
+def test_orders_arrive_and_refusals_are_kept(
+    own: Mapping[str, Certificates], manager: Certificates, port: int
+) -> None:
+    agent = FakeAgent()
+    orders = [Order(Verb.LEAVE, "node-1", f"train-{number}", 7) for number in range(5)]
+    with serving(agent, own["node-1"], port), asking(manager, port) as agents:
+        for order in orders:
+            agents.send(order)
+        until(lambda: len(agent.orders) == 5)
+        assert agent.orders == orders
+        agent.refuses = OrderRefused("it is overtaken", 409, 9)
+        agents.send(orders[0])
+        assert problem(agents) == "train-0: refused (409): it is overtaken (it knows epoch 9)"
+        agent.refuses = OrderRefused("a.yaml:1:2: x\na.yaml:2:2: y", 422)
+        agents.send(orders[1])
+        until(lambda: "more" in problem(agents))
+        agents.send(orders[0])
+        until(lambda: "(422)" in problem(agents))
+        assert problem(agents) == "train-1: refused (422): a.yaml:1:2: x (and 1 more)"
+        agent.refuses = None
+        for order in orders[:2]:
+            agents.send(order)
+        until(lambda: not agents.problems())
+
+
+def test_an_order_that_is_too_long_is_a_problem_and_no_exception(
+    own: Mapping[str, Certificates], manager: Certificates, port: int
+) -> None:
+    with serving(FakeAgent(), own["node-1"], port), asking(manager, port) as agents:
+        agents.send(Order(Verb.PREPARE, "node-1", "train", 7, text="x" * (300 << 10)))
+        assert problem(agents).startswith("train: the order prepare: it has ")
+
+
+def test_a_repeated_order_waits_once_and_those_after_a_failure_are_lost(
+    manager: Certificates, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(https_agents, "ANSWER_S", 0.3)
+    tried = 0
+    with socket.create_server(("127.0.0.1", port)) as silent, asking(manager, port) as agents:
+        silent.settimeout(5.0)
+        for _ in range(100):
+            for number in range(20):
+                agents.send(Order(Verb.LEAVE, "node-1", f"train-{number}", 7))
+        until(lambda: not agents._nodes["node-1"]._orders)
+        silent.settimeout(0.5)
+        with contextlib.suppress(TimeoutError):
+            while True:
+                silent.accept()[0].close()
+                tried += 1
+    assert 0 < tried < 10
+
+
+@pytest.mark.parametrize(
+    ("answers_as", "line"),
+    [
+        (
+            lambda authority: authority.node("node-2"),
+            "127.0.0.1:PORT: its certificate is refused: Hostname mismatch, certificate is not",
+        ),
+        (
+            lambda authority: authority.node("node-1", organisation="cluster-2", as_name="other"),
+            "127.0.0.1:PORT: node-1 is of another cluster: cluster-2",
+        ),
+        (
+            lambda authority: authority.node("node-1", days=0, as_name="late"),
+            "127.0.0.1:PORT: its certificate is refused: certificate has expired",
+        ),
+        (
+            lambda authority: Authority(authority.folder / "other").make().node("node-1"),
+            "127.0.0.1:PORT: its certificate is refused: ",
+        ),
+    ],
+)
+def test_another_node_at_the_address_is_refused(
+    authority: Authority,
+    manager: Certificates,
+    port: int,
+    answers_as: Callable[[Authority], Certificates],
+    line: str,
+) -> None:
+    agent = FakeAgent()
+    certificates = answers_as(authority)
+    context = certificates.server_context()
+    # The server itself would not answer with some of these.
+    context.verify_mode = ssl.CERT_NONE
+    with (
+        socket.create_server(("127.0.0.1", port)) as listening,
+        asking(manager, port) as agents,
+    ):
+        listening.settimeout(10.0)
+        agents.report("node-1", {})
+        while "node-1" not in agents.problems():
+            with contextlib.suppress(OSError):
+                plain = listening.accept()[0]
+                with context.wrap_socket(plain, server_side=True) as tls:
+                    assert tls.recv(1) == b"", "no request was sent"
+        assert problem(agents).startswith("no report: " + line.replace("PORT", str(port)))
+    assert agent.placed == []
+
+
+def test_a_worker_is_told_that_it_is_no_manager(own: Mapping[str, Certificates], port: int) -> None:
+    with serving(FakeAgent(), own["node-1"], port), asking(own["node-2"], port) as agents:
+        agents.report("node-1", {})
+        line = "no report: refused (403): node-2 is no manager: it may only ask for a checkpoint"
+        assert problem(agents) == line
+
+
+def raw(port: int, own: Certificates, answer: bytes) -> threading.Thread:
+    """A node that gives that answer to every request."""
+
+    def serve() -> None:
+        context = own.server_context()
+        with socket.create_server(("127.0.0.1", port)) as listening:
+            listening.settimeout(10.0)
+            with contextlib.suppress(OSError):
+                plain = listening.accept()[0]
+                with context.wrap_socket(plain, server_side=True) as tls:
+                    tls.recv(1 << 16)
+                    tls.sendall(answer)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize(
+    ("answer", "line"),
+    [
+        (b"SSH-2.0-x\r\n\r\n", "the answer is broken: "),
+        (b"HTTP/1.1 200 OK\r\n", "the answer is broken: "),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", "the answer is broken: "),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 40_000, "the answer is broken: "),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 9, "the answer is not one of an agent"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "it is refused: v is no version"),
+        (b"HTTP/1.1 302 Found\r\nLocation: /x\r\n\r\n", "status 302, without a reason"),
+        (b'HTTP/1.1 400 X\r\n\r\n{"error": "a\\u001b[2J"}', "refused (400): a [2J"),
+        (b"HTTP/1.1 200 OK\r\n\r\n" + b" " * ((8 << 20) + 1), "the answer has more than 8388608"),
+    ],
+)
+def test_an_answer_that_is_none_is_one_line(
+    own: Mapping[str, Certificates], manager: Certificates, port: int, answer: bytes, line: str
+) -> None:
+    serving_thread = raw(port, own["node-1"], answer)
+    until(lambda: _listens(port))
+    with asking(manager, port) as agents:
+        agents.report("node-1", {})
+        assert problem(agents).startswith(f"no report: {line}")
+        assert problem(agents).isprintable()
+    serving_thread.join(20.0)
+
+
+def _listens(port: int) -> bool:
+    with open("/proc/net/tcp", encoding="ascii") as table:  # noqa: PTH123
+        return any(f":{port:04X} " in row and " 0A " in row for row in table)
+
+
+def test_evaluations_have_the_controllers_time_the_same_in_each_report(
+    own: Mapping[str, Certificates], manager: Certificates, port: int, clock: Clock
+) -> None:
+    job = JobReport("train", evaluations=(Evaluation(NODE_S - 3.0, 0.5),))
+    agent = FakeAgent(report_as=NodeReport("node-1", 8.0, jobs=(job,)))
+    with serving(agent, own["node-1"], port), asking(manager, port, clock.now_s) as agents:
+        until(lambda: agents.report("node-1", {}) is not None)
+        for later_s in (0.0, 0.5, 1.0):
+            clock.s = 50.0 + later_s
+            before = len(agent.placed)
+            until(
+                lambda before=before: agents.report("node-1", {}) and len(agent.placed) > before + 2
+            )  # type: ignore[misc]
+            report = agents.report("node-1", {})
+            assert report is not None
+            assert report.jobs[0].evaluations == (Evaluation(47.0, 0.5),)
+        # The node has started again, and its clock with it.
+        clock.s = 90.0
+        until(lambda: _evaluated_s(agents) == 87.0)
+
+
+def _evaluated_s(agents: HttpsAgents) -> float:
+    report = agents.report("node-1", {})
+    return report.jobs[0].evaluations[0].at_s if report else 0.0
+
+
+def test_a_controller_that_no_longer_wants_reports_gives_no_sign(
+    own: Mapping[str, Certificates],
+    manager: Certificates,
+    port: int,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(https_agents, "ASK_AGAIN_S", 0.02)
+    agent = FakeAgent()
+    with serving(agent, own["node-1"], port), asking(manager, port, clock.now_s) as agents:
+        agents.report("node-1", {})
+        until(lambda: len(agent.placed) > 3)
+        clock.s += WANTED_S + 0.1
+        time.sleep(0.3)  # what is under way
+        asked = len(agent.placed)
+        time.sleep(0.3)
+        assert len(agent.placed) == asked
+        agents.report("node-1", {})
+        until(lambda: len(agent.placed) > asked)
+
+
+def test_members_come_move_and_go(
+    own: Mapping[str, Certificates], manager: Certificates, port: int
+) -> None:
+    agent = FakeAgent("node-2")
+    with asking(manager, port) as agents:
+        agents.members({})
+        assert agents.report("node-2", {}) is None
+        agents.members(members(node_2="127.0.0.3"))
+        with serving(agent, own["node-2"], port, "127.0.0.3"):
+            until(lambda: agents.report("node-2", {}) is not None)
+        with serving(agent, own["node-2"], port, "127.0.0.4"):
+            agents.members(members(node_2="127.0.0.4"))
+            asked = len(agent.placed)
+            until(lambda: agents.report("node-2", {}) and len(agent.placed) > asked)
+        agents.members({"node-2": replace(members()["node-2"], address="")})
+        agents.members({})
+        assert agents.report("node-2", {}) is None
+        assert agents.problems() == {}
+
+
+def test_new_certificates_are_used_while_it_asks(port: int, tmp_path: Path) -> None:
+    authority = Authority(tmp_path).make()
+    own, manager = authority.node("node-1"), authority.node("boss", MANAGER)
+    agent = FakeAgent()
+    with serving(agent, own, port), asking(manager, port) as agents:
+        until(lambda: agents.report("node-1", {}) is not None)
+        authority.make()
+        authority.node("node-1")
+        authority.node("boss", MANAGER)
+        until(lambda: agents.report("node-1", {}) and "node-1" not in agents.problems())
+        asked = len(agent.placed)
+        until(lambda: agents.report("node-1", {}) and len(agent.placed) > asked + 2)
+
+
+def test_a_node_that_is_off_is_a_problem_of_one_line(manager: Certificates, port: int) -> None:
+    with asking(manager, port) as agents:
+        agents.report("node-1", {})
+        assert problem(agents) == f"no report: 127.0.0.1:{port}: Connection refused"
+
+
+def test_it_can_be_stopped_before_it_began_and_used_no_more(manager: Certificates) -> None:
+    agents = HttpsAgents(manager, 1)
+    agents.stop()
+    agents.send(Order(Verb.LEAVE, "node-1", "train", 7))
+    assert agents.report("node-1", {}) is None

@@ -1,0 +1,290 @@
+"""The controller's loop, from job files to placements, with a store in memory and played agents."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dlsched.cluster.core.records import Holding, Order, Phase, RecordState, Submission, Verb
+from dlsched.cluster.core.reports import JobReport, NodeReport
+from dlsched.cluster.status import FILE_NAME, ClusterStatus, UnreadableStatus, read_status
+from dlsched.cluster.store import Member, MemoryStore, StoreError
+from dlsched.config.settings import ClusterSettings, Settings
+from dlsched.daemon import cluster
+from dlsched.daemon.cluster import ClusterLoop, ClusterParts
+from dlsched.model.errors import AlreadyRunning, DaemonUnavailable, PolicyError
+
+RESNET = "name: resnet\nimage: lab/resnet\n"
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def now_s(self) -> float:
+        return self.now
+
+    def wall_time(self) -> str:
+        return f"2026-01-01T00:00:{self.now % 60:06.3f}Z"
+
+    def sleep_until(self, until_s: float) -> bool:
+        self.now = max(self.now, until_s)
+        return False
+
+    def wake(self) -> None: ...
+
+
+class PlayedAgents:
+    """Nodes that do as they are ordered."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.held: dict[str, dict[str, Holding]] = {node: {} for node in nodes}
+        self.orders: list[Order] = []
+
+    def report(self, node: str, placed: Mapping[str, int]) -> NodeReport | None:
+        if node not in self.held:
+            return None
+        held = self.held[node].values()
+        jobs = [JobReport(one.job, 2.0) for one in held if one.phase is Phase.RUNNING]
+        return NodeReport(node, 8.0, 0.5, holdings=tuple(held), jobs=tuple(jobs))
+
+    def send(self, order: Order) -> None:
+        self.orders.append(order)
+        if order.verb is Verb.ARRIVE:
+            self.held[order.node][order.job] = Holding(order.job, order.epoch, Phase.RUNNING, 1)
+        elif order.verb is Verb.CLEAR:
+            self.held[order.node][order.job] = Holding(order.job, order.epoch, Phase.FENCED)
+
+
+class Site:
+    """One manager: its folder, its store, its nodes."""
+
+    def __init__(
+        self, root: Path, name: str = "m1", store: MemoryStore | None = None, policy: str = "spread"
+    ) -> None:
+        self.name, self.watch = name, root / name / "cluster.d"
+        self.watch.mkdir(parents=True)
+        members = [Member("m1", host="gpu-1", address="10.0.0.1"), Member("m2", host="gpu-2")]
+        self.store = store or MemoryStore(members, leader="m1")
+        self.agents = PlayedAgents("m1", "m2")
+        self.clock = Clock()
+        self.settings = Settings(
+            state_dir=root / name / "state",
+            run_dir=root / name / "run",
+            presets=root / "presets",
+            cluster=ClusterSettings(watch=self.watch, policy=policy),
+        )
+        self.problems: dict[str, str] = {}
+        self.start()
+
+    def start(self) -> None:
+        """A controller that knows nothing yet."""
+        parts = ClusterParts(
+            self.name, self.store, self.agents, node_problems=lambda: self.problems
+        )
+        self.loop = ClusterLoop(self.settings, parts, self.clock)
+
+    def steps(self, count: int = 5) -> ClusterStatus:
+        for _ in range(count):
+            self.clock.now += max(self.loop.step(), 0.2)
+        return self.status()
+
+    def status(self) -> ClusterStatus:
+        return read_status(self.settings.run_dir)
+
+    @property
+    def states(self) -> dict[str, RecordState]:
+        return {job: one.record.state for job, one in self.store.records().items()}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_a_job_file_becomes_a_placement_and_its_removal_an_end(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    (site.watch / "a.yaml").write_text(RESNET)
+    status = site.steps()
+    assert [(one.verb, one.node, one.text) for one in site.agents.orders] == [
+        (Verb.ARRIVE, "m1", RESNET)
+    ]
+    (job,) = status.jobs
+    assert (job.name, job.node, job.state, job.granted_cores) == ("resnet", "m1", "running", 2.0)
+    assert [one.text for one in job.events] == ["placed on gpu-1"]
+    assert [(one.name, one.state, one.jobs, one.used_cores) for one in status.nodes] == [
+        ("m1", "ready", 1, 2.5),
+        ("m2", "ready", 0, 0.5),
+    ]
+    (site.watch / "a.yaml").unlink()
+    assert site.steps().jobs == ()
+    assert site.states == {"resnet": RecordState.ENDED}
+    assert [line for line in caplog.messages if "resnet" in line] == [
+        "resnet: submitted",
+        "resnet: placed on gpu-1",
+        "resnet: withdrawn, as its file was removed",
+        "resnet: ends on gpu-1: it is no longer desired",
+    ]
+
+
+def test_a_controller_killed_between_submission_and_placement_is_followed_by_another(
+    site: Site,
+) -> None:
+    (site.watch / "a.yaml").write_text(RESNET)
+    site.loop._folder.scan(100.0)
+    site.loop._folder.scan(101.0)
+    assert "resnet" in site.store.submissions()
+    assert site.states == {}
+    site.start()
+    assert [job.name for job in site.steps().jobs] == ["resnet"]
+    assert [one.verb for one in site.agents.orders] == [Verb.ARRIVE]
+    site.start()
+    assert [job.state for job in site.steps().jobs] == ["running"]
+    assert len(site.agents.orders) == 1
+
+
+def test_an_unreadable_submission_ends_nothing_and_is_reported(site: Site) -> None:
+    site.store.submit(Submission("resnet", RESNET, "m2", "a.yaml"))
+    site.steps()
+    site.store.submit(Submission("resnet", "name: [", "m2", "a.yaml"))
+    assert [job.state for job in site.steps().jobs] == ["running"]
+    site.start()
+    status = site.steps()
+    assert [(job.state, job.why) for job in status.jobs] == [
+        ("running", "its submission cannot be read: it stays as it is")
+    ]
+    assert [line[:20] for line in status.rejected] == ["resnet: m2:a.yaml:1:"]
+    assert len(site.agents.orders) == 1
+
+
+def test_a_follower_submits_and_says_who_leads(tmp_path: Path) -> None:
+    leader = Site(tmp_path)
+    follower = Site(tmp_path, "m2", leader.store)
+    (follower.watch / "a.yaml").write_text(RESNET)
+    status = follower.steps()
+    assert (status.manager, status.leader, status.jobs) == ("m2", "m1", ())
+    assert follower.agents.orders == []
+    assert [job.name for job in leader.steps().jobs] == ["resnet"]
+    leader.store.leading = "m2"
+    assert leader.steps().jobs == ()
+    assert follower.steps().leader == "m2"
+
+
+def test_a_name_that_another_manager_has_is_rejected_in_one_line(tmp_path: Path) -> None:
+    first = Site(tmp_path)
+    second = Site(tmp_path, "m2", first.store)
+    for site in (first, second):
+        (site.watch / "a.yaml").write_text(RESNET)
+        site.steps()
+    line = "a.yaml: the job resnet is already submitted by m1"
+    assert second.status().rejected == (line,)
+    assert [job.state for job in first.steps().jobs] == ["running"]
+
+
+def test_a_waiting_job_says_what_it_waits_for(site: Site) -> None:
+    (site.watch / "a.yaml").write_text(RESNET + "cpus: {min: 64}\n")
+    (waiting,) = site.steps().queue
+    assert waiting.name == "resnet"
+    assert "its floor is 64.00 cores" in waiting.why
+
+
+def test_a_store_that_does_not_answer_leaves_the_last_status_with_its_time(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (site.watch / "a.yaml").write_text(RESNET)
+    before = site.steps()
+
+    def silent(_: object) -> str:
+        raise StoreError("no manager of the swarm leads")
+
+    monkeypatch.setattr(MemoryStore, "leader", silent)
+    after = site.steps()
+    assert (after.jobs, after.observed_at) == (before.jobs, before.observed_at)
+    assert after.written_at > before.written_at
+    assert after.alarms == ("the store: no manager of the swarm leads",)
+
+
+def test_nodes_that_do_not_answer_are_shown_and_logged_once(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    del site.agents.held["m2"]
+    site.problems = {"m2": "no report: connection refused"}
+    site.store.members["m3"] = Member("m3", up=False)
+    rows = {row.name: row for row in site.steps().nodes}
+    assert [rows[name].state for name in ("m1", "m2", "m3")] == ["ready", "silent", "down"]
+    assert rows["m2"].problem == "no report: connection refused"
+    assert caplog.messages.count("node gpu-2: silent: no report: connection refused") == 1
+
+
+def test_the_status_is_whole_or_refused(site: Site) -> None:
+    with pytest.raises(DaemonUnavailable, match="no controller of a cluster has run here"):
+        site.status()
+    site.steps(1)
+    file = site.settings.run_dir / FILE_NAME
+    whole = file.read_text()
+    for broken in ("", "[]", whole.replace('"schema_version": 1', '"schema_version": 2'),
+                   whole.replace('"nodes": [', '"nodes": [3, ')):  # fmt: skip
+        file.write_text(broken)
+        with pytest.raises(UnreadableStatus, match=FILE_NAME):
+            site.status()
+
+
+def test_a_second_controller_on_the_host_is_refused(site: Site) -> None:
+    def connect(settings: Settings, clock: object) -> ClusterParts:
+        with pytest.raises(AlreadyRunning, match="a controller of the cluster runs on this host"):
+            cluster.run(settings, connect)
+        raise KeyError("first")
+
+    with pytest.raises(KeyError, match="first"):
+        cluster.run(site.settings, connect)
+
+
+def test_an_unknown_policy_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError):
+        Site(tmp_path, policy="fastest")
+
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from dlsched.cluster.store import MemoryStore
+from dlsched.config.settings import ClusterSettings, Settings
+from dlsched.daemon import cluster
+from tests.daemon.test_cluster import PlayedAgents
+root = Path(sys.argv[1])
+settings = Settings(state_dir=root / "state", run_dir=root / "run", presets=root / "presets",
+                    cluster=ClusterSettings(watch=root / "cluster.d"))
+parts = cluster.ClusterParts("m1", MemoryStore((), leader="m1"), PlayedAgents())
+sys.exit(cluster.run(settings, lambda *_: parts))
+"""
+
+
+@pytest.mark.process
+def test_sigterm_ends_the_controller(tmp_path: Path) -> None:
+    (tmp_path / "cluster.d").mkdir()
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert running.stderr is not None
+    for line in running.stderr:
+        if "this manager leads" in line:
+            break
+    running.send_signal(signal.SIGTERM)
+    rest = running.communicate(timeout=30)[1]
+    assert running.returncode == 0
+    assert "ended; the nodes and their jobs go on" in rest
+    assert replace(read_status(tmp_path / "run"), written_at="").leader == "m1"
