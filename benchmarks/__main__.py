@@ -149,6 +149,13 @@ BENCHES = {
         "no",
         "fifty trainings on four nodes: placement and moves beside Swarm's spread",
     ),
+    "federation": Bench(
+        "benchmarks.simulated.federation",
+        "simulated",
+        "20 min",
+        "no",
+        "10,000 nodes in 20 shards: queued jobs handed over, beside none and one flat queue",
+    ),
     "verdicts": Bench(
         "benchmarks.simulated.verdicts",
         "simulated",

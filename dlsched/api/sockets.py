@@ -74,9 +74,10 @@ class UnixSocket:
 
 
 def open_tcp(address: str, port: int) -> socket.socket:
-    """A listening TCP socket of that loopback address. Raises SocketUnusable."""
+    """A listening TCP socket of that address. Raises SocketUnusable."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    # asyncio sends small blocks without delay only where the protocol is named.
+    listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((address, port))

@@ -17,6 +17,7 @@ from typing import Any
 from dlsched.model.errors import DlschedError
 
 MANAGER = "swarm-manager"
+_END = "-----END CERTIFICATE-----"
 OLDEST = ssl.TLSVersion.TLSv1_3
 """Both ends are ours. A resumed session would not verify the peer again: 1.2 always allows it."""
 
@@ -113,7 +114,10 @@ class Certificates:
         if protocol == ssl.PROTOCOL_TLS_SERVER:
             context.num_tickets = 0
         try:
-            context.load_verify_locations(cadata=_text(self._ca))
+            # While Swarm replaces its authority, the next one is in the file of the own
+            # certificate only, and OpenSSL takes it for a root: issuer and subject are the same.
+            _, _, next_authority = _text(self._cert).partition(_END)
+            context.load_verify_locations(cadata=f"{_text(self._ca)}\n{next_authority}")
         except (ssl.SSLError, ValueError) as error:
             raise CertificateError(f"{self._ca}: not a certificate: {_reason(error)}") from error
         pair = f"{_text(self._cert)}\n{_bare_key(_text(self._key), self._key)}"

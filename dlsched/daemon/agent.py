@@ -31,6 +31,7 @@ from dlsched.control.decider import Decider, NamedPolicy, ShadowDecider
 from dlsched.control.ledger.ledger import Ledger
 from dlsched.control.ports import Clock, Ports, Wake
 from dlsched.daemon import logs
+from dlsched.daemon.cluster_agent import ClusterPart, certificates_of
 from dlsched.daemon.deliveries import Deliveries
 from dlsched.daemon.first_start import FirstStart
 from dlsched.daemon.give_back import Release
@@ -121,6 +122,16 @@ class Agent:
         docker = runtime(engine, self._clock, self._wake)
         self._use_presets = docker.use_presets
         self._runtime = DryRun(docker) if dry_run else docker
+        self._cluster = None
+        if settings.cluster.enabled and not dry_run:
+            self._cluster = ClusterPart(
+                settings,
+                certificates_of(settings, engine.host),
+                self._inbox,
+                docker.leaving_jobs,
+                self._clock,
+                lambda: self._settings.policy,
+            )
         self._release = Release(settings.state_dir, self._clock, self._wake)
         self._deliveries = Deliveries(delivered, hook, self._runtime.report_deliverable)
         self._records = JobRecords(self._ended, self._deliveries, self._clock.wall_time)
@@ -129,7 +140,7 @@ class Agent:
             Ports(
                 runtime=self._runtime,
                 clock=self._clock,
-                inbox=self._inbox,
+                inbox=self._cluster or self._inbox,
                 records=ReadOnlyRecords(self._records) if dry_run else self._records,
                 publish=self._publish,
                 alarms=self._alarms,
@@ -178,6 +189,8 @@ class Agent:
         signal.signal(signal.SIGHUP, self._on_reload)
         self._watch.start()
         self._api.start()
+        if self._cluster is not None:
+            self._cluster.start()
         log.info(
             "dlsched %s: instance %s, %s, jobs in %s%s",
             __version__,
@@ -217,6 +230,8 @@ class Agent:
         """Give limits back, leave containers running, and complete the journal."""
         self._release.close()
         self._api.stop()
+        if self._cluster is not None:
+            self._cluster.stop()
         self._watch.stop()
         self._deliveries.close()
         for back in self._runtime.release(self._ceilings()):
@@ -271,9 +286,12 @@ class Agent:
         return memory
 
     def _publish(self, report: CycleReport) -> None:
-        """Hand the report to the journal and to the stream, and count it. Nothing blocks."""
+        """Hand the report to the journal, the stream and the cluster, and count it. Nothing
+        blocks."""
         self.journal.write(report)
         self._stream.publish(report)
+        if self._cluster is not None:
+            self._cluster.step(report)
         duration_s = self._clock.now_s() - report.snapshot.now_s
         journal = JournalTotals(self.journal.size_bytes, self.journal.lost_cycles)
         self._totals.count(report, duration_s, journal)
@@ -288,6 +306,7 @@ class Agent:
             *self._records.alarms(),
             *self._claims.alarms,
             *self._runtime.alarms(),
+            *(() if self._cluster is None else self._cluster.alarms()),
             *(Alarm(source, key, text) for source, key, text in parts if text is not None),
         )
 

@@ -35,6 +35,7 @@ _AT_START = (
     "status_group",
     "control_group",
     "listen",
+    "cluster",
 )
 _GPUS_AT_START = ("injection", "device_folder")
 """Settings that a reload cannot change. Other settings of GPUs it can."""

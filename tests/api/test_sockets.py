@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import grp
 import logging
 import os
@@ -13,7 +14,7 @@ import pytest
 
 from dlsched.api.client import Daemon
 from dlsched.api.server import ApiServer
-from dlsched.api.sockets import SocketUnusable
+from dlsched.api.sockets import SocketUnusable, open_tcp
 from dlsched.model.errors import AlreadyRunning
 from tests.status_source import FakeSource
 
@@ -117,3 +118,24 @@ def test_a_port_that_is_taken_is_one_line(
             ApiServer(FakeSource(), tmp_path, listen=(address, port)).start()
     assert str(failed.value) == f"listen: {told.format(port)}: Address already in use"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_small_blocks_to_a_port_are_sent_without_delay() -> None:
+    delays: list[int] = []
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            accepted = transport.get_extra_info("socket")
+            delays.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+            transport.close()
+
+    async def connect(listening: socket.socket) -> None:
+        server = await asyncio.get_running_loop().create_server(Server, sock=listening)
+        async with server:
+            reader, writer = await asyncio.open_connection(*listening.getsockname())
+            assert await reader.read() == b""
+            writer.close()
+
+    with open_tcp("127.0.0.1", 0) as listening:
+        asyncio.run(connect(listening))
+    assert delays == [1]

@@ -47,7 +47,8 @@ class Authority:
         subject = f"/O={organisation or self.cluster}/OU={role}/CN={name}"
         extensions = self.folder / f"{file}.ext"
         extensions.write_text(
-            f"subjectAltName=DNS:{name},DNS:{role}\nextendedKeyUsage=serverAuth,clientAuth\n",
+            f"subjectAltName=DNS:{name},DNS:{role}\nextendedKeyUsage=serverAuth,clientAuth\n"
+            "authorityKeyIdentifier=keyid\n",
             encoding="ascii",
         )
         _openssl(self.folder, *_new(file, subject), "-out", f"{file}.csr")
@@ -57,6 +58,20 @@ class Authority:
         head, _, rest = key.read_text(encoding="ascii").partition("\n")
         key.write_text(f"{head}\n{KEK_HEADER}{rest}", encoding="ascii")
         return self.files(file)
+
+    def vouch_for(self, other: Authority) -> str:
+        """A certificate of the other authority by this one, as Swarm makes of the next one."""
+        extensions = self.folder / "next.ext"
+        extensions.write_text(
+            "basicConstraints=critical,CA:TRUE\nsubjectKeyIdentifier=hash\n"
+            "authorityKeyIdentifier=none\n",
+            encoding="ascii",
+        )
+        request = f"x509 -x509toreq -in {other.ca} -signkey {other.folder}/ca.key -out next.csr"
+        _openssl(self.folder, *request.split())
+        sign = "x509 -req -in next.csr -CA ca.crt -CAkey ca.key -CAcreateserial -days 2"
+        _openssl(self.folder, *sign.split(), "-extfile", extensions.name, "-out", "next.crt")
+        return (self.folder / "next.crt").read_text(encoding="ascii")
 
     def files(self, file: str) -> Certificates:
         return Certificates(self.ca, self.folder / f"{file}.crt", self.folder / f"{file}.key")

@@ -108,6 +108,25 @@ def test_a_running_server_uses_a_renewed_certificate(tmp_path: Path, manager: Ce
         meet(server, before, "node2")
 
 
+def test_nodes_meet_while_their_authority_is_replaced(tmp_path: Path) -> None:
+    former, following = Authority(tmp_path / "former").make(), Authority(tmp_path / "next").make()
+    vouched = former.vouch_for(following)
+
+    def renewed(node: str) -> Certificates:
+        """As Swarm has it meanwhile: the next authority's certificate, the former as the root."""
+        following.node(node)
+        certificate = following.folder / f"{node}.crt"
+        certificate.write_text(certificate.read_text("ascii") + vouched, encoding="ascii")
+        return Certificates(former.ca, certificate, following.folder / f"{node}.key")
+
+    one, two, third = renewed("node1"), renewed("node2"), former.node("node3")
+    meet(one.server_context(), two.client_context(), "node1")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        meet(one.server_context(), third.client_context(), "node1")
+    finished = following.files("node2")
+    meet(one.server_context(), finished.client_context(), "node1")
+
+
 def test_half_renewed_files_leave_the_former_ones_in_use(tmp_path: Path) -> None:
     authority = Authority(tmp_path).make()
     node = authority.node("node2")

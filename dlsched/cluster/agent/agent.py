@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dlsched.cluster.agent.assignments import Assignment, archive_path, assignment_records
@@ -42,6 +42,10 @@ GRANTED_S = 600.0
 """How long a checkpoint may be fetched, from when its job was away."""
 
 
+_DESIRED = (*RUNNING, Phase.ENDED)
+"""One that has ended is kept with its container, for its output, until it is cleared."""
+
+
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
     node: str
@@ -59,14 +63,6 @@ class _Course:
     digest: Future[str] | None = None
     """Of the archive that has come."""
     spec: JobSpec | None = None
-
-
-@dataclass(slots=True)
-class _Seen:
-    """What the node's last cycle showed."""
-
-    report: CycleReport | None = None
-    views: Mapping[str, JobView] = field(default_factory=dict)
 
 
 class ClusterAgent:
@@ -101,7 +97,7 @@ class ClusterAgent:
         self._courses = {job: _Course(now_s) for job in self._held.all()}
         self._locals: frozenset[str] = frozenset()
         self._members: frozenset[str] = frozenset()
-        self._seen = _Seen()
+        self._views: Mapping[str, JobView] = {}
         self._unwritten: str | None = None
         self._last = NodeReport(options.node, 0.0)
         self._last_s = now_s
@@ -151,7 +147,7 @@ class ClusterAgent:
     def step(self, report: CycleReport) -> None:
         """Go on with every job, by what this cycle showed."""
         now_s = self._clock.now_s()
-        self._seen = _Seen(report, {one.name: one for one in report.snapshot.jobs})
+        self._views = {one.name: one for one in report.snapshot.jobs}
         for own in list(self._held.all().values()):
             course = self._courses[own.job]
             if own.phase is Phase.FENCED:
@@ -217,6 +213,8 @@ class ClusterAgent:
         if own.source is None or own.saved is None:
             self._write(replace(own, phase=Phase.RUNNING), now_s)
             return
+        if own.job in self._views:
+            return  # what is left of an earlier stay is still being removed
         archive, most_bytes = self._archive("incoming", own), self._options.checkpoint_max_bytes
         if course.digest is None:
             self._checkpoints.begin(own.source, own.job, own.epoch, archive, most_bytes)
@@ -235,7 +233,7 @@ class ClusterAgent:
                 self._node.bring(own.job, own.epoch, archive)
 
     def _running(self, own: Assignment, course: _Course, now_s: float) -> None:
-        view = self._seen.views.get(own.job)
+        view = self._views.get(own.job)
         if self._confirmed.get(own.job) == own.epoch and not own.confirmed:
             own = replace(own, confirmed=True)
             self._write(own, now_s, begins=False)
@@ -276,7 +274,7 @@ class ClusterAgent:
     def _merged(self, desired: Desired) -> Desired:
         specs: dict[str, JobSpec] = {}
         for own in self._held.all().values():
-            if own.phase in RUNNING and (spec := self._parsed_or_none(own)) is not None:
+            if own.phase in _DESIRED and (spec := self._parsed_or_none(own)) is not None:
                 specs[own.job] = spec
         twice = [
             RejectedFile(
@@ -303,8 +301,10 @@ class ClusterAgent:
         own = self._held.of(fact.job)
         if own is None:
             return f"its file {fact.source} is lost, and no controller has given it away"
-        if own.phase in RUNNING:
+        if own.phase in _DESIRED:
             return f"its file {fact.source} cannot be read"
+        if own.phase is Phase.ARRIVING and own.source is None:
+            return "the cluster gives it to this node again"  # whose file was lost
         return None
 
     def _source(self, job: str) -> str:

@@ -7,7 +7,7 @@ from dlsched.control.gpus.rebalance import unmovable
 from dlsched.model.spec import JobSpec
 
 _SAME_EVERYWHERE = (None, "", "default", "bridge", "none")
-"""Networks that every engine has, and which give a job no lasting address."""
+"""Networks that every engine has, and in which no client finds a job by its address."""
 
 
 def unmovable_across(spec: JobSpec) -> str | None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from dlsched.control.checkpoint_volume import checkpoint_volume
 from dlsched.control.gpus.placement import (
     PlacementOptions,
     Room,
@@ -16,7 +17,7 @@ from dlsched.control.gpus.placement import (
     place,
     taken,
 )
-from dlsched.model.spec import Checkpoint, ContainerSpec, JobSpec
+from dlsched.model.spec import JobSpec
 from dlsched.model.units import render_seconds
 
 UNKNOWN_WAIT_S = 1800.0
@@ -74,7 +75,7 @@ def unmovable(spec: JobSpec) -> str | None:
     to one of its writable volumes, as all else is lost with the container."""
     if spec.checkpoint is None:
         return "it declares no checkpoint"
-    if not _lasts(spec.checkpoint, spec.container):
+    if checkpoint_volume(spec) is None:
         return f"its checkpoint path {spec.checkpoint.path} is in none of its writable volumes"
     return None
 
@@ -152,19 +153,3 @@ def _cost(one: Movable) -> float:
 
 def _there(uuids: Sequence[str], left: Rooms) -> str:
     return f"to {named(left[uuid].gpu.fact for uuid in uuids)}"
-
-
-def _lasts(checkpoint: Checkpoint, container: ContainerSpec) -> bool:
-    """Whether data at the checkpoint's path is there again in the next container."""
-    path = _parts(checkpoint.path)
-    volumes = [volume.split(":") for volume in container.volumes]
-    mounts = [
-        (_parts(target), "ro" not in ",".join(mode).split(",")) for _, target, *mode in volumes
-    ]
-    mounts += [(_parts(tmpfs.partition(":")[0]), False) for tmpfs in container.tmpfs]
-    over = [mount for mount in mounts if path[: len(mount[0])] == mount[0]]
-    return ".." not in path and bool(over) and max(over, key=lambda mount: len(mount[0]))[1]
-
-
-def _parts(path: str) -> tuple[str, ...]:
-    return tuple(part for part in path.split("/") if part not in ("", "."))

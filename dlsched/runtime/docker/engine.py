@@ -8,7 +8,7 @@ not know jobs. Calls block for up to `timeout_s`; they belong in a background th
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,12 @@ Body = dict[str, Any]
 
 PULL_SILENCE_S = 300.0
 """A pull that shows no progress for so long has failed."""
+
+ARCHIVE_SILENCE_S = 300.0
+"""A transfer of files that shows no progress for so long has failed."""
+
+ARCHIVE_BYTES = 256 * 1024
+"""What is taken of files at once."""
 
 FOLLOW_BYTES = 16 * 1024
 """What is taken of a terminal's output at once, where there is so much."""
@@ -109,6 +115,50 @@ class Engine:
         """Remove a container, running or not, with the volumes that it alone has."""
         with self._calling() as client:
             client.remove_container(container, v=True, force=True)
+
+    def archive(self, container: str, path: str) -> Generator[bytes]:
+        """A tar archive of what is at that path in a container, running or not; to be closed. Until
+        then the container cannot be inspected."""
+        with self._calling() as client:
+            response = client.get(
+                self._url(client, f"/containers/{container}/archive"),
+                params={"path": path},
+                headers={"Accept-Encoding": "identity"},
+                stream=True,
+                timeout=(self._timeout_s, ARCHIVE_SILENCE_S),
+            )
+            client._raise_for_status(response)  # type: ignore[attr-defined]
+            with response:
+                yield from response.iter_content(ARCHIVE_BYTES)
+
+    def unpack(self, container: str, path: str, archive: Iterator[bytes]) -> None:
+        """Unpack a tar archive at that path in a container, running or not; its entries keep their
+        owners. What `archive` itself raises is raised, and then parts of it are there. The
+        container cannot be inspected meanwhile."""
+        with self._calling() as client:
+            response = client.put(
+                self._url(client, f"/containers/{container}/archive"),
+                params={"path": path},
+                headers={"Content-Type": "application/x-tar"},
+                data=archive,
+                timeout=(self._timeout_s, ARCHIVE_SILENCE_S),
+            )
+            client._raise_for_status(response)  # type: ignore[attr-defined]
+
+    def volumes(self, labels: Mapping[str, str]) -> list[Body]:
+        """All volumes that carry these labels."""
+        wanted = [f"{name}={value}" for name, value in labels.items()]
+        with self._calling() as client:
+            return list(client.volumes(filters={"label": wanted})["Volumes"] or ())
+
+    def remove_volume(self, name: str) -> None:
+        """Remove a volume that no container has. One that is gone is removed."""
+        try:
+            with self._calling() as client:
+                client.remove_volume(name)
+        except EngineRefused as error:
+            if error.status != 404:
+                raise
 
     def images(self) -> list[Body]:
         with self._calling() as client:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Set
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from dlsched.config.metrics.resolving import Presets
 from dlsched.model.alarms import Alarm
@@ -18,7 +18,14 @@ from dlsched.model.errors import DlschedError
 from dlsched.runtime.docker.background import Patience, begin
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused
 from dlsched.runtime.docker.identity.claims import Claims
-from dlsched.runtime.docker.identity.labels import ENABLE, INSTANCE, JOB, Inspected
+from dlsched.runtime.docker.identity.labels import (
+    ENABLE,
+    INSTANCE,
+    JOB,
+    Inspected,
+    set_aside_name,
+)
+from dlsched.runtime.docker.transfers import Transfers
 from dlsched.store.adoptions import Adoptions
 
 EVERY_S = 5.0
@@ -76,6 +83,8 @@ class Listings:
         self.presets = presets
         self._claims = Claims(engine, instance, came_with, adoptions, presets)
         self._patience = patience
+        self.transfers = Transfers(self.want)
+        """Containers that cannot be inspected now: they stay as they are known."""
         self._now_s = now_s
         self._lock = threading.Lock()
         self._happened = 1
@@ -85,6 +94,9 @@ class Listings:
         self._pending: _Pending | None = None
         self._shown = 0
         self._tried_s = float("-inf")
+        self._hidden: Set[str] = frozenset()
+        self._taken: Listing | None = None
+        """The last listing, with the hidden ones."""
         self.last: Listing | None = None
         self.problem: str | None = "the Docker Engine has not answered yet"
         """Why there is no fresh listing; None: there is."""
@@ -93,6 +105,13 @@ class Listings:
         """Apply other presets, to all containers."""
         self.presets = self._claims.presets = presets
         self.want()
+
+    def hide(self, jobs: Set[str]) -> None:
+        """Containers of these jobs that are set aside do not stand for them, although no others
+        have taken their place; those of all other jobs do."""
+        if jobs != self._hidden:
+            self._hidden = jobs
+            self.last = self._without_hidden()
 
     def want(self, container: str | None = None) -> None:
         """Something happened to that container (None: to any of them). From any thread."""
@@ -173,6 +192,8 @@ class Listings:
 
         One that the engine cannot describe stays as it was `last` known, and hides no other.
         """
+        if container in self.transfers:
+            return last
         try:
             return self._claims.judge(container, self._engine.inspect(container), there)
         except EngineRefused as error:
@@ -192,13 +213,28 @@ class Listings:
         self._pending = None
         error = call.future.exception()
         if error is None:
-            self.last, self._shown, self.problem = call.future.result(), call.shows, None
+            self._taken, self._shown, self.problem = call.future.result(), call.shows, None
+            self.last = self._without_hidden()
             return
         with self._lock:
             self._happened += 1
             self._suspects = None
         known = isinstance(error, DlschedError)
         self.problem = str(error) if known else f"the engine's answer is not understood: {error!r}"
+
+    def _without_hidden(self) -> Listing | None:
+        taken = self._taken
+        if taken is None or not self._hidden:
+            return taken
+        hidden = {
+            container: one
+            for container, one in taken.containers.items()
+            if one.job in self._hidden
+            and one.adopted is None
+            and one.name == set_aside_name(self._instance, one.job)
+        }
+        shown = {key: one for key, one in taken.containers.items() if key not in hidden}
+        return replace(taken, containers=shown, set_aside={**taken.set_aside, **hidden})
 
 
 def _changed(before: Inspected, summary: Body) -> bool:

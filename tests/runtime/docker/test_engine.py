@@ -135,3 +135,16 @@ def test_an_answer_that_says_no_has_its_status_and_reason(docker_host: str) -> N
     assert "No such container" in caught.value.reason
     assert engine.version()["ApiVersion"]
     engine.close()
+
+
+@pytest.mark.engine
+def test_a_call_without_a_method_here(docker_host: str) -> None:
+    with closing(Engine(docker_host, 10.0)) as engine:
+        asked = {"filters": '{"name": ["no-such-volume-of-anybody"]}'}
+        assert not engine.exchange("GET", "/volumes", asked)["Volumes"]
+        name = engine.exchange("POST", "/volumes/create", body={"Labels": {"a": "b"}})["Name"]
+        assert engine.exchange("GET", f"/volumes/{name}")["Labels"] == {"a": "b"}
+        assert engine.exchange("DELETE", f"/volumes/{name}") is None
+        with pytest.raises(EngineRefused) as caught:
+            engine.exchange("GET", f"/volumes/{name}")
+        assert caught.value.status == 404

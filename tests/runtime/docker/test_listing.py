@@ -283,3 +283,43 @@ def test_one_that_cannot_be_described_stays_as_it_was_and_hides_no_other(
     assert seen(refreshed(listings)) == {"a", "b"}
     assert listings.last.containers["b"] == known
     assert texts(listings.last.left_alone) == ()
+
+
+# ---------------------------------------------------------------------- jobs that left the node
+
+
+def test_a_hidden_container_that_is_set_aside_does_not_stand_for_its_job(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "exited", "b": "exited"}
+    engine.names = {"a": "/dlsched-i-job-a.BEFORE-MOVE"}
+    listings = listings_of(engine, clock)
+    listings.hide({"job-a", "job-b"})
+    assert seen(listings) == {"b"}, "b has its own name"
+    assert listings.last is not None
+    assert set(listings.last.set_aside) == {"a"}
+    assert "job-a" in listings.last.named
+    last = listings.last
+    listings.hide({"job-b", "job-a"})
+    assert listings.last is last
+    listings.hide({"job-b"})
+    assert set(listings.last.containers) == {"a", "b"}
+    assert not listings.last.set_aside
+    listings.hide({"job-a"})
+    assert seen(refreshed(listings)) == {"b"}
+
+
+def test_one_whose_files_are_copied_is_not_inspected(
+    engine: FakeEngine, clock: VirtualClock
+) -> None:
+    engine.states = {"a": "running"}
+    listings = listings_of(engine, clock)
+    assert seen(listings) == {"a"}
+    engine.inspected.clear()
+    engine.states = {"a": "exited", "new": "created"}
+    with listings.transfers.of("a"), listings.transfers.of("new"):
+        assert seen(refreshed(listings)) == {"a"}
+        assert listings.problem is None
+        assert engine.inspected == []
+    assert seen(listings) == {"a", "new"}
+    assert sorted(engine.inspected) == ["a", "new"]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dlsched.control.gpus.placement import memory_on
 from dlsched.model.actions import Start
-from dlsched.model.errors import DlschedError
+from dlsched.model.errors import DlschedError, EngineUnavailable
 from dlsched.model.facts import GpuAccess, GpuFact
 from dlsched.model.spec import JobSpec, Limits
 from dlsched.runtime.allotment import (
@@ -27,6 +27,7 @@ from dlsched.runtime.allotment import (
     write_allotment,
 )
 from dlsched.runtime.confinement import Confinement
+from dlsched.runtime.docker.carrying import Arrivals, Brought
 from dlsched.runtime.docker.create.containers import Surroundings, create_body, restart_update
 from dlsched.runtime.docker.engine import Body, Engine, EngineRefused, one_line
 from dlsched.runtime.docker.gpus.canary import Waits
@@ -77,9 +78,11 @@ class Creation:
         injector: Injector,
         confine: Callable[[JobSpec], Confinement | None] = lambda _: None,
         mps_pipes: Callable[[], Path | None] = lambda: running_pipes(os.environ),
+        arrivals: Arrivals | None = None,
     ) -> None:
         """`driver` asks the engine for its cgroup driver; `confine` returns a user's restrictions,
-        `mps_pipes` where clients find MPS (None: it does not run)."""
+        `mps_pipes` where clients find MPS (None: it does not run); `arrivals` are jobs that came
+        with a checkpoint."""
         self._engine = engine
         self._group = group
         self._writer = writer
@@ -89,6 +92,7 @@ class Creation:
         self._injector = injector
         self._confine = confine
         self._mps_pipes = mps_pipes
+        self._arrivals = arrivals
         self._installing = threading.Lock()
 
     def start(self, action: Start, image: Body, heritage: Heritage | None = None) -> str:
@@ -100,6 +104,7 @@ class Creation:
         name = container_name(self._instance, action.job)
         if len(action.gpus) != action.spec.container.gpus:
             raise StartFailed("its GPUs are not chosen yet", retryable=True)
+        brought = None if self._arrivals is None else self._arrivals.of(action.job)
         try:
             inside = job_dir(self._state_dir, action.job)
             around = self._surroundings(action, image, inside)
@@ -109,7 +114,7 @@ class Creation:
             # The engine must not update it later: it gets its ceiling at creation.
             limits = Limits(action.spec.bounds.ceiling_cores) if by_file else action.limits
             shares = None if by_file else action.cpu_shares
-            body = create_body(action.spec, limits, shares, around)
+            body = self._body(action.spec, limits, shares, around, brought)
         except ValueError as error:
             raise StartFailed(one_line(error), retryable=False) from error
         except NotInjectable as error:
@@ -118,11 +123,14 @@ class Creation:
             heritage.give(body)
         made = True
         try:
+            self._make_room(brought)
             container = self._engine.create(name, body)
         except EngineRefused as error:
             if error.status != 409 or heritage is not None:
                 raise StartFailed(error.reason, retryable=False) from error
-            container, made = self._found(name, action, limits, shares), False
+            container, made = self._found(name, action, limits, shares, brought), False
+        if made:
+            self._fill(container, action.spec, brought)
         try:
             # Before it runs: its ceiling can be restored whatever happens to the agent.
             self._writer.remember(container, _own(action))
@@ -141,6 +149,42 @@ class Creation:
             )
             raise StartFailed(str(error), retryable=passing) from error
         return container
+
+    def _body(
+        self,
+        spec: JobSpec,
+        limits: Limits,
+        shares: int | None,
+        around: Surroundings,
+        brought: Brought | None,
+    ) -> Body:
+        if self._arrivals is None or brought is None:
+            return create_body(spec, limits, shares, around)
+        body = create_body(self._arrivals.adapted(spec, brought), limits, shares, around)
+        self._arrivals.label(body, brought)
+        return body
+
+    def _make_room(self, brought: Brought | None) -> None:
+        """Remove a volume that an attempt before left half full. Raises EngineRefused, status 409:
+        that attempt's container is there, too."""
+        if self._arrivals is not None and brought is not None and not brought.filled:
+            self._arrivals.make_room(brought)
+
+    def _fill(self, container: str, spec: JobSpec, brought: Brought | None) -> None:
+        """Give a new container the checkpoint that its job came with; raises StartFailed,
+        EngineUnavailable, after removing it with its volume."""
+        if self._arrivals is None or brought is None or brought.filled:
+            return
+        try:
+            self._arrivals.fill(container, spec, brought)
+        except (DlschedError, OSError, ValueError) as error:
+            with suppress(DlschedError):
+                self._engine.remove(container)
+                self._arrivals.make_room(brought)
+            if isinstance(error, EngineUnavailable):
+                raise
+            why = f"the checkpoint that it came with cannot be unpacked: {one_line(error)}"
+            raise StartFailed(why, retryable=False) from error
 
     def _allotment(self, action: Start, mps: MpsClient | None) -> Allotment:
         # No bound for a whole GPU: a job that reads one initialises CUDA.
@@ -193,7 +237,14 @@ class Creation:
         with self._installing:
             return install_reporter(self._state_dir)
 
-    def _found(self, name: str, action: Start, limits: Limits, shares: int | None) -> str:
+    def _found(
+        self,
+        name: str,
+        action: Start,
+        limits: Limits,
+        shares: int | None,
+        brought: Brought | None,
+    ) -> str:
         """Start the container that already has the name, if it is the job's; raises StartFailed."""
         try:
             body = self._engine.inspect(name)
@@ -207,6 +258,12 @@ class Creation:
                 "not this instance's",
                 retryable=False,
             )
+        if brought is not None and not brought.filled:
+            if not found.alive:
+                with suppress(EngineRefused):
+                    self._engine.remove(found.container_id)
+            why = f"container {short} is without the checkpoint that its job came with"
+            raise StartFailed(why, retryable=not found.alive)
         if found.container_digest != action.spec.container_digest:
             raise StartFailed(f"container {short} of an older spec is still there", retryable=True)
         if set(found.gpus) != set(action.gpus) and not found.alive:

@@ -88,6 +88,12 @@ class Starts:
             operations.append(self._begun_of(attempt))
         return tuple(operations)
 
+    def forget(self, job: str) -> None:
+        """Forget that its last start failed: the next one is another matter."""
+        attempt = self._attempts.get(job)
+        if attempt is not None and attempt.future.done():
+            del self._attempts[job]
+
     def _forget_oldest(self) -> None:
         surplus = len(self._attempts) + 1 - KEPT
         if surplus <= 0:

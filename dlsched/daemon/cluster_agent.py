@@ -1,0 +1,95 @@
+"""The daemon's part in a cluster: jobs beside the watch folder's, an HTTPS server, and fetches."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+
+from dlsched.cluster.agent.agent import AgentOptions, ClusterAgent
+from dlsched.cluster.agent.fetching import HttpsCheckpoints
+from dlsched.cluster.agent.ports import NodeJobs
+from dlsched.cluster.agent.reporting import NodeFacts
+from dlsched.cluster.agent.server import AgentServer
+from dlsched.cluster.certificates import Certificates
+from dlsched.cluster.swarm.identity import swarm_certificates
+from dlsched.config.settings import Settings
+from dlsched.control.ledger.desired import Desired
+from dlsched.control.ports import Clock, DesiredSource
+from dlsched.model.alarms import Alarm, AlarmKey
+from dlsched.model.cycle import CycleReport
+from dlsched.runtime.docker.background import begin
+from dlsched.runtime.docker.engine import Engine
+
+
+class ClusterPart:
+    """What of the daemon belongs to a cluster; a source of desired jobs."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        certificates: Certificates,
+        inner: DesiredSource,
+        node: NodeJobs,
+        clock: Clock,
+        policy: Callable[[], str],
+    ) -> None:
+        """`inner`: the watch folder; `policy`: the name of the node's present policy. Raises
+        CertificateError, OSError."""
+        cluster = settings.cluster
+        self._checkpoints = HttpsCheckpoints(certificates, self._address, cluster.listen[1])
+        self._agent = ClusterAgent(
+            AgentOptions(certificates.own().name, settings.state_dir, cluster.checkpoint_max_bytes),
+            inner,
+            node,
+            self._checkpoints,
+            clock,
+            _digest_of,
+            NodeFacts(policy),
+        )
+        self._server = AgentServer(self._agent, certificates, cluster.listen, clock.now_s)
+
+    def start(self) -> None:
+        """Answer managers. Raises SocketUnusable."""
+        self._checkpoints.start()
+        self._server.start()
+
+    def stop(self) -> None:
+        self._server.stop()
+        self._checkpoints.stop()
+
+    def scan(self, now_s: float) -> Desired:
+        """The node's own jobs and the cluster's."""
+        return self._agent.scan(now_s)
+
+    def step(self, report: CycleReport) -> None:
+        """Go on with the cluster's jobs after a cycle."""
+        self._agent.step(report)
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        problem = self._server.problem
+        return () if problem is None else (Alarm("cluster", AlarmKey.API_DOWN, problem),)
+
+    def _address(self, node: str) -> str:
+        return self._server.address(node)
+
+
+def certificates_of(settings: Settings, engine_host: str) -> Certificates:
+    """The operator's certificates, or those of the engine's swarm. Raises EngineUnavailable."""
+    tls = settings.cluster.tls
+    if tls is not None:
+        return Certificates(tls.ca, tls.cert, tls.key)
+    engine = Engine(engine_host, settings.engine.timeout_s)
+    try:
+        return swarm_certificates(Path(str(engine.info()["DockerRootDir"])))
+    finally:
+        engine.close()
+
+
+def _digest_of(path: Path) -> Future[str]:
+    def digest() -> str:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    return begin(digest, "digest")

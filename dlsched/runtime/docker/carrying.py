@@ -1,0 +1,220 @@
+"""Carries a job's checkpoint between nodes: out of a container that has ended into one file, and
+out of such a file into a fresh volume of a container that has not started yet.
+
+Owns the files' and volumes' names and what is durable about them. It must not know moves, and
+must not believe what it reads: see `archives`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from dlsched.control.checkpoint_volume import (
+    MountedVolume,
+    checkpoint_volume,
+    path_parts,
+    volume_parts,
+)
+from dlsched.model.alarms import Alarm
+from dlsched.model.errors import DlschedError
+from dlsched.model.spec import NAME, JobSpec
+from dlsched.model.units import render_bytes
+from dlsched.runtime.docker.archives import TOP, Unfit, carried
+from dlsched.runtime.docker.engine import ARCHIVE_BYTES, Body, Engine, EngineRefused
+from dlsched.runtime.docker.identity.labels import INSTANCE, JOB, container_name
+from dlsched.runtime.docker.transfers import Transfers
+from dlsched.store.atomic import sync_folder
+from dlsched.store.records import Records
+
+FREE_SHARE = 0.8
+"""Of the free room on its file system, what an archive may take at most."""
+
+
+class Withdrawn(DlschedError):
+    """The archive is not wanted any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A whole archive on disk."""
+
+    sha256: str
+    size_bytes: int
+
+
+def pack(
+    chunks: Iterable[bytes],
+    archive: Path,
+    most_bytes: int,
+    withdrawn: Callable[[], bool] = lambda: False,
+) -> Packed:
+    """Write the folder in these chunks of a tar archive to that file: whole, on disk, or not at
+    all. Raises Unfit, Withdrawn, OSError."""
+    archive.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    unfinished = _unfinished(archive)
+    remove_archive(archive)
+    room = os.statvfs(archive.parent)
+    most_bytes = min(most_bytes, int(room.f_bavail * room.f_frsize * FREE_SHARE))
+    digest, size_bytes = hashlib.sha256(), 0
+    try:
+        with open(unfinished, "xb", opener=_private) as file:
+            for part in carried(chunks, TOP, most_bytes):
+                size_bytes += len(part)
+                _check(size_bytes, most_bytes, withdrawn)
+                digest.update(part)
+                file.write(part)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(archive)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    sync_folder(archive.parent)
+    return Packed(digest.hexdigest(), size_bytes)
+
+
+def _check(size_bytes: int, most_bytes: int, withdrawn: Callable[[], bool]) -> None:
+    if withdrawn():
+        raise Withdrawn("it is not wanted any more")
+    if size_bytes > most_bytes:
+        raise Unfit(f"it is larger than {render_bytes(most_bytes)}")
+
+
+def remove_archive(archive: Path) -> None:
+    """Remove that file, and what an earlier agent left of it half done. Raises OSError."""
+    archive.unlink(missing_ok=True)
+    _unfinished(archive).unlink(missing_ok=True)
+
+
+def _unfinished(archive: Path) -> Path:
+    return archive.with_name(f".{archive.name}.tmp")
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """The checkpoint with which a job came to this node."""
+
+    job: str
+    epoch: int
+    archive: str
+    """Needed until it is in the volume."""
+    filled: bool = False
+
+
+class Arrivals:
+    """The volumes of jobs that came from other nodes. Thread-safe; durable in `arrivals`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        instance: str,
+        state_dir: Path,
+        transfers: Transfers,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        """Raises OSError."""
+        self._transfers = transfers
+        self._engine = engine
+        self._instance = instance
+        loss = "the job's next container starts without its checkpoint"
+        folder = state_dir / "arrivals"
+        self._records: Records[Brought] = Records(
+            folder, Brought, lambda one: one.job, NAME, loss, read_only=read_only
+        )
+
+    @property
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What was wrong with the records at the start."""
+        return self._records.alarms
+
+    def bring(self, job: str, epoch: int, archive: Path) -> None:
+        """Note it; the same or an earlier epoch changes nothing. Raises OSError, ValueError."""
+        before = self._records.of(job)
+        if before is None or before.epoch < epoch:
+            self._records.secure(Brought(job, epoch, str(archive)))
+
+    def of(self, job: str) -> Brought | None:
+        return self._records.of(job)
+
+    def forget(self, job: str) -> None:
+        """Its next container gets the volume of its spec again. Raises OSError."""
+        self._records.lift(job)
+
+    def sweep(self, job: str) -> None:
+        """Remove volumes of earlier epochs that no container has. Blocks on the engine; raises
+        EngineUnavailable, EngineRefused."""
+        brought = self._records.of(job)
+        present = None if brought is None else self._volume(brought)
+        for volume in self._engine.volumes(self._labels(job)):
+            if (name := str(volume["Name"])) != present:
+                with suppress(EngineRefused):
+                    self._engine.remove_volume(name)
+
+    def adapted(self, spec: JobSpec, brought: Brought) -> JobSpec:
+        """The same job with the volume that it brought. Raises ValueError: none of its volumes
+        holds its checkpoint."""
+        kept, container = _kept(spec), spec.container
+        mode = ("nocopy",) if "nocopy" in kept.mode else ()
+        own = str(replace(kept, source=self._volume(brought), mode=mode))
+        volumes = (own if volume_parts(one) == kept else one for one in container.volumes)
+        return replace(spec, container=replace(container, volumes=tuple(volumes)))
+
+    def label(self, body: Body, brought: Brought) -> None:
+        """Add our labels of the volume to the body of a create call."""
+        for mount in body["HostConfig"]["Mounts"]:
+            if mount.get("Source") == self._volume(brought):
+                mount["VolumeOptions"]["Labels"] = self._labels(brought.job)
+
+    def make_room(self, brought: Brought) -> None:
+        """Remove what an earlier attempt left in its volume. Raises EngineRefused: a container has
+        it; EngineUnavailable."""
+        self._engine.remove_volume(self._volume(brought))
+
+    def fill(self, container: str, spec: JobSpec, brought: Brought) -> None:
+        """Unpack the archive into the volume of a container that was not started yet. Raises Unfit,
+        EngineRefused, EngineUnavailable, OSError; then the volume is of no use."""
+        path, top = _place(spec)
+        with Path(brought.archive).open("rb") as file:
+            most_bytes = os.fstat(file.fileno()).st_size
+            chunks = iter(lambda: file.read(ARCHIVE_BYTES), b"")
+            with self._transfers.of(container):
+                self._engine.unpack(container, path, carried(chunks, top, most_bytes))
+        self._records.secure(replace(brought, filled=True))
+
+    def _volume(self, brought: Brought) -> str:
+        return f"{container_name(self._instance, brought.job)}-e{brought.epoch}"
+
+    def _labels(self, job: str) -> dict[str, str]:
+        return {INSTANCE: self._instance, JOB: job}
+
+
+def _kept(spec: JobSpec) -> MountedVolume:
+    """The volume that holds its checkpoint; raises ValueError."""
+    kept = checkpoint_volume(spec)
+    if kept is None:
+        path = None if spec.checkpoint is None else spec.checkpoint.path
+        raise ValueError(f"its checkpoint path {path} is in none of its writable volumes")
+    return kept
+
+
+def _place(spec: JobSpec) -> tuple[str, str]:
+    """Where its archive is unpacked, and what its top folder is called there. If possible that is
+    one folder above the volume, as the engine leaves the owner of the place itself as it is."""
+    mount = path_parts(_kept(spec).target)
+    others = [path_parts(volume_parts(one).target) for one in spec.container.volumes]
+    others += [path_parts(one.partition(":")[0]) for one in spec.container.tmpfs]
+    covered = any(mount[: len(one)] == one != mount for one in others)
+    base = mount if covered or spec.container.read_only else mount[:-1]
+    assert spec.checkpoint is not None
+    top = path_parts(spec.checkpoint.path)[len(base) :]
+    return "/" + "/".join(base), "/".join(top) or "."

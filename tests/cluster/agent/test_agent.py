@@ -1,0 +1,251 @@
+"""The agent follows orders from durable files, with the real controller beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from dlsched.cluster.agent.agent import GRANTED_S, KEPT_S
+from dlsched.cluster.core.following import LEASE_S, RESERVED_S
+from dlsched.cluster.core.records import Order, Phase, RecordState, Saved, Verb
+from dlsched.control.ledger.desired import Desired
+from tests.cluster.agent.world import JOB, MOVABLE_S, TEXT, Killed, World
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def phase(world: World, node: str) -> Phase | None:
+    held = {one.job: one for one in world.nodes[node].agent.report({}, frozenset()).holdings}
+    return held[JOB].phase if JOB in held else None
+
+
+def test_a_job_is_placed_and_runs(world: World) -> None:
+    world.seconds(4)
+    assert world.record.state is RecordState.PLACED
+    assert world.runs_on("a") and not world.runs_on("b")
+
+
+def test_a_job_moves_and_goes_on_from_its_checkpoint(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(20)
+    assert (world.record.on, world.record.state) == ("b", RecordState.PLACED)
+    assert world.runs_on("b") and JOB not in world.nodes["a"].engine.containers
+    assert world.nodes["b"].engine.started_from == [world.nodes["a"].engine.acknowledged[JOB]]
+    assert phase(world, "a") is Phase.FENCED
+    assert not list(world.nodes["a"].folder.glob("cluster/*/*.tar"))
+
+
+def test_it_moves_back_again(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    for target in ("b", "a", "b"):
+        world.controller = None  # type: ignore[assignment]
+        world.begin()  # a new controller knows of no rest after a move
+        world.move(target)
+        world.seconds(120)
+        assert world.record.on == target and world.runs_on(target)
+
+
+def test_a_job_that_saves_nothing_stays_and_can_be_asked_again(world: World) -> None:
+    world.nodes["a"].engine.saves = False
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(30)
+    assert world.record.on == "a" and world.runs_on("a")
+    world.seconds(120)
+    assert phase(world, "a") is Phase.RUNNING
+
+
+def test_a_job_that_fails_on_the_target_returns(world: World) -> None:
+    world.nodes["b"].engine.breaks = True
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(30)
+    assert (world.record.on, world.record.state) == ("a", RecordState.PLACED)
+    assert world.runs_on("a")
+
+
+def test_a_job_that_ends_is_not_started_again(world: World) -> None:
+    world.nodes["a"].engine.total_steps = 5
+    world.seconds(20)
+    assert (world.record.state, world.record.exit_code) == (RecordState.ENDED, 0)
+    assert len(world.nodes["a"].engine.started_from) == 1
+
+
+def test_a_job_that_is_no_longer_desired_is_removed(world: World) -> None:
+    world.seconds(5)
+    world.desired = {}
+    world.seconds(5)
+    assert world.nodes["a"].engine.containers == {}
+    assert phase(world, "a") is Phase.FENCED
+
+
+def test_an_order_of_a_lower_epoch_is_refused_with_the_present_one(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(20)
+    late = Order(Verb.ARRIVE, "b", JOB, 1, text=TEXT)
+    assert world.deliver(late) == f"{JOB}: epoch 2 was followed"
+    world.deliver(Order(Verb.ARRIVE, "a", JOB, 1, text=TEXT))
+    world.second()
+    assert not world.runs_on("a")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name: resnet\n", "resnet.yaml:1:1: image"),
+        (TEXT.replace(f"name: {JOB}", "name: other"), "the job file of resnet is one of other"),
+    ],
+)
+def test_a_bad_job_file_is_refused(world: World, text: str, problem: str) -> None:
+    assert problem in world.deliver(Order(Verb.PREPARE, "a", JOB, 1, text=text))
+
+
+def test_room_that_is_kept_lapses(world: World) -> None:
+    world.desired = {}
+    world.deliver(Order(Verb.PREPARE, "b", JOB, 1, text=TEXT))
+    world.second()
+    assert phase(world, "b") is Phase.PREPARED
+    world.now += RESERVED_S
+    world.second()
+    assert phase(world, "b") is None
+
+
+def test_an_arrival_that_no_manager_confirms_ends(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.runs_on("b"))
+    world.cut = {"b"}
+    world.seconds(int(LEASE_S) + 3)
+    assert not world.runs_on("b")
+
+
+def test_a_checkpoint_is_for_one_node_and_ten_minutes(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.nodes["b"].alive = False
+    own = world.nodes["a"]
+    own.agent.follow(Order(Verb.LEAVE, "a", JOB, 1, target="b"))
+    own.agent.report({JOB: 1}, frozenset({"a", "b", "c"}))
+    for _ in range(4):
+        own.cycle()
+    assert own.agent.checkpoint(JOB, 2, "b") is not None
+    for job, epoch, peer in ((JOB, 2, "c"), (JOB, 1, "b"), (JOB, 3, "b"), ("other", 2, "b")):
+        assert own.agent.checkpoint(job, epoch, peer) is None
+    world.now += GRANTED_S + 1
+    assert own.agent.checkpoint(JOB, 2, "b") is None
+
+
+def test_a_checkpoint_that_was_changed_on_the_way_is_not_used(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.state is RecordState.MOVING)
+    for archive in world.nodes["a"].folder.glob("cluster/outgoing/*.tar"):
+        archive.write_text("9")
+    world.seconds(20)
+    assert world.record.on == "a" and world.runs_on("a")
+    assert world.nodes["b"].engine.started_from == []
+
+
+def test_a_disk_that_takes_nothing_follows_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = world.nodes["a"].agent
+
+    def full(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(agent._held, "secure", full)
+        world.seconds(3)
+        assert not world.runs_on("a")
+        (alarm,) = agent.alarms()
+        assert "No space left on device" in alarm.text
+    world.seconds(3)
+    assert world.runs_on("a") and agent.alarms() == ()
+
+
+def test_a_lost_file_leaves_the_container_alone(world: World) -> None:
+    world.seconds(5)
+    node = world.nodes["a"]
+    (node.folder / "cluster/jobs" / f"{JOB}.json").write_text("{")
+    world.cut = {"a"}
+    node.begin()
+    world.seconds(3)
+    assert world.runs_on("a")
+    world.cut = set()
+    world.seconds(3)  # the controller gives it to the node again
+    assert world.runs_on("a") and phase(world, "a") is Phase.RUNNING
+    assert len(node.engine.started_from) == 1
+
+
+def test_the_epoch_of_a_removed_job_is_forgotten_at_last(world: World) -> None:
+    world.seconds(5)
+    world.desired = {}
+    world.seconds(5)
+    assert phase(world, "a") is Phase.FENCED
+    world.now += KEPT_S
+    world.cut = {"a", "b"}
+    world.second()
+    assert phase(world, "a") is None
+
+
+def test_a_job_of_the_nodes_own_folder_keeps_its_name(world: World) -> None:
+    node = world.nodes["a"]
+    node.own = Desired(specs={JOB: world.desired[JOB].spec}, sources={JOB: "own.yaml"})
+    world.desired = {}
+    world.second()
+    problem = world.deliver(Order(Verb.PREPARE, "a", JOB, 1, text=TEXT))
+    assert problem == f"{JOB}: a has a job of its own of that name"
+
+
+WRITES = 9
+"""Of a placement and a move, on both nodes together."""
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before it is written", "once it is written"])
+@pytest.mark.parametrize("write", range(1, WRITES + 1))
+def test_an_agent_that_is_killed_at_a_write_goes_on(
+    tmp_path: Path, write: int, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    writes = 0
+
+    def killing(secure: Callable[[object], None]) -> Callable[[object], None]:
+        def killed(record: object) -> None:
+            nonlocal writes
+            writes += 1
+            if writes == write and not after:
+                raise Killed
+            secure(record)
+            if writes == write:
+                raise Killed
+
+        return killed
+
+    for node in world.nodes.values():
+        monkeypatch.setattr(node.agent._held, "secure", killing(node.agent._held.secure))
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.seconds(20)
+    for node in world.nodes.values():
+        if not node.alive:
+            node.begin()
+    assert writes >= write
+    world.seconds(300)
+    assert world.record.state is RecordState.PLACED
+    assert world.runs_on(world.record.on)
+    assert sum(world.runs_on(name) for name in world.nodes) == 1
+
+
+def test_saved_is_what_the_source_reported(world: World) -> None:
+    world.seconds(MOVABLE_S)
+    world.move("b")
+    world.until(lambda: world.record.saved is not None)
+    step = world.nodes["a"].engine.acknowledged[JOB]
+    assert isinstance(world.record.saved, Saved) and world.record.saved.step == step

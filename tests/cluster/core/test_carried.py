@@ -1,0 +1,69 @@
+"""Which jobs can go on on another node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dlsched.cluster.core.carried import unmovable_across
+from dlsched.model.spec import Checkpoint, JobSpec
+from tests.doubles import job_spec
+
+
+def job(path: str | None = "/ckpt", **container: Any) -> JobSpec:
+    spec = job_spec("job")
+    checkpoint = None if path is None else Checkpoint("SIGUSR1", 1.0, path)
+    volumes = {"volumes": ("ckpt:/ckpt",), **container}
+    return replace(spec, checkpoint=checkpoint, container=replace(spec.container, **volumes))
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        {},
+        {"volumes": ("ckpt:/ckpt", "/srv/images:/images:ro")},
+        {"volumes": ("/srv/images:/images:z,ro", "ckpt:/ckpt:nocopy")},
+        {"network": "none"},
+        {"network": "bridge"},
+        {"tmpfs": ("/scratch",)},
+    ],
+)
+def test_what_goes_on_elsewhere(container: dict[str, Any]) -> None:
+    assert unmovable_across(job(**container)) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "container", "why"),
+    [
+        (None, {}, "it declares no checkpoint"),
+        ("/tmp", {}, "its checkpoint path /tmp is in none of its writable volumes"),
+        (
+            "/ckpt",
+            {"volumes": ("ckpt:/ckpt:ro",)},
+            "its checkpoint path /ckpt is in none of its writable volumes",
+        ),
+        ("/ckpt", {"ports": ("80:8080",)}, "it publishes port 80:8080, whose address would change"),
+        ("/ckpt", {"network": "mine"}, "its network mine belongs to its node"),
+        ("/ckpt", {"network": "host"}, "its network host belongs to its node"),
+        ("/ckpt", {"network": "container:x"}, "its network container:x belongs to its node"),
+        (
+            "/ckpt",
+            {"volumes": ("/srv/ckpt:/ckpt",)},
+            "it writes to /srv/ckpt, a place on its node",
+        ),
+        (
+            "/ckpt",
+            {"volumes": ("ckpt:/ckpt", "/srv/out:/out")},
+            "it writes to /srv/out, a place on its node",
+        ),
+        (
+            "/ckpt",
+            {"volumes": ("ckpt:/ckpt", "data:/data:ro")},
+            "its volume data stays on its node, and holds no checkpoint",
+        ),
+    ],
+)
+def test_what_cannot_go_on_elsewhere(path: str | None, container: dict[str, Any], why: str) -> None:
+    assert unmovable_across(job(path, **container)) == why

@@ -1,0 +1,275 @@
+"""Archives on disk, and what is durable about jobs that came from another node."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dlsched.model.errors import EngineUnavailable
+from dlsched.model.spec import Checkpoint, JobSpec, Limits
+from dlsched.runtime.docker.archives import Unfit
+from dlsched.runtime.docker.carrying import (
+    Arrivals,
+    Brought,
+    Packed,
+    Withdrawn,
+    pack,
+    remove_archive,
+)
+from dlsched.runtime.docker.create.containers import create_body
+from dlsched.runtime.docker.engine import EngineRefused
+from dlsched.runtime.docker.transfers import Transfers
+from tests.doubles import job_spec
+from tests.runtime.docker.create.test_containers import AROUND
+from tests.runtime.docker.test_archives import TOP, cut, entry, packed
+
+WHOLE = packed(TOP, entry("ckpt/a", text=b"a" * 5000))
+MOST = 1 << 20
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "outgoing" / "job-e1.tar"
+
+
+def files(archive: Path) -> list[str]:
+    return sorted(one.name for one in archive.parent.iterdir())
+
+
+def test_an_archive_is_whole_and_its_digest_that_of_its_bytes(archive: Path) -> None:
+    done = pack(cut(WHOLE), archive, MOST)
+    content = archive.read_bytes()
+    assert done == Packed(hashlib.sha256(content).hexdigest(), len(content))
+    assert archive.stat().st_mode & 0o777 == 0o600
+    assert files(archive) == ["job-e1.tar"]
+    with tarfile.open(archive) as tar:
+        assert tar.getnames() == ["checkpoint", "checkpoint/a"]
+
+
+def test_what_an_earlier_agent_left_is_overwritten(archive: Path) -> None:
+    archive.parent.mkdir()
+    archive.write_text("old")
+    archive.with_name(".job-e1.tar.tmp").symlink_to("/dev/null")
+    pack(cut(WHOLE), archive, MOST)
+    assert tarfile.is_tarfile(archive)
+    assert files(archive) == ["job-e1.tar"]
+    remove_archive(archive)
+    remove_archive(archive)
+    assert files(archive) == []
+
+
+@pytest.mark.parametrize("most_bytes", [100, 2048, 6000])
+def test_its_size_is_bounded(archive: Path, most_bytes: int) -> None:
+    with pytest.raises(Unfit, match="it is larger than"):
+        pack(cut(WHOLE), archive, most_bytes)
+    assert files(archive) == []
+
+
+def test_its_long_names_count(archive: Path) -> None:
+    whole = packed(TOP, *(entry(f"ckpt/{'n' * 200}{number}") for number in range(20)))
+    with pytest.raises(Unfit, match="it is larger than 20 KiB"):
+        pack(cut(whole), archive, 20_480)
+
+
+def test_it_leaves_a_part_of_the_disk_free(archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = SimpleNamespace(f_bavail=2, f_frsize=4096)
+    monkeypatch.setattr(os, "statvfs", lambda _: room)
+    with pytest.raises(Unfit, match=r"it is larger than 6.4 KiB"):
+        pack(cut(WHOLE), archive, MOST)
+
+
+def test_it_ends_as_soon_as_it_is_not_wanted(archive: Path) -> None:
+    answers = iter([False, True])
+    with pytest.raises(Withdrawn):
+        pack(cut(WHOLE), archive, MOST, lambda: next(answers))
+    assert files(archive) == []
+
+
+def test_what_breaks_off_leaves_nothing(archive: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield WHOLE[:2000]
+        raise EngineUnavailable("no answer")
+
+    with pytest.raises(EngineUnavailable):
+        pack(broken(), archive, MOST)
+    assert files(archive) == []
+
+
+class Volumes:
+    """An engine of nothing but volumes."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, Any] = {}
+        self.used: set[str] = set()
+        self.unpacked: list[tuple[str, str, bytes]] = []
+
+    def volumes(self, labels: dict[str, str]) -> list[dict[str, Any]]:
+        return [{"Name": name} for name, one in self.there.items() if one == labels]
+
+    def remove_volume(self, name: str) -> None:
+        if name in self.used:
+            raise EngineRefused(409, "in use")
+        self.there.pop(name, None)
+
+    def unpack(self, container: str, path: str, archive: Iterator[bytes]) -> None:
+        self.unpacked.append((container, path, b"".join(archive)))
+
+
+@pytest.fixture
+def engine() -> Any:
+    return Volumes()
+
+
+@pytest.fixture
+def arrivals(engine: Any, tmp_path: Path) -> Arrivals:
+    return Arrivals(engine, "i", tmp_path, Transfers())
+
+
+def job(*volumes: str, path: str = "/data/ckpt", **more: Any) -> JobSpec:
+    spec = replace(job_spec("job"), checkpoint=Checkpoint("SIGUSR1", 1.0, path))
+    container = replace(spec.container, volumes=volumes or ("data:/data:nocopy",), **more)
+    return replace(spec, container=container)
+
+
+def test_what_is_brought_outlives_the_agent_and_a_later_epoch_replaces_it(
+    engine: Any, arrivals: Arrivals, tmp_path: Path
+) -> None:
+    assert arrivals.of("job") is None
+    arrivals.bring("job", 2, tmp_path / "a")
+    arrivals.bring("job", 2, tmp_path / "b")
+    arrivals.bring("job", 1, tmp_path / "c")
+    expected = Brought("job", 2, str(tmp_path / "a"))
+    assert arrivals.of("job") == expected
+    assert Arrivals(engine, "i", tmp_path, Transfers()).of("job") == expected
+    arrivals.bring("job", 3, tmp_path / "d")
+    assert arrivals.of("job") == Brought("job", 3, str(tmp_path / "d"))
+    arrivals.forget("job")
+    assert Arrivals(engine, "i", tmp_path, Transfers()).of("job") is None
+
+
+@pytest.mark.parametrize("name", ["../job", "", "JOB", "a" * 80])
+def test_names_that_no_job_has(arrivals: Arrivals, name: str) -> None:
+    with pytest.raises(ValueError, match="cannot name a record"):
+        arrivals.bring(name, 2, Path("a"))
+
+
+def test_the_volume_takes_the_place_of_the_spec_s(arrivals: Arrivals) -> None:
+    spec = job("data:/data:z,nocopy", "/srv:/images:ro")
+    brought = Brought("job", 2, "a")
+    adapted = arrivals.adapted(spec, brought)
+    assert adapted.container.volumes == ("dlsched-i-job-e2:/data:nocopy", "/srv:/images:ro")
+    assert replace(adapted, container=spec.container) == spec
+    body = create_body(adapted, Limits(0.5), 1024, AROUND)
+    arrivals.label(body, brought)
+    labelled = [one["Source"] for one in body["HostConfig"]["Mounts"] if "Labels" in str(one)]
+    assert labelled == ["dlsched-i-job-e2"]
+    (mount,) = [one for one in body["HostConfig"]["Mounts"] if one["Target"] == "/data"]
+    labels = {"dlsched.instance": "i", "dlsched.job": "job"}
+    assert mount["VolumeOptions"] == {"NoCopy": True, "Labels": labels}
+
+
+def test_a_checkpoint_in_no_volume(arrivals: Arrivals) -> None:
+    with pytest.raises(ValueError, match="path /tmp is in none of its writable volumes"):
+        arrivals.adapted(job(path="/tmp"), Brought("job", 2, "a"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "path", "top"),
+    [
+        (job(), "/", "data/ckpt"),
+        (job(path="/data"), "/", "data"),
+        (job("v:/var/data", path="/var/data/a/b"), "/var", "data/a/b"),
+        (job(read_only=True), "/data", "ckpt"),
+        (job(read_only=True, path="/data"), "/data", "."),
+        (job("v:/srv/data", "/srv:/srv:ro", path="/srv/data"), "/srv/data", "."),
+        (job("v:/srv/data", path="/srv/data", tmpfs=("/srv:size=1m",)), "/srv/data", "."),
+    ],
+)
+def test_the_place_where_it_is_unpacked(
+    engine: Any, arrivals: Arrivals, archive: Path, spec: JobSpec, path: str, top: str
+) -> None:
+    pack(cut(WHOLE), archive, MOST)
+    arrivals.bring("job", 2, archive)
+    brought = arrivals.of("job")
+    assert brought is not None
+    arrivals.fill("container", spec, brought)
+    ((container, place, content),) = engine.unpacked
+    assert (container, place) == ("container", path)
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        assert [os.path.normpath(name) for name in tar.getnames()] == [
+            top,
+            os.path.normpath(f"{top}/a"),
+        ]
+    assert arrivals.of("job") == replace(brought, filled=True)
+    arrivals.bring("job", 2, archive)
+    assert arrivals.of("job") == replace(brought, filled=True)
+
+
+@pytest.mark.parametrize("content", [None, b"noise" * 1000])
+def test_one_that_is_not_filled_stays_so(
+    arrivals: Arrivals, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "a").write_bytes(content)
+    brought = Brought("job", 2, str(tmp_path / "a"))
+    arrivals.bring("job", 2, tmp_path / "a")
+    with pytest.raises((OSError, Unfit)):
+        arrivals.fill("container", job(), brought)
+    assert arrivals.of("job") == brought
+
+
+def test_volumes_of_earlier_epochs_are_removed_and_no_others(
+    engine: Any, arrivals: Arrivals
+) -> None:
+    mine = {"dlsched.instance": "i", "dlsched.job": "job"}
+    others = {"dlsched.instance": "j", "dlsched.job": "job"}
+    names = [f"dlsched-i-job-e{epoch}" for epoch in range(4)]
+    engine.there = {**dict.fromkeys(names, mine), "dlsched-j-job-e1": others, "data": {}}
+    engine.used = {names[1]}
+    arrivals.bring("job", 3, Path("a"))
+    arrivals.sweep("job")
+    assert sorted(engine.there) == sorted([names[1], names[3], "dlsched-j-job-e1", "data"])
+    arrivals.forget("job")
+    engine.used = set()
+    arrivals.sweep("job")
+    assert sorted(engine.there) == ["data", "dlsched-j-job-e1"]
+
+
+def test_a_broken_record_is_an_alarm(engine: Any, tmp_path: Path) -> None:
+    (tmp_path / "arrivals").mkdir()
+    (tmp_path / "arrivals" / "job.json").write_text("{")
+    (alarm,) = Arrivals(engine, "i", tmp_path, Transfers()).alarms
+    assert alarm.text.endswith("the job's next container starts without its checkpoint")
+
+
+def test_containers_are_left_alone_while_their_files_are_copied() -> None:
+    over: list[str] = []
+    transfers = Transfers(over.append)
+    with transfers.of("a"), transfers.of("b"):
+        assert "a" in transfers
+        assert "c" not in transfers
+        assert over == []
+    with pytest.raises(Unfit), transfers.of("c"):
+        raise Unfit("no")
+    assert over == ["b", "a", "c"]
+    assert "a" not in transfers
+
+
+def test_an_archive_that_another_host_changed_is_checked_again(
+    engine: Any, arrivals: Arrivals, archive: Path
+) -> None:
+    archive.parent.mkdir()
+    archive.write_bytes(packed(TOP, entry("ckpt/dev", tarfile.BLKTYPE)))
+    arrivals.bring("job", 2, archive)
+    with pytest.raises(Unfit, match="is a device"):
+        arrivals.fill("container", job(), Brought("job", 2, str(archive)))
+    assert engine.unpacked == []
