@@ -33,6 +33,8 @@ SETTINGS = Path("/etc/dlsched")
 STATE = Path("/var/lib/dlsched")
 SYSTEMD_RUNS = Path("/run/systemd/system")
 UNIT = "dlsched.service"
+CLUSTER_UNIT = "dlsched-cluster.service"
+"""For managers of a cluster; enabled by hand."""
 
 # A service of root must not run a Python from a user's home.
 PYTHON_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -61,7 +63,8 @@ class Layout:
         self.library = prefix / "lib" / "dlsched"
         self.command = prefix / "bin" / "dlsched"
         own = prefix in SYSTEMD_PREFIXES
-        self.unit = (prefix / "lib" if own else Path("/etc")) / "systemd" / "system" / UNIT
+        units = (prefix / "lib" if own else Path("/etc")) / "systemd" / "system"
+        self.unit, self.cluster_unit = units / UNIT, units / CLUSTER_UNIT
         self.groups = (prefix / "lib" if own else Path("/etc")) / "sysusers.d" / "dlsched.conf"
         self.folders = (prefix / "lib" if own else Path("/etc")) / "tmpfiles.d" / "dlsched.conf"
         self.man_pages = {
@@ -109,8 +112,9 @@ def install(layout: Layout, wheels: Optional[Path]) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
         shutil.rmtree(former, ignore_errors=True)
     link(layout.at(layout.command), TARGET)
-    unit = (CONFIG / UNIT).read_text(encoding="utf-8")
-    place(layout.at(layout.unit), unit.replace("/usr/local/bin/dlsched", str(layout.command)))
+    for path in (layout.unit, layout.cluster_unit):
+        unit = (CONFIG / path.name).read_text(encoding="utf-8")
+        place(layout.at(path), unit.replace("/usr/local/bin/dlsched", str(layout.command)))
     for path, source in ((layout.groups, "sysusers"), (layout.folders, "tmpfiles")):
         place(layout.at(path), (CONFIG / f"dlsched.{source}").read_text(encoding="utf-8"))
     for shell, path in layout.completions.items():
@@ -169,8 +173,9 @@ def uninstall(layout: Layout, *, purge: bool, force: bool) -> None:
     continues. Settings and state stay unless `purge`.
     """
     refuse_others(layout)
-    if layout.systemd and layout.unit.exists():
-        run_step("stopping the service", ["systemctl", "disable", "--now", UNIT])
+    for unit in (layout.cluster_unit, layout.unit):
+        if layout.systemd and unit.exists():
+            run_step(f"stopping {unit.stem}", ["systemctl", "disable", "--now", unit.name])
     if layout.here and layout.command.exists():
         # After the service, whose agent would remember the release.
         try:
@@ -178,7 +183,8 @@ def uninstall(layout: Layout, *, purge: bool, force: bool) -> None:
         except SetupError as error:
             if not force:
                 raise SetupError(f"{error}: nothing is removed (FORCE=1 removes it)") from error
-    own = (layout.command, layout.unit, layout.groups, layout.folders)
+    units = (layout.unit, layout.cluster_unit)
+    own = (layout.command, *units, layout.groups, layout.folders)
     for path in (*own, *layout.man_pages.values(), *layout.completions.values()):
         layout.at(path).unlink(missing_ok=True)
     shutil.rmtree(layout.at(layout.library), ignore_errors=True)
@@ -204,7 +210,8 @@ def refuse_others(layout: Layout) -> None:
     linked = command.is_symlink() and os.readlink(str(command)) == str(TARGET)  # noqa: PTH115
     if (command.is_symlink() or command.exists()) and not linked:
         raise SetupError(f"{command} is not of dlsched's making: move it away")
-    for path in (layout.unit, layout.groups, layout.folders, SETTINGS / "dlsched.yaml"):
+    units = (layout.unit, layout.cluster_unit)
+    for path in (*units, layout.groups, layout.folders, SETTINGS / "dlsched.yaml"):
         # As a masked unit: writing there, or its mode, would change /dev/null.
         if layout.at(path).is_symlink():
             raise SetupError(f"{layout.at(path)} is a link (is it masked?): move it away")

@@ -79,14 +79,17 @@ def settings_file(file: Path | None) -> Path | None:
 def daemon(file: Path | None, run_dir: Path | None) -> Daemon:
     from dlsched.api.client import Daemon
 
-    # With --run-dir the operator's settings need not be readable.
-    return Daemon(run_dir if run_dir is not None else _run_dir(file))
+    return Daemon(run_dir_of(file, run_dir))
 
 
-def _run_dir(file: Path | None) -> Path:
-    """The setting `run_dir`, without checks of other settings if the file has it as plain text."""
+def run_dir_of(file: Path | None, given: Path | None) -> Path:
+    """The flag, else the setting `run_dir`, without checks of other settings if the file has it as
+    plain text."""
     from dlsched.config.settings_file import plain_run_dir
 
+    # With --run-dir the operator's settings need not be readable.
+    if given is not None:
+        return given
     return plain_run_dir(file) or settings(file).run_dir
 
 

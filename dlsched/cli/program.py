@@ -28,6 +28,7 @@ _MODULES = {
     "drop": "adopting",
     "export": "adopting",
     "check": "jobs",
+    "cluster": "cluster",
     "schema": "jobs",
     "submit": "jobs",
     "events": "events",

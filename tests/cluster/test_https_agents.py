@@ -139,9 +139,9 @@ def test_a_report_that_lies_makes_the_node_silent(
     with serving(agent, own["node-1"], port), asking(manager, port) as agents:
         until(lambda: agents.report("node-1", {}) is not None)
         agent.report_as = NodeReport("node-2", 8.0)
-        until(lambda: agents.report("node-1", {}) is None)
         line = "no report: it is refused: it is the report of node-2"
         assert problem(agents) == line
+        assert agents.report("node-1", {}) is None, "nor is the report before it believed"
         job = JobReport("train")
         agent.report_as = NodeReport("node-1", 8.0, jobs=(job, job))
         until(lambda: agents.report("node-1", {}) or problem(agents) != line)
@@ -245,6 +245,19 @@ def test_another_node_at_the_address_is_refused(
                 with context.wrap_socket(plain, server_side=True) as tls:
                     assert tls.recv(1) == b"", "no request was sent"
         assert problem(agents).startswith("no report: " + line.replace("PORT", str(port)))
+    assert agent.placed == []
+
+
+def test_a_name_of_the_certificate_that_is_not_the_nodes_is_refused(
+    own: Mapping[str, Certificates], manager: Certificates, port: int
+) -> None:
+    agent = FakeAgent()
+    with serving(agent, own["node-1"], port), asking(manager, port) as agents:
+        # Each node's certificate has its role as a second name.
+        agents.members({"swarm-worker": Member("swarm-worker", address="127.0.0.1")})
+        agents.report("swarm-worker", {})
+        line = f"no report: 127.0.0.1:{port}: node node-1 answers there, not swarm-worker"
+        assert problem(agents, "swarm-worker") == line
     assert agent.placed == []
 
 

@@ -140,8 +140,9 @@ def is_given_back_before_the_next_start(
     assert jobs(node)["alpha"]["state"] == "running"
 
 
-def test_the_unit_is_quiet_and_its_exposure_at_most_3(installed: Host):
-    unit = "/usr/local/lib/systemd/system/dlsched.service"
+@pytest.mark.parametrize("name", ["dlsched", "dlsched-cluster"])
+def test_the_unit_is_quiet_and_its_exposure_at_most_3(installed: Host, name: str):
+    unit = f"/usr/local/lib/systemd/system/{name}.service"
     assert installed.run(f"systemd-analyze verify {unit}") == ""
     installed.run(f"systemd-analyze security --offline=true --threshold=30 {unit}")
 

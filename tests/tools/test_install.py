@@ -40,6 +40,7 @@ def test_everything_lies_under_destdir_and_names_the_host(
         "etc/dlsched/dlsched.yaml",
         "usr/bin/dlsched",
         "usr/lib/dlsched/bin/dlsched",
+        "usr/lib/systemd/system/dlsched-cluster.service",
         "usr/lib/systemd/system/dlsched.service",
         "usr/lib/sysusers.d/dlsched.conf",
         "usr/lib/tmpfiles.d/dlsched.conf",
@@ -52,6 +53,9 @@ def test_everything_lies_under_destdir_and_names_the_host(
     assert (root / "usr/bin/dlsched").read_text() == "installed 1"  # a link that holds anywhere
     unit = (root / "usr/lib/systemd/system/dlsched.service").read_text()
     assert "ExecStart=/usr/bin/dlsched run\n" in unit
+    assert "/usr/local" not in unit
+    unit = (root / "usr/lib/systemd/system/dlsched-cluster.service").read_text()
+    assert "ExecStart=/usr/bin/dlsched cluster run\n" in unit
     assert "/usr/local" not in unit
 
 

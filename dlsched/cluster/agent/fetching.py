@@ -143,7 +143,7 @@ class HttpsCheckpoints:
             needed, free = render_bytes(needed_bytes), render_bytes(free_bytes)
             raise OSError(errno.ENOSPC, f"{needed} of free space are needed, there are {free}")
         if to.exists():
-            raise FileExistsError(errno.EEXIST, "there is a file of that name")
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
         return size_bytes
 
 

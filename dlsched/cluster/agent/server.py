@@ -86,12 +86,12 @@ class AgentServer:
         now_s: Callable[[], float],
     ) -> None:
         """`now_s`: the clock of the agent's reports."""
-        own = OwnIdentity(certificates)
+        own, door = OwnIdentity(certificates), Door(certificates)
         self._routes = _Routes(agent, own, now_s)
         self._listen = listen
-        self._config = api_server.configured(self._routes.app(own), _caller, PEER_CONNECTIONS_MAX)
+        self._config = api_server.configured(self._routes.app(door), _caller, PEER_CONNECTIONS_MAX)
         http = cast("Callable[..., asyncio.Protocol]", self._config.http)
-        front = partial(TlsFront, Door(certificates), http)
+        front = partial(TlsFront, door, http)
         self._config.http = cast("type[asyncio.Protocol]", front)
         self._server = _Server(self._config)
         self._sockets: list[socket.socket] = []
@@ -135,8 +135,8 @@ class _Gate:
     """ASGI middleware: managers of the own cluster may everything; other nodes of it may only ask
     for a checkpoint, which the agent grants or not."""
 
-    def __init__(self, app: ASGIApp, own: OwnIdentity) -> None:
-        self._app, self._own = app, own
+    def __init__(self, app: ASGIApp, own: OwnIdentity, door: Door) -> None:
+        self._app, self._own, self._door = app, own, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -148,6 +148,7 @@ class _Gate:
         if refused is None:
             await self._app(scope, receive, send)
         else:
+            self._door.refuse(scope["state"]["caller"].address, refused)
             await _error(HTTPStatus.FORBIDDEN, refused)(scope, receive, send)
 
     def _refused(self, scope: Scope) -> str | None:
@@ -168,10 +169,10 @@ class _Routes:
         """The members that the last request for a report named, and their addresses. Replaced as a
         whole, so that any thread may read it."""
 
-    def app(self, own: OwnIdentity) -> Starlette:
+    def app(self, door: Door) -> Starlette:
         """Every error is `{"error": "one line"}`, with `epoch` or `problems` for an order."""
         app = Starlette(
-            middleware=[Middleware(_Gate, own=own)],
+            middleware=[Middleware(_Gate, own=self._own, door=door)],
             routes=[
                 Route("/v1/cluster/report", self.report, methods=["POST"]),
                 Route("/v1/cluster/jobs/{job}/checkpoint", self.checkpoint, methods=["GET"]),

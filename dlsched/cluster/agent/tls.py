@@ -45,14 +45,14 @@ class Door:
         """A handshake has ended."""
         self._entering.pop(transport, None)
 
-    def refuse(self, host: str, why: str) -> None:
+    def refuse(self, caller: str, why: str) -> None:
         """Log it, but the same one seldom."""
         now_s = time.monotonic()
         for key in [key for key, at_s in self._logged.items() if now_s - at_s > AGAIN_S]:
             del self._logged[key]
-        if (host, why) not in self._logged and len(self._logged) < LINES_MAX:
-            self._logged[host, why] = now_s
-            log.warning("%s is refused: %s", host, plain_text(why[:200]))
+        if (caller, why) not in self._logged and len(self._logged) < LINES_MAX:
+            self._logged[caller, why] = now_s
+            log.warning("%s is refused: %s", caller, plain_text(why[:200]))
 
 
 class TlsFront(asyncio.Protocol):
@@ -99,6 +99,9 @@ class TlsFront(asyncio.Protocol):
                 failed.callback(tls.abort)
                 peer(tls.get_extra_info("ssl_object"))
                 failed.pop_all()
+        except ConnectionError:  # lost, or too slow
+            plain.abort()
+            return
         except (OSError, CertificateError) as error:
             plain.abort()
             self._door.refuse(host, reason(error))

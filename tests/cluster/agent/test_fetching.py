@@ -120,16 +120,19 @@ def test_an_archive_is_fetched_whole(
     assert checkpoints.fetched("train", 9) == "epoch 9 of train is not being fetched"
 
 
-@pytest.mark.parametrize("in_the_way", ["file", "link"])
+@pytest.mark.parametrize("in_the_way", ["file", "link", "dangling link"])
 def test_what_is_there_is_never_replaced(
     server: AgentServer, checkpoints: HttpsCheckpoints, folder: Path, in_the_way: str
 ) -> None:
     to, other = folder / "train-e8.tar", folder / "other"
     other.write_text("kept")
-    to.symlink_to(other) if in_the_way == "link" else to.write_text("kept")
+    to.symlink_to(other) if "link" in in_the_way else to.write_text("kept")
+    if in_the_way == "dangling link":
+        other.unlink()
     checkpoints.begin("node-1", "train", 8, to, MOST)
-    assert result(checkpoints) == f"{to}: there is a file of that name"
-    assert to.read_text() == "kept"
+    assert result(checkpoints) == f"{to}: File exists"
+    assert to.is_symlink() is ("link" in in_the_way)
+    assert in_the_way == "dangling link" or to.read_text() == "kept"
 
 
 def test_the_rest_of_a_killed_run_is_in_nobodys_way_and_is_not_followed(

@@ -252,13 +252,18 @@ def test_a_worker_may_nothing_but_ask_for_a_checkpoint(
 
 
 def test_another_organisation_is_refused_even_as_a_manager(
-    server: AgentServer, agent: FakeAgent, port: int, authority: Authority
+    server: AgentServer,
+    agent: FakeAgent,
+    port: int,
+    authority: Authority,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     stranger = authority.node("stranger", MANAGER, organisation="cluster-2")
     line = "stranger is not of this cluster, cluster-1"
     assert said(asked(stranger, port, REPORT, named("node-1"))) == (403, line)
     assert said(asked(stranger, port, CHECKPOINT)) == (403, line)
     assert agent.placed == []
+    assert caplog.messages == [f"stranger is refused: {line}"]
 
 
 def without_certificate(authority: Authority) -> ssl.SSLContext:
@@ -377,6 +382,7 @@ def test_many_half_handshakes_keep_no_manager_out(
     server: AgentServer, port: int, manager: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_module, "HANDSHAKES_MAX", 4)
+    monkeypatch.setattr(api_server, "ASK_WITHIN_S", 60.0)
     with contextlib.ExitStack() as opened:
         half = [
             opened.enter_context(socket.create_connection(("127.0.0.1", port), timeout=30.0))
@@ -413,8 +419,14 @@ def test_bodies_that_are_no_messages_are_refused_in_one_line(
 
 
 def test_a_node_has_a_limit_of_connections_and_others_are_not_concerned(
-    server: AgentServer, port: int, manager: Certificates, worker: Certificates
+    server: AgentServer,
+    port: int,
+    manager: Certificates,
+    worker: Certificates,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # Longer than this test waits, so that only the limit closes a connection.
+    monkeypatch.setattr(api_server, "ASK_WITHIN_S", 60.0)
     with contextlib.ExitStack() as opened:
         held = [opened.enter_context(connected(worker, port)) for _ in range(PEER_CONNECTIONS_MAX)]
         for one in held:

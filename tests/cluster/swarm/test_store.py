@@ -56,6 +56,16 @@ def test_every_name_has_a_config(swarm: PlayedSwarm, instance: str, job: str) ->
     assert set(store.records()) == set(store.submissions()) == {job}
 
 
+def test_a_job_called_like_anothers_digest_has_a_config_of_its_own(
+    swarm: PlayedSwarm, store: SwarmStore
+) -> None:
+    store.put(replace(RECORD, job="a" * 63), None)
+    (name,) = names_in(swarm)
+    called_so = name.rpartition(".")[2]
+    store.put(replace(RECORD, job=called_so), None)
+    assert set(store.records()) == {"a" * 63, called_so}
+
+
 def test_instances_have_nothing_to_do_with_each_other(swarm: PlayedSwarm) -> None:
     one, two, three = (store_of(swarm, name) for name in ("a", "a.job", "b"))
     one.put(replace(RECORD, job="job.x"), None)
@@ -335,11 +345,13 @@ def test_nodes_as_the_swarm_knows_them(swarm: PlayedSwarm, store: SwarmStore) ->
         Description={"Hostname": "a\x1b[2Jb" + "c" * 300},
     )
     swarm.add_node("node4", Status={"State": "unknown"}, Description=None)
+    swarm.add_node("node5", Status={"State": "ready", "Addr": "0.0.0.0"})
     assert store.nodes() == {
         "node1": Member("node1", True, False, "host-of-node1", "10.0.0.1"),
         "node2": Member("node2", False, False, "host-of-node2", "fd00::2"),
         "node3": Member("node3", True, True, ("a [2Jb" + "c" * 300)[:253], "fd00::3"),
         "node4": Member("node4", False, False, "", ""),
+        "node5": Member("node5", True, False, "host-of-node5", ""),
     }
     assert store.leader() == "node1"
 

@@ -1,0 +1,197 @@
+"""The commands of `dlsched cluster`: several hosts as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dlsched.cli import options
+from dlsched.cli.output import print_json, say
+from dlsched.model.errors import DlschedError
+
+if TYPE_CHECKING:
+    from dlsched.cluster.status import ClusterStatus, JobRow, QueueRow
+    from dlsched.cluster.store import ClusterStore, Member
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.group(short_help="Run jobs on several hosts: on the managers of a Docker Swarm.")
+def cluster() -> None:
+    """Run jobs on several hosts, which are nodes of one Docker Swarm.
+
+    Each node runs `dlsched run` with the setting cluster.enabled. Each manager of the swarm runs
+    `dlsched cluster run`, too; of these controllers the one on the leading manager acts.
+
+    \b
+    Examples:
+      dlsched cluster status
+      dlsched cluster why resnet
+      dlsched cluster drain gpu-2
+    """
+
+
+@cluster.command(short_help="Run the controller on a manager, in the foreground.")
+@options.config
+@click.option("--policy", metavar="NAME", help="The policy that places and moves jobs.")
+@click.option("--watch", metavar="DIR", type=_FOLDER, help="Folder of job files to submit.")
+@click.option("--state-dir", metavar="DIR", type=_FOLDER, help="Has the controller's lock.")
+@click.option("--run-dir", metavar="DIR", type=_FOLDER, help="Directory of the status file.")
+@click.option("--instance", metavar="NAME", help="Which jobs of the swarm are ours.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), help="Log format on stderr.")
+def run(
+    config: Path | None,
+    policy: str | None,
+    watch: Path | None,
+    log_format: str | None,
+    **flags: Any,
+) -> None:
+    """Run the cluster's controller on this manager, in the foreground until SIGTERM or Ctrl-C.
+
+    It submits the job files of its watch folder to the cluster, whether it leads or not. While its
+    manager leads the swarm, it also chooses a node for each job and moves few of them. It touches
+    no container itself: the nodes' agents do. When it ends, all jobs run on.
+
+    \b
+    Examples:
+      dlsched cluster run
+      dlsched cluster run --policy spread --watch ./jobs
+    """
+    given = {"cluster.policy": policy, "cluster.watch": watch, "log.format": log_format}
+    settings = options.settings(config, {**flags, **given})
+    from dlsched.daemon import cluster as controller
+    from dlsched.daemon.cluster_wiring import connect
+
+    raise SystemExit(controller.run(settings, connect))
+
+
+@cluster.command(short_help="Show the cluster's nodes, its jobs, and what waits.")
+@options.output
+@options.asking
+def status(output: str, config: Path | None, run_dir: Path | None) -> None:
+    """Show the cluster's nodes, its jobs and the queue, as the controller on this host last saw
+    them. On a manager that does not lead it says which one does.
+
+    ENDS IN is the forecast until the last job of the node is done. The queue says for each job why
+    it waits.
+
+    \b
+    Examples:
+      dlsched cluster status
+      dlsched cluster status --json | jq '.jobs[] | select(.state != "running") | .name'
+    """
+    found = _status(config, run_dir)
+    if output == "json":
+        from dlsched.api.reading import as_json
+
+        print_json(as_json(found))
+        return
+    from dlsched.cli.cluster_pages import show_cluster
+    from dlsched.cli.layout import Page
+
+    show_cluster(found, Page())
+
+
+@cluster.command(short_help="Explain where a job is, and why.")
+@click.argument("job")
+@options.output
+@options.asking
+def why(job: str, output: str, config: Path | None, run_dir: Path | None) -> None:
+    """Show where a job is, why it is there or waits, and what happened to it since the controller
+    began.
+
+    \b
+    Examples:
+      dlsched cluster why resnet
+      dlsched cluster why resnet --json
+    """
+    found = _status(config, run_dir)
+    rows: tuple[JobRow | QueueRow, ...] = (*found.jobs, *found.queue)
+    row = next((one for one in rows if one.name == job), None)
+    if row is None:
+        raise DlschedError(f"{job}: no job of the cluster{_elsewhere(found)}")
+    if output == "json":
+        from dlsched.api.reading import as_json
+
+        print_json(as_json(row))
+        return
+    from dlsched.cli.cluster_pages import show_job
+    from dlsched.cli.layout import Page
+
+    show_job(row, found, Page())
+
+
+@cluster.command(short_help="Move a node's jobs away, and place no other there.")
+@click.argument("node")
+@options.config
+def drain(node: str, config: Path | None) -> None:
+    """Move a node's jobs away, one after the other, and place no other there. NODE is the host's
+    name or the node's id. A job that cannot be moved runs on to its end.
+
+    \b
+    Example:
+      dlsched cluster drain gpu-2
+    """
+    with _store(config) as store:
+        name = _node(node, store.nodes())
+        store.drain(name)
+    say(f"{node}: its jobs move away; `dlsched cluster undrain {node}` lets it take jobs again")
+
+
+@cluster.command(short_help="Let a drained node take jobs again.")
+@click.argument("node")
+@options.config
+def undrain(node: str, config: Path | None) -> None:
+    """Let a drained node take jobs again. NODE is the host's name or the node's id.
+
+    \b
+    Example:
+      dlsched cluster undrain gpu-2
+    """
+    with _store(config) as store:
+        name = _node(node, store.nodes())
+        store.undrain(name)
+    say(f"{node}: takes jobs again")
+
+
+def _status(config: Path | None, run_dir: Path | None) -> ClusterStatus:
+    from dlsched.cluster.status import read_status
+
+    return read_status(options.run_dir_of(config, run_dir))
+
+
+def _elsewhere(found: ClusterStatus) -> str:
+    if found.leader == found.manager:
+        return "; `dlsched cluster status` lists them"
+    leader = f"manager {found.leader}" if found.leader else "the leading manager"
+    return f" is known here: ask on {leader}"
+
+
+@contextmanager
+def _store(config: Path | None) -> Iterator[ClusterStore]:
+    """The cluster's store. Its errors become those of commands."""
+    from dlsched.cluster.store import StoreError
+    from dlsched.daemon.cluster_wiring import in_one_line, opened_store
+
+    try:
+        with opened_store(options.settings(config)) as store:
+            yield store
+    except StoreError as error:
+        raise in_one_line(error) from error
+
+
+def _node(asked: str, members: Mapping[str, Member]) -> str:
+    """The name of the node of that name, or on the host of that name."""
+    if asked in members:
+        return asked
+    found = [name for name, one in members.items() if one.host == asked]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise DlschedError(f"{asked}: several nodes have that host's name: {', '.join(found)}")
+    known = ", ".join(sorted(one.host or name for name, one in members.items())) or "none"
+    raise DlschedError(f"{asked}: no node of the cluster, which has: {known}")

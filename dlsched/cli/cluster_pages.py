@@ -1,0 +1,182 @@
+"""The pages of `cluster status` and `cluster why`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from dlsched.cli.layout import Cell, Column, Page
+from dlsched.cluster.status import ClusterStatus, JobRow, NodeRow, QueueRow
+from dlsched.model.units import counted, render_seconds
+
+OLD_S = 60.0
+"""An older status is not the present one: the controller has ended, or hangs."""
+
+_STATES = {
+    "ready": "green",
+    "running": "green",
+    "finished": "green",
+    "drain": "yellow",
+    "silent": "yellow",
+    "unknown": "yellow",
+    "down": "bold red",
+    "failed": "bold red",
+    "starting": "cyan",
+    "saving": "cyan",
+    "leaving": "cyan",
+    "moving": "cyan",
+    "returning": "cyan",
+    "undoing": "red",
+}
+
+
+def show_cluster(status: ClusterStatus, page: Page) -> None:
+    """Nodes, jobs, queue, problems, and how old all of it is."""
+    names = node_names(status)
+    if status.nodes:
+        page.table(_NODES, [_node(one) for one in status.nodes])
+    if status.jobs:
+        page.line("")
+        page.table(_JOBS, [_job(one, names) for one in status.jobs])
+    if status.queue:
+        page.line("")
+        page.table(_QUEUE, [_waiting(one) for one in status.queue])
+    remarks = [*status.rejected, *status.alarms]
+    remarks += [f"{names[one.name]}: {one.problem}" for one in status.nodes if one.problem]
+    if remarks:
+        page.line("")
+    for line in status.rejected:
+        page.note("rejected", line, "red")
+    for line in remarks[len(status.rejected) :]:
+        page.note("alarm", line, "red")
+    if status.nodes or remarks:
+        page.line("")
+    for line, style in _ends(status):
+        page.line(line, style)
+
+
+def show_job(row: JobRow | QueueRow, status: ClusterStatus, page: Page) -> None:
+    names = node_names(status)
+    if isinstance(row, QueueRow):
+        page.line(f"{row.name} waits for a node since {render_seconds(row.waits_s)}")
+        page.note("why", row.why)
+    else:
+        node = names.get(row.node, row.node)
+        there = "" if row.target is None else f", moves to {names.get(row.target, row.target)}"
+        page.line(f"{row.name} is {row.state} on {node}{there}, for {render_seconds(row.since_s)}")
+        for label, text in _facts(row):
+            page.note(label, text)
+        for event in row.events:
+            page.note(event.at, event.text)
+    for line, style in _ends(status):
+        page.line(line, style)
+
+
+def node_names(status: ClusterStatus) -> dict[str, str]:
+    """Nodes as people know them: by the host's name, where only one node has it."""
+    hosts = [one.host for one in status.nodes]
+    return {
+        one.name: one.host if one.host and hosts.count(one.host) == 1 else one.name
+        for one in status.nodes
+    }
+
+
+def age_s(at: str, now: datetime | None = None) -> float | None:
+    """How long ago that was; None: it is no time."""
+    try:
+        then = datetime.fromisoformat(at)
+        return max(((now or datetime.now(UTC)) - then).total_seconds(), 0.0)
+    except (TypeError, ValueError):
+        return None
+
+
+def _facts(row: JobRow) -> list[tuple[str, str]]:
+    left = row.left_core_s
+    facts = [
+        ("why", row.why),
+        ("target", row.goal),
+        ("measured", "" if row.measured is None else f"{row.measured:.4g}"),
+        ("used", "" if row.granted_cores is None else f"{row.granted_cores:.3g} cores"),
+        ("left", "" if left is None else f"about {render_seconds(left)} of one core"),
+        ("moves", f"{row.moves} so far" if row.moves else ""),
+        ("cannot be moved", row.unmovable),
+    ]
+    return [(label, text) for label, text in facts if text]
+
+
+_NODES = (
+    Column("NODE", most=24),
+    Column("STATE"),
+    Column("JOBS", right=True),
+    Column("CPU", right=True),
+    Column("ENDS IN", right=True),
+    Column("REPORT"),
+)
+_JOBS = (
+    Column("NAME", most=24),
+    Column("NODE", most=30),
+    Column("STATE"),
+    Column("TARGET", most=24),
+    Column("MEASURED", right=True),
+    Column("MOVES", right=True),
+    Column("REASON", wraps=True),
+)
+_QUEUE = (
+    Column("WAITING", most=24),
+    Column("SINCE", right=True),
+    Column("REASON", wraps=True),
+)
+
+
+def _node(row: NodeRow) -> list[Cell]:
+    cpu = "?"
+    if row.used_cores is not None and row.capacity_cores is not None:
+        cpu = f"{row.used_cores:.1f} / {row.capacity_cores:g}"
+    ends = "-" if row.report_age_s is not None else "?"
+    if row.ends_in_s is not None:
+        ends = render_seconds(row.ends_in_s)
+    report = "none yet" if row.report_age_s is None else f"{render_seconds(row.report_age_s)} old"
+    return [
+        Cell(row.host or row.name),
+        Cell(row.state, _STATES.get(row.state, "")),
+        Cell(str(row.jobs)),
+        Cell(cpu),
+        Cell(ends),
+        Cell(report),
+    ]
+
+
+def _job(row: JobRow, names: dict[str, str]) -> list[Cell]:
+    node = names.get(row.node, row.node)
+    moves = "" if row.target is None else f">{names.get(row.target, row.target)}"
+    return [
+        Cell(row.name),
+        Cell(f"{node}{moves}"),
+        Cell(row.state, _STATES.get(row.state, "")),
+        Cell(row.goal or "-"),
+        Cell("-" if row.measured is None else f"{row.measured:.4g}"),
+        Cell(str(row.moves)),
+        Cell(row.why),
+    ]
+
+
+def _waiting(row: QueueRow) -> list[Cell]:
+    return [Cell(row.name), Cell(render_seconds(row.waits_s)), Cell(row.why)]
+
+
+def _ends(status: ClusterStatus) -> list[tuple[str, str]]:
+    """The last lines: who leads, and how old this is."""
+    if status.leader == status.manager:
+        jobs, waiting = counted(len(status.jobs), "job"), len(status.queue)
+        head = f"{counted(len(status.nodes), 'node')}, {jobs}, {waiting} waiting"
+        lines = [(f"{head}; policy {status.policy}", "")]
+    elif status.leader:
+        lines = [(f"manager {status.leader} leads: ask there; this is {status.manager}", "")]
+    else:
+        lines = [("it is not known which manager leads", "yellow")]
+    written_s, observed_s = age_s(status.written_at), age_s(status.observed_at)
+    if written_s is None or written_s > OLD_S:
+        old = "an unknown time" if written_s is None else render_seconds(written_s)
+        lines.append((f"{old} old: the controller on this host has ended, or hangs", "bold red"))
+    elif observed_s is not None:
+        lines.append((f"{render_seconds(observed_s)} old", "yellow" if observed_s > OLD_S else ""))
+    return lines

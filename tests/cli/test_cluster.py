@@ -1,0 +1,247 @@
+"""`dlsched cluster`: what its commands print, ask and refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlsched.cluster.status import (
+    SCHEMA_VERSION,
+    ClusterStatus,
+    EventRow,
+    JobRow,
+    NodeRow,
+    QueueRow,
+    write_status,
+)
+from dlsched.cluster.store import Member, MemoryStore
+from dlsched.config.settings import Settings
+from dlsched.daemon import cluster as controller
+from dlsched.daemon import cluster_wiring
+from dlsched.model.errors import AlreadyRunning
+from dlsched.runtime.docker.engine import Engine
+from tests.cli.conftest import Program
+
+JOB = JobRow(
+    name="resnet",
+    node="n1",
+    target="n3",
+    state="moving",
+    epoch=7,
+    since_s=12.0,
+    moves=1,
+    goal="accuracy 0.9, 0.97",
+    measured=0.71,
+    granted_cores=2.0,
+    left_core_s=600.0,
+    unmovable="",
+    why="gains 190 s",
+    events=(EventRow("2026-01-01T00:00:00.000Z", "placed on gpu-1"),),
+)
+
+
+def written_ago(age_s: float) -> str:
+    at = datetime.now(UTC) - timedelta(seconds=age_s)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def example() -> ClusterStatus:
+    now = written_ago(2.0)
+    nodes = (
+        NodeRow("n1", "gpu-1", "10.0.0.1", "ready", 9, 7.8, 8.0, 840.0, 2.0, ""),
+        NodeRow("n2", "gpu-2", "10.0.0.2", "silent", 0, None, None, None, None, "no report: refu"),
+        NodeRow("n3", "twin", "10.0.0.3", "ready", 0, 0.0, 8.0, None, 1.0, ""),
+        NodeRow("n4", "twin", "10.0.0.4", "drain", 0, 0.0, 8.0, None, 1.0, ""),
+    )
+    return ClusterStatus(
+        schema_version=SCHEMA_VERSION,
+        instance="default",
+        manager="n1",
+        leader="n1",
+        policy="adaptive",
+        written_at=now,
+        observed_at=now,
+        nodes=nodes,
+        jobs=(JOB,),
+        queue=(QueueRow("vgg", 30.0, "gpu-1: its floor is 64.00 cores of 8.00"),),
+        rejected=("a.yaml:3:9: weight: 'no' is not a number",),
+        alarms=(),
+    )
+
+
+def show(program: Program, folders: Path, status: ClusterStatus, *words: str) -> Any:
+    write_status(folders / "run", status)
+    return program("cluster", *(words or ("status",)))
+
+
+def test_status_shows_nodes_jobs_queue_and_problems(program: Program, folders: Path) -> None:
+    done = show(program, folders, example())
+    assert done.exit_code == 0, done.stderr
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert ["gpu-1", "ready", "9", "7.8", "/", "8", "14", "min", "2", "s", "old"] in rows
+    assert ["gpu-2", "silent", "0", "?", "?", "none", "yet"] in rows
+    assert next(row[:8] for row in rows if row[:1] == ["resnet"]) == [
+        "resnet",
+        "gpu-1>n3",
+        "moving",
+        "accuracy",
+        "0.9,",
+        "0.97",
+        "0.71",
+        "1",
+    ]
+    assert next(row[:6] for row in rows if row[:1] == ["vgg"]) == [
+        "vgg",
+        "30",
+        "s",
+        "gpu-1:",
+        "its",
+        "floor",
+    ]
+    assert "  rejected: a.yaml:3:9: weight: 'no' is not a number" in done.stdout
+    assert "  alarm: gpu-2: no report: refu" in done.stdout
+    assert "4 nodes, 1 job, 1 waiting; policy adaptive" in done.stdout
+
+
+def test_status_as_json_is_the_file(program: Program, folders: Path) -> None:
+    done = show(program, folders, example(), "status", "--json")
+    assert json.loads(done.stdout) == json.loads((folders / "run" / "cluster.json").read_text())
+
+
+def test_an_old_status_says_so(program: Program, folders: Path) -> None:
+    done = show(program, folders, replace(example(), written_at=written_ago(600.0)))
+    assert "10 min old: the controller on this host has ended, or hangs" in done.stdout
+    done = show(program, folders, replace(example(), observed_at=written_ago(600.0)))
+    assert "hangs" not in done.stdout
+    assert "\n10 min old\n" in done.stdout
+
+
+def test_a_follower_says_who_leads(program: Program, folders: Path) -> None:
+    status = replace(example(), manager="n2", nodes=(), jobs=(), queue=(), observed_at="")
+    done = show(program, folders, status)
+    assert "manager n1 leads: ask there; this is n2" in done.stdout
+    done = show(program, folders, status, "why", "resnet")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "error: resnet: no job of the cluster is known here: ask on manager n1\n",
+    )
+
+
+def test_without_a_controller_status_ends_with_3(program: Program, folders: Path) -> None:
+    done = program("cluster", "status")
+    assert done.exit_code == 3
+    assert "no controller of a cluster has run here" in done.stderr
+
+
+def test_a_hostile_status_steers_no_terminal(program: Program, folders: Path) -> None:
+    status = replace(example(), alarms=("\x1b[2J\x1b]0;x\x07gone\nfake line",))
+    done = show(program, folders, status)
+    assert "\x1b" not in done.stdout
+    assert "  alarm: gonefake line" in done.stdout.replace("gone fake", "gonefake")
+
+
+def test_why_explains_jobs_that_run_and_that_wait(program: Program, folders: Path) -> None:
+    done = show(program, folders, example(), "why", "resnet")
+    assert done.stdout.splitlines()[:2] == [
+        "resnet is moving on gpu-1, moves to n3, for 12 s",
+        "  why: gains 190 s",
+    ]
+    assert "  2026-01-01T00:00:00.000Z: placed on gpu-1" in done.stdout
+    done = program("cluster", "why", "vgg")
+    assert done.stdout.splitlines()[:2] == [
+        "vgg waits for a node since 30 s",
+        "  why: gpu-1: its floor is 64.00 cores of 8.00",
+    ]
+    assert json.loads(program("cluster", "why", "vgg", "--json").stdout)["waits_s"] == 30.0
+    assert program("cluster", "why", "absent").stderr == (
+        "error: absent: no job of the cluster; `dlsched cluster status` lists them\n"
+    )
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    store = MemoryStore(
+        [Member("n1", host="gpu-1"), *[Member(n, host="twin") for n in ("n3", "n4")]]
+    )
+
+    @contextmanager
+    def opened(settings: Settings) -> Iterator[MemoryStore]:
+        yield store
+
+    monkeypatch.setattr(cluster_wiring, "opened_store", opened)
+    return store
+
+
+def test_drain_and_undrain_by_host_or_node(program: Program, store: MemoryStore) -> None:
+    done = program("cluster", "drain", "gpu-1")
+    assert done.exit_code == 0, done.stderr
+    assert done.stderr.startswith("gpu-1: its jobs move away")
+    assert store.nodes()["n1"].draining
+    assert program("cluster", "undrain", "n1").exit_code == 0
+    assert not store.nodes()["n1"].draining
+
+
+@pytest.mark.parametrize(
+    ("node", "line"),
+    [
+        ("twin", "error: twin: several nodes have that host's name: n3, n4\n"),
+        ("gpu-9", "error: gpu-9: no node of the cluster, which has: gpu-1, twin, twin\n"),
+    ],
+)
+def test_a_node_that_is_not_one_is_refused(
+    program: Program, store: MemoryStore, node: str, line: str
+) -> None:
+    done = program("cluster", "drain", node)
+    assert (done.exit_code, done.stderr) == (1, line)
+    assert not any(one.draining for one in store.nodes().values())
+
+
+def test_run_has_its_flags_before_the_settings(
+    program: Program, folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs: list[Settings] = []
+    monkeypatch.setattr(controller, "run", lambda settings, _: runs.append(settings) or 0)
+    file = folders / "settings.yaml"
+    file.write_text("cluster: {policy: specon, watch: /srv/a}\n")
+    done = program("cluster", "run", "-c", str(file), "--policy", "spread", "--state-dir", "/srv/s")
+    assert done.exit_code == 0, done.stderr
+    (settings,) = runs
+    assert (settings.cluster.policy, settings.cluster.watch) == ("spread", Path("/srv/a"))
+    assert settings.state_dir == Path("/srv/s")
+
+
+def test_run_beside_another_controller_ends_with_3(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(settings: Settings, _: object) -> int:
+        raise AlreadyRunning("a controller of the cluster runs on this host")
+
+    monkeypatch.setattr(controller, "run", refused)
+    assert program("cluster", "run").exit_code == 3
+
+
+@pytest.mark.parametrize("words", [("run",), ("drain", "gpu-1"), ("undrain", "gpu-1")])
+def test_where_no_engine_answers_commands_end_with_3(
+    program: Program, folders: Path, words: tuple[str, ...]
+) -> None:
+    engine = f"unix://{folders}/none.sock"
+    done = program("cluster", *words, env={"DLSCHED_ENGINE_HOST": engine})
+    assert done.exit_code == 3
+    assert f"error: no answer from the Docker Engine at {engine}" in done.stderr
+
+
+def test_where_the_engine_is_no_manager_run_ends_with_1(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    info = {"Swarm": {"LocalNodeState": "inactive", "ControlAvailable": False, "NodeID": ""}}
+    monkeypatch.setattr(Engine, "exchange", lambda *_: info)
+    done = program("cluster", "run")
+    assert done.exit_code == 1
+    assert "error: this engine is not a manager of a swarm" in done.stderr
