@@ -1,4 +1,4 @@
-"""Two real hosts of one swarm: daemons, the controller, a training that moves when a host drains."""
+"""Two real hosts of one swarm: daemons, the controller, a training that moves between them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from dlsched.cluster.swarm.store import SwarmStore
 from dlsched.runtime.docker.engine import Engine
 from tests.runtime.docker.moves.test_moves_engine import SAVES, TRAINS
 from tests.tools.live import needs_dockerd
-from tools.base_image import BASE
-from tools.engines import EngineNode, EngineNodes, swarm
+from tools.base_image import BASE, ensure_base
+from tools.engines import EngineNode, EngineNodes, copy_images, swarm
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(300), needs_dockerd]
 
@@ -58,8 +58,8 @@ class Host:
     def start(self, *words: str) -> None:
         """`dlsched WORDS` at this host's address."""
         enter = ["nsenter", f"--net={self.node.namespaces.network}"]
-        with (self.folder / f"{words[-1]}.log").open("ab") as log:
-            self.processes[words[-1]] = subprocess.Popen(
+        with (self.folder / f"{words[0]}.log").open("ab") as log:
+            self.processes[words[0]] = subprocess.Popen(
                 [*enter, DLSCHED, *words, "--config", self.file], stdout=log, stderr=log
             )
 
@@ -92,7 +92,10 @@ class Host:
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineNodes]:
     with swarm(2, 1, tmp_path_factory.mktemp("engines")) as engines:
-        engines.give_images([])
+        first = engines.nodes[0]
+        ensure_base(first.host)
+        for node in engines.nodes[1:]:
+            copy_images(first.host, node.host, [BASE])
         yield engines
 
 
@@ -108,7 +111,7 @@ def hosts(engines: EngineNodes, tmp_path: Path) -> Iterator[list[Host]]:
     finally:
         for host in made:
             for log in sorted(host.folder.glob("*.log")):
-                print(f"{log}:\n{log.read_text()[-6000:]}")
+                sys.stdout.write(f"{log}:\n{log.read_text()[-6000:]}")
             host.close()
 
 
